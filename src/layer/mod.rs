@@ -1,0 +1,149 @@
+//! A backend wrapped around a backend.
+//!
+//! A layer that watches, delays, refuses or repeats calls is one function, [`Layer::around`]; [`Layered`] makes a backend
+//! of it. A layer that changes results implements [`Backend`] itself (permissions hide paths, so they do). Order has
+//! meaning: the outermost layer is asked first.
+
+use crate::backend::Backend;
+use crate::error::Result;
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
+    OpKind, ReadOptions,
+};
+use crate::path::VfsPath;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use std::fmt;
+
+/// What stands around every call of a backend.
+///
+/// `Display` prints the layer's name and what matters of its settings, such as `Limit(8`: [`Layered`] closes the bracket
+/// after the backend inside. Use [`LayerName`] to get it right.
+#[async_trait]
+pub trait Layer: Send + Sync + fmt::Debug {
+    /// Returns the name that `Display` shows, and settings worth showing.
+    fn name(&self) -> LayerName;
+
+    /// Does the call, or refuses it, or does it again.
+    ///
+    /// # Errors
+    /// The layer's own, and those of what lies inside.
+    async fn around<T: Send>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T>;
+
+    /// Changes what is declared; as it is by default.
+    fn capabilities(&self, inner: Capabilities) -> Capabilities {
+        inner
+    }
+}
+
+/// How a layer is drawn: `Name(inner)` or `Name(settings, inner)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerName {
+    name: &'static str,
+    settings: Option<String>,
+}
+
+impl LayerName {
+    /// Draws the layer as `Name(inner)`.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, settings: None }
+    }
+
+    /// Draws the layer as `Name(settings, inner)`.
+    #[must_use]
+    pub fn with_settings(mut self, settings: impl fmt::Display) -> Self {
+        self.settings = Some(settings.to_string());
+        self
+    }
+}
+
+/// The rest of a call, inside a layer. It may be run more than once.
+pub struct Next<'a, T> {
+    run: &'a (dyn Fn() -> BoxFuture<'a, Result<T>> + Send + Sync + 'a),
+}
+
+impl<'a, T> Next<'a, T> {
+    /// Makes the rest of a call of a function.
+    pub fn new(run: &'a (dyn Fn() -> BoxFuture<'a, Result<T>> + Send + Sync + 'a)) -> Self {
+        Self { run }
+    }
+
+    /// Does the call.
+    ///
+    /// # Errors
+    /// Those of what lies inside.
+    pub async fn run(&self) -> Result<T> {
+        (self.run)().await
+    }
+}
+
+impl<T> fmt::Debug for Next<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Next")
+    }
+}
+
+/// A backend with one layer around it.
+#[derive(Debug)]
+pub struct Layered<L, B> {
+    layer: L,
+    inner: B,
+}
+
+impl<L: Layer, B: Backend> Layered<L, B> {
+    /// Puts a layer around a backend.
+    pub fn new(layer: L, inner: B) -> Self {
+        Self { layer, inner }
+    }
+
+    /// Returns the layer.
+    pub fn layer(&self) -> &L {
+        &self.layer
+    }
+
+    /// Returns the backend inside.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+}
+
+impl<L: Layer, B: Backend> fmt::Display for Layered<L, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.layer.name();
+        match name.settings {
+            Some(settings) => write!(f, "{}({settings}, {})", name.name, self.inner),
+            None => write!(f, "{}({})", name.name, self.inner),
+        }
+    }
+}
+
+#[async_trait]
+impl<L: Layer, B: Backend> Backend for Layered<L, B> {
+    fn capabilities(&self) -> Capabilities {
+        self.layer.capabilities(self.inner.capabilities())
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.layer.around(Op::read(OpKind::Stat, path), Next::new(&|| self.inner.stat(path))).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        self.layer.around(Op::read(OpKind::Read, path), Next::new(&|| self.inner.read(path, options))).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.layer.around(Op::read(OpKind::Ls, path), Next::new(&|| self.inner.ls(path, options))).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        self.layer.around(Op::read(OpKind::Glob, path), Next::new(&|| self.inner.glob(path, options))).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        self.layer.around(Op::read(OpKind::Grep, path), Next::new(&|| self.inner.grep(path, options))).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        self.layer.around(Op::apply(changes), Next::new(&|| self.inner.apply(changes, options))).await
+    }
+}

@@ -1,0 +1,22 @@
+//! One file tree for AI agents, whose parts live in different tiers.
+
+pub mod clock;
+pub mod error;
+pub mod path;
+
+pub mod file;
+pub mod ops;
+pub mod scope;
+pub mod search;
+pub mod store;
+pub mod text;
+
+pub mod backend;
+pub mod layer;
+
+pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};
+pub use clock::Clock;
+pub use error::{Error, ErrorKind, Result};
+pub use path::{InvalidPath, VfsPath, VfsPathBuf};
+pub use scope::{NamespaceTemplate, Scope};
+pub use store::{MemoryStore, Namespace, Store};

@@ -1,0 +1,17 @@
+//! How patterns match: globs, ignore rules, file selection and lines, pure and the same for every tier.
+//!
+//! A tier walks its own tree. It asks a [`PathFilter`] which directories to enter and which files count, keeps
+//! [`IgnoreFiles`] as it goes, hands content to a [`GrepMatcher`], several files at a time through [`parallel::ordered`],
+//! and collects the outcomes in path order in a [`GrepCollector`], which ends the walk at the limit. So defaults, limits,
+//! cursors and counts cannot differ between tiers.
+
+pub mod filter;
+pub mod glob;
+pub mod grep;
+pub mod ignore;
+pub mod parallel;
+
+pub use filter::PathFilter;
+pub use glob::Glob;
+pub use grep::{FileOutcome, GrepCollector, GrepMatcher};
+pub use ignore::IgnoreFiles;

@@ -1,0 +1,4 @@
+//! stub
+#![allow(missing_docs)]
+#[derive(Debug, Clone, Default)]
+pub struct SqliteStore {}
