@@ -1,4 +1,277 @@
-//! stub
-#![allow(missing_docs)]
-#[derive(Debug, Clone, Default)]
-pub struct MemoryStore {}
+//! The reference store: rows in memory, for one process, gone with it.
+//!
+//! Every other engine is held to what this one does. A read takes the lock for a pointer copy or one lookup, a commit for
+//! its own writes; a scan works on a snapshot and keeps nobody waiting.
+
+use super::page::{PageBuilder, Step, key_after, prefix_end};
+use super::{
+    Batch, BatchWrite, Condition, Item, Namespace, NamespacePage, NamespacesOptions, Precondition, Scan, ScanOptions, Store,
+    StoreCapabilities, expiry, precondition_failed, whole_microseconds,
+};
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::ops::{Durability, Version};
+use async_trait::async_trait;
+use bytes::Bytes;
+use imbl::OrdMap;
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A store in memory. Clones share the rows.
+///
+/// Cost: reads and writes of one row grow with the logarithm of the rows, a scan with its entries, a sweep with what it removes.
+///
+/// # Examples
+/// ```
+/// use stratafs::store::{Batch, MemoryStore, Namespace, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let store = MemoryStore::new();
+/// let notes = Namespace::new(["ada", "notes"])?;
+/// let versions = store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
+/// let item = store.get(&notes, "today").await?.expect("it was just put");
+/// assert_eq!((&item.value[..], item.version), (&b"walk the dog"[..], versions[0]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    rows: Arc<RwLock<Rows>>,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    /// Makes an empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes an empty store that takes the time from `clock`.
+    pub fn with_clock(clock: Clock) -> Self {
+        Self { rows: Arc::default(), clock }
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities::new(Durability::None)
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        let now = self.clock.now();
+        Ok(self.rows.read().live(namespace, key, now).map(|record| record.item(key, true)))
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        let now = self.clock.now();
+        let rows = self.rows.read();
+        Ok(keys.iter().map(|key| rows.live(namespace, key, now).map(|record| record.item(key, with_values))).collect())
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        let now = self.clock.now();
+        let snapshot = self.rows.read().namespaces.get(namespace).cloned();
+        let mut page = PageBuilder::new(options);
+        if let Some(records) = snapshot {
+            fill(&mut page, &records, now)?;
+        }
+        Ok(page.finish())
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        let now = self.clock.now();
+        let snapshot = self.rows.read().namespaces.clone();
+        Ok(list_namespaces(&snapshot, &options, now))
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        batch.validate(&self.capabilities())?;
+        let now = whole_microseconds(self.clock.now());
+        let mut rows = self.rows.write();
+        for (index, precondition) in batch.preconditions.iter().enumerate() {
+            rows.check(index, precondition, now)?;
+        }
+        Ok(rows.apply(batch.writes, now))
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        Ok(Version::new(self.rows.read().version))
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        let now = self.clock.now();
+        Ok(self.rows.write().sweep(limit, now))
+    }
+}
+
+impl fmt::Display for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory")
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.rows.read();
+        f.debug_struct("MemoryStore").field("namespaces", &rows.namespaces.len()).field("version", &rows.version).finish()
+    }
+}
+
+/// The rows of one namespace.
+type Records = OrdMap<Arc<str>, Arc<Record>>;
+
+#[derive(Default)]
+struct Rows {
+    /// No namespace here is empty.
+    namespaces: OrdMap<Namespace, Records>,
+    /// Every row with a time to live, by the moment it ends.
+    expiries: BTreeSet<(Timestamp, Namespace, Arc<str>)>,
+    version: u64,
+}
+
+struct Record {
+    meta: Bytes,
+    value: Bytes,
+    version: Version,
+    created_at: Timestamp,
+    modified_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+impl Record {
+    fn is_live(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|at| now < at)
+    }
+
+    fn item(&self, key: &str, with_value: bool) -> Item {
+        let value = if with_value { self.value.clone() } else { Bytes::new() };
+        Item::new(key, self.meta.clone(), value, self.version, self.created_at, self.modified_at).with_expires_at(self.expires_at)
+    }
+}
+
+impl Rows {
+    fn live(&self, namespace: &Namespace, key: &str, now: Timestamp) -> Option<&Record> {
+        self.namespaces.get(namespace)?.get(key).map(|record| &**record).filter(|record| record.is_live(now))
+    }
+
+    fn check(&self, index: usize, precondition: &Precondition, now: Timestamp) -> Result<()> {
+        let Precondition { namespace, key, condition } = precondition;
+        let met = match condition {
+            Condition::NoneBeneath => self.namespaces.get(namespace).and_then(|records| {
+                range(records, &key_after(key), prefix_end(key).as_deref()).find(|(_, record)| record.is_live(now)).map(|(_, r)| r.version)
+            }),
+            _ => self.live(namespace, key, now).map(|record| record.version),
+        };
+        if condition.holds(met) { Ok(()) } else { Err(precondition_failed(index, precondition, met)) }
+    }
+
+    fn apply(&mut self, writes: Vec<BatchWrite>, now: Timestamp) -> Vec<Version> {
+        let mut versions = Vec::new();
+        let mut removed = 0;
+        for write in writes {
+            match write {
+                BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
+                    let created_at = created_at
+                        .map(whole_microseconds)
+                        .or_else(|| self.live(&namespace, &key, now).map(|record| record.created_at))
+                        .unwrap_or(now);
+                    let expires_at = time_to_live.map(|duration| expiry(now, duration));
+                    self.version += 1;
+                    let version = Version::new(self.version);
+                    versions.push(version);
+                    self.put(namespace, key.into(), Record { meta, value, version, created_at, modified_at: now, expires_at });
+                }
+                BatchWrite::Delete { namespace, key } => removed += usize::from(self.remove(&namespace, &key)),
+                BatchWrite::DeletePrefix { namespace, prefix } => removed += self.remove_prefix(&namespace, &prefix),
+            }
+        }
+        if versions.is_empty() && removed > 0 {
+            self.version += 1;
+        }
+        versions
+    }
+
+    fn put(&mut self, namespace: Namespace, key: Arc<str>, record: Record) {
+        let expires_at = record.expires_at;
+        let records = self.namespaces.entry(namespace.clone()).or_default();
+        if let Some(at) = records.insert(key.clone(), Arc::new(record)).and_then(|old| old.expires_at) {
+            self.expiries.remove(&(at, namespace.clone(), key.clone()));
+        }
+        if let Some(at) = expires_at {
+            self.expiries.insert((at, namespace, key));
+        }
+    }
+
+    fn remove(&mut self, namespace: &Namespace, key: &str) -> bool {
+        let Some(records) = self.namespaces.get_mut(namespace) else { return false };
+        let Some((key, record)) = records.remove_with_key(key) else { return false };
+        if records.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+        if let Some(at) = record.expires_at {
+            self.expiries.remove(&(at, namespace.clone(), key));
+        }
+        true
+    }
+
+    fn remove_prefix(&mut self, namespace: &Namespace, prefix: &str) -> usize {
+        let Some(records) = self.namespaces.get(namespace) else { return 0 };
+        let keys: Vec<Arc<str>> = range(records, prefix, prefix_end(prefix).as_deref()).map(|(key, _)| key.clone()).collect();
+        keys.iter().filter(|key| self.remove(namespace, key)).count()
+    }
+
+    fn sweep(&mut self, limit: usize, now: Timestamp) -> usize {
+        let mut swept = 0;
+        while swept < limit && self.expiries.first().is_some_and(|(at, ..)| *at <= now) {
+            let (_, namespace, key) = self.expiries.pop_first().expect("the first was just seen");
+            self.remove(&namespace, &key);
+            swept += 1;
+        }
+        swept
+    }
+}
+
+/// Returns the rows from `start` up to and without `end`, which is not before it.
+fn range<'r>(records: &'r Records, start: &str, end: Option<&str>) -> impl Iterator<Item = (&'r Arc<str>, &'r Arc<Record>)> {
+    records.range::<(Bound<&str>, Bound<&str>), str>((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)))
+}
+
+fn fill(page: &mut PageBuilder, records: &Records, now: Timestamp) -> Result<()> {
+    let end = page.end();
+    let mut start = page.start();
+    while let Some(from) = start.take() {
+        for (key, record) in range(records, &from, end.as_deref()).filter(|(_, record)| record.is_live(now)) {
+            match page.take(key, |with_value| Ok(record.item(key, with_value)))? {
+                Step::Next => {}
+                Step::Seek(to) => {
+                    start = Some(to);
+                    break;
+                }
+                Step::End => return Ok(()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn list_namespaces(all: &OrdMap<Namespace, Records>, options: &NamespacesOptions, now: Timestamp) -> NamespacePage {
+    let start = match (&options.start_after, &options.beneath) {
+        (Some(after), Some(beneath)) if after < beneath => Bound::Included(beneath),
+        (Some(after), _) => Bound::Excluded(after),
+        (None, Some(beneath)) => Bound::Included(beneath),
+        (None, None) => Bound::Unbounded,
+    };
+    let mut found = all
+        .range::<(Bound<&Namespace>, Bound<&Namespace>), Namespace>((start, Bound::Unbounded))
+        .take_while(|(namespace, _)| options.beneath.as_ref().is_none_or(|beneath| namespace.starts_with(beneath)))
+        .filter(|(_, records)| records.values().any(|record| record.is_live(now)))
+        .map(|(namespace, _)| namespace.clone());
+    let namespaces = found.by_ref().take(options.limit).collect();
+    NamespacePage::new(namespaces, found.next().is_some())
+}

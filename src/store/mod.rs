@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod memory;
+mod page;
 #[cfg(feature = "sled")]
 mod sled;
 #[cfg(feature = "sqlite")]
@@ -90,7 +91,7 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>>;
 
     /// Returns the version of the newest commit anywhere in the store: it grows whenever anything changes, deletes included.
-    /// What polls for changes compares it.
+    /// What polls for changes compares it. An item whose time is over, or that is swept then, is no commit.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -267,7 +268,7 @@ impl Serialize for Namespace {
     }
 }
 
-/// One row.
+/// One row. Times are whole microseconds in every store, so an item moves between stores unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Item {
@@ -283,7 +284,7 @@ pub struct Item {
     pub created_at: Timestamp,
     /// When it was last put.
     pub modified_at: Timestamp,
-    /// When it becomes absent by itself.
+    /// When it becomes absent by itself: it is live before this moment and absent from it on.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -312,11 +313,13 @@ pub struct ScanOptions {
     /// Only keys after this one. A group's name is a key in this sense: what lies in the group is not after it, so the
     /// cursor of a page that ended with a group passes over the group.
     pub start_after: Option<String>,
-    /// The most entries returned. Default 1,000.
+    /// The most entries returned. Default 1,000. With 0 the page is empty and its `next` tells whether anything is there:
+    /// it is `start_after` again, or the empty key, which is before all others.
     pub limit: usize,
     /// Reads bodies. Default false.
     pub with_values: bool,
-    /// Ends the page early once the bodies in it are this many bytes. Default 8 MiB.
+    /// Ends the page early once the bodies in it are this many bytes. The entry that goes over it is still on the page, so
+    /// every page makes progress. Default 8 MiB.
     pub bytes_max: usize,
 }
 
@@ -492,6 +495,17 @@ pub enum Condition {
     NoneBeneath,
 }
 
+impl Condition {
+    /// Decides by the version met: of the live item at the key, or of [`Condition::NoneBeneath`] the first live one beneath it.
+    pub(crate) fn holds(&self, met: Option<Version>) -> bool {
+        match self {
+            Self::Absent | Self::NoneBeneath => met.is_none(),
+            Self::Exists => met.is_some(),
+            Self::Version(version) => met == Some(*version),
+        }
+    }
+}
+
 /// A condition at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Precondition {
@@ -643,6 +657,16 @@ pub(crate) fn precondition_failed(index: usize, precondition: &Precondition, cur
         (Condition::Exists | Condition::Version(_), Some(version)) => format!("`{key}` has changed: its version is now `{version}`"),
     };
     Error::new(ErrorKind::Conflict, message).with_current_version(current).in_batch(index, 0)
+}
+
+/// Cuts a time to whole microseconds, towards the past: what every engine stores.
+pub(crate) fn whole_microseconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_nanosecond().div_euclid(1_000) as i64).unwrap_or(time)
+}
+
+/// Returns when a time to live that starts now is over; one that goes beyond the calendar ends with it.
+pub(crate) fn expiry(now: Timestamp, time_to_live: Duration) -> Timestamp {
+    now.checked_add(time_to_live).map_or(whole_microseconds(Timestamp::MAX), whole_microseconds)
 }
 
 /// What an engine offers.
