@@ -129,6 +129,7 @@ struct Inner {
     lines: Vec<usize>,
     change: Option<usize>,
     applied: usize,
+    effect_free: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -144,6 +145,7 @@ impl Error {
             lines: Vec::new(),
             change: None,
             applied: 0,
+            effect_free: false,
             source: None,
         }))
     }
@@ -235,6 +237,14 @@ impl Error {
         self
     }
 
+    /// States that the call failed before it had any effect, where that is known of a failure that leaves it open otherwise
+    /// ([`Unavailable`](ErrorKind::Unavailable), [`Deadline`](ErrorKind::Deadline)): then any change may be tried again.
+    #[must_use]
+    pub fn without_effect(mut self) -> Self {
+        self.0.effect_free = true;
+        self
+    }
+
     /// Replaces the message.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
@@ -305,6 +315,12 @@ impl Error {
     /// Returns how many changes of the batch took effect all the same: always the first ones, 0 where batches are atomic.
     pub fn applied(&self) -> usize {
         self.0.applied
+    }
+
+    /// Tells whether it was stated that the failed change had no effect ([`Error::without_effect`]). Of a batch that is not
+    /// atomic the changes before it took effect all the same.
+    pub fn is_without_effect(&self) -> bool {
+        self.0.effect_free
     }
 }
 

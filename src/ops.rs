@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a conditional change compares: an opaque mark of one content at one path.
 ///
@@ -694,11 +695,64 @@ pub struct SearchScope {
     pub ignored: bool,
     /// What a failing mount does.
     pub on_failure: OnFailure,
+    /// Asked for every path met, when set: what it refuses is not found, not entered, and its content is not read.
+    pub guard: Option<PathGuard>,
 }
 
 impl Default for SearchScope {
     fn default() -> Self {
-        Self { base: VfsPathBuf::root(), prune: Vec::new(), hidden: false, ignored: false, on_failure: OnFailure::default() }
+        Self { base: VfsPathBuf::root(), prune: Vec::new(), hidden: false, ignored: false, on_failure: OnFailure::default(), guard: None }
+    }
+}
+
+/// Which paths of a tree a search may meet, decided path by path while it walks.
+///
+/// A layer that hides paths sets it, so that what is hidden is never read and never takes a place under a limit. It speaks of
+/// whole paths of the tree searched; a tree that asks another at a prefix hands on [`PathGuard::beneath`] that prefix. Two
+/// guards are equal when they are the same one.
+#[derive(Clone)]
+pub struct PathGuard(Arc<dyn Fn(&VfsPath, bool) -> bool + Send + Sync>);
+
+impl PathGuard {
+    /// Makes a guard of a function of a path and whether a directory is there: true when it may be found, and entered.
+    pub fn new(admits: impl Fn(&VfsPath, bool) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(admits))
+    }
+
+    /// Tells whether a search may find a path, and enter it when it is a directory.
+    pub fn admits(&self, path: &VfsPath, is_directory: bool) -> bool {
+        (self.0)(path, is_directory)
+    }
+
+    /// Returns the same guard for the tree that stands at `prefix`.
+    #[must_use]
+    pub fn beneath(&self, prefix: &VfsPath) -> Self {
+        if prefix.is_root() {
+            return self.clone();
+        }
+        let (outer, prefix) = (self.clone(), prefix.to_owned());
+        Self::new(move |path, is_directory| outer.admits(&prefix.concat(path), is_directory))
+    }
+
+    /// Returns a guard that admits what both admit.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let (one, other) = (self.clone(), other.clone());
+        Self::new(move |path, is_directory| one.admits(path, is_directory) && other.admits(path, is_directory))
+    }
+}
+
+impl PartialEq for PathGuard {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for PathGuard {}
+
+impl fmt::Debug for PathGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PathGuard")
     }
 }
 
@@ -1288,5 +1342,22 @@ impl Capabilities {
 impl Default for Capabilities {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_speaks_the_paths_of_the_tree_it_is_lent_to() {
+        let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
+        let guard = PathGuard::new(|path, _| !path.as_str().starts_with("/m/secret"));
+        let lent = guard.beneath(&path("/m"));
+        assert!(!lent.admits(&path("/secret/a"), false));
+        assert!(lent.admits(&path("/a"), false));
+        assert!(!lent.and(&PathGuard::new(|_, is_directory| is_directory)).admits(&path("/a"), false));
+        assert_eq!(guard.beneath(VfsPath::ROOT), guard);
+        assert_ne!(lent, guard);
     }
 }
