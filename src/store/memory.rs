@@ -163,12 +163,19 @@ impl Rows {
     fn check(&self, index: usize, precondition: &Precondition, now: Timestamp) -> Result<()> {
         let Precondition { namespace, key, condition } = precondition;
         let met = match condition {
-            Condition::NoneBeneath => self.namespaces.get(namespace).and_then(|records| {
-                range(records, &key_after(key), prefix_end(key).as_deref()).find(|(_, record)| record.is_live(now)).map(|(_, r)| r.version)
-            }),
-            _ => self.live(namespace, key, now).map(|record| record.version),
+            Condition::NoneBeneath => self.beneath(namespace, key, |record| record.is_live(now)),
+            Condition::NoneBeneathSince(version) => self.beneath(namespace, key, |record| record.version > *version && record.is_live(now)),
+            Condition::Absent | Condition::Exists | Condition::Version(_) => self.live(namespace, key, now).map(|record| record.version),
         };
         if condition.holds(met) { Ok(()) } else { Err(precondition_failed(index, precondition, met)) }
+    }
+
+    /// Returns the version of the first record beneath `prefix`, the key itself left out, that `is_met` tells of.
+    fn beneath(&self, namespace: &Namespace, prefix: &str, is_met: impl Fn(&Record) -> bool) -> Option<Version> {
+        let records = self.namespaces.get(namespace)?;
+        range(records, &key_after(prefix), prefix_end(prefix).as_deref())
+            .find(|(_, record)| is_met(record))
+            .map(|(_, record)| record.version)
     }
 
     fn apply(&mut self, writes: Vec<BatchWrite>, now: Timestamp) -> Vec<Version> {

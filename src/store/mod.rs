@@ -493,13 +493,17 @@ pub enum Condition {
     Version(Version),
     /// No live item has a key that starts with the key and is longer than it.
     NoneBeneath,
+    /// No live item whose key starts with the key and is longer than it is newer than this version: since a scan that began
+    /// after [`Store::current_version`] returned it, nothing was put there. What moves a whole subtree relies on it.
+    NoneBeneathSince(Version),
 }
 
 impl Condition {
-    /// Decides by the version met: of the live item at the key, or of [`Condition::NoneBeneath`] the first live one beneath it.
+    /// Decides by the version met: of the live item at the key, of [`Condition::NoneBeneath`] any live one beneath it, and of
+    /// [`Condition::NoneBeneathSince`] any live one beneath it that is newer.
     pub(crate) fn holds(&self, met: Option<Version>) -> bool {
         match self {
-            Self::Absent | Self::NoneBeneath => met.is_none(),
+            Self::Absent | Self::NoneBeneath | Self::NoneBeneathSince(_) => met.is_none(),
             Self::Exists => met.is_some(),
             Self::Version(version) => met == Some(*version),
         }
@@ -511,7 +515,7 @@ impl Condition {
 pub struct Precondition {
     /// The namespace.
     pub namespace: Namespace,
-    /// The key; of [`Condition::NoneBeneath`], the prefix.
+    /// The key; of [`Condition::NoneBeneath`] and [`Condition::NoneBeneathSince`], the prefix.
     pub key: String,
     /// What must hold.
     pub condition: Condition,
@@ -653,6 +657,7 @@ pub(crate) fn precondition_failed(index: usize, precondition: &Precondition, cur
     let message = match (&precondition.condition, current) {
         (Condition::Absent, _) => format!("`{key}` exists already"),
         (Condition::NoneBeneath, _) => format!("`{key}` is not empty"),
+        (Condition::NoneBeneathSince(_), _) => format!("something was put beneath `{key}` meanwhile"),
         (Condition::Exists | Condition::Version(_), None) => format!("`{key}` does not exist any more"),
         (Condition::Exists | Condition::Version(_), Some(version)) => format!("`{key}` has changed: its version is now `{version}`"),
     };
