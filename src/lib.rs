@@ -14,6 +14,9 @@ pub mod text;
 pub mod backend;
 pub mod layer;
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
 pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};

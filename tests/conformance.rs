@@ -1,0 +1,6 @@
+//! Every implementation crossed with every case of its contract.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "conformance/store_rows.rs"]
+mod store;
