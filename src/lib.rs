@@ -17,6 +17,8 @@ pub mod layer;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
+pub mod config;
+
 pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,139 @@
+//! What the types of a configuration cannot say: that names meet, templates parse, and each key stands where it means something.
+
+use super::fault::{Broken, did_you_mean};
+use super::{Config, DEFAULT_STORE, RouteConfig, RouteType, ScopeConfig};
+use crate::error::Error;
+use crate::path::VfsPathBuf;
+use crate::scope::{NamespaceTemplate, Scope, Template};
+use std::collections::BTreeMap;
+
+/// Checks a configuration as it was written, before defaults are filled in.
+pub(super) fn check(config: &Config) -> Result<(), Broken> {
+    check_scope(config)?;
+    for (name, store) in &config.stores {
+        StoreUrl::parse(&store.url).map_err(|broken| Broken::new(&["stores", name, "url"], broken.0).with_hint(broken.1))?;
+    }
+    check_store_name(config, &["threads", "store"], &config.threads.store)?;
+    check_routes(config)
+}
+
+fn check_scope(config: &Config) -> Result<(), Broken> {
+    let ScopeConfig { tenant, user, agent, thread } = &config.scope;
+    let fields = [
+        ("tenant", Scope::new().with_tenant(tenant)),
+        ("user", Scope::new().with_user(user)),
+        ("agent", agent.iter().fold(Scope::new(), |scope, agent| scope.with_agent(agent))),
+        ("thread", Scope::new().with_thread(thread)),
+    ];
+    for (key, scope) in fields {
+        scope.validate().map_err(|error| Broken::new(&["scope", key], error.message()))?;
+    }
+    Ok(())
+}
+
+fn check_store_name(config: &Config, keys: &[&str], name: &str) -> Result<(), Broken> {
+    if name == DEFAULT_STORE || config.stores.contains_key(name) {
+        return Ok(());
+    }
+    let known = config.stores.keys().map(String::as_str).chain([DEFAULT_STORE]);
+    Err(Broken::new(keys, format!("no store is named `{name}`"))
+        .with_hint(did_you_mean(name, known).or_else(|| Some(format!("add `[stores.{name}]` with its `url`")))))
+}
+
+fn check_routes(config: &Config) -> Result<(), Broken> {
+    let mut seen: BTreeMap<VfsPathBuf, &str> = BTreeMap::new();
+    let mut state: Option<&str> = None;
+    for (path, route) in &config.routes {
+        let parsed = VfsPathBuf::parse(path).map_err(|invalid| Broken::new(&["routes", path], invalid.to_string()))?;
+        if let Some(other) = seen.insert(parsed, path) {
+            return Err(Broken::new(&["routes", path], format!("`{path}` and `{other}` are the same path"))
+                .with_hint(Some("keep one of them".to_owned())));
+        }
+        check_route(config, path, route)?;
+        if route.tier == RouteType::State
+            && let Some(other) = state.replace(path)
+        {
+            return Err(Broken::new(&["routes", path, "type"], format!("the thread's state stands at `{other}` already"))
+                .with_hint(Some("a thread has one state; write beneath it".to_owned())));
+        }
+    }
+    if let Some(path) = state
+        && !config.routes.is_empty()
+        && !seen.contains_key(crate::path::VfsPath::ROOT)
+    {
+        return Err(Broken::new(&["routes", path, "type"], format!("the thread's state stands at `{path}`, so nothing stands at `/`"))
+            .with_hint(Some("add `[routes.\"/\"]`".to_owned())));
+    }
+    Ok(())
+}
+
+fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), Broken> {
+    let keys = [
+        ("store", route.store.is_some(), RouteType::Store),
+        ("namespace", route.namespace.is_some(), RouteType::Store),
+        ("root", route.root.is_some(), RouteType::Filesystem),
+        ("sync", route.sync.is_some(), RouteType::Filesystem),
+        ("cross_mounts", route.cross_mounts.is_some(), RouteType::Filesystem),
+    ];
+    for (key, is_set, owner) in keys {
+        if is_set && route.tier != owner {
+            return Err(Broken::new(
+                &["routes", path, key],
+                format!("`{key}` belongs to a route of type `{}` and this one is `{}`", owner.name(), route.tier.name()),
+            ));
+        }
+    }
+    let template = |key: &str, error: Error| Broken::new(&["routes", path, key], error.message());
+    match route.tier {
+        RouteType::State => Ok(()),
+        RouteType::Store => {
+            check_store_name(config, &["routes", path, "store"], route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
+            let namespace = route.namespace.as_deref().ok_or_else(|| missing(path, "namespace", "{tenant}/{user}/memories"))?;
+            NamespaceTemplate::parse(namespace).map(drop).map_err(|error| template("namespace", error))
+        }
+        RouteType::Filesystem => {
+            let root = route.root.as_deref().ok_or_else(|| missing(path, "root", "."))?;
+            if root.is_empty() {
+                return Err(
+                    Broken::new(&["routes", path, "root"], "the root is empty").with_hint(Some("write `.` for this directory".to_owned()))
+                );
+            }
+            Template::parse(root).map(drop).map_err(|error| template("root", error))
+        }
+    }
+}
+
+fn missing(path: &str, key: &str, example: &str) -> Broken {
+    Broken::new(&["routes", path], format!("the route `{path}` names no `{key}`")).with_hint(Some(format!("write `{key} = \"{example}\"`")))
+}
+
+/// An engine and its place, as a store's URL names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum StoreUrl<'a> {
+    /// `memory:`
+    Memory,
+    /// `sled:DIRECTORY`
+    Sled(&'a str),
+    /// `sqlite:FILE`
+    Sqlite(&'a str),
+}
+
+impl<'a> StoreUrl<'a> {
+    /// Parses a URL; the fault is a message and a hint.
+    pub(super) fn parse(url: &'a str) -> Result<Self, (String, Option<String>)> {
+        let kinds = "use `sqlite:FILE`, `sled:DIRECTORY` or `memory:`".to_owned();
+        let Some((scheme, place)) = url.split_once(':') else {
+            return Err((format!("`{url}` names no engine"), Some(kinds)));
+        };
+        match (scheme, place) {
+            ("memory", "") => Ok(Self::Memory),
+            ("memory", _) => Err((format!("`{url}` has a place and memory has none"), Some("write `memory:`".to_owned()))),
+            ("sled" | "sqlite", "") => Err((format!("`{url}` names no place"), Some(kinds))),
+            ("sled", directory) => Ok(Self::Sled(directory)),
+            ("sqlite", file) => Ok(Self::Sqlite(file)),
+            (other, _) => {
+                Err((format!("no store engine is named `{other}`"), did_you_mean(other, ["memory", "sled", "sqlite"]).or(Some(kinds))))
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Faults of a configuration text: where they stand and what was meant.
+
+use super::Place;
+use crate::error::{Error, ErrorKind};
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// A fault in a configuration: file, line, column, and the key or value that was meant.
+///
+/// Shown as compilers show theirs: ``stratafs.toml:3:1: unknown key `rout`; did you mean `routes`?``
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConfigFault {
+    /// The file; none for a text that is not a file's.
+    pub file: Option<PathBuf>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What was meant, or what to do.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for ConfigFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{}", file.display())?,
+            None => f.write_str("configuration")?,
+        }
+        write!(f, ":{}:{}: {}", self.line, self.column, self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ConfigFault {}
+
+impl From<ConfigFault> for Error {
+    fn from(fault: ConfigFault) -> Self {
+        Self::invalid_argument(fault.to_string()).with_source(fault)
+    }
+}
+
+/// A fault by the keys it stands under, before it has a line.
+#[derive(Debug)]
+pub(super) struct Broken {
+    keys: Vec<String>,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Broken {
+    /// Makes the fault of the value under `keys`; keys that are not in the text are passed over.
+    pub(super) fn new(keys: &[&str], message: impl Into<String>) -> Self {
+        Self { keys: keys.iter().map(|key| (*key).to_owned()).collect(), message: message.into(), hint: None }
+    }
+
+    /// Says what was meant.
+    pub(super) fn with_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
+
+    /// Finds the line.
+    pub(super) fn locate(self, text: &str, place: &Place) -> ConfigFault {
+        let start = spans_of(text, &self.keys).last().map_or(0, |span| span.start);
+        let (line, column) = line_and_column(text, start);
+        ConfigFault { file: place.file.clone(), line, column, message: self.message, hint: self.hint }
+    }
+}
+
+/// Makes the fault of a text that is not what the types say.
+pub(super) fn of_toml(error: &toml::de::Error, text: &str, place: &Place) -> ConfigFault {
+    let (line, column) = line_and_column(text, error.span().map_or(text.len(), |span| span.start));
+    let (message, hint) = explain(error.message());
+    ConfigFault { file: place.file.clone(), line, column, message, hint }
+}
+
+/// Makes the error of a file that cannot be read.
+pub(super) fn of_reading(file: &Path, error: std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        std::io::ErrorKind::InvalidData | std::io::ErrorKind::IsADirectory => ErrorKind::InvalidArgument,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("the configuration `{}` cannot be read: {error}", file.display())).with_source(error)
+}
+
+/// Returns the name among `known` that is nearest to `name`, as a hint.
+pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .map(|(_, candidate)| format!("did you mean `{candidate}`?"))
+}
+
+/// Says what the deserializer said in the words of this crate: ``unknown field `a`, expected one of `b`, `c` `` names what
+/// is known, and the nearest of it is the hint.
+fn explain(message: &str) -> (String, Option<String>) {
+    let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    for (prefix, what) in [("unknown field ", "key"), ("unknown variant ", "value")] {
+        let Some((name, expected)) = message.strip_prefix(prefix).and_then(|rest| rest.split_once(", ")) else { continue };
+        let known = quoted(expected);
+        let name = name.trim_matches('`');
+        let hint = did_you_mean(name, known.iter().map(String::as_str))
+            .or_else(|| Some(format!("use one of {}", known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))));
+        return (format!("unknown {what} `{name}`"), hint);
+    }
+    if let Some(name) = message.strip_prefix("missing field ") {
+        return (format!("the key {name} is missing"), None);
+    }
+    (message.trim_end_matches('\n').replace('\n', ", "), None)
+}
+
+/// Returns where each of `keys` stands, down to the last one that is in the text.
+///
+/// A table or list stands where its key does, a plain value where it is itself.
+fn spans_of(text: &str, keys: &[String]) -> Vec<Range<usize>> {
+    let Ok(document) = DeTable::parse(text) else { return Vec::new() };
+    let document = DeValue::Table(document.into_inner());
+    let mut spans = Vec::new();
+    let mut level = &document;
+    for key in keys {
+        let found = match level {
+            DeValue::Table(table) => table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, value)| (name.span(), value)),
+            DeValue::Array(values) => key.parse().ok().and_then(|index: usize| values.get(index)).map(|value| (value.span(), value)),
+            _ => None,
+        };
+        let Some((key_span, value)) = found else { break };
+        let is_plain = !matches!(value.get_ref(), DeValue::Table(_) | DeValue::Array(_));
+        spans.push(if is_plain { value.span() } else { key_span });
+        level = value.get_ref();
+    }
+    spans
+}
+
+/// Returns the line, from 1, of the value under `keys`, if the text says it.
+pub(super) fn line_of(text: &str, keys: &[String]) -> Option<usize> {
+    let spans = spans_of(text, keys);
+    (spans.len() == keys.len()).then(|| line_and_column(text, spans.last().map_or(0, |span| span.start)).0)
+}
+
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text[..text.floor_char_boundary(offset)];
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}

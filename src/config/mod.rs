@@ -1,0 +1,441 @@
+//! A configuration file, typed: what stands in `stratafs.toml`, what holds when nothing stands there, and the
+//! [`Workspace`](crate::Workspace) that comes of it.
+//!
+//! [`Config::parse`] reads a text and names file, line and column of a fault, with the key that was meant;
+//! [`Config::builtin`] is what holds without a file; [`Config::workspace`] opens it. This is the one room that knows every
+//! backend, store and layer by name. Stores are opened when the first call needs them, each once, however many routes name it.
+//!
+//! Relative paths are resolved against the directory of the file. `{data}` in a store's URL stands for the data directory.
+
+use crate::error::{Error, Result};
+use crate::path::VfsPath;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+mod check;
+mod fault;
+mod settings;
+
+pub use fault::ConfigFault;
+pub use settings::{Origin, Setting};
+
+/// The name of the store that routes and thread saves use unless they name another.
+pub const DEFAULT_STORE: &str = "default";
+
+/// A commented configuration file that sets every key to what holds without it.
+pub const TEMPLATE: &str = include_str!("template.toml");
+
+/// What a configuration file says, with the defaults filled in.
+///
+/// ```
+/// use stratafs::config::{Config, Place};
+///
+/// let place = Place::new("/srv/agent", "/var/lib/stratafs");
+/// let config = Config::parse("[routes.\"/notes\"]\ntype = \"store\"\nnamespace = \"{user}/notes\"\n", &place)?;
+/// assert_eq!(config.routes.len(), 2, "the thread's state stands at `/` by itself");
+///
+/// let fault = Config::parse("[routs]\n", &place).unwrap_err();
+/// assert_eq!((fault.line, fault.column), (1, 2));
+/// assert_eq!(fault.hint.as_deref(), Some("did you mean `routes`?"));
+/// # Ok::<(), stratafs::config::ConfigFault>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Config {
+    /// The directory of durable data. Default: the caller's, such as `~/.local/share/stratafs` for the command.
+    #[serde(default)]
+    pub data: PathBuf,
+    /// Who calls when a command names nobody.
+    #[serde(default)]
+    pub scope: ScopeConfig,
+    /// Where the state of threads is saved.
+    #[serde(default)]
+    pub threads: ThreadsConfig,
+    /// The stores, by the name that routes use.
+    #[serde(default)]
+    pub stores: BTreeMap<String, StoreConfig>,
+    /// What stands where in the tree, by path. A file that names any route names all of them but `/`.
+    #[serde(default)]
+    pub routes: BTreeMap<String, RouteConfig>,
+    /// Where the text came from.
+    #[serde(skip)]
+    place: Place,
+    /// The text, to say where a setting stands.
+    #[serde(skip)]
+    text: String,
+}
+
+/// Who calls when nobody is named: the values of a scope's fields.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct ScopeConfig {
+    /// The tenant. Default `default`.
+    pub tenant: String,
+    /// The user. Default `default`.
+    pub user: String,
+    /// The agent. None by default: a template that names `{agent}` then fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The thread. Default `default`.
+    pub thread: String,
+}
+
+impl Default for ScopeConfig {
+    fn default() -> Self {
+        Self { tenant: "default".to_owned(), user: "default".to_owned(), agent: None, thread: "default".to_owned() }
+    }
+}
+
+/// Where the state of threads is saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct ThreadsConfig {
+    /// Whether a thread's state is saved at all. Default true.
+    pub save: bool,
+    /// The store it is saved in. Default `default`.
+    pub store: String,
+}
+
+impl Default for ThreadsConfig {
+    fn default() -> Self {
+        Self { save: true, store: DEFAULT_STORE.to_owned() }
+    }
+}
+
+/// A store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct StoreConfig {
+    /// Which engine, and where: `sqlite:FILE`, `sled:DIRECTORY` or `memory:`.
+    pub url: String,
+}
+
+/// The tier that a route leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum RouteType {
+    /// The state of the thread.
+    State,
+    /// Rows of a store.
+    Store,
+    /// A directory of the host.
+    Filesystem,
+}
+
+impl RouteType {
+    /// Returns the name that stands in a file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Store => "store",
+            Self::Filesystem => "filesystem",
+        }
+    }
+}
+
+/// When a filesystem route has what it wrote carried to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum RouteSync {
+    /// When the host sees fit.
+    #[default]
+    None,
+    /// Before a change is acknowledged.
+    Full,
+}
+
+/// What stands at one path of the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RouteConfig {
+    /// The tier.
+    #[serde(rename = "type")]
+    pub tier: RouteType,
+    /// Of a store route: the store. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// Of a store route: the namespace of the rows, such as `{tenant}/{user}/memories`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Of a filesystem route: the directory, which may hold scope fields, such as `/srv/{tenant}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
+    /// Of a filesystem route: when changes are carried to the disk. Default `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<RouteSync>,
+    /// Of a filesystem route: whether other file systems mounted beneath the root are entered. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cross_mounts: Option<bool>,
+    /// Whether changes are refused. Default false.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+impl RouteConfig {
+    /// Makes a route to the thread's state.
+    pub fn state() -> Self {
+        Self { tier: RouteType::State, store: None, namespace: None, root: None, sync: None, cross_mounts: None, read_only: false }
+    }
+
+    /// Makes a route to rows of a store.
+    pub fn store(store: impl Into<String>, namespace: impl Into<String>) -> Self {
+        Self { tier: RouteType::Store, store: Some(store.into()), namespace: Some(namespace.into()), ..Self::state() }
+    }
+
+    /// Makes a route to a directory of the host.
+    pub fn filesystem(root: impl Into<String>) -> Self {
+        Self {
+            tier: RouteType::Filesystem,
+            root: Some(root.into()),
+            sync: Some(RouteSync::default()),
+            cross_mounts: Some(false),
+            ..Self::state()
+        }
+    }
+}
+
+/// Where a configuration comes from and what it is relative to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Place {
+    /// The file, as faults name it; none for a text that is not a file's.
+    pub file: Option<PathBuf>,
+    /// What relative paths are resolved against.
+    pub directory: PathBuf,
+    /// The data directory of a text that names none.
+    pub data: PathBuf,
+}
+
+impl Place {
+    /// Makes the place of a text that is not a file's.
+    pub fn new(directory: impl Into<PathBuf>, data: impl Into<PathBuf>) -> Self {
+        Self { file: None, directory: directory.into(), data: data.into() }
+    }
+
+    /// Sets the file, as faults name it.
+    #[must_use]
+    pub fn with_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.file = Some(file.into());
+        self
+    }
+}
+
+impl Config {
+    /// Returns what holds without a file: the thread's state at `/`, one SQLite file in the data directory behind
+    /// `/memories` and the thread saves, and the directory of `place` at `/workspace`.
+    pub fn builtin(place: &Place) -> Self {
+        let mut config = Self {
+            data: PathBuf::new(),
+            scope: ScopeConfig::default(),
+            threads: ThreadsConfig::default(),
+            stores: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            place: place.clone(),
+            text: String::new(),
+        };
+        config.fill_in();
+        config
+    }
+
+    /// Reads a configuration text.
+    ///
+    /// # Errors
+    /// The first fault, with its line and column and the key or value that was meant.
+    pub fn parse(text: &str, place: &Place) -> Result<Self, ConfigFault> {
+        let mut config: Self = toml::from_str(text).map_err(|error| fault::of_toml(&error, text, place))?;
+        config.place = place.clone();
+        config.text = text.to_owned();
+        check::check(&config).map_err(|broken| broken.locate(text, place))?;
+        config.fill_in();
+        Ok(config)
+    }
+
+    /// Reads a configuration file; what is relative in it is relative to its directory.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) without the file, [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for
+    /// a fault in it: the source is then the [`ConfigFault`].
+    pub fn load(file: &Path, data: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(file).map_err(|error| fault::of_reading(file, error))?;
+        let absolute = std::path::absolute(file).map_err(|error| fault::of_reading(file, error))?;
+        let directory = absolute.parent().map_or_else(PathBuf::new, Path::to_owned);
+        let place = Place::new(directory, data).with_file(file);
+        Self::parse(&text, &place).map_err(Error::from)
+    }
+
+    /// Returns where the configuration came from.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Sets the data directory, whatever the file says.
+    pub fn set_data(&mut self, data: impl Into<PathBuf>) {
+        self.data = data.into();
+    }
+
+    /// Puts the defaults where nothing was said.
+    fn fill_in(&mut self) {
+        if self.data.as_os_str().is_empty() {
+            self.data = self.place.data.clone();
+        } else {
+            self.data = self.resolve(&self.data.to_string_lossy());
+        }
+        if self.routes.is_empty() {
+            self.routes.insert("/memories".to_owned(), RouteConfig::store(DEFAULT_STORE, "{tenant}/{user}/memories"));
+            self.routes.insert("/workspace".to_owned(), RouteConfig::filesystem("."));
+        }
+        if !self.routes.keys().any(|path| VfsPath::parse(path).is_ok_and(|path| path.is_root())) {
+            self.routes.insert("/".to_owned(), RouteConfig::state());
+        }
+        for route in self.routes.values_mut() {
+            match route.tier {
+                RouteType::State => {}
+                RouteType::Store => {
+                    route.store.get_or_insert_with(|| DEFAULT_STORE.to_owned());
+                }
+                RouteType::Filesystem => {
+                    route.sync.get_or_insert_default();
+                    route.cross_mounts.get_or_insert(false);
+                }
+            }
+        }
+        self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig { url: "sqlite:{data}/stratafs.db".to_owned() });
+    }
+
+    /// Makes a path of the configuration absolute: `~/` is the user's home, a relative one lies beneath the file's directory.
+    fn resolve(&self, text: &str) -> PathBuf {
+        match text.strip_prefix("~/").and_then(|rest| Some(std::env::home_dir()?.join(rest))) {
+            Some(home) => home,
+            // `components` drops the `.` of `./x`, so that what is shown is what one would write.
+            None => self.place.directory.join(text).components().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place::new("/etc/agent", "/var/lib/stratafs").with_file("stratafs.toml")
+    }
+
+    fn parsed(text: &str) -> Config {
+        Config::parse(text, &place()).expect("a sound configuration")
+    }
+
+    #[test]
+    fn names_line_column_and_what_was_meant() {
+        let table = [
+            ("dta = \"x\"", "stratafs.toml:1:1: unknown key `dta`; did you mean `data`?"),
+            ("\n[routs]", "stratafs.toml:2:2: unknown key `routs`; did you mean `routes`?"),
+            ("[scope]\nusr = \"ada\"", "stratafs.toml:2:1: unknown key `usr`; did you mean `user`?"),
+            ("data = 3", "stratafs.toml:1:8: invalid type: integer `3`, expected path string"),
+            ("data = ", "stratafs.toml:1:8: string values must be quoted, expected literal string"),
+            ("[stores.a]\nurl = \"sqlit:a.db\"", "stratafs.toml:2:7: no store engine is named `sqlit`; did you mean `sqlite`?"),
+            ("[stores.a]\nurl = \"a.db\"", "stratafs.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sled:DIRECTORY` or `memory:`"),
+            ("[stores.a]", "stratafs.toml:1:1: the key `url` is missing"),
+            ("[threads]\nstore = \"defalt\"", "stratafs.toml:2:9: no store is named `defalt`; did you mean `default`?"),
+            ("[routes.\"/m\"]\ntype = \"stor\"", "stratafs.toml:2:8: unknown value `stor`; did you mean `store`?"),
+            (
+                "[routes.\"/m\"]\ntype = \"store\"",
+                "stratafs.toml:1:9: the route `/m` names no `namespace`; write `namespace = \"{tenant}/{user}/memories\"`",
+            ),
+            (
+                "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"{usr}/m\"",
+                "stratafs.toml:3:13: the template `{usr}` names `{usr}`; the fields are {tenant}, {user}, {agent} and {thread}",
+            ),
+            (
+                "[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\nnamespace = \"a\"",
+                "stratafs.toml:4:13: `namespace` belongs to a route of type `store` and this one is `filesystem`",
+            ),
+            ("[routes.\"m\"]\ntype = \"state\"", "stratafs.toml:1:9: the path is not absolute; start it with `/`"),
+            ("[scope]\nuser = \"\"", "stratafs.toml:2:8: the user id is empty; leave it out or name one"),
+        ];
+        for (text, fault) in table {
+            assert_eq!(Config::parse(text, &place()).expect_err(text).to_string(), fault, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_two_routes_of_one_path_and_a_second_state() {
+        let fault = |text: &str| Config::parse(text, &place()).expect_err("a fault").to_string();
+        let text = "[routes.\"/a\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/a/\"]\ntype = \"filesystem\"\nroot = \".\"\n";
+        assert_eq!(fault(text), "stratafs.toml:4:9: `/a/` and `/a` are the same path; keep one of them");
+        let text = "[routes.\"/\"]\ntype = \"state\"\n[routes.\"/a\"]\ntype = \"state\"\n";
+        assert_eq!(fault(text), "stratafs.toml:4:8: the thread's state stands at `/` already; a thread has one state; write beneath it");
+        let text = "[routes.\"/a\"]\ntype = \"state\"\n";
+        assert!(fault(text).contains("add `[routes.\"/\"]`"));
+    }
+
+    #[test]
+    fn an_empty_file_is_the_builtin() {
+        let builtin = Config::builtin(&place());
+        assert_eq!(parsed("").routes, builtin.routes);
+        assert_eq!(builtin.routes.keys().collect::<Vec<_>>(), ["/", "/memories", "/workspace"]);
+        assert_eq!(builtin.data, Path::new("/var/lib/stratafs"));
+    }
+
+    #[test]
+    fn the_template_says_what_holds_without_it() {
+        let written = parsed(TEMPLATE);
+        let builtin = Config::builtin(&place());
+        assert_eq!((written.routes, written.stores, written.scope), (builtin.routes, builtin.stores, builtin.scope));
+    }
+
+    #[test]
+    fn every_key_of_the_template_is_one() {
+        let all: String = TEMPLATE
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(key) if key.starts_with(|first: char| first.is_ascii_lowercase() || first == '[') => key,
+                _ => line,
+            })
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let config = parsed(&all);
+        assert_eq!(config.scope.agent.as_deref(), Some("coder"));
+        // And every setting stands in it, so that no key is left out of the template.
+        for setting in config.settings() {
+            assert!(matches!(setting.origin, Origin::File { .. }), "`{}` is not in the template", setting.keys.join("."));
+        }
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        assert_eq!(parsed("data = \"state/db\"").data, Path::new("/etc/agent/state/db"));
+        assert_eq!(parsed("data = \"/srv/db\"").data, Path::new("/srv/db"));
+        assert_eq!(parsed("").resolve("."), Path::new("/etc/agent"));
+    }
+
+    #[test]
+    fn settings_say_where_they_come_from_and_parse_again() {
+        let config = parsed("[scope]\nuser = \"ada\"\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\n");
+        let settings = config.settings();
+        let origin = |keys: &[&str]| {
+            settings.iter().find(|setting| setting.keys == keys).map(|setting| setting.origin.to_string()).unwrap_or_default()
+        };
+        assert_eq!(origin(&["scope", "user"]), "stratafs.toml:2");
+        assert_eq!(origin(&["scope", "tenant"]), "default");
+        assert_eq!(origin(&["routes", "/w", "root"]), "stratafs.toml:5");
+        assert_eq!(origin(&["routes", "/w", "sync"]), "default");
+        let mut text = String::new();
+        let mut table = None;
+        for setting in &settings {
+            if setting.table() != table {
+                table = setting.table();
+                text.push_str(&format!("[{}]\n", table.as_deref().unwrap_or_default()));
+            }
+            text.push_str(&format!("{} = {}\n", setting.key(), setting.value));
+        }
+        assert_eq!(parsed(&text).routes, config.routes, "{text}");
+    }
+}
