@@ -4,3 +4,6 @@
 
 #[path = "conformance/store_rows.rs"]
 mod store;
+
+#[path = "conformance/backend_rows.rs"]
+mod backend;

@@ -20,6 +20,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub mod backend;
+pub mod model;
+mod pattern;
 pub mod store;
 
 /// A fresh subject of one case, and what has to live as long as it.

@@ -1,0 +1,427 @@
+//! Writing, editing, moving and removing.
+
+use super::Subject;
+use crate::backend::Backend;
+use crate::error::ErrorKind;
+use crate::ops::{ApplyOptions, Change, Edit, EntryKind, OpKind, ReadOptions, WriteMode};
+use std::collections::HashSet;
+
+/// The directories above a written file are there, as directories.
+pub(super) async fn parents_appear_by_themselves(tree: Subject) {
+    let changed = tree.put("/a/b/c/file", "x").await;
+    assert!(changed.created);
+    for directory in ["/a", "/a/b", "/a/b/c"] {
+        assert_eq!(tree.stat(directory).await.expect("it appeared").kind, EntryKind::Directory);
+    }
+    assert_eq!((tree.names("/").await, tree.names("/a/b").await), (vec!["a/".to_owned()], vec!["c/".to_owned()]));
+}
+
+/// Overwriting replaces the content whole; a file is created once.
+pub(super) async fn overwrite_replaces_and_keeps_the_creation_time(tree: Subject) {
+    tree.put("/a", "a longer content").await;
+    let before = tree.stat("/a").await.expect("it was written");
+    let changed = tree.put("/a", "short").await;
+    let after = tree.stat("/a").await.expect("it was written");
+    assert_eq!((tree.content("/a").await, changed.created, after.size_bytes), ("short".into(), false, 5));
+    assert!(after.modified_at >= before.modified_at);
+    // A host's filesystem may not know when a file was created, or counts a replacement as one.
+    if tree.backend().capabilities().atomic_batch {
+        assert_eq!(after.created_at, before.created_at);
+        assert!(after.created_at.is_some());
+    }
+}
+
+/// `CreateNew` never replaces.
+pub(super) async fn create_new_refuses_what_is_there(tree: Subject) {
+    assert!(tree.try_put("/a", "one", WriteMode::CreateNew).await.expect("nothing is there").created);
+    let error = tree.refused(tree.try_put("/a", "two", WriteMode::CreateNew).await, ErrorKind::AlreadyExists);
+    assert_eq!(error.path(), Some(&*tree.path("/a")));
+    tree.create_dir("/d").await.expect("nothing is there");
+    tree.refused(tree.try_put("/d", "two", WriteMode::CreateNew).await, ErrorKind::IsDirectory);
+    assert_eq!(tree.content("/a").await, "one");
+}
+
+/// `IfVersion` writes exactly when the version is still the one given, and otherwise tells the current one.
+pub(super) async fn a_conditional_write_compares_the_version(tree: Subject) {
+    let first = tree.put("/a", "one").await.version.expect("a file has a version");
+    let second =
+        tree.try_put("/a", "two", WriteMode::IfVersion(first)).await.expect("it is current").version.expect("a file has a version");
+    let error = tree.refused(tree.try_put("/a", "three", WriteMode::IfVersion(first)).await, ErrorKind::Conflict);
+    assert_eq!((error.current_version(), error.path()), (Some(second), Some(&*tree.path("/a"))));
+    assert_eq!(tree.content("/a").await, "two");
+    let error = tree.refused(tree.try_put("/absent", "x", WriteMode::IfVersion(first)).await, ErrorKind::Conflict);
+    assert_eq!(error.current_version(), None);
+    tree.refused(tree.stat("/absent").await, ErrorKind::NotFound);
+}
+
+/// A path is a file or a directory.
+pub(super) async fn a_file_is_never_a_directory_too(tree: Subject) {
+    tree.put("/d/a", "x").await;
+    tree.refused(tree.try_put("/d", "x", WriteMode::Overwrite).await, ErrorKind::IsDirectory);
+    tree.refused(tree.append("/d", "x").await, ErrorKind::IsDirectory);
+    tree.refused(tree.create_dir("/d/a").await, ErrorKind::AlreadyExists);
+    tree.create_dir("/empty").await.expect("nothing is there");
+    tree.refused(tree.try_put("/empty", "x", WriteMode::Overwrite).await, ErrorKind::IsDirectory);
+    tree.delete("/empty", false, None).await.expect("it is empty");
+    tree.put("/empty", "now a file").await;
+    tree.delete("/d", true, None).await.expect("it is there");
+    tree.put("/d", "now a file").await;
+    assert_eq!(tree.names("/").await, ["d", "empty"]);
+}
+
+/// A write that is refused changes nothing, not even the directories on its way.
+pub(super) async fn a_refused_write_leaves_no_parents(tree: Subject) {
+    let version = tree.put("/seed", "x").await.version.expect("a file has a version");
+    tree.refused(tree.try_put("/new/deep/a", "x", WriteMode::IfVersion(version)).await, ErrorKind::Conflict);
+    tree.refused(tree.copy("/missing", "/new/deep/a", false).await, ErrorKind::NotFound);
+    tree.refused(tree.rename("/missing", "/new/deep/a", false).await, ErrorKind::NotFound);
+    tree.refused(tree.edit("/new/deep/a", &[Edit::new("a", "b")]).await, ErrorKind::NotFound);
+    assert_eq!(tree.names("/").await, ["seed"]);
+}
+
+/// `append` adds at the end, and creates the file when there is none.
+pub(super) async fn append_creates_and_adds(tree: Subject) {
+    let first = tree.append("/d/log", "one\n").await.expect("it is created");
+    assert_eq!((first.created, first.size_bytes), (true, 4));
+    let second = tree.append("/d/log", "two").await.expect("it is there");
+    assert_eq!((second.created, second.size_bytes), (false, 7));
+    tree.append("/d/log", "").await.expect("nothing is added");
+    assert_eq!(tree.content("/d/log").await, "one\ntwo");
+    assert_ne!(first.version, second.version);
+}
+
+/// An edit replaces one occurrence and leaves the rest byte for byte.
+pub(super) async fn edit_replaces_the_only_occurrence(tree: Subject) {
+    tree.put("/a", "one\ntwo\nthree").await;
+    let changed = tree.edit("/a", &[Edit::new("two", "2")]).await.expect("it occurs once");
+    assert_eq!((changed.replacements, changed.size_bytes, changed.operation), (1, 11, OpKind::Edit));
+    assert_eq!(tree.content("/a").await, "one\n2\nthree");
+    tree.edit("/a", &[Edit::new("one\n2\n", "")]).await.expect("it occurs once");
+    assert_eq!(tree.content("/a").await, "three");
+}
+
+/// Several occurrences are an error that counts them and names their lines; the file stays as it was.
+pub(super) async fn edit_rejects_ambiguous_match(tree: Subject) {
+    tree.put("/a", "x\ny\nx x\n").await;
+    let version = tree.version("/a").await;
+    let error = tree.refused(tree.edit("/a", &[Edit::new("x", "z")]).await, ErrorKind::Ambiguous);
+    assert_eq!((error.lines(), error.path()), (&[1, 3, 3][..], Some(&*tree.path("/a"))));
+    assert!(error.message().contains('3'), "{error}");
+    assert_eq!((tree.content("/a").await, tree.version("/a").await), ("x\ny\nx x\n".into(), version));
+}
+
+/// A text that does not occur is an error; the file stays as it was.
+pub(super) async fn edit_rejects_no_match(tree: Subject) {
+    tree.put("/a", "one\n").await;
+    let version = tree.version("/a").await;
+    let error = tree.refused(tree.edit("/a", &[Edit::new("two", "2")]).await, ErrorKind::NoMatch);
+    assert_eq!(error.path(), Some(&*tree.path("/a")));
+    tree.refused(tree.edit("/a", &[Edit::all("two", "2")]).await, ErrorKind::NoMatch);
+    assert_eq!((tree.content("/a").await, tree.version("/a").await), ("one\n".into(), version));
+}
+
+/// The empty text is nowhere, and no list of edits is empty.
+pub(super) async fn edit_rejects_an_empty_text(tree: Subject) {
+    tree.put("/a", "abc").await;
+    tree.refused(tree.edit("/a", &[Edit::new("", "Z")]).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.edit("/a", &[Edit::all("", "Z")]).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.edit("/a", &[]).await, ErrorKind::InvalidArgument);
+    assert_eq!(tree.content("/a").await, "abc");
+}
+
+/// `replace_all` replaces every occurrence and counts them.
+pub(super) async fn edit_replaces_all_when_asked(tree: Subject) {
+    tree.put("/a", "a-a-a").await;
+    assert_eq!(tree.edit("/a", &[Edit::all("a", "bb")]).await.expect("it occurs").replacements, 3);
+    assert_eq!(tree.content("/a").await, "bb-bb-bb");
+}
+
+/// Edits build on each other; one that fails undoes those before it.
+pub(super) async fn edits_of_one_call_take_effect_together(tree: Subject) {
+    tree.put("/a", "one two").await;
+    tree.refused(tree.edit("/a", &[Edit::new("one", "1"), Edit::new("three", "3")]).await, ErrorKind::NoMatch);
+    assert_eq!(tree.content("/a").await, "one two");
+    let changed = tree.edit("/a", &[Edit::new("one", "three"), Edit::new("three two", "done")]).await.expect("each occurs in its turn");
+    assert_eq!((tree.content("/a").await, changed.replacements), ("done".into(), 2));
+}
+
+/// Text shown with `\n` is found where `\r\n` is stored, and what is inserted takes the file's ending.
+pub(super) async fn edit_meets_text_as_shown(tree: Subject) {
+    tree.put("/a", "one\r\ntwo\r\nthree\r\n").await;
+    tree.edit("/a", &[Edit::new("one\ntwo", "1\n2\n2b")]).await.expect("it is there as shown");
+    assert_eq!(tree.content("/a").await, "1\r\n2\r\n2b\r\nthree\r\n");
+    tree.edit("/a", &[Edit::new("three", "3\n4")]).await.expect("it occurs once");
+    assert_eq!(tree.content("/a").await, "1\r\n2\r\n2b\r\n3\r\n4\r\n");
+}
+
+/// The line endings of what is not edited stay, also in a file that mixes them.
+pub(super) async fn edit_keeps_other_line_endings(tree: Subject) {
+    tree.put("/a", "\u{feff}one\r\ntwo\nthree\r\nfour").await;
+    tree.edit("/a", &[Edit::new("two", "2")]).await.expect("it occurs once");
+    assert_eq!(tree.content("/a").await, "\u{feff}one\r\n2\nthree\r\nfour");
+}
+
+/// Bytes that are not UTF-8 survive an edit beside them.
+pub(super) async fn edit_keeps_binary_content(tree: Subject) {
+    tree.put("/a", &b"\xff\0text\xfe"[..]).await;
+    tree.edit("/a", &[Edit::new("text", "other")]).await.expect("it occurs once");
+    assert_eq!(tree.content("/a").await, &b"\xff\0other\xfe"[..]);
+}
+
+/// An edit with an expected version is refused on any other content.
+pub(super) async fn edit_compares_an_expected_version(tree: Subject) {
+    let first = tree.put("/a", "one").await.version;
+    let second = tree.put("/a", "one two").await.version;
+    let edit = |expect| Change::Edit { path: tree.path("/a"), edits: vec![Edit::new("one", "1")], expect };
+    let error = tree.refused(tree.apply(edit(first)).await, ErrorKind::Conflict);
+    assert_eq!(error.current_version(), second);
+    assert_eq!(tree.content("/a").await, "one two");
+    tree.apply(edit(second)).await.expect("it is current");
+    assert_eq!(tree.content("/a").await, "1 two");
+}
+
+/// There is nothing to edit in a directory or at an absent path.
+pub(super) async fn edit_needs_a_file(tree: Subject) {
+    tree.put("/d/a", "x").await;
+    tree.refused(tree.edit("/missing", &[Edit::new("x", "y")]).await, ErrorKind::NotFound);
+    tree.refused(tree.edit("/d", &[Edit::new("x", "y")]).await, ErrorKind::IsDirectory);
+    tree.refused(tree.edit("/", &[Edit::new("x", "y")]).await, ErrorKind::IsDirectory);
+}
+
+/// The version a write returns is the one that stat, read and ls tell, and no two writes share one.
+pub(super) async fn every_write_makes_a_version_of_its_own(tree: Subject) {
+    let mut seen = HashSet::new();
+    for round in 0..10 {
+        let written = tree.put("/a", format!("same size {round}")).await.version.expect("a file has a version");
+        assert_eq!(tree.version("/a").await, written);
+        assert_eq!(tree.read("/a", &ReadOptions::lines(0, 1)).await.expect("it was written").version, written);
+        assert!(seen.insert(written), "{written} was used before");
+        let edited = tree.edit("/a", &[Edit::new("same", "SAME")]).await.expect("it occurs once").version.expect("a file has a version");
+        assert!(seen.insert(edited), "{edited} was used before");
+    }
+}
+
+/// Deleting and creating again never brings an old version back: what expects it is refused.
+pub(super) async fn a_version_is_never_used_again(tree: Subject) {
+    let mut seen = HashSet::new();
+    for round in 0..20 {
+        let version = tree.put("/a", format!("{round:02}")).await.version.expect("a file has a version");
+        assert!(seen.insert(version), "{version} was used before");
+        tree.delete("/a", false, Some(version)).await.expect("it is current");
+        tree.refused(tree.try_put("/a", "x", WriteMode::IfVersion(version)).await, ErrorKind::Conflict);
+    }
+    let moved = tree.put("/b", "one").await.version.expect("a file has a version");
+    tree.rename("/b", "/c", false).await.expect("it is there");
+    tree.put("/b", "two").await;
+    tree.refused(tree.try_put("/b", "x", WriteMode::IfVersion(moved)).await, ErrorKind::Conflict);
+}
+
+/// An explicit directory is there without anything in it; making it again is no error.
+pub(super) async fn create_dir_makes_an_empty_directory(tree: Subject) {
+    let changed = tree.create_dir("/a/b").await.expect("nothing is there");
+    assert!(changed.created);
+    assert_eq!((tree.names("/a").await, tree.names("/a/b").await), (vec!["b/".to_owned()], vec![]));
+    let again = tree.create_dir("/a/b").await.expect("it exists already");
+    assert_eq!((again.created, again.entries), (false, 0));
+    tree.put("/a/b/file", "x").await;
+    tree.delete("/a/b/file", false, None).await.expect("it was written");
+    assert_eq!(tree.names("/a").await, ["b/"], "a directory stays when its last file goes");
+}
+
+/// A deleted file is gone; its neighbours are not.
+pub(super) async fn delete_removes_a_file(tree: Subject) {
+    for path in ["/d/a", "/d/ab", "/d/a.b", "/e/a"] {
+        tree.put(path, "x").await;
+    }
+    let changed = tree.delete("/d/a", false, None).await.expect("it was written");
+    assert_eq!((changed.entries, changed.version), (1, None));
+    tree.refused(tree.stat("/d/a").await, ErrorKind::NotFound);
+    assert_eq!((tree.names("/d").await, tree.names("/e").await), (vec!["a.b".to_owned(), "ab".to_owned()], vec!["a".to_owned()]));
+    tree.refused(tree.delete("/d/a", false, None).await, ErrorKind::NotFound);
+}
+
+/// Only `recursive` removes what a directory holds, and only that.
+pub(super) async fn delete_of_a_directory_asks_for_recursive(tree: Subject) {
+    for path in ["/d/a", "/d/e/f/g", "/d-x/a", "/d.x", "/dd/a"] {
+        tree.put(path, "x").await;
+    }
+    let error = tree.refused(tree.delete("/d", false, None).await, ErrorKind::InvalidArgument);
+    assert!(error.message().contains("recursive"), "{error}");
+    assert_eq!(tree.names("/d").await, ["a", "e/"]);
+    let changed = tree.delete("/d", true, None).await.expect("it is there");
+    assert_eq!(changed.entries, 5);
+    assert_eq!(tree.names("/").await, ["d-x/", "d.x", "dd/"]);
+    tree.create_dir("/empty").await.expect("nothing is there");
+    tree.delete("/empty", false, None).await.expect("an empty directory goes without asking");
+}
+
+/// The root stays, recursive or not.
+pub(super) async fn delete_of_the_root_is_refused(tree: Subject) {
+    tree.put("/a", "x").await;
+    tree.refused(tree.delete("/", true, None).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.delete("/", false, None).await, ErrorKind::InvalidArgument);
+    assert_eq!(tree.content("/a").await, "x");
+}
+
+/// A delete with an expected version spares any other content.
+pub(super) async fn delete_compares_an_expected_version(tree: Subject) {
+    let first = tree.put("/a", "one").await.version;
+    let second = tree.put("/a", "two").await.version;
+    let error = tree.refused(tree.delete("/a", false, first).await, ErrorKind::Conflict);
+    assert_eq!(error.current_version(), second);
+    tree.delete("/a", false, second).await.expect("it is current");
+    tree.create_dir("/d").await.expect("nothing is there");
+    tree.refused(tree.delete("/d", false, second).await, ErrorKind::InvalidArgument);
+}
+
+/// A renamed file is at its new path only, with its content.
+pub(super) async fn rename_moves_a_file(tree: Subject) {
+    tree.put("/a", "x").await;
+    let before = tree.stat("/a").await.expect("it was written");
+    let changed = tree.rename("/a", "/new/deep/b", false).await.expect("nothing is there");
+    assert_eq!((&changed.path, changed.created, changed.entries), (&tree.path("/new/deep/b"), true, 1));
+    let after = tree.stat("/new/deep/b").await.expect("it is there now");
+    assert_eq!((changed.version, after.size_bytes), (after.version, 1));
+    if tree.backend().capabilities().atomic_batch {
+        assert_eq!(after.created_at, before.created_at);
+    }
+    assert_eq!((tree.names("/").await, tree.content("/new/deep/b").await), (vec!["new/".to_owned()], "x".into()));
+}
+
+/// A renamed directory takes all it holds with it, empty directories too.
+pub(super) async fn rename_moves_a_directory(tree: Subject) {
+    tree.put("/d/a", "1").await;
+    tree.put("/d/e/b", "2").await;
+    tree.create_dir("/d/empty").await.expect("nothing is there");
+    tree.put("/d-x", "3").await;
+    let changed = tree.rename("/d", "/f/d2", false).await.expect("nothing is there");
+    assert_eq!((changed.version, &changed.path), (None, &tree.path("/f/d2")));
+    assert_eq!(
+        (tree.names("/").await, tree.names("/f/d2").await),
+        (vec!["d-x".to_owned(), "f/".into()], vec!["a".to_owned(), "e/".into(), "empty/".into()])
+    );
+    assert_eq!(tree.content("/f/d2/e/b").await, "2");
+    tree.refused(tree.stat("/d/a").await, ErrorKind::NotFound);
+}
+
+/// A rename that cannot be leaves both ends as they were.
+pub(super) async fn rename_refuses_what_cannot_be(tree: Subject) {
+    tree.put("/d/a", "1").await;
+    tree.put("/b", "2").await;
+    tree.refused(tree.rename("/missing", "/c", false).await, ErrorKind::NotFound);
+    let error = tree.refused(tree.rename("/d", "/d/e/f", false).await, ErrorKind::InvalidArgument);
+    assert!(error.message().contains(tree.path("/d").as_str()), "{error}");
+    tree.refused(tree.rename("/", "/c", false).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.rename("/b", "/", true).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.rename("/d/a", "/b/c", false).await, ErrorKind::NotADirectory);
+    tree.refused(tree.rename("/b/x", "/c", false).await, ErrorKind::NotADirectory);
+    assert_eq!(tree.rename("/b", "/b", false).await.expect("it is there already").entries, 0);
+    assert_eq!((tree.content("/d/a").await, tree.content("/b").await), ("1".into(), "2".into()));
+    assert_eq!(tree.names("/").await, ["b", "d/"]);
+}
+
+/// A file is replaced when asked for; a directory neither is replaced nor replaces.
+pub(super) async fn rename_overwrites_only_files_and_when_asked(tree: Subject) {
+    tree.put("/a", "1").await;
+    tree.put("/b", "2").await;
+    tree.put("/d/x", "3").await;
+    tree.create_dir("/empty").await.expect("nothing is there");
+    let error = tree.refused(tree.rename("/a", "/b", false).await, ErrorKind::AlreadyExists);
+    assert_eq!(error.path(), Some(&*tree.path("/b")));
+    tree.refused(tree.rename("/a", "/d", true).await, ErrorKind::AlreadyExists);
+    tree.refused(tree.rename("/a", "/empty", true).await, ErrorKind::AlreadyExists);
+    tree.refused(tree.rename("/d", "/b", true).await, ErrorKind::AlreadyExists);
+    tree.refused(tree.rename("/d", "/empty", true).await, ErrorKind::AlreadyExists);
+    let changed = tree.rename("/a", "/b", true).await.expect("a file replaces a file");
+    assert_eq!((changed.created, tree.content("/b").await), (false, "1".into()));
+    assert_eq!(tree.names("/").await, ["b", "d/", "empty/"]);
+}
+
+/// A copy is a file of its own.
+pub(super) async fn copy_leaves_the_source(tree: Subject) {
+    let source = tree.put("/a", "x").await;
+    let copied = tree.copy("/a", "/d/b", false).await.expect("nothing is there");
+    assert_eq!((copied.created, copied.size_bytes, &copied.path), (true, 1, &tree.path("/d/b")));
+    assert_eq!((tree.version("/a").await, tree.version("/d/b").await), (source.version.expect("a file"), copied.version.expect("a file")));
+    tree.put("/d/b", "changed").await;
+    assert_eq!(tree.content("/a").await, "x");
+    tree.refused(tree.copy("/a", "/d/b", false).await, ErrorKind::AlreadyExists);
+    assert!(!tree.copy("/a", "/d/b", true).await.expect("a file replaces a file").created);
+    assert_eq!(tree.content("/d/b").await, "x");
+}
+
+/// A copied directory holds copies of all it held.
+pub(super) async fn copy_copies_a_directory(tree: Subject) {
+    tree.put("/d/a", "1").await;
+    tree.put("/d/e/b", "2").await;
+    tree.create_dir("/d/empty").await.expect("nothing is there");
+    let changed = tree.copy("/d", "/x/y", false).await.expect("nothing is there");
+    assert_eq!(changed.entries, 5);
+    assert_eq!(
+        (tree.names("/d").await, tree.names("/x/y").await),
+        (vec!["a".to_owned(), "e/".into(), "empty/".into()], tree.names("/d").await)
+    );
+    tree.put("/x/y/e/b", "changed").await;
+    assert_eq!(tree.content("/d/e/b").await, "2");
+}
+
+/// A copy that cannot be changes nothing.
+pub(super) async fn copy_refuses_what_cannot_be(tree: Subject) {
+    tree.put("/d/a", "1").await;
+    tree.put("/b", "2").await;
+    tree.refused(tree.copy("/missing", "/c", false).await, ErrorKind::NotFound);
+    tree.refused(tree.copy("/b", "/b", true).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.copy("/d", "/d/e", false).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.copy("/", "/c", false).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.copy("/b", "/", true).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.copy("/b", "/d", true).await, ErrorKind::AlreadyExists);
+    tree.refused(tree.copy("/d", "/b", true).await, ErrorKind::AlreadyExists);
+    assert_eq!((tree.names("/").await, tree.names("/d").await), (vec!["b".to_owned(), "d/".into()], vec!["a".to_owned()]));
+}
+
+/// Later changes of a batch see the earlier ones, and each has its own result.
+pub(super) async fn a_batch_is_applied_in_order(tree: Subject) {
+    let changes = [
+        Change::Write { path: tree.path("/a"), content: "one\n".into(), mode: WriteMode::CreateNew },
+        Change::Append { path: tree.path("/a"), content: "two\n".into() },
+        Change::Edit { path: tree.path("/a"), edits: vec![Edit::new("one", "1")], expect: None },
+        Change::Copy { from: tree.path("/a"), to: tree.path("/d/copy"), overwrite: false },
+        Change::Rename { from: tree.path("/a"), to: tree.path("/b"), overwrite: false },
+        Change::Write { path: tree.path("/a"), content: "new".into(), mode: WriteMode::CreateNew },
+        Change::CreateDir { path: tree.path("/e") },
+        Change::Delete { path: tree.path("/d/copy"), recursive: false, expect: None },
+    ];
+    let results = tree.backend().apply(&changes, &ApplyOptions::new()).await.expect("each change is right in its turn");
+    assert_eq!(results.iter().map(|changed| changed.operation).collect::<Vec<_>>(), changes.each_ref().map(Change::kind));
+    assert_eq!((tree.content("/a").await, tree.content("/b").await), ("new".into(), "1\ntwo\n".into()));
+    assert_eq!((tree.names("/").await, tree.names("/d").await.len()), (vec!["a".to_owned(), "b".into(), "d/".into(), "e/".into()], 0));
+    assert_eq!(results[5].version, tree.stat("/a").await.expect("it was written").version);
+    assert_eq!(results[4].version, tree.stat("/b").await.expect("it was moved").version);
+}
+
+/// A batch that fails on its last change leaves all as it was, or says how much it did.
+pub(super) async fn a_failing_batch_says_which_change(tree: Subject) {
+    tree.put("/a", "old").await;
+    let version = tree.version("/a").await;
+    let changes = [
+        Change::Write { path: tree.path("/a"), content: "new".into(), mode: WriteMode::Overwrite },
+        Change::Write { path: tree.path("/x/b"), content: "new".into(), mode: WriteMode::Overwrite },
+        Change::Delete { path: tree.path("/missing"), recursive: false, expect: None },
+    ];
+    let error = tree.refused(tree.backend().apply(&changes, &ApplyOptions::new()).await, ErrorKind::NotFound);
+    assert_eq!((error.change(), error.path()), (Some(2), Some(&*tree.path("/missing"))));
+    if tree.backend().capabilities().atomic_batch {
+        assert_eq!(error.applied(), 0);
+        assert_eq!(
+            (tree.content("/a").await, tree.version("/a").await, tree.names("/").await),
+            ("old".into(), version, vec!["a".to_owned()])
+        );
+    } else {
+        assert_eq!((error.applied(), tree.content("/a").await, tree.content("/x/b").await), (2, "new".into(), "new".into()));
+    }
+}
+
+/// Nothing to do is done at once.
+pub(super) async fn an_empty_batch_does_nothing(tree: Subject) {
+    assert_eq!(tree.backend().apply(&[], &ApplyOptions::new()).await.expect("nothing can fail"), []);
+}

@@ -1,0 +1,192 @@
+//! Looking and reading.
+
+use super::Subject;
+use crate::error::ErrorKind;
+use crate::ops::{EntryKind, GrepOptions, LsOptions, ReadOptions, WriteMode};
+use bytes::Bytes;
+
+/// A fresh tree holds nothing.
+pub(super) async fn an_empty_tree_lists_nothing(tree: Subject) {
+    assert_eq!(tree.names("/").await, [""; 0]);
+    assert_eq!(tree.found("**").await, [""; 0]);
+}
+
+/// The root is there before anything is in it.
+pub(super) async fn the_root_is_a_directory(tree: Subject) {
+    let entry = tree.stat("/").await.expect("the root is there");
+    assert_eq!((entry.kind, entry.size_bytes), (EntryKind::Directory, 0));
+    tree.refused(tree.try_put("/", "x", WriteMode::Overwrite).await, ErrorKind::IsDirectory);
+    tree.refused(tree.append("/", "x").await, ErrorKind::IsDirectory);
+    assert!(!tree.create_dir("/").await.expect("it exists already").created);
+}
+
+/// CRLF, BOM, NUL, a missing final newline, emptiness and invalid UTF-8 are content like any other.
+pub(super) async fn content_comes_back_byte_for_byte(tree: Subject) {
+    let contents: [&[u8]; 9] =
+        [b"", b"\n", b"a", b"a\r\nb\r\n", b"\xef\xbb\xbfbom", b"\0\0", b"\xff\xfe\x80", b"no end", "é\u{2028}\u{85}\r日本".as_bytes()];
+    for (index, content) in contents.into_iter().enumerate() {
+        let path = format!("/f{index}.txt");
+        let changed = tree.put(&path, content).await;
+        assert_eq!(changed.size_bytes, content.len() as u64);
+        assert_eq!(tree.content(&path).await, content, "{content:?}");
+        assert_eq!(tree.stat(&path).await.expect("it was written").size_bytes, content.len() as u64);
+    }
+}
+
+/// A body larger than any page or chunk comes back whole, also in parts.
+pub(super) async fn large_content_comes_back_byte_for_byte(tree: Subject) {
+    let content: Bytes = (0..1_000_003_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    tree.put("/large.bin", content.clone()).await;
+    assert!(tree.content("/large.bin").await == content, "the content differs");
+    let part = tree.read("/large.bin", &ReadOptions::bytes(777_777, 5_000)).await.expect("within the file");
+    assert!(part.content == content.slice(777_777..782_777), "the part differs");
+    assert_eq!(part.size_bytes, content.len() as u64);
+}
+
+/// Dots, spaces, brackets, any script and names of 255 bytes are names, and each is a file of its own.
+pub(super) async fn legal_names_are_kept(tree: Subject) {
+    let long = "x".repeat(255);
+    let names = [
+        "foo..bar",
+        "[...slug]",
+        " a b ",
+        ".hidden",
+        "...",
+        "~",
+        "a:b",
+        "a\\b",
+        "é",
+        "e\u{301}",
+        "日本",
+        "🙂",
+        "{x}",
+        "*",
+        "?",
+        "%41",
+        "A",
+        "a",
+        &long,
+    ];
+    for name in names {
+        tree.put(&format!("/d/{name}"), name.to_owned()).await;
+    }
+    for name in names {
+        assert_eq!(tree.content(&format!("/d/{name}")).await, name.as_bytes(), "{name:?}");
+    }
+    let mut sorted = names.map(str::to_owned);
+    sorted.sort();
+    assert_eq!(tree.names("/d").await, sorted);
+}
+
+/// `stat` tells kind, size, version and times, of the caller's path.
+pub(super) async fn stat_tells_what_is_there(tree: Subject) {
+    let changed = tree.put("/d/a.md", "four").await;
+    let file = tree.stat("/d/a.md").await.expect("it was written");
+    assert_eq!((file.kind, file.size_bytes, file.version), (EntryKind::File, 4, changed.version));
+    assert_eq!((&file.path, &changed.path), (&tree.path("/d/a.md"), &tree.path("/d/a.md")));
+    assert!(file.modified_at.is_some());
+    let directory = tree.stat("/d").await.expect("it appeared");
+    assert_eq!((directory.kind, directory.size_bytes, directory.version), (EntryKind::Directory, 0, None));
+    let read = tree.read("/d/a.md", &ReadOptions::new()).await.expect("it was written");
+    assert_eq!((Some(read.version), read.size_bytes, read.modified_at), (file.version, 4, file.modified_at));
+}
+
+/// What is absent is `not_found`, for every way to ask, with the caller's path in field and message.
+pub(super) async fn a_missing_path_is_not_found(tree: Subject) {
+    tree.put("/d/a.md", "x").await;
+    for path in ["/missing", "/d/missing", "/missing/deep/er"] {
+        let error = tree.refused(tree.stat(path).await, ErrorKind::NotFound);
+        assert_eq!(error.path(), Some(&*tree.path(path)));
+        assert!(error.message().contains(tree.path(path).as_str()), "{error}");
+        tree.refused(tree.read(path, &ReadOptions::new()).await, ErrorKind::NotFound);
+        tree.refused(tree.ls(path, &LsOptions::new()).await, ErrorKind::NotFound);
+        tree.refused(tree.grep(path, &GrepOptions::new("x")).await, ErrorKind::NotFound);
+        tree.refused(tree.delete(path, true, None).await, ErrorKind::NotFound);
+    }
+}
+
+/// Nothing is beneath a file, and nothing can be put there.
+pub(super) async fn beneath_a_file_nothing_is(tree: Subject) {
+    tree.put("/a", "x").await;
+    for path in ["/a/b", "/a/b/c"] {
+        tree.refused(tree.stat(path).await, ErrorKind::NotADirectory);
+        tree.refused(tree.read(path, &ReadOptions::new()).await, ErrorKind::NotADirectory);
+        tree.refused(tree.ls(path, &LsOptions::new()).await, ErrorKind::NotADirectory);
+        tree.refused(tree.try_put(path, "y", WriteMode::Overwrite).await, ErrorKind::NotADirectory);
+        tree.refused(tree.append(path, "y").await, ErrorKind::NotADirectory);
+        tree.refused(tree.create_dir(path).await, ErrorKind::NotADirectory);
+        tree.refused(tree.delete(path, true, None).await, ErrorKind::NotADirectory);
+        tree.refused(tree.copy("/a", path, false).await, ErrorKind::NotADirectory);
+    }
+    assert_eq!(tree.content("/a").await, "x");
+}
+
+/// A directory has no content.
+pub(super) async fn a_directory_is_not_read(tree: Subject) {
+    tree.put("/d/a.md", "x").await;
+    for path in ["/", "/d"] {
+        tree.refused(tree.read(path, &ReadOptions::new()).await, ErrorKind::IsDirectory);
+        tree.refused(tree.read(path, &ReadOptions::lines(0, 1)).await, ErrorKind::IsDirectory);
+    }
+}
+
+/// A window says which lines it holds, how many there are, and where to go on; its bytes are the stored ones.
+pub(super) async fn read_returns_a_window_of_lines(tree: Subject) {
+    tree.put("/a", "one\ntwo\r\nthree\n\nfive").await;
+    for (offset, limit, content, first, last, next) in [
+        (0, 2, "one\ntwo\r\n", Some(1), Some(2), Some(2)),
+        (1, 1, "two\r\n", Some(2), Some(2), Some(2)),
+        (2, 2, "three\n\n", Some(3), Some(4), Some(4)),
+        (4, 10, "five", Some(5), Some(5), None),
+        (0, 5, "one\ntwo\r\nthree\n\nfive", Some(1), Some(5), None),
+        (5, 1, "", None, None, None),
+        (1, 0, "", None, None, Some(1)),
+    ] {
+        let read = tree.read("/a", &ReadOptions::lines(offset, limit)).await.expect("within the file");
+        let window = read.window.expect("lines were asked for");
+        assert_eq!(read.content, content, "offset {offset}, limit {limit}");
+        assert_eq!((window.first_line(), window.last_line(), window.next_offset()), (first, last, next), "offset {offset}, limit {limit}");
+        assert_eq!((window.total_lines, read.size_bytes), (5, 20));
+    }
+    tree.put("/empty", "").await;
+    let read = tree.read("/empty", &ReadOptions::lines(0, 10)).await.expect("an empty file has an empty window");
+    assert_eq!((read.content.len(), read.window.map(|window| window.total_lines)), (0, Some(0)));
+}
+
+/// A range of bytes is cut at the end of the file.
+pub(super) async fn read_returns_a_range_of_bytes(tree: Subject) {
+    tree.put("/a", "abcdef").await;
+    for (offset, limit, content) in [(0, 2, "ab"), (2, 2, "cd"), (4, 10, "ef"), (6, 1, ""), (0, 0, ""), (1, u64::MAX, "bcdef")] {
+        let read = tree.read("/a", &ReadOptions::bytes(offset, limit)).await.expect("within the file");
+        assert_eq!((&read.content[..], read.size_bytes, read.window), (content.as_bytes(), 6, None), "offset {offset}, limit {limit}");
+    }
+}
+
+/// A whole file over the limit is refused, a window ends early and says where to go on.
+pub(super) async fn read_is_bounded(tree: Subject) {
+    tree.put("/a", "1234\n5678\n").await;
+    tree.refused(tree.read("/a", &ReadOptions::new().with_bytes_max(9)).await, ErrorKind::TooLarge);
+    tree.read("/a", &ReadOptions::new().with_bytes_max(10)).await.expect("just the limit");
+    let read = tree.read("/a", &ReadOptions::lines(0, 10).with_bytes_max(9)).await.expect("a window is cut");
+    assert_eq!((&read.content[..], read.window.and_then(|window| window.next_offset())), (&b"1234\n"[..], Some(1)));
+    let read = tree.read("/a", &ReadOptions::bytes(0, 100).with_bytes_max(3)).await.expect("a range is cut");
+    assert_eq!(read.content, "123");
+}
+
+/// A window or range that starts past the end is an error, not an empty success.
+pub(super) async fn an_offset_past_the_end_is_refused(tree: Subject) {
+    tree.put("/a", "one\ntwo\n").await;
+    let error = tree.refused(tree.read("/a", &ReadOptions::lines(3, 1)).await, ErrorKind::InvalidArgument);
+    assert!(error.message().contains('2'), "the message tells how many lines there are: {error}");
+    assert_eq!(error.path(), Some(&*tree.path("/a")));
+    tree.refused(tree.read("/a", &ReadOptions::bytes(9, 1)).await, ErrorKind::InvalidArgument);
+}
+
+/// Both count lines by `\n` alone, whatever else other systems take for a line end.
+pub(super) async fn line_numbers_of_read_and_grep_agree(tree: Subject) {
+    tree.put("/a", "x\u{2028}y\u{b}z\u{85}\rw\nneedle\r\n\nneedle").await;
+    let lines = tree.lines(&GrepOptions::new("needle")).await;
+    assert_eq!(lines, ["/a:2:needle", "/a:4:needle"]);
+    let read = tree.read("/a", &ReadOptions::lines(1, 1)).await.expect("within the file");
+    assert_eq!(read.content, "needle\r\n");
+}

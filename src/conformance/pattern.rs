@@ -1,0 +1,186 @@
+//! Globs and lines for the model: matched by recursion over expanded alternatives, and one line after the other.
+
+use crate::error::{Error, Result};
+use crate::ops::{CaseMode, GrepLine, GrepOptions};
+use crate::search::Glob;
+use bytes::Bytes;
+
+/// A glob as the sum of its expanded alternatives, each a list of segments.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    anchored: bool,
+    insensitive: bool,
+    alternatives: Vec<Vec<Vec<char>>>,
+}
+
+impl Pattern {
+    /// Parses what the real rules accept: what is malformed is theirs to say, what matches is decided here again.
+    pub(super) fn parse(text: &str, insensitive: bool) -> Result<Self> {
+        Glob::parse(text, insensitive)?;
+        let text = if insensitive { text.to_lowercase() } else { text.to_owned() };
+        let alternatives = expand(&text.chars().collect::<Vec<_>>())
+            .into_iter()
+            .map(|alternative| {
+                let segments = alternative.split(|character| *character == '/').map(<[char]>::to_vec);
+                segments.filter(|segment| !segment.is_empty() && *segment != ['.']).collect()
+            })
+            .collect();
+        Ok(Self { anchored: text.contains('/'), insensitive, alternatives })
+    }
+
+    /// Tells whether a path relative to the search root matches.
+    pub(super) fn matches(&self, relative: &str) -> bool {
+        let segments: Vec<Vec<char>> = self.folded(relative).split('/').map(|segment| segment.chars().collect()).collect();
+        self.alternatives.iter().any(|alternative| match alternative.as_slice() {
+            [only] if *only == ['*', '*'] => true,
+            // Without a slash, a pattern is about the name alone.
+            _ if !self.anchored => segments_match(alternative, &segments[segments.len() - 1..]),
+            _ => segments_match(alternative, &segments),
+        })
+    }
+
+    /// Tells whether a segment of the pattern that starts with a dot matches this segment.
+    pub(super) fn names_hidden(&self, segment: &str) -> bool {
+        let segment: Vec<char> = self.folded(segment).chars().collect();
+        self.alternatives.iter().flatten().any(|of| matches!(of.as_slice(), ['.', ..] | ['\\', '.', ..]) && segment_matches(of, &segment))
+    }
+
+    fn folded(&self, text: &str) -> String {
+        if self.insensitive { text.to_lowercase() } else { text.to_owned() }
+    }
+}
+
+/// Expands the first brace into its alternatives, and those again, until none is left.
+fn expand(pattern: &[char]) -> Vec<Vec<char>> {
+    let mut edges: Vec<usize> = Vec::new();
+    let mut depth = 0;
+    let mut at = 0;
+    while at < pattern.len() {
+        match pattern[at] {
+            '\\' => at += 1,
+            '[' => at = class_end(pattern, at),
+            '{' => {
+                depth += 1;
+                if depth == 1 {
+                    edges = vec![at];
+                }
+            }
+            ',' if depth == 1 => edges.push(at),
+            '}' if depth > 0 => {
+                depth -= 1;
+                if depth == 0 {
+                    edges.push(at);
+                    let (before, after) = (&pattern[..edges[0]], &pattern[at + 1..]);
+                    return edges.windows(2).flat_map(|edge| expand(&[before, &pattern[edge[0] + 1..edge[1]], after].concat())).collect();
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    vec![pattern.to_vec()]
+}
+
+/// Returns where the class that opens at `start` closes. A `]` in the first place is a member.
+fn class_end(pattern: &[char], start: usize) -> usize {
+    let negated = matches!(pattern.get(start + 1), Some('!' | '^'));
+    let first = start + 1 + usize::from(negated);
+    (first + 1..pattern.len()).find(|at| pattern[*at] == ']').expect("the class is closed: the pattern was parsed")
+}
+
+fn segments_match(pattern: &[Vec<char>], path: &[Vec<char>]) -> bool {
+    match pattern {
+        [] => path.is_empty(),
+        [last] if *last == ['*', '*'] => !path.is_empty(),
+        [first, rest @ ..] if *first == ['*', '*'] => (0..=path.len()).any(|skipped| segments_match(rest, &path[skipped..])),
+        [first, rest @ ..] => {
+            path.split_first().is_some_and(|(segment, below)| segment_matches(first, segment) && segments_match(rest, below))
+        }
+    }
+}
+
+fn segment_matches(pattern: &[char], text: &[char]) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        ['*', rest @ ..] => (0..=text.len()).any(|skipped| segment_matches(rest, &text[skipped..])),
+        ['?', rest @ ..] => !text.is_empty() && segment_matches(rest, &text[1..]),
+        ['\\', literal, rest @ ..] => text.first() == Some(literal) && segment_matches(rest, &text[1..]),
+        ['[', ..] => {
+            let end = class_end(pattern, 0);
+            text.first().is_some_and(|character| class_matches(&pattern[1..end], *character))
+                && segment_matches(&pattern[end + 1..], &text[1..])
+        }
+        [literal, rest @ ..] => text.first() == Some(literal) && segment_matches(rest, &text[1..]),
+    }
+}
+
+fn class_matches(class: &[char], character: char) -> bool {
+    let negated = matches!(class.first(), Some('!' | '^'));
+    let mut members = &class[usize::from(negated)..];
+    let mut found = false;
+    while let [first, rest @ ..] = members {
+        (found, members) = match rest {
+            ['-', last, after @ ..] => (found || (*first..=*last).contains(&character), after),
+            _ => (found || *first == character, rest),
+        };
+    }
+    found != negated
+}
+
+/// Returns every line of a content, marked by whether it counts as a match; lines that one match spans are one.
+///
+/// # Errors
+/// `invalid_argument` for a malformed expression.
+pub(super) fn grep_lines(content: &Bytes, options: &GrepOptions) -> Result<Vec<GrepLine>> {
+    let mut pattern = if options.regex { options.pattern.clone() } else { regex::escape(&options.pattern) };
+    if options.whole_line {
+        pattern = format!("^(?:{pattern})$");
+    } else if options.word {
+        pattern = format!(r"(?:\b{{start-half}})(?:{pattern})(?:\b{{end-half}})");
+    }
+    let insensitive = match options.case {
+        CaseMode::Sensitive => false,
+        CaseMode::Insensitive => true,
+        CaseMode::Smart => !options.pattern.chars().any(char::is_uppercase),
+    };
+    let expression = regex::bytes::RegexBuilder::new(&pattern)
+        .case_insensitive(insensitive)
+        .multi_line(true)
+        .build()
+        .map_err(|error| Error::invalid_argument("the pattern is malformed").with_source(error))?;
+    let spans = if options.multiline { spans(content, &expression) } else { Vec::new() };
+    let mut lines = Vec::new();
+    let (mut at, mut number) = (0, 1);
+    while at < content.len() {
+        // A match that begins on this line and goes on makes one of all the lines it touches.
+        let end = spans.iter().find(|span| (span.0..span.1).contains(&at)).map_or_else(|| line_end(content, at), |span| span.1);
+        let text = content[at..end].strip_suffix(b"\n").map_or(&content[at..end], |line| line.strip_suffix(b"\r").unwrap_or(line));
+        let ranges: Vec<_> = expression.find_iter(text).map(|found| found.range()).collect();
+        let is_match = ranges.is_empty() == options.invert;
+        let ranges = if options.invert { Vec::new() } else { ranges };
+        lines.push(GrepLine::new(number, at as u64, content.slice(at..at + text.len()), ranges, is_match));
+        number += content[at..end].iter().filter(|byte| **byte == b'\n').count();
+        at = end;
+    }
+    Ok(lines)
+}
+
+/// Returns where the line that holds the byte at `at` ends, its terminator included.
+fn line_end(content: &[u8], at: usize) -> usize {
+    content[at..].iter().position(|byte| *byte == b'\n').map_or(content.len(), |newline| at + newline + 1)
+}
+
+/// Returns the whole lines that matches cover, those that share a line joined.
+fn spans(content: &[u8], expression: &regex::bytes::Regex) -> Vec<(usize, usize)> {
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for found in expression.find_iter(content) {
+        let start = content[..found.start()].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        let last = found.end().max(found.start() + 1) - 1;
+        let end = if last < content.len() { line_end(content, last) } else { content.len() };
+        match spans.last_mut() {
+            Some(span) if start < span.1 => span.1 = span.1.max(end),
+            _ => spans.push((start, end)),
+        }
+    }
+    spans
+}
