@@ -245,6 +245,13 @@ impl Error {
         self
     }
 
+    /// Takes back [`Error::without_effect`]: an earlier attempt of the same call may have had an effect.
+    #[must_use]
+    pub fn with_unknown_effect(mut self) -> Self {
+        self.0.effect_free = false;
+        self
+    }
+
     /// Replaces the message.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {

@@ -1,8 +1,12 @@
 //! A backend wrapped around a backend.
 //!
 //! A layer that watches, delays, refuses or repeats calls is one function, [`Layer::around`]; [`Layered`] makes a backend
-//! of it. A layer that changes results implements [`Backend`] itself (permissions hide paths, so they do). Order has
-//! meaning: the outermost layer is asked first.
+//! of it. A layer that changes results or asks the tree questions of its own implements [`Backend`] itself: [`Permissions`]
+//! hides paths, [`Quota`] counts files.
+//!
+//! Order has meaning: the outermost layer is asked first. From the outside in, this order suits most trees:
+//! `Audit(Permissions(Quota(Timeout(Retry(Limit(tree))))))`. What is refused is on record and takes no place among the
+//! running calls, one deadline holds for all attempts of a call, and a call that waits for its next attempt holds no place.
 
 use crate::backend::Backend;
 use crate::error::Result;
@@ -15,6 +19,23 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::fmt;
 
+mod audit;
+mod fault;
+mod limit;
+mod random;
+mod read_only;
+mod reply;
+mod retry;
+mod timeout;
+
+pub use audit::{Audit, AuditChange, AuditOutcome, AuditRecord, AuditSink, JsonLinesSink, MemorySink, SinkFailure};
+pub use fault::Fault;
+pub use limit::Limit;
+pub use read_only::ReadOnly;
+pub use reply::Reply;
+pub use retry::Retry;
+pub use timeout::Timeout;
+
 /// What stands around every call of a backend.
 ///
 /// `Display` prints the layer's name and what matters of its settings, such as `Limit(8`: [`Layered`] closes the bracket
@@ -24,11 +45,11 @@ pub trait Layer: Send + Sync + fmt::Debug {
     /// Returns the name that `Display` shows, and settings worth showing.
     fn name(&self) -> LayerName;
 
-    /// Does the call, or refuses it, or does it again.
+    /// Does the call, or refuses it, or does it again. The [`Reply`] can be measured, not changed.
     ///
     /// # Errors
     /// The layer's own, and those of what lies inside.
-    async fn around<T: Send>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T>;
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T>;
 
     /// Changes what is declared; as it is by default.
     fn capabilities(&self, inner: Capabilities) -> Capabilities {

@@ -1,0 +1,36 @@
+//! Random numbers for jitter and injected faults: small, seeded, not for secrets.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+/// Returns a seed that differs from run to run.
+pub(super) fn fresh_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Returns the number at `index` of the sequence of a seed, from 0 up to but not including 1.
+///
+/// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>): any place of the sequence is found without those before it, so
+/// callers that run at once need no lock.
+pub(super) fn fraction(seed: u64, index: u64) -> f64 {
+    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    // The upper 53 bits are what a double holds exactly.
+    (z >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_its_sequence_and_fills_the_range() {
+        let numbers: Vec<f64> = (0..1000).map(|index| fraction(7, index)).collect();
+        assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
+        assert!(numbers.iter().any(|number| *number < 0.01) && numbers.iter().any(|number| *number > 0.99));
+        assert_eq!(numbers[3], fraction(7, 3));
+        assert_ne!(numbers[3], fraction(8, 3));
+    }
+}
