@@ -12,6 +12,7 @@ use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// The longest path in bytes.
 pub const PATH_BYTES_MAX: usize = 4096;
@@ -259,6 +260,72 @@ impl VfsPathBuf {
     }
 }
 
+/// An owned path whose clones share the text: the key of maps that are themselves cloned.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SharedPath(Arc<str>);
+
+impl Deref for SharedPath {
+    type Target = VfsPath;
+
+    fn deref(&self) -> &VfsPath {
+        VfsPath::wrap(&self.0)
+    }
+}
+
+impl Borrow<VfsPath> for SharedPath {
+    fn borrow(&self) -> &VfsPath {
+        self
+    }
+}
+
+impl From<&VfsPath> for SharedPath {
+    fn from(path: &VfsPath) -> Self {
+        Self(Arc::from(path.as_str()))
+    }
+}
+
+impl PartialOrd for SharedPath {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SharedPath {
+    fn cmp(&self, other: &Self) -> Ordering {
+        VfsPath::cmp(self, other)
+    }
+}
+
+impl fmt::Debug for SharedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+/// The end of a subtree in path order: after all that lies beneath a path and before whatever follows.
+///
+/// It is the bound of a range and no path itself: it ends in a control character, which sorts before every legal one and
+/// after the `/` that stands first in path order.
+pub(crate) struct SubtreeEnd(VfsPathBuf);
+
+impl SubtreeEnd {
+    /// Returns the end of what lies at and beneath a path; of the root there is none.
+    pub(crate) fn of(path: &VfsPath) -> Option<Self> {
+        if path.is_root() { None } else { Some(Self(VfsPathBuf(format!("{path}\u{1}")))) }
+    }
+
+    /// Returns the end of what lies at and beneath a child; the name may be any text, it is only compared.
+    pub(crate) fn of_child(directory: &VfsPath, name: &str) -> Self {
+        let base = if directory.is_root() { "" } else { directory.as_str() };
+        Self(VfsPathBuf(format!("{base}/{name}\u{1}")))
+    }
+
+    /// Borrows the bound.
+    pub(crate) fn bound(&self) -> &VfsPath {
+        &self.0
+    }
+}
+
 impl Deref for VfsPathBuf {
     type Target = VfsPath;
 
@@ -465,6 +532,20 @@ mod tests {
         assert_eq!(strip("/a", "/").as_deref(), Some("/a"));
         assert_eq!(strip("/", "/").as_deref(), Some("/"));
         assert_eq!(strip("/", "/a"), None);
+    }
+
+    #[test]
+    fn the_end_of_a_subtree_lies_behind_it_and_before_what_follows() {
+        let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
+        let directory = path("/a/b");
+        let end = SubtreeEnd::of(&directory).expect("not the root");
+        for beneath in ["/a/b", "/a/b/c", "/a/b/~/z", "/a/b/\u{10FFFF}"] {
+            assert!(&*path(beneath) < end.bound(), "{beneath}");
+        }
+        for after in ["/a/b c", "/a/b!", "/a/b-c", "/a/bb", "/b"] {
+            assert!(end.bound() < &*path(after), "{after}");
+        }
+        assert!(SubtreeEnd::of(VfsPath::ROOT).is_none());
     }
 
     #[test]

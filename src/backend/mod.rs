@@ -28,7 +28,7 @@ mod subtree;
 
 #[cfg(all(feature = "filesystem", unix))]
 pub use filesystem::{FilesystemBackend, FilesystemOptions, SyncMode};
-pub use state::{StateBackend, StateSnapshot};
+pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::StoreBackend;
 pub use subtree::Subtree;
 

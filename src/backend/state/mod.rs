@@ -1,0 +1,296 @@
+//! The state tier: a tree in memory, of which a snapshot is O(1).
+//!
+//! Nodes live in one structure-sharing map in path order. A batch works on a clone of the map and swaps it in when all of it
+//! succeeded, so readers never wait for a writer and never see half of a batch. What makes a tree durable is the
+//! checkpointer's: it takes a [`StateSnapshot`] and asks what changed since the last.
+
+mod node;
+mod snapshot;
+mod transaction;
+mod tree;
+
+pub use node::StateNode;
+pub use snapshot::{StateDifference, StateSnapshot};
+
+use self::transaction::StateTransaction;
+use self::tree::Tree;
+use super::{Backend, flat};
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+    ReadOptions, Version,
+};
+use crate::path::VfsPath;
+use crate::store::whole_microseconds;
+use async_trait::async_trait;
+use parking_lot::RwLock;
+use std::fmt;
+
+/// A tree in memory.
+///
+/// Bodies are shared: a read copies nothing. Versions follow the clock: the first one given out by a new backend is above the
+/// microseconds since 1970 at its start, so that what is restored after a crash never gives out a version again that the lost
+/// part of its life had given to other content.
+///
+/// Cost: reads grow with the logarithm of the nodes, a listing with the children, a change with the content and the logarithm of
+/// the nodes. An idle file takes its content and less than 300 bytes.
+#[derive(Debug)]
+pub struct StateBackend {
+    live: RwLock<Live>,
+    /// Held for the length of a batch, so that batches follow one another; readers do not take it.
+    turn: tokio::sync::Mutex<()>,
+    clock: Clock,
+}
+
+#[derive(Debug, Clone)]
+struct Live {
+    tree: Tree,
+    /// The highest version number given out.
+    issued: u64,
+}
+
+impl StateBackend {
+    /// Makes an empty tree.
+    pub fn new() -> Self {
+        Self::from_snapshot(&StateSnapshot::new())
+    }
+
+    /// Makes a tree that continues from a snapshot.
+    ///
+    /// Cost: O(1).
+    pub fn from_snapshot(snapshot: &StateSnapshot) -> Self {
+        Self::with_clock(snapshot, Clock::system())
+    }
+
+    /// Makes a tree that continues from a snapshot and takes the time from `clock`.
+    pub fn with_clock(snapshot: &StateSnapshot, clock: Clock) -> Self {
+        let started = u64::try_from(clock.now().as_microsecond()).unwrap_or(0);
+        let tree = snapshot.tree.clone();
+        let issued = tree.version().max(started);
+        Self { live: RwLock::new(Live { tree, issued }), turn: tokio::sync::Mutex::new(()), clock }
+    }
+
+    /// Returns the tree as it is now.
+    ///
+    /// Cost: O(1).
+    pub fn snapshot(&self) -> StateSnapshot {
+        StateSnapshot { tree: self.live.read().tree.clone() }
+    }
+
+    /// Returns the version of the newest change: the same as a snapshot's as long as nothing changed since it was taken.
+    pub fn version(&self) -> Version {
+        Version::new(self.live.read().tree.version())
+    }
+
+    /// Makes the tree what it was at a snapshot. Versions given out meanwhile are not given out again.
+    ///
+    /// Cost: O(1).
+    pub async fn restore(&self, snapshot: &StateSnapshot) {
+        let _turn = self.turn.lock().await;
+        let issued = self.live.read().issued.max(snapshot.tree.version());
+        self.replace(Live { tree: snapshot.tree.clone(), issued });
+    }
+
+    /// Swaps the tree; what only the old one held is freed after the lock is released.
+    fn replace(&self, live: Live) {
+        let old = std::mem::replace(&mut *self.live.write(), live);
+        drop(old);
+    }
+}
+
+impl Default for StateBackend {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for StateBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("State")
+    }
+}
+
+#[async_trait]
+impl Backend for StateBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new()
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.live.read().tree.stat(path)
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        let node = self.live.read().tree.file(path)?.clone();
+        tree::read(path, &node, options)
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        let tree = self.live.read().tree.clone();
+        tree.ls(path, options)
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        self.snapshot().glob(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        self.snapshot().grep(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
+        let _turn = self.turn.lock().await;
+        let Live { tree, issued } = self.live.read().clone();
+        let mut transaction = StateTransaction::new(tree, whole_microseconds(self.clock.now()), issued);
+        let done = flat::apply(&mut transaction, changes).await?;
+        if let Some((tree, issued)) = transaction.finish() {
+            self.replace(Live { tree, issued });
+        }
+        Ok(done.into_iter().map(|done| done.resolve(|put| StateTransaction::version_of_put(issued, put))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendExt;
+    use crate::error::ErrorKind;
+    use crate::ops::{Edit, WriteMode};
+    use crate::path::VfsPathBuf;
+    use jiff::Timestamp;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    fn path(text: &str) -> VfsPathBuf {
+        VfsPathBuf::parse(text).expect("a legal path")
+    }
+
+    fn ticking() -> (StateBackend, Arc<AtomicI64>) {
+        let micros = Arc::new(AtomicI64::new(1_000_000));
+        let source = micros.clone();
+        let clock = Clock::from_fn(move || Timestamp::from_microsecond(source.load(Ordering::Relaxed)).expect("within the calendar"));
+        (StateBackend::with_clock(&StateSnapshot::new(), clock), micros)
+    }
+
+    async fn names(tree: &impl Backend, of: &str) -> Vec<String> {
+        let listing = tree.ls(&path(of), &LsOptions::new()).await.expect("a directory");
+        listing.entries.iter().map(|entry| entry.name().to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_listing_passes_over_what_lies_beneath() {
+        let tree = StateBackend::new();
+        for file in ["/a/x/1", "/a/x/y/2", "/a/x-/3", "/a/x.md", "/a/z", "/ab", "/b/c"] {
+            tree.write(file, "").await.expect("written");
+        }
+        tree.create_dir("/a/empty").await.expect("made");
+        assert_eq!(names(&tree, "/").await, ["a", "ab", "b"]);
+        assert_eq!(names(&tree, "/a").await, ["empty", "x", "x-", "x.md", "z"]);
+        assert_eq!(names(&tree, "/a/empty").await, Vec::<String>::new());
+        let mut options = LsOptions::new().with_limit(2);
+        let mut pages = Vec::new();
+        loop {
+            let listing = tree.ls(&path("/a"), &options).await.expect("a directory");
+            pages.push(listing.entries.iter().map(|entry| entry.name().to_owned()).collect::<Vec<_>>());
+            match listing.truncated {
+                Some(truncation) => options.start_after = Some(truncation.cursor),
+                None => break,
+            }
+        }
+        assert_eq!(pages, [vec!["empty", "x"], vec!["x-", "x.md"], vec!["z"]]);
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_seen_whole_or_not_at_all() {
+        let tree = StateBackend::new();
+        tree.write("/a", "old").await.expect("written");
+        let before = tree.version();
+        let batch = [
+            Change::Write { path: path("/a"), content: "new".into(), mode: WriteMode::Overwrite },
+            Change::Append { path: path("/a"), content: "er".into() },
+            Change::Edit { path: path("/a"), edits: vec![Edit::new("missing", "")], expect: None },
+        ];
+        let error = tree.apply(&batch, &ApplyOptions::new()).await.expect_err("the third fails");
+        assert_eq!((error.kind(), error.change(), error.applied()), (ErrorKind::NoMatch, Some(2), 0));
+        assert_eq!((tree.read_text("/a").await.expect("a file").as_str(), tree.version()), ("old", before));
+        let results = tree.apply(&batch[..2], &ApplyOptions::new()).await.expect("both succeed");
+        assert_eq!(tree.read_text("/a").await.expect("a file"), "newer");
+        assert_eq!(tree.stat(&path("/a")).await.expect("a file").version, results[1].version);
+        assert_ne!(results[0].version, results[1].version);
+    }
+
+    #[tokio::test]
+    async fn versions_are_not_used_again_after_a_crash_or_a_restore() {
+        let (tree, micros) = ticking();
+        tree.write("/a", "one").await.expect("written");
+        let saved = tree.snapshot();
+        let lost = tree.write("/a", "two").await.expect("written").version;
+        micros.fetch_add(10, Ordering::Relaxed);
+        let clock = tree.clock.clone();
+        let reopened = StateBackend::with_clock(&saved, clock);
+        assert_eq!(reopened.version(), saved.version(), "nothing changed yet");
+        let other = reopened.write("/a", "three").await.expect("written").version;
+        assert_ne!(lost, other);
+        tree.restore(&saved).await;
+        assert_eq!(tree.version(), saved.version());
+        let again = tree.write("/a", "four").await.expect("written").version;
+        assert!(again > lost);
+        tree.delete("/a").await.expect("deleted");
+        assert!(tree.write("/a", "five").await.expect("written").version > again);
+    }
+
+    #[tokio::test]
+    async fn times_follow_the_clock_and_an_overwrite_keeps_the_first() {
+        let (tree, micros) = ticking();
+        tree.write("/d/a", "one").await.expect("written");
+        micros.fetch_add(5, Ordering::Relaxed);
+        tree.write("/d/a", "two").await.expect("written");
+        tree.rename("/d/a", "/d/b").await.expect("moved");
+        let entry = tree.stat(&path("/d/b")).await.expect("a file");
+        let times = [entry.created_at, entry.modified_at].map(|time| time.expect("known").as_microsecond());
+        assert_eq!(times, [1_000_000, 1_000_005]);
+        tree.copy("/d/b", "/d/c").await.expect("copied");
+        let entry = tree.stat(&path("/d/c")).await.expect("a file");
+        assert_eq!(entry.created_at.expect("known").as_microsecond(), 1_000_005);
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_stays_and_tells_what_changed() {
+        let tree = StateBackend::new();
+        for index in 0..1_000 {
+            tree.write(&format!("/d{}/f{index}", index % 10), index.to_string()).await.expect("written");
+        }
+        let before = tree.snapshot();
+        tree.write("/d3/f3", "changed").await.expect("written");
+        tree.delete("/d4/f4").await.expect("deleted");
+        tree.write("/new/file", "").await.expect("written");
+        let after = tree.snapshot();
+        let changes: Vec<String> = after
+            .changes_since(&before)
+            .map(|difference| match difference {
+                StateDifference::Added(path, _) => format!("+{path}"),
+                StateDifference::Changed(path, ..) => format!("~{path}"),
+                StateDifference::Removed(path, _) => format!("-{path}"),
+            })
+            .collect();
+        assert_eq!(changes, ["~/d3/f3", "-/d4/f4", "+/new", "+/new/file"]);
+        assert_eq!(before.read_text("/d3/f3").await.expect("as it was"), "3");
+        assert_eq!(before.write("/x", "").await.expect_err("it is immutable").kind(), ErrorKind::ReadOnly);
+        let nodes: Vec<_> = after.iter().map(|(path, node)| (path.to_owned(), (**node).clone())).collect();
+        let read_back = StateSnapshot::from_nodes(nodes, after.version()).expect("a whole tree");
+        assert_eq!(read_back.changes_since(&after).count(), 0);
+        assert_eq!((read_back.len(), read_back.size_bytes()), (after.len(), after.size_bytes()));
+        assert_eq!(after.size_bytes(), after.iter().map(|(_, node)| node.size_bytes()).sum::<u64>());
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_of_nodes_without_their_directory_is_refused() {
+        let node = || StateNode::file("x", Version::new(1), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        for (places, version) in [(vec!["/d/a"], 1), (vec!["/a", "/a/b"], 1), (vec!["/"], 1), (vec!["/a"], 0)] {
+            let nodes = places.iter().map(|place| (path(place), node()));
+            let error = StateSnapshot::from_nodes(nodes, Version::new(version)).expect_err("no tree");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{places:?}");
+        }
+    }
+}

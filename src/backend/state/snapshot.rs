@@ -1,0 +1,181 @@
+//! A tree in memory at one instant.
+
+use super::StateNode;
+use super::tree::{Tree, read};
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
+    ReadOptions, Version,
+};
+use crate::path::{SharedPath, VfsPath};
+use async_trait::async_trait;
+use imbl::ordmap::DiffItem;
+use std::fmt;
+use std::sync::Arc;
+
+/// A [`StateBackend`](super::StateBackend) as it was at one instant: immutable, and itself a read-only backend.
+///
+/// It shares all nodes and bodies with the tree it was taken of and with other snapshots, so that taking and cloning one is
+/// O(1) and it costs memory only for what changed since.
+///
+/// # Examples
+/// ```
+/// use stratafs::{BackendExt, StateBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let tree = StateBackend::new();
+/// tree.write("/a.md", "one").await?;
+/// let before = tree.snapshot();
+/// tree.write("/a.md", "two").await?;
+/// assert_eq!(before.read_text("/a.md").await?, "one");
+/// assert_eq!(tree.snapshot().changes_since(&before).count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct StateSnapshot {
+    pub(super) tree: Tree,
+}
+
+/// One path at which two snapshots differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateDifference<'s> {
+    /// Only the newer one has the path.
+    Added(&'s VfsPath, &'s Arc<StateNode>),
+    /// Both have it, with other content or as another kind.
+    Changed(&'s VfsPath, &'s Arc<StateNode>, &'s Arc<StateNode>),
+    /// Only the older one has the path.
+    Removed(&'s VfsPath, &'s Arc<StateNode>),
+}
+
+impl StateSnapshot {
+    /// Makes an empty tree.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a tree of nodes that were saved, with the version the snapshot had.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when a node stands in no directory, or a version is newer than the snapshot's.
+    pub fn from_nodes<P: AsRef<VfsPath>>(nodes: impl IntoIterator<Item = (P, StateNode)>, version: Version) -> Result<Self> {
+        let mut tree = Tree::default();
+        for (path, node) in nodes {
+            if path.as_ref().is_root() || node.version().is_some_and(|of_node| of_node > version) {
+                return Err(corrupt(path.as_ref()));
+            }
+            tree.insert(SharedPath::from(path.as_ref()), node);
+        }
+        for (path, _) in tree.nodes() {
+            let parent = path.parent().unwrap_or(VfsPath::ROOT);
+            if !parent.is_root() && !tree.get(parent).is_some_and(|above| above.is_directory()) {
+                return Err(corrupt(path));
+            }
+        }
+        tree.set_version(version.number());
+        Ok(Self { tree })
+    }
+
+    /// Returns the version of the newest change in it: two snapshots of one tree with the same one are the same.
+    pub fn version(&self) -> Version {
+        Version::new(self.tree.version())
+    }
+
+    /// Returns how many files and directories there are, the root left out.
+    pub fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Tells whether there is nothing but the root.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the size in bytes of all files together.
+    ///
+    /// Cost: O(1).
+    pub fn size_bytes(&self) -> u64 {
+        self.tree.size_bytes()
+    }
+
+    /// Returns the node at a path; of the root, none.
+    pub fn get(&self, path: &VfsPath) -> Option<&Arc<StateNode>> {
+        self.tree.get(path)
+    }
+
+    /// Returns every node in path order, the root left out.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&VfsPath, &Arc<StateNode>)> {
+        self.tree.nodes().iter().map(|(path, node)| (&**path, node))
+    }
+
+    /// Returns where this snapshot differs from an older one of the same tree, in path order.
+    ///
+    /// Cost: grows with what differs, as nodes that both share are passed over page by page.
+    pub fn changes_since<'s>(&'s self, older: &'s Self) -> impl Iterator<Item = StateDifference<'s>> {
+        older.tree.nodes().diff(self.tree.nodes()).map(|item| match item {
+            DiffItem::Add(path, node) => StateDifference::Added(path, node),
+            DiffItem::Update { old: (path, old), new: (_, new) } => StateDifference::Changed(path, old, new),
+            DiffItem::Remove(path, node) => StateDifference::Removed(path, node),
+        })
+    }
+}
+
+fn corrupt(path: &VfsPath) -> Error {
+    Error::new(crate::ErrorKind::Corrupt, format!("a saved tree holds `{path}` where it cannot stand; run `stratafs doctor`")).at(path)
+}
+
+/// Equal when both are the same nodes in memory.
+impl PartialEq for StateSnapshot {
+    fn eq(&self, other: &Self) -> bool {
+        self.tree.version() == other.tree.version() && self.tree.shares_all_with(&other.tree)
+    }
+}
+
+impl fmt::Display for StateSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "State@{}", self.version())
+    }
+}
+
+impl fmt::Debug for StateSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateSnapshot").field("version", &self.version()).field("len", &self.len()).finish()
+    }
+}
+
+#[async_trait]
+impl Backend for StateSnapshot {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().with_writable(false)
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.tree.stat(path)
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        read(path, self.tree.file(path)?, options)
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.tree.ls(path, options)
+    }
+
+    async fn glob(&self, _path: &VfsPath, _options: &GlobOptions) -> Result<GlobResult> {
+        unimplemented!()
+    }
+
+    async fn grep(&self, _path: &VfsPath, _options: &GrepOptions) -> Result<GrepResult> {
+        unimplemented!()
+    }
+
+    async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let op = Op::apply(changes);
+        Err(Error::read_only(op.path).during(op.kind).in_batch(0, 0))
+    }
+}
