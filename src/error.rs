@@ -262,25 +262,23 @@ impl Error {
     /// Shows the error in the paths of a tree that holds this one at `prefix`: in the path field and in the message,
     /// where paths stand in backticks.
     ///
-    /// Messages of this crate name the path that [`Error::path`] holds; further paths of the same tree are rewritten too
-    /// when `others` lists them.
+    /// Of the message it rewrites the path that [`Error::path`] holds, those that `others` lists, and the directories above them.
     #[must_use]
-    pub fn rebased(mut self, prefix: &VfsPath, others: &[&VfsPath]) -> Self {
-        if prefix.is_root() {
-            return self;
-        }
-        let own = self.0.path.take();
-        let mut message = std::mem::take(&mut self.0.message);
-        let mut seen: Vec<&VfsPath> = Vec::new();
-        for path in own.iter().map(|path| &**path).chain(others.iter().copied()) {
-            if !seen.contains(&path) {
-                seen.push(path);
-                // A private mark keeps what was rewritten from being rewritten again.
-                message = message.replace(&format!("`{path}`"), &format!("`\u{1}{}`", prefix.concat(path)));
-            }
-        }
-        self.0.message = message.replace('\u{1}', "");
-        self.0.path = own.map(|path| prefix.concat(&path));
+    pub fn rebased(self, prefix: &VfsPath, others: &[&VfsPath]) -> Self {
+        if prefix.is_root() { self } else { self.with_paths(others, |path| prefix.concat(path)) }
+    }
+
+    /// Shows the error in the paths of the tree that stands at `base` of this one: [`Error::rebased`] the other way. What lies
+    /// outside of `base` shows as `/`, so that nobody learns where the tree stands.
+    #[must_use]
+    pub fn stripped(self, base: &VfsPath, others: &[&VfsPath]) -> Self {
+        if base.is_root() { self } else { self.with_paths(others, |path| path.strip_prefix(base).unwrap_or(VfsPath::ROOT).to_owned()) }
+    }
+
+    fn with_paths(mut self, others: &[&VfsPath], map: impl Fn(&VfsPath) -> VfsPathBuf) -> Self {
+        let known: Vec<&VfsPath> = self.0.path.as_deref().into_iter().chain(others.iter().copied()).collect();
+        self.0.message = with_quoted_paths(&self.0.message, &known, &map);
+        self.0.path = self.0.path.as_deref().map(map);
         self
     }
 
@@ -414,6 +412,56 @@ impl From<&Error> for ErrorRecord {
     }
 }
 
+impl ErrorRecord {
+    /// Shows the record in the paths of a tree that holds its own at `prefix`, as [`Error::rebased`] does.
+    #[must_use]
+    pub fn rebased(self, prefix: &VfsPath) -> Self {
+        if prefix.is_root() { self } else { self.with_paths(|path| prefix.concat(path)) }
+    }
+
+    /// Shows the record in the paths of the tree that stands at `base` of its own, as [`Error::stripped`] does.
+    #[must_use]
+    pub fn stripped(self, base: &VfsPath) -> Self {
+        if base.is_root() { self } else { self.with_paths(|path| path.strip_prefix(base).unwrap_or(VfsPath::ROOT).to_owned()) }
+    }
+
+    fn with_paths(mut self, map: impl Fn(&VfsPath) -> VfsPathBuf) -> Self {
+        self.message = with_quoted_paths(&self.message, self.path.as_deref().as_slice(), &map);
+        self.path = self.path.as_deref().map(map);
+        self
+    }
+}
+
+/// Rewrites the paths of a message that stand in backticks and that are among `known` or above one of them.
+///
+/// One pass from left to right, so that nothing is rewritten twice. The root counts only when it is known itself: in a
+/// message it is more often the character than the path.
+fn with_quoted_paths(message: &str, known: &[&VfsPath], map: &impl Fn(&VfsPath) -> VfsPathBuf) -> String {
+    let mut rewritten = String::with_capacity(message.len() + 32);
+    let mut rest = message;
+    while let Some(quote) = rest.find("`/") {
+        let (before, quoted) = rest.split_at(quote + 1);
+        rewritten.push_str(before);
+        rest = quoted;
+        if let Some(path) = quoted_path(quoted, known) {
+            rewritten.push_str(map(path).as_str());
+            rest = &quoted[path.as_str().len()..];
+        }
+    }
+    rewritten.push_str(rest);
+    rewritten
+}
+
+/// Finds the longest path that `text` starts with and a backtick ends. A name may hold backticks, so whole paths are tried.
+fn quoted_path<'p>(text: &str, known: &[&'p VfsPath]) -> Option<&'p VfsPath> {
+    let ends_here = |path: &VfsPath| text.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('`'));
+    known
+        .iter()
+        .flat_map(|path| std::iter::once(*path).chain(path.ancestors().filter(|above| !above.is_root())))
+        .filter(|path| ends_here(path))
+        .max_by_key(|path| path.as_str().len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,5 +487,27 @@ mod tests {
         let error =
             Error::new(ErrorKind::InvalidArgument, "cannot move `/a` into `/a/b`").at(&path("/a")).rebased(&path("/m"), &[&path("/a/b")]);
         assert_eq!(error.message(), "cannot move `/m/a` into `/m/a/b`");
+    }
+
+    #[test]
+    fn rewrites_what_is_a_path_of_the_tree_and_nothing_else() {
+        let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
+        for (message, at, rebased, stripped) in [
+            ("`/a/b` is a file", "/a/b/c", "`/m/a/b` is a file", "`/b` is a file"),
+            ("`/a/b/c`: start it with `/`", "/a/b/c", "`/m/a/b/c`: start it with `/`", "`/b/c`: start it with `/`"),
+            ("`/` is the root", "/", "`/m` is the root", "`/` is the root"),
+            ("`/a/b` not `/a/bc` nor `b` nor `/x`", "/a/b", "`/m/a/b` not `/a/bc` nor `b` nor `/x`", "`/b` not `/a/bc` nor `b` nor `/x`"),
+            ("`/a/x`y` is odd", "/a/x`y", "`/m/a/x`y` is odd", "`/x`y` is odd"),
+            ("`/a` holds it", "/a/b", "`/m/a` holds it", "`/` holds it"),
+            ("no path", "/a", "no path", "no path"),
+            ("an open quote `/a", "/a", "an open quote `/a", "an open quote `/a"),
+        ] {
+            let error = || Error::new(ErrorKind::Internal, message).at(&path(at));
+            assert_eq!(error().rebased(&path("/m"), &[]).message(), rebased, "{message}");
+            assert_eq!(error().stripped(&path("/a"), &[]).message(), stripped, "{message}");
+            assert_eq!(ErrorRecord::from(&error()).rebased(&path("/m")).message, rebased, "{message}");
+            assert_eq!(ErrorRecord::from(&error()).stripped(&path("/a")).message, stripped, "{message}");
+        }
+        assert_eq!(Error::not_found(&path("/outside")).stripped(&path("/a"), &[]).message(), "`/` does not exist");
     }
 }
