@@ -290,6 +290,11 @@ impl Change {
         }
     }
 
+    /// Returns every path it names: one, or the source and the target.
+    pub fn paths(&self) -> impl Iterator<Item = &VfsPath> {
+        std::iter::once(self.path()).chain(self.target())
+    }
+
     /// Returns the same change with every path mapped, such as into the paths of a tree below or above.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ use std::sync::Arc;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod flat;
+pub(crate) mod rebase;
 mod state;
 mod store;
 mod subtree;
