@@ -12,6 +12,7 @@ pub mod store;
 pub mod text;
 
 pub mod backend;
+pub mod composite;
 pub mod layer;
 
 #[cfg(feature = "conformance")]
@@ -21,6 +22,7 @@ pub mod config;
 
 pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};
 pub use clock::Clock;
+pub use composite::CompositeBackend;
 pub use error::{Error, ErrorKind, Result};
 pub use path::{InvalidPath, VfsPath, VfsPathBuf};
 pub use scope::{NamespaceTemplate, Scope};

@@ -1,0 +1,215 @@
+//! Changes: which backend each goes to, what no mount allows, and batches over several.
+
+use super::router::Place;
+use super::{CompositeBackend, is_absence};
+use crate::backend::rebase::View;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{ApplyOptions, Change, Changed, OpKind};
+use crate::path::{VfsPath, VfsPathBuf};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// What has to be done for one change.
+enum Step {
+    /// Nothing: the directory to make leads to mounts, so it is there.
+    Nothing,
+    /// The backend of this mount does it.
+    Mount(usize),
+    /// It is carried from mount to mount.
+    Transfer,
+}
+
+/// A run of changes that are done by one call.
+struct Run {
+    changes: Range<usize>,
+    /// None when nothing of it has to be done.
+    mount: Option<usize>,
+}
+
+impl CompositeBackend {
+    /// Applies changes: those of one mount as one batch of its backend.
+    pub(super) async fn apply_changes(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        let plan = |(index, change): (usize, &Change)| self.step(change).map_err(|error| error.during(change.kind()).in_batch(index, 0));
+        let steps = changes.iter().enumerate().map(plan).collect::<Result<Vec<_>>>()?;
+        if changes.len() > 1 && !options.allow_partial {
+            self.check_one_mount(changes, &steps)?;
+        }
+        let mut results = Vec::with_capacity(changes.len());
+        let mut start = 0;
+        while start < steps.len() {
+            match &steps[start] {
+                Step::Transfer => {
+                    let result = self.transfer(&changes[start]).await;
+                    results.push(result.map_err(|error| error.during(changes[start].kind()).in_batch(start, start))?);
+                    start += 1;
+                }
+                Step::Nothing | Step::Mount(_) => {
+                    let run = Run::at(start, &steps);
+                    start = run.changes.end;
+                    results.extend(self.apply_run(run, changes, &steps, options).await?);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Decides what a change needs, and refuses what would take a mount, or a directory that leads to one, away.
+    fn step(&self, change: &Change) -> Result<Step> {
+        let path = change.path();
+        let place = self.router.find(path);
+        match change {
+            Change::Write { .. } | Change::Append { .. } | Change::Edit { .. } if self.is_virtual(place) => Err(Error::is_directory(path)),
+            Change::CreateDir { .. } if self.is_virtual(place) => Ok(Step::Nothing),
+            Change::Write { .. } | Change::Append { .. } | Change::Edit { .. } | Change::CreateDir { .. } => self.in_mount(place, path),
+            Change::Delete { .. } => {
+                self.check_no_mount_at(place, path, "deleted")?;
+                self.in_mount(place, path)
+            }
+            Change::Rename { to, .. } => {
+                self.check_no_mount_at(place, path, "moved")?;
+                self.between(place, path, to)
+            }
+            Change::Copy { to, .. } => {
+                self.check_copy(place, path, to)?;
+                self.between(place, path, to)
+            }
+        }
+    }
+
+    fn in_mount(&self, place: Place, path: &VfsPath) -> Result<Step> {
+        self.target(place, path)?;
+        Ok(Step::Mount(place.mount))
+    }
+
+    /// Decides who renames or copies. A directory with mounts in it is copied as the caller sees it.
+    fn between(&self, from_place: Place, from: &VfsPath, to: &VfsPath) -> Result<Step> {
+        let to_place = self.router.find(to);
+        self.target(from_place, from)?;
+        self.target(to_place, to)?;
+        if to.is_root() {
+            return Err(Error::invalid_argument("`/` is the root; name a path beneath it").at(to));
+        }
+        if let Some(node) = to_place.node
+            && !self.router.node(node).mount().is_some_and(|mount| self.router.mount(mount).is_file)
+        {
+            return Err(Error::already_exists(to));
+        }
+        match from_place.mount == to_place.mount && from_place.node.is_none() {
+            true => Ok(Step::Mount(from_place.mount)),
+            false => Ok(Step::Transfer),
+        }
+    }
+
+    fn check_copy(&self, place: Place, from: &VfsPath, to: &VfsPath) -> Result<()> {
+        if from.is_root() {
+            return Err(Error::invalid_argument("`/` is the root and cannot be copied; copy what lies in it").at(from));
+        }
+        if place.node.is_some() && to.starts_with(from) {
+            return Err(Error::invalid_argument(format!("`{from}` cannot be copied to `{to}`, which lies in it")).at(from));
+        }
+        Ok(())
+    }
+
+    /// Refuses to take away what mounts stand on.
+    fn check_no_mount_at(&self, place: Place, path: &VfsPath, verb: &str) -> Result<()> {
+        let Some(node) = place.node.map(|node| self.router.node(node)) else { return Ok(()) };
+        let message = match node.mount() {
+            _ if path.is_root() => format!("`/` is the root and cannot be {verb}; name what lies in it"),
+            Some(_) => format!("`{path}` is a mount and cannot be {verb}; name what lies in it"),
+            None => {
+                let first = self.router.prefix(node.mounts().start);
+                format!("`{path}` cannot be {verb}, as `{first}` is mounted in it; name what lies beside the mount")
+            }
+        };
+        Err(Error::invalid_argument(message).at(path))
+    }
+
+    /// Refuses a batch that no backend can do as a whole.
+    fn check_one_mount(&self, changes: &[Change], steps: &[Step]) -> Result<()> {
+        let mut mounts = BTreeSet::new();
+        for (change, step) in changes.iter().zip(steps) {
+            match step {
+                Step::Nothing => {}
+                Step::Mount(mount) => drop(mounts.insert(*mount)),
+                Step::Transfer => mounts.extend(change.paths().map(|path| self.router.find(path).mount)),
+            }
+        }
+        let transfer = steps.iter().position(|step| matches!(step, Step::Transfer));
+        if mounts.len() < 2 && transfer.is_none() {
+            return Ok(());
+        }
+        let names: Vec<String> = mounts.iter().map(|mount| format!("`{}`", self.router.prefix(*mount))).collect();
+        let message = format!(
+            "the batch changes the mounts {}, which cannot change as one; apply it mount by mount, or allow a partial result",
+            names.join(" and ")
+        );
+        let other = |step: &Step| !matches!((step, &steps[0]), (Step::Mount(one), Step::Mount(first)) if one == first);
+        let index = transfer.or_else(|| steps.iter().position(other)).unwrap_or(0);
+        Err(Error::unsupported(message).at(changes[index].path()).during(OpKind::Apply).in_batch(index, 0))
+    }
+
+    async fn apply_run(&self, run: Run, changes: &[Change], steps: &[Step], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        let there = |index: usize| Changed::new(OpKind::CreateDir, changes[index].path()).with_entries(0);
+        let Some(mount) = run.mount else { return Ok(run.changes.map(there).collect()) };
+        let (backend, prefix) = (&self.router.mount(mount).backend, self.router.prefix(mount));
+        let done: Vec<usize> = run.changes.clone().filter(|index| matches!(steps[*index], Step::Mount(_))).collect();
+        let whole = done.len() == run.changes.len();
+        let applied = if whole && prefix.is_root() {
+            backend.apply(&changes[run.changes.clone()], options).await
+        } else {
+            let inner = done.iter().map(|index| changes[*index].try_map_paths(inward(prefix))).collect::<Result<Vec<_>>>()?;
+            backend.apply(&inner, options).await
+        };
+        let mut results = match applied {
+            Ok(results) => View::Beneath(prefix).changed(results).into_iter(),
+            Err(error) => return Err(self.change_error(error, prefix, &run, &done, changes)),
+        };
+        let missing = || Error::new(ErrorKind::Internal, "a backend returned fewer results than changes");
+        run.changes
+            .map(|index| match steps[index] {
+                Step::Mount(_) => results.next().ok_or_else(missing),
+                Step::Nothing | Step::Transfer => Ok(there(index)),
+            })
+            .collect()
+    }
+
+    /// Shows the error of a batch in the caller's paths and counts.
+    fn change_error(&self, error: Error, prefix: &VfsPath, run: &Run, done: &[usize], changes: &[Change]) -> Error {
+        let failed = error.change().and_then(|change| done.get(change)).copied().unwrap_or(done[0]);
+        let applied = match error.applied() {
+            0 => run.changes.start,
+            some => done.get(some).copied().unwrap_or(run.changes.end),
+        };
+        let asked: Vec<&VfsPath> = changes[failed].paths().filter_map(|path| path.strip_prefix(prefix)).collect();
+        let error = View::Beneath(prefix).error(error, &asked).in_batch(failed, applied);
+        match error.path() {
+            Some(at) if is_absence(&error) && self.is_virtual(self.router.find(at)) => {
+                let message = format!("`{at}` leads to mounts and is a file in the tree beneath, so nothing else can be put in it");
+                error.with_message(message)
+            }
+            _ => error,
+        }
+    }
+}
+
+impl Run {
+    /// Takes the changes from `start` on that one mount does.
+    fn at(start: usize, steps: &[Step]) -> Self {
+        let mut run = Self { changes: start..start, mount: None };
+        for step in &steps[start..] {
+            match (step, run.mount) {
+                (Step::Transfer, _) => break,
+                (Step::Mount(mount), Some(other)) if *mount != other => break,
+                (Step::Mount(mount), _) => run.mount = Some(*mount),
+                (Step::Nothing, _) => {}
+            }
+            run.changes.end += 1;
+        }
+        run
+    }
+}
+
+/// Returns how a path of a mount is mapped for its backend.
+fn inward(prefix: &VfsPath) -> impl FnMut(&VfsPath) -> Result<VfsPathBuf> {
+    move |path| Ok(View::From(prefix).path(path))
+}

@@ -1,0 +1,227 @@
+//! One tree of many: every path goes to the backend with the longest prefix.
+//!
+//! [`CompositeBackend`] mounts backends at prefixes over a default at `/`. What it promises:
+//!
+//! - The longest prefix wins, by whole segments; finding it costs O(path length) however many mounts there are, and allocates
+//!   nothing. Mounts may lie within mounts, and one file may be a mount ([`CompositeBuilder::file_route`]).
+//! - A mount hides what the default, or the mount around it, holds beneath its prefix: in every operation.
+//! - A mount is listed as a directory in `ls` of each of its ancestors. A directory that leads to mounts is there even when no
+//!   backend holds it; a file of the default in its place is hidden.
+//! - `glob` and `grep` from an ancestor ask every mount that the pattern can reach, at the same time, under one limit, and
+//!   merge in path order: the result is the same on every run. A mount is matched as its ancestor sees it. A backend that is
+//!   mounted twice is searched twice: each path appears once, and a file once per mount.
+//! - Paths, in results, cursors and errors, are the caller's.
+//! - A batch within one mount is that mount's. One over several is refused unless a partial result is allowed.
+//! - A rename between mounts copies, verifies, then deletes what is still as it was copied: a fault between leaves both.
+//!
+//! [`router`] is the table; `ls`, `search` (glob and grep), `apply` and `transfer` (between mounts) are how several mounts
+//! answer as one. Start reading at [`CompositeBackend`]'s `stat`.
+
+mod apply;
+mod builder;
+mod ls;
+mod router;
+mod search;
+mod transfer;
+
+pub use builder::CompositeBuilder;
+
+use crate::backend::Backend;
+use crate::backend::rebase::View;
+use crate::error::{Error, ErrorKind, ErrorRecord, Result};
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, Failure, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
+    LsOptions, ReadOptions,
+};
+use crate::path::VfsPath;
+use async_trait::async_trait;
+use router::{Place, Router};
+use std::fmt;
+use std::sync::Arc;
+
+/// Backends mounted at prefixes of one tree, over a default at `/`.
+///
+/// Cost of a call on one path: that of the mount's backend, and finding it. A search or listing from above mounts asks each
+/// mount it reaches once.
+///
+/// ```
+/// use std::sync::Arc;
+/// use stratafs::{BackendExt, CompositeBackend, StateBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let tree = CompositeBackend::builder(Arc::new(StateBackend::new()))
+///     .route("/memories", Arc::new(StateBackend::new()))?
+///     .build()?;
+/// tree.write("/memories/user.md", "likes tea\n").await?;
+/// assert_eq!(tree.read_text("/memories/user.md").await?, "likes tea\n");
+/// assert_eq!(tree.read_text("/memories/gone.md").await.unwrap_err().to_string(), "`/memories/gone.md` does not exist");
+/// assert_eq!(tree.to_string(), "Composite(State, /memories => State)");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct CompositeBackend {
+    router: Router<Mount>,
+    concurrency: usize,
+    transfer_bytes_max: u64,
+}
+
+/// What stands at a prefix.
+#[derive(Debug)]
+struct Mount {
+    backend: Arc<dyn Backend>,
+    /// The root of the backend is a file.
+    is_file: bool,
+}
+
+/// A path as the backend of its mount is asked for it.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    backend: &'a dyn Backend,
+    prefix: &'a VfsPath,
+    rest: &'a VfsPath,
+}
+
+impl CompositeBackend {
+    /// Starts a composite over the backend that holds whatever no mount does.
+    pub fn builder(default: Arc<dyn Backend>) -> CompositeBuilder {
+        CompositeBuilder::new(default)
+    }
+
+    /// Returns every mount in path order, the default first, with its prefix.
+    pub fn mounts(&self) -> impl Iterator<Item = (&VfsPath, &Arc<dyn Backend>)> {
+        self.router.iter().map(|(prefix, mount)| (prefix, &mount.backend))
+    }
+
+    /// Returns the prefix of the mount that a path lies in, and what is left of the path there.
+    pub fn locate<'p>(&self, path: &'p VfsPath) -> (&VfsPath, &'p VfsPath) {
+        let prefix = self.router.prefix(self.router.find(path).mount);
+        (prefix, rest_of(path, prefix))
+    }
+
+    /// Returns what to ask for a path. Beneath a file that is a mount there is nothing.
+    fn target<'a>(&'a self, place: Place, path: &'a VfsPath) -> Result<Target<'a>> {
+        let (mount, prefix) = (self.router.mount(place.mount), self.router.prefix(place.mount));
+        let rest = rest_of(path, prefix);
+        if mount.is_file && !rest.is_root() {
+            return Err(Error::not_a_directory(prefix));
+        }
+        Ok(Target { backend: &*mount.backend, prefix, rest })
+    }
+
+    /// Tells whether a path is a directory only because it leads to mounts.
+    fn is_virtual(&self, place: Place) -> bool {
+        place.node.is_some_and(|node| self.router.node(node).mount().is_none())
+    }
+
+    /// Shows the error of a read in the caller's paths. A file that a virtual directory hides is not there.
+    fn read_error(&self, error: Error, target: Target<'_>, path: &VfsPath) -> Error {
+        let error = target.outward().error(error, &[target.rest]);
+        let hidden = error.kind() == ErrorKind::NotADirectory && error.path().is_some_and(|at| self.is_virtual(self.router.find(at)));
+        if hidden { Error::not_found(path) } else { error }
+    }
+
+    async fn stat_virtual(&self, place: Place, path: &VfsPath) -> Result<Entry> {
+        let target = self.target(place, path)?;
+        match target.backend.stat(target.rest).await {
+            Ok(entry) if entry.is_directory() => Ok(Entry { path: path.to_owned(), ..entry }),
+            Ok(_) => Ok(Entry::directory(path)),
+            Err(error) if is_absence(&error) => Ok(Entry::directory(path)),
+            Err(error) => Err(self.read_error(error, target, path)),
+        }
+    }
+}
+
+impl<'a> Target<'a> {
+    fn outward(self) -> View<'a> {
+        View::Beneath(self.prefix)
+    }
+}
+
+fn rest_of<'p>(path: &'p VfsPath, prefix: &VfsPath) -> &'p VfsPath {
+    path.strip_prefix(prefix).expect("a path starts with the prefix of the mount found for it")
+}
+
+/// Tells whether an error says no more than that nothing is there.
+fn is_absence(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Names the mount whose failure fails a whole search or listing.
+fn of_mount(prefix: &VfsPath, error: Error) -> Error {
+    let message = format!("mount `{prefix}`: {}", error.message());
+    error.with_message(message)
+}
+
+/// Lists a mount that failed beside what the others gave.
+fn mount_failure(prefix: &VfsPath, error: &Error) -> Failure {
+    Failure { path: prefix.to_owned(), error: ErrorRecord::from(error) }
+}
+
+impl fmt::Display for CompositeBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Composite(")?;
+        for (prefix, mount) in self.router.iter() {
+            match prefix.is_root() {
+                true => write!(f, "{}", mount.backend)?,
+                false => write!(f, ", {prefix} => {}", mount.backend)?,
+            }
+        }
+        f.write_str(")")
+    }
+}
+
+#[async_trait]
+impl Backend for CompositeBackend {
+    /// Declares what holds in every mount: batches are atomic (within one mount) where all mounts' are, and so on. Changes are
+    /// accepted where any mount accepts them, and links may appear where any mount has them.
+    fn capabilities(&self) -> Capabilities {
+        let all = self.router.iter().map(|(_, mount)| mount.backend.capabilities());
+        all.reduce(|one, other| Capabilities {
+            atomic_batch: one.atomic_batch && other.atomic_batch,
+            writable: one.writable || other.writable,
+            durability: one.durability.min(other.durability),
+            file_bytes_max: one.file_bytes_max.into_iter().chain(other.file_bytes_max).min(),
+            symlinks: one.symlinks || other.symlinks,
+        })
+        .expect("the default is always mounted")
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        let place = self.router.find(path);
+        if self.is_virtual(place) {
+            return self.stat_virtual(place, path).await;
+        }
+        let target = self.target(place, path)?;
+        match target.backend.stat(target.rest).await {
+            Ok(entry) => Ok(Entry { path: path.to_owned(), ..entry }),
+            Err(error) => Err(self.read_error(error, target, path)),
+        }
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        let place = self.router.find(path);
+        if self.is_virtual(place) {
+            return Err(Error::is_directory(path));
+        }
+        let target = self.target(place, path)?;
+        target.backend.read(target.rest, options).await.map_err(|error| self.read_error(error, target, path))
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.list(path, options).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        self.find_paths(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        self.find_lines(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        self.apply_changes(changes, options).await
+    }
+}

@@ -1,0 +1,239 @@
+//! The table of mounts: finds the longest prefix of a path by whole segments. Pure; what a mount is, is its caller's.
+//!
+//! A trie of segments: a path is found with one hash of each of its segments, as deep as there are mounts, however many those
+//! are. The nodes between the root and the mounts are directories of the whole tree even when no backend holds them.
+
+use crate::path::{VfsPath, VfsPathBuf};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// A table of mounts, each at a prefix; the default is the mount at `/`.
+///
+/// Invariants: mounts are in path order, so what is mounted at or beneath a node is one range of them; `nodes[0]` is `/` and
+/// holds mount 0.
+#[derive(Debug)]
+pub(super) struct Router<T> {
+    nodes: Vec<Node>,
+    mounts: Vec<Mounted<T>>,
+}
+
+#[derive(Debug)]
+struct Mounted<T> {
+    prefix: VfsPathBuf,
+    node: usize,
+    value: T,
+}
+
+/// A directory that is a mount, or that stands above one.
+#[derive(Debug)]
+pub(super) struct Node {
+    path: VfsPathBuf,
+    mount: Option<usize>,
+    /// The mounts at and beneath this node.
+    mounts: Range<usize>,
+    /// The nodes directly beneath, by name; the map finds the same ones.
+    children: Vec<usize>,
+    by_name: HashMap<Box<str>, usize>,
+}
+
+/// Where a path leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The mount with the longest prefix.
+    pub(super) mount: usize,
+    /// The node at the very path, when it is a mount or stands above one.
+    pub(super) node: Option<usize>,
+}
+
+impl<T> Router<T> {
+    /// Builds the table. `routes` holds no `/`.
+    pub(super) fn new(default: T, routes: BTreeMap<VfsPathBuf, T>) -> Self {
+        let mut router = Self { nodes: vec![Node::new(VfsPathBuf::root())], mounts: Vec::with_capacity(routes.len() + 1) };
+        router.insert(VfsPathBuf::root(), default);
+        // In path order, so that every node's range and children grow at their end.
+        for (prefix, value) in routes {
+            router.insert(prefix, value);
+        }
+        router
+    }
+
+    fn insert(&mut self, prefix: VfsPathBuf, value: T) {
+        let mount = self.mounts.len();
+        let mut node = 0;
+        self.nodes[node].mounts.end = mount + 1;
+        let mut path = VfsPathBuf::root();
+        for segment in prefix.segments() {
+            path = path.child(segment).expect("a segment of a legal path is legal");
+            node = match self.nodes[node].by_name.get(segment) {
+                Some(child) => *child,
+                None => self.insert_child(node, segment, &path, mount),
+            };
+            self.nodes[node].mounts.end = mount + 1;
+        }
+        self.nodes[node].mount = Some(mount);
+        self.mounts.push(Mounted { prefix, node, value });
+    }
+
+    fn insert_child(&mut self, parent: usize, name: &str, path: &VfsPath, first_mount: usize) -> usize {
+        let child = self.nodes.len();
+        let mut node = Node::new(path.to_owned());
+        node.mounts.start = first_mount;
+        self.nodes.push(node);
+        self.nodes[parent].children.push(child);
+        self.nodes[parent].by_name.insert(name.into(), child);
+        child
+    }
+
+    /// Finds where a path leads. Cost: one hash of each segment that mounts share with the path; allocates nothing.
+    pub(super) fn find(&self, path: &VfsPath) -> Place {
+        let (mut node, mut mount) = (0, 0);
+        for segment in path.segments() {
+            match self.nodes[node].by_name.get(segment) {
+                Some(child) => node = *child,
+                None => return Place { mount, node: None },
+            }
+            mount = self.nodes[node].mount.unwrap_or(mount);
+        }
+        Place { mount, node: Some(node) }
+    }
+
+    /// Returns a mount.
+    pub(super) fn mount(&self, mount: usize) -> &T {
+        &self.mounts[mount].value
+    }
+
+    /// Returns the prefix of a mount.
+    pub(super) fn prefix(&self, mount: usize) -> &VfsPath {
+        &self.mounts[mount].prefix
+    }
+
+    /// Returns every mount in path order, the default first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&VfsPath, &T)> {
+        self.mounts.iter().map(|mounted| (&*mounted.prefix, &mounted.value))
+    }
+
+    /// Returns a node.
+    pub(super) fn node(&self, node: usize) -> &Node {
+        &self.nodes[node]
+    }
+
+    /// Returns the nodes directly beneath a node whose names come after one, by name. Cost: one search, then one step each.
+    pub(super) fn children_after(&self, node: usize, name: Option<&str>) -> impl Iterator<Item = &Node> {
+        let children = &self.nodes[node].children;
+        let start = name.map_or(0, |name| children.partition_point(|child| self.nodes[*child].path.name() <= name));
+        children[start..].iter().map(|child| &self.nodes[*child])
+    }
+
+    /// Returns the node directly beneath a node that has a name.
+    pub(super) fn child(&self, node: usize, name: &str) -> Option<&Node> {
+        self.nodes[node].by_name.get(name).map(|child| &self.nodes[*child])
+    }
+
+    /// Returns the mounts beneath a node that no other of them holds, in path order. Cost: one step each.
+    pub(super) fn outermost_beneath(&self, node: usize) -> impl Iterator<Item = usize> {
+        let node = &self.nodes[node];
+        let mut next = node.mounts.start + usize::from(node.mount.is_some());
+        let end = node.mounts.end;
+        std::iter::from_fn(move || {
+            let mount = (next < end).then_some(next)?;
+            next = self.nodes[self.mounts[mount].node].mounts.end;
+            Some(mount)
+        })
+    }
+}
+
+impl Node {
+    fn new(path: VfsPathBuf) -> Self {
+        Self { path, mount: None, mounts: 0..0, children: Vec::new(), by_name: HashMap::new() }
+    }
+
+    /// Returns its path.
+    pub(super) fn path(&self) -> &VfsPath {
+        &self.path
+    }
+
+    /// Returns the mount that stands here; none of a directory that only leads to mounts.
+    pub(super) fn mount(&self) -> Option<usize> {
+        self.mount
+    }
+
+    /// Returns the mounts here and beneath, in path order.
+    pub(super) fn mounts(&self) -> Range<usize> {
+        self.mounts.clone()
+    }
+
+    /// Tells whether mounts lie beneath.
+    pub(super) fn is_above_mounts(&self) -> bool {
+        !self.children.is_empty()
+    }
+
+    /// Returns the nodes directly beneath, by name.
+    pub(super) fn children(&self) -> &[usize] {
+        &self.children
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> VfsPathBuf {
+        VfsPathBuf::parse(text).expect("a legal path")
+    }
+
+    fn router(prefixes: &[&str]) -> Router<()> {
+        Router::new((), prefixes.iter().map(|prefix| (path(prefix), ())).collect())
+    }
+
+    #[test]
+    fn the_longest_whole_segment_prefix_wins() {
+        let router = router(&["/memories", "/a/b", "/a/b/c/d", "/mem", "/a-b"]);
+        for (asked, prefix, is_node) in [
+            ("/", "/", true),
+            ("/x", "/", false),
+            ("/memories", "/memories", true),
+            ("/memories/x/y", "/memories", false),
+            ("/memorie", "/", false),
+            ("/memoriesx", "/", false),
+            ("/mem/a", "/mem", false),
+            ("/a", "/", true),
+            ("/a/x", "/", false),
+            ("/a/b", "/a/b", true),
+            ("/a/b/c", "/a/b", true),
+            ("/a/b/c/x", "/a/b", false),
+            ("/a/b/c/d/e", "/a/b/c/d", false),
+            ("/a-b/c", "/a-b", false),
+        ] {
+            let place = router.find(&path(asked));
+            assert_eq!(router.prefix(place.mount), &*path(prefix), "{asked}");
+            assert_eq!(place.node.map(|node| router.node(node).path().to_owned()), is_node.then(|| path(asked)), "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_node_knows_what_is_mounted_beneath() {
+        let router = router(&["/a/b", "/a/b/c/d", "/a/b/c/e", "/a/x", "/a-b", "/z"]);
+        let names = |mounts: &mut dyn Iterator<Item = usize>| mounts.map(|mount| router.prefix(mount).to_string()).collect::<Vec<_>>();
+        let beneath = |text: &str| {
+            let node = router.find(&path(text)).node.expect("a node");
+            (names(&mut router.node(node).mounts()), names(&mut router.outermost_beneath(node)))
+        };
+        let all = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(beneath("/"), (all(&["/", "/a/b", "/a/b/c/d", "/a/b/c/e", "/a/x", "/a-b", "/z"]), all(&["/a/b", "/a/x", "/a-b", "/z"])));
+        assert_eq!(beneath("/a"), (all(&["/a/b", "/a/b/c/d", "/a/b/c/e", "/a/x"]), all(&["/a/b", "/a/x"])));
+        assert_eq!(beneath("/a/b"), (all(&["/a/b", "/a/b/c/d", "/a/b/c/e"]), all(&["/a/b/c/d", "/a/b/c/e"])));
+        assert_eq!(beneath("/a/b/c"), (all(&["/a/b/c/d", "/a/b/c/e"]), all(&["/a/b/c/d", "/a/b/c/e"])));
+        assert_eq!(beneath("/z"), (all(&["/z"]), all(&[])));
+    }
+
+    #[test]
+    fn children_come_by_name_after_a_name() {
+        let router = router(&["/b/x", "/a-b", "/a/y", "/a/z", "/c"]);
+        let after = |name: Option<&str>| router.children_after(0, name).map(|node| node.path().name().to_owned()).collect::<Vec<_>>();
+        assert_eq!(after(None), ["a", "a-b", "b", "c"]);
+        assert_eq!(after(Some("a")), ["a-b", "b", "c"]);
+        assert_eq!(after(Some("aa")), ["b", "c"]);
+        assert_eq!(after(Some("c")), [""; 0]);
+        assert!(router.child(0, "b").is_some_and(|node| node.mount().is_none() && node.is_above_mounts()));
+    }
+}
