@@ -1,14 +1,21 @@
-//! The rules of `.gitignore` and `.ignore` files, after gitignore(5).
+//! The rules of `.gitignore` and `.ignore` files, after [gitignore(5)](https://git-scm.com/docs/gitignore).
 
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
+use ::ignore::Match;
+use ::ignore::gitignore::{Gitignore, GitignoreBuilder};
+use std::collections::HashMap;
 
 /// The names of ignore files, weakest first.
 pub const IGNORE_FILE_NAMES: [&str; 2] = [".gitignore", ".ignore"];
 
+/// How many rules are compiled together.
+const RULES_TOGETHER: usize = 256;
+
 /// The ignore rules of the directories a walk has met.
 #[derive(Debug, Default)]
 pub struct IgnoreFiles {
-    _private: (),
+    /// By directory: the rules of each of [`IGNORE_FILE_NAMES`]. Only directories with a rule are held.
+    directories: HashMap<VfsPathBuf, [Rules; 2]>,
 }
 
 impl IgnoreFiles {
@@ -18,21 +25,164 @@ impl IgnoreFiles {
     }
 
     /// Adds the ignore files of one directory: the contents of those of [`IGNORE_FILE_NAMES`] that exist, in that order. Lines that
-    /// are no legal rule are passed over, as git does.
+    /// are no legal rule are passed over, as git does. Replaces what was added for the directory before.
     pub fn insert(&mut self, directory: &VfsPath, contents: [Option<&[u8]>; 2]) {
-        let _ = (directory, contents);
-        unimplemented!()
+        let rules = contents.map(|content| content.map_or_else(Rules::default, |content| Rules::parse(directory, content)));
+        if rules.iter().all(Rules::is_empty) {
+            self.directories.remove(directory);
+        } else {
+            self.directories.insert(directory.to_owned(), rules);
+        }
     }
 
-    /// Tells whether the rules so far exclude a path itself, given that no directory above it is excluded. Deeper directories
-    /// win over outer ones, `.ignore` over `.gitignore`, the last matching line within a file.
+    /// Tells whether the rules so far exclude a path itself, given that no directory above it is excluded. `.ignore` wins over
+    /// `.gitignore` wherever the two stand, as in ripgrep; among files of one name the deeper directory wins, and the last
+    /// matching line within a file.
+    ///
+    /// Cost: one look-up for each directory above the path, and one match against the rules of those that have any.
     pub fn excludes(&self, path: &VfsPath, is_directory: bool) -> bool {
-        let _ = (path, is_directory);
-        unimplemented!()
+        if self.is_empty() {
+            return false;
+        }
+        let mut weaker = None;
+        let mut directory = path.parent();
+        while let Some(above) = directory {
+            if let Some([gitignore, ignore]) = self.directories.get(above) {
+                if let Some(excluded) = ignore.decide(path, is_directory) {
+                    return excluded;
+                }
+                weaker = weaker.or_else(|| gitignore.decide(path, is_directory));
+            }
+            directory = above.parent();
+        }
+        weaker.unwrap_or(false)
     }
 
     /// Tells whether no rule was added: then nothing is excluded and `excludes` need not be asked.
     pub fn is_empty(&self) -> bool {
-        unimplemented!()
+        self.directories.is_empty()
+    }
+}
+
+/// The rules of one file, in order, compiled in runs so that one that cannot be compiled takes no others with it.
+#[derive(Debug, Default)]
+struct Rules(Vec<Gitignore>);
+
+impl Rules {
+    fn parse(directory: &VfsPath, content: &[u8]) -> Self {
+        let content = content.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(content);
+        let content = String::from_utf8_lossy(content);
+        let lines: Vec<&str> = content.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let mut rules = Self::default();
+        for run in lines.chunks(RULES_TOGETHER) {
+            rules.compile(directory, run);
+        }
+        rules
+    }
+
+    fn compile(&mut self, directory: &VfsPath, lines: &[&str]) {
+        let mut builder = GitignoreBuilder::new(directory.as_str());
+        for line in lines {
+            // What is no legal rule is left out, as git does.
+            let _ = builder.add_line(None, line);
+        }
+        match builder.build() {
+            Ok(compiled) if compiled.is_empty() => {}
+            Ok(compiled) => self.0.push(compiled),
+            // Together they are too large: halve them until what is at fault stands alone, and leave that out.
+            Err(_) if lines.len() > 1 => {
+                let (first, second) = lines.split_at(lines.len() / 2);
+                self.compile(directory, first);
+                self.compile(directory, second);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether the last rule that matches excludes the path; none when no rule matches.
+    fn decide(&self, path: &VfsPath, is_directory: bool) -> Option<bool> {
+        self.0.iter().rev().find_map(|rules| match rules.matched(path.as_str(), is_directory) {
+            Match::None => None,
+            Match::Ignore(_) => Some(true),
+            Match::Whitelist(_) => Some(false),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(files: &[(&str, usize, &str)]) -> IgnoreFiles {
+        let mut rules = IgnoreFiles::new();
+        let mut directories: Vec<&str> = files.iter().map(|(directory, ..)| *directory).collect();
+        directories.dedup();
+        for directory in directories {
+            let mut contents = [None, None];
+            for (_, which, content) in files.iter().filter(|file| file.0 == directory) {
+                contents[*which] = Some(content.as_bytes());
+            }
+            rules.insert(&VfsPathBuf::parse(directory).expect("a legal path"), contents);
+        }
+        rules
+    }
+
+    fn excludes(rules: &IgnoreFiles, path: &str) -> bool {
+        let is_directory = path.ends_with('/');
+        rules.excludes(&VfsPathBuf::parse(path).expect("a legal path"), is_directory)
+    }
+
+    #[test]
+    fn follows_gitignore() {
+        for (content, excluded, kept) in [
+            ("*.log", &["/a.log", "/x/a.log", "/a.log/"][..], &["/a.txt"][..]),
+            ("/a", &["/a"], &["/x/a"]),
+            ("a/b", &["/a/b"], &["/x/a/b"]),
+            ("target/", &["/target/", "/x/target/"], &["/target"]),
+            ("*.log\n!keep.log", &["/a.log"], &["/keep.log"]),
+            ("!keep.log\n*.log", &["/keep.log"], &[]),
+            ("# *.log\n\\#a", &["/#a"], &["/a.log"]),
+            ("a\\ \nb   ", &["/a ", "/b"], &["/a"]),
+            ("**/x\ny/**", &["/x", "/a/b/x", "/y/a"], &["/y"]),
+            ("a\r\nb\r\n", &["/a", "/b"], &[]),
+            ("\u{feff}a", &["/a"], &[]),
+            ("[\n*.log", &["/a.log", "/["], &[]),
+            ("{a\n*.log", &["/a.log"], &["/{a", "/a"]),
+            ("日本*", &["/日本語"], &["/日"]),
+        ] {
+            let rules = rules(&[("/", 0, content)]);
+            assert!(excluded.iter().all(|path| excludes(&rules, path)), "{content:?}");
+            assert!(!kept.iter().any(|path| excludes(&rules, path)), "{content:?}");
+        }
+    }
+
+    #[test]
+    fn the_deeper_file_wins_and_ignore_over_gitignore() {
+        let deeper = rules(&[("/", 0, "*.log\n/b/x"), ("/a", 0, "!a.log\n/x")]);
+        assert!(excludes(&deeper, "/a.log") && !excludes(&deeper, "/a/a.log") && excludes(&deeper, "/a/b.log"));
+        assert!(excludes(&deeper, "/a/x") && !excludes(&deeper, "/x") && excludes(&deeper, "/b/x") && !excludes(&deeper, "/a/b/x"));
+        let stronger = rules(&[("/", 0, "*.log"), ("/", 1, "!a.log"), ("/b", 0, "a.log")]);
+        assert!(!excludes(&stronger, "/a.log") && excludes(&stronger, "/b.log") && !excludes(&stronger, "/b/a.log"));
+    }
+
+    #[test]
+    fn holds_only_what_has_rules() {
+        assert!(rules(&[("/", 0, "\n# nothing\n\n"), ("/a", 1, "")]).is_empty());
+        let mut replaced = rules(&[("/", 0, "a")]);
+        replaced.insert(VfsPath::ROOT, [None, None]);
+        assert!(replaced.is_empty() && !excludes(&replaced, "/a"));
+    }
+
+    #[test]
+    fn many_and_hostile_rules_are_taken_as_far_as_they_go() {
+        let mut content: String = (0..2000).map(|index| format!("name{index}\n")).collect();
+        content.push_str(&"{a,b}".repeat(500));
+        content.push_str("\n\\\n[\nlast\n!name7\n");
+        let rules = rules(&[("/", 0, &content)]);
+        assert!(excludes(&rules, "/name3") && excludes(&rules, "/name1999") && excludes(&rules, "/last") && !excludes(&rules, "/name7"));
     }
 }

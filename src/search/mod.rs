@@ -4,6 +4,9 @@
 //! [`IgnoreFiles`] as it goes, hands content to a [`GrepMatcher`], several files at a time through [`parallel::ordered`],
 //! and collects the outcomes in path order in a [`GrepCollector`], which ends the walk at the limit. So defaults, limits,
 //! cursors and counts cannot differ between tiers.
+//!
+//! Decisions that a user may meet stand where they are taken: patterns in [`Glob`], hidden names and excluded directories in
+//! [`PathFilter`], lines, line breaks and the empty pattern in [`GrepMatcher::compile`], pages in [`GrepCollector`].
 
 pub mod filter;
 pub mod glob;

@@ -1,17 +1,270 @@
 //! Work on several items at once whose results come back in order.
 
+use parking_lot::{Condvar, Mutex};
+use std::any::Any;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// How many items are done in place before threads are started: a thread costs as much as searching several small files.
+const ITEMS_IN_PLACE: usize = 16;
+
+/// How many items are handed over at once when there are many, so that the lock is not what the threads work on.
+const BATCH_MAX: usize = 32;
+
+/// How many batches each thread may be ahead of the one whose results are due.
+const BATCHES_AHEAD: usize = 2;
 
 /// Runs `work` on every item, on as many threads as `workers` (1 runs in place, without threads), and gives the results to
 /// `sink` in the order of the items. When `sink` breaks, no further item is taken and the call returns soon.
+///
+/// Items and `sink` run on the calling thread, which works too while it has nothing else to do. Few items are done in place;
+/// threads are started when there are more than 16. At most some hundred results wait for their turn, however slow one item is.
+/// A panic in `work` ends the call with that panic.
 ///
 /// Blocks: call it from a blocking thread.
 pub fn ordered<I: Send, R: Send>(
     items: impl Iterator<Item = I> + Send,
     workers: usize,
     work: impl Fn(I) -> R + Sync,
-    sink: impl FnMut(R) -> ControlFlow<()>,
+    mut sink: impl FnMut(R) -> ControlFlow<()>,
 ) {
-    let _ = (items, workers, work, sink);
-    unimplemented!()
+    let mut items = items.fuse();
+    let in_place = if workers <= 1 { usize::MAX } else { ITEMS_IN_PLACE };
+    for item in items.by_ref().take(in_place) {
+        if sink(work(item)).is_break() {
+            return;
+        }
+    }
+    if workers <= 1 {
+        return;
+    }
+    let Some(next) = items.next() else { return };
+    let mut items = std::iter::once(next).chain(items);
+    let queue = Queue::new();
+    thread::scope(|scope| {
+        // However the caller's part ends, the workers do.
+        let _close = CloseOnDrop(&queue);
+        for index in 1..workers {
+            // Fewer threads than asked for are enough: the calling thread does what is left.
+            let _ = thread::Builder::new().name(format!("search-{index}")).spawn_scoped(scope, || queue.serve(&work));
+        }
+        queue.drive(&mut items, workers * BATCHES_AHEAD, &work, &mut sink);
+    });
+}
+
+/// The batches between the calling thread and its workers.
+struct Queue<I, R> {
+    state: Mutex<State<I, R>>,
+    /// A batch waits, or the work is over.
+    batch_waits: Condvar,
+    /// A batch is done, or a worker panicked.
+    batch_done: Condvar,
+    /// Whether the work is over: what is under way is given up at the next item.
+    closed: AtomicBool,
+}
+
+struct State<I, R> {
+    waiting: VecDeque<(usize, Vec<I>)>,
+    /// The batches under way or done, from the one whose results are due; none while under way.
+    done: VecDeque<Option<Vec<R>>>,
+    /// The number of the first of them.
+    due: usize,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+struct CloseOnDrop<'a, I, R>(&'a Queue<I, R>);
+
+impl<I, R> Drop for CloseOnDrop<'_, I, R> {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+        // Under the lock, so that no worker is between looking and waiting.
+        self.0.state.lock().waiting.clear();
+        self.0.batch_waits.notify_all();
+    }
+}
+
+impl<I: Send, R: Send> Queue<I, R> {
+    fn new() -> Self {
+        Self {
+            state: Mutex::new(State { waiting: VecDeque::new(), done: VecDeque::new(), due: 0, panic: None }),
+            batch_waits: Condvar::new(),
+            batch_done: Condvar::new(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The calling thread: gives results out first, then takes items, then works, then waits.
+    fn drive(
+        &self,
+        items: &mut impl Iterator<Item = I>,
+        batches_max: usize,
+        work: &(impl Fn(I) -> R + Sync),
+        sink: &mut impl FnMut(R) -> ControlFlow<()>,
+    ) {
+        let mut batch_size = 1;
+        let mut exhausted = false;
+        loop {
+            let mut state = self.state.lock();
+            if let Some(panic) = state.panic.take() {
+                drop(state);
+                resume_unwind(panic);
+            }
+            if matches!(state.done.front(), Some(Some(_))) {
+                let results = state.done.pop_front().flatten().expect("the first batch is done");
+                state.due += 1;
+                drop(state);
+                for result in results {
+                    if sink(result).is_break() {
+                        return;
+                    }
+                }
+            } else if !exhausted && state.done.len() < batches_max {
+                drop(state);
+                let batch: Vec<I> = items.take(batch_size).collect();
+                exhausted = batch.len() < batch_size;
+                batch_size = (batch_size * 2).min(BATCH_MAX);
+                if !batch.is_empty() {
+                    let mut state = self.state.lock();
+                    let number = state.due + state.done.len();
+                    state.done.push_back(None);
+                    state.waiting.push_back((number, batch));
+                    self.batch_waits.notify_one();
+                }
+            } else if let Some((number, batch)) = state.waiting.pop_front() {
+                drop(state);
+                self.finish(number, batch.into_iter().map(work).collect());
+            } else if state.done.is_empty() {
+                return;
+            } else {
+                self.batch_done.wait(&mut state);
+            }
+        }
+    }
+
+    /// A worker: takes batches until the work is over.
+    fn serve(&self, work: &(impl Fn(I) -> R + Sync)) {
+        while let Some((number, batch)) = self.take() {
+            let run = || batch.into_iter().map_while(|item| (!self.closed.load(Ordering::Relaxed)).then(|| work(item))).collect();
+            // Nothing of what a panic left behind is looked at: the call ends with it.
+            match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(results) => self.finish(number, results),
+                Err(panic) => {
+                    self.state.lock().panic.get_or_insert(panic);
+                    self.batch_done.notify_one();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&self) -> Option<(usize, Vec<I>)> {
+        let mut state = self.state.lock();
+        loop {
+            if self.closed.load(Ordering::Relaxed) {
+                return None;
+            }
+            if let Some(batch) = state.waiting.pop_front() {
+                return Some(batch);
+            }
+            self.batch_waits.wait(&mut state);
+        }
+    }
+
+    fn finish(&self, number: usize, results: Vec<R>) {
+        let mut state = self.state.lock();
+        let place = number - state.due;
+        state.done[place] = Some(results);
+        if place == 0 {
+            self.batch_done.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn results_come_in_order_on_any_number_of_threads() {
+        for (count, workers) in [(0, 4), (1, 4), (15, 4), (16, 4), (17, 4), (5000, 0), (5000, 1), (5000, 2), (5000, 7)] {
+            let mut results = Vec::new();
+            ordered(
+                0..count,
+                workers,
+                |item: usize| item * 2,
+                |result| {
+                    results.push(result);
+                    ControlFlow::Continue(())
+                },
+            );
+            assert_eq!(results, (0..count).map(|item| item * 2).collect::<Vec<_>>(), "{count} {workers}");
+        }
+    }
+
+    #[test]
+    fn a_break_stops_taking_items() {
+        for (workers, stop) in [(1, 3), (4, 3), (4, 100), (4, 999)] {
+            let taken = AtomicUsize::new(0);
+            let mut given = 0;
+            ordered(
+                (0..100_000).inspect(|_| {
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }),
+                workers,
+                |item| item,
+                |_| {
+                    given += 1;
+                    if given == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                },
+            );
+            assert_eq!(given, stop);
+            assert!(taken.into_inner() <= stop + (workers * BATCHES_AHEAD + 1) * BATCH_MAX, "{workers} {stop}");
+        }
+    }
+
+    #[test]
+    fn few_items_start_no_thread() {
+        let threads = Mutex::new(HashSet::new());
+        ordered(
+            0..ITEMS_IN_PLACE,
+            8,
+            |_| {
+                threads.lock().insert(thread::current().id());
+            },
+            |()| ControlFlow::Continue(()),
+        );
+        assert_eq!(threads.into_inner(), HashSet::from([thread::current().id()]));
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller() {
+        for at in [3, 16, 17, 500, 9_999] {
+            let run = || ordered(0..10_000, 3, |item| assert_ne!(item, at, "item {at}"), |()| ControlFlow::Continue(()));
+            let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the work panics");
+            assert!(panic.downcast_ref::<String>().is_some_and(|message| message.contains(&format!("item {at}"))), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_items_or_sink_ends_the_threads() {
+        let items = (0..1000).inspect(|item| assert_ne!(*item, 600));
+        assert!(catch_unwind(AssertUnwindSafe(|| ordered(items, 3, |item| item, |_| ControlFlow::Continue(())))).is_err());
+        assert!(
+            catch_unwind(|| ordered(
+                0..1000,
+                3,
+                |item| item,
+                |item| {
+                    assert_ne!(item, 600);
+                    ControlFlow::Continue(())
+                }
+            ))
+            .is_err()
+        );
+    }
 }
