@@ -1,0 +1,267 @@
+//! The bytes of one open file: all of them, a range, a window of lines, or into another file.
+
+use super::root::OpenFile;
+use super::temp::write_all;
+use crate::error::{Error, Result};
+use crate::ops::{FileRead, ReadOptions, ReadRange, Window};
+use crate::path::VfsPath;
+use crate::text;
+use bytes::Bytes;
+use memchr::{memchr, memchr_iter};
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{Errno, Result as Host, pread, read};
+
+/// A window of lines of a file up to this size is cut out of the whole content; of a larger one, line by line as it is read.
+const WHOLE_BYTES_MAX: u64 = 8 << 20;
+
+/// How much is read at a time where the whole is not held.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The longest line that a window of a large file returns beyond the caller's limit.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads what `options` ask for.
+pub(super) fn read_part(path: &VfsPath, file: &OpenFile, options: &ReadOptions, fault: impl Fn(Errno) -> Error) -> Result<FileRead> {
+    let size_bytes = file.meta.size_bytes;
+    let (content, window) = match options.range {
+        ReadRange::Whole => {
+            text::check_whole(size_bytes, options)?;
+            let content = read_up_to(&file.handle, size_bytes, options.bytes_max.saturating_add(1)).map_err(&fault)?;
+            // It may have grown since it was opened.
+            text::check_whole(content.len() as u64, options)?;
+            (Bytes::from(content), None)
+        }
+        ReadRange::Bytes { offset, limit } => {
+            text::checked_offset(offset, size_bytes)?;
+            let length = limit.min(options.bytes_max).min(size_bytes - offset);
+            (Bytes::from(read_range(&file.handle, offset, length).map_err(&fault)?), None)
+        }
+        ReadRange::Lines { .. } if size_bytes <= WHOLE_BYTES_MAX => {
+            let content = read_up_to(&file.handle, size_bytes, u64::MAX).map_err(&fault)?;
+            text::cut(&Bytes::from(content), options)?
+        }
+        ReadRange::Lines { offset, limit } => {
+            let (content, window) = read_lines(&file.handle, offset, limit, options.bytes_max, &fault)?;
+            (content, Some(window))
+        }
+    };
+    let mut part = FileRead::new(content, file.meta.version(path), file.meta.modified_at());
+    if options.range != ReadRange::Whole {
+        part.size_bytes = size_bytes;
+    }
+    part.window = window;
+    Ok(part)
+}
+
+/// Reads a file from where its handle stands to its end, at most `limit` bytes. `size_bytes` is how many are expected.
+pub(super) fn read_up_to(file: &OwnedFd, size_bytes: u64, limit: u64) -> Host<Vec<u8>> {
+    // One byte of room beyond what is expected shows the end in the same call.
+    let mut content = Vec::with_capacity(size_bytes.min(limit).saturating_add(1) as usize);
+    read_into(file, &mut content, limit)?;
+    Ok(content)
+}
+
+/// Reads a file from where its handle stands to its end, at most about `limit` bytes, into a buffer that is kept.
+pub(super) fn read_into(file: &OwnedFd, content: &mut Vec<u8>, limit: u64) -> Host<()> {
+    while (content.len() as u64) < limit {
+        if content.len() == content.capacity() {
+            content.reserve(CHUNK_BYTES);
+        }
+        match read(file, spare_capacity(content)) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn read_range(file: &OwnedFd, offset: u64, length: u64) -> Host<Vec<u8>> {
+    let length = length as usize;
+    let mut content = Vec::with_capacity(length);
+    while content.len() < length {
+        let at = offset + content.len() as u64;
+        match pread(file, spare_capacity(&mut content), at) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    content.truncate(length);
+    Ok(content)
+}
+
+/// Cuts a window of lines out of a file of any size, by the rules of [`text::cut`], holding no more than the window.
+fn read_lines(file: &OwnedFd, offset: usize, limit: usize, bytes_max: u64, fault: impl Fn(Errno) -> Error) -> Result<(Bytes, Window)> {
+    let mut buffer = Vec::with_capacity(CHUNK_BYTES);
+    let mut cutter = LineCutter { offset, limit, bytes_max, passed: 0, lines: 0, window: Vec::new(), line_start: 0, full: false };
+    let mut ended = true;
+    loop {
+        buffer.clear();
+        match read(file, spare_capacity(&mut buffer)) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(fault(errno)),
+        }
+        ended = buffer.ends_with(b"\n");
+        cutter.push(&buffer)?;
+    }
+    cutter.finish(ended)
+}
+
+/// A window of lines, cut as the content passes by.
+struct LineCutter {
+    offset: usize,
+    limit: usize,
+    bytes_max: u64,
+    /// How many line ends were seen.
+    passed: usize,
+    /// How many lines the window holds.
+    lines: usize,
+    window: Vec<u8>,
+    /// Where in the window its last, unfinished line starts.
+    line_start: usize,
+    /// Whether the window takes no more.
+    full: bool,
+}
+
+impl LineCutter {
+    fn push(&mut self, mut chunk: &[u8]) -> Result<()> {
+        while !chunk.is_empty() && self.passed < self.offset {
+            match memchr(b'\n', chunk) {
+                Some(at) => {
+                    self.passed += 1;
+                    chunk = &chunk[at + 1..];
+                }
+                None => return Ok(()),
+            }
+        }
+        while !chunk.is_empty() && !self.is_full() {
+            let at = memchr(b'\n', chunk);
+            let end = at.map_or(chunk.len(), |at| at + 1);
+            self.window.extend_from_slice(&chunk[..end]);
+            if self.lines == 0 && self.window.len() as u64 > self.bytes_max.max(LINE_BYTES_MAX) {
+                let message = format!("line {} is over {LINE_BYTES_MAX} bytes long; read a range of bytes", self.offset + 1);
+                return Err(Error::new(crate::error::ErrorKind::TooLarge, message));
+            }
+            if self.lines > 0 && self.window.len() as u64 > self.bytes_max {
+                // The rest of the content is only counted.
+                self.window.truncate(self.line_start);
+                self.full = true;
+                break;
+            }
+            if at.is_some() {
+                self.end_line();
+            }
+            chunk = &chunk[end..];
+        }
+        if self.is_full() {
+            self.passed += memchr_iter(b'\n', chunk).count();
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.full || self.lines >= self.limit
+    }
+
+    fn end_line(&mut self) {
+        self.passed += 1;
+        self.lines += 1;
+        self.line_start = self.window.len();
+    }
+
+    /// `ended` tells whether the content ends with a line end, or is empty.
+    fn finish(mut self, ended: bool) -> Result<(Bytes, Window)> {
+        let mut total_lines = self.passed;
+        if !ended {
+            total_lines += 1;
+            if self.window.len() > self.line_start {
+                self.lines += 1;
+            }
+        }
+        if self.offset > total_lines {
+            let message = format!("line offset {} is past the end: the file has {total_lines} lines", self.offset);
+            return Err(Error::invalid_argument(message));
+        }
+        Ok((Bytes::from(self.window), Window { offset: self.offset, lines: self.lines, total_lines }))
+    }
+}
+
+/// Copies a file from where its handle stands to its end, within the kernel where that can be: filesystems that share blocks
+/// then copy nothing.
+pub(super) fn copy_all(source: &OwnedFd, target: &OwnedFd) -> Host<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    match copy_in_kernel(source, target) {
+        Ok(0) | Err(_) => {}
+        Ok(_) => return Ok(()),
+    }
+    copy_through(source, target)
+}
+
+/// How much one call copies within the kernel at most.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const COPY_BYTES_MAX: usize = 1 << 30;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn copy_in_kernel(source: &OwnedFd, target: &OwnedFd) -> Host<u64> {
+    let mut copied = 0;
+    loop {
+        match rustix::fs::copy_file_range(source, None, target, None, COPY_BYTES_MAX) {
+            Ok(0) => return Ok(copied),
+            Ok(count) => copied += count as u64,
+            Err(Errno::INTR) => {}
+            // What is not copied yet is copied through this process, from where both handles stand.
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn copy_through(source: &OwnedFd, target: impl AsFd) -> Host<()> {
+    let mut buffer = Vec::with_capacity(CHUNK_BYTES);
+    loop {
+        buffer.clear();
+        match read(source, spare_capacity(&mut buffer)) {
+            Ok(0) => return Ok(()),
+            Ok(_) => write_all(&target, &buffer)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cut_in_chunks(content: &[u8], chunk: usize, offset: usize, limit: usize, bytes_max: u64) -> Result<(Bytes, Window)> {
+        let mut cutter = LineCutter { offset, limit, bytes_max, passed: 0, lines: 0, window: Vec::new(), line_start: 0, full: false };
+        for chunk in content.chunks(chunk) {
+            cutter.push(chunk)?;
+        }
+        cutter.finish(content.last().is_none_or(|last| *last == b'\n'))
+    }
+
+    proptest! {
+        #[test]
+        fn lines_of_a_large_file_are_those_of_a_small_one(
+            content in "[ab\n]{0,60}",
+            chunk in 1_usize..9,
+            offset in 0_usize..12,
+            limit in 0_usize..12,
+            bytes_max in 0_u64..30,
+        ) {
+            let content = Bytes::from(content);
+            let whole = text::cut(&content, &ReadOptions::lines(offset, limit).with_bytes_max(bytes_max));
+            let parts = cut_in_chunks(&content, chunk, offset, limit, bytes_max);
+            match (whole, parts) {
+                (Ok((bytes, window)), Ok((part, cut))) => prop_assert_eq!((bytes, window), (part, Some(cut))),
+                (Err(whole), Err(part)) => prop_assert_eq!(whole.message(), part.message()),
+                (whole, part) => prop_assert!(false, "{:?} against {:?}", whole, part),
+            }
+        }
+    }
+}

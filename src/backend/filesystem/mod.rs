@@ -1,0 +1,246 @@
+//! A directory of the host as a tree, sealed at its root.
+//!
+//! [`root`] is where every access is opened, beneath one handle; [`change`] makes the changes, [`temp`] and [`lock`] are what makes
+//! each of them whole and alone; [`list`], [`content`] and [`search`] read. What the host says is put into the crate's words by
+//! [`errno`] and [`meta`].
+
+mod change;
+mod content;
+mod directory;
+mod errno;
+mod list;
+mod lock;
+mod meta;
+mod root;
+mod sweep;
+mod temp;
+mod time;
+mod tree;
+
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Durability, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
+    LsOptions, OpKind, ReadOptions,
+};
+use crate::path::VfsPath;
+use async_trait::async_trait;
+use root::Root;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a change waits for before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncMode {
+    /// Nothing: the change survives the end of the process, and the loss of power once the host has written it back, after a
+    /// while of its choosing.
+    #[default]
+    None,
+    /// The file's content is on the device. Its name may still be lost with the power.
+    File,
+    /// The file's content and its name are on the device: the change survives the loss of power.
+    Full,
+}
+
+/// How to open a directory of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FilesystemOptions {
+    /// Makes the root directory, and those above it, when it is missing. Default false.
+    pub create_root: bool,
+    /// Goes on into other filesystems that are mounted beneath the root. Default false: they are listed, but not entered.
+    pub cross_mounts: bool,
+    /// Lets the kernel resolve paths beneath the root where it can (`openat2` of Linux 5.6). Default true. Without it, and where the
+    /// kernel or a sandbox refuses the call, paths are resolved one component at a time, with the same result.
+    pub openat2: bool,
+    /// What a change waits for. Default [`SyncMode::None`].
+    pub sync: SyncMode,
+}
+
+impl Default for FilesystemOptions {
+    fn default() -> Self {
+        Self { create_root: false, cross_mounts: false, openat2: true, sync: SyncMode::default() }
+    }
+}
+
+impl FilesystemOptions {
+    /// Opens a directory that exists, without waiting for the device.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes the root directory when it is missing.
+    #[must_use]
+    pub fn with_create_root(mut self, create_root: bool) -> Self {
+        self.create_root = create_root;
+        self
+    }
+
+    /// Goes on into other filesystems that are mounted beneath the root.
+    #[must_use]
+    pub fn with_cross_mounts(mut self, cross_mounts: bool) -> Self {
+        self.cross_mounts = cross_mounts;
+        self
+    }
+
+    /// Lets the kernel resolve paths where it can.
+    #[must_use]
+    pub fn with_openat2(mut self, openat2: bool) -> Self {
+        self.openat2 = openat2;
+        self
+    }
+
+    /// Sets what a change waits for.
+    #[must_use]
+    pub fn with_sync(mut self, sync: SyncMode) -> Self {
+        self.sync = sync;
+        self
+    }
+}
+
+/// A directory of the host as a tree.
+#[derive(Debug, Clone)]
+pub struct FilesystemBackend {
+    root: Arc<Root>,
+    sync: SyncMode,
+}
+
+impl FilesystemBackend {
+    /// Opens a directory as the root of a tree and keeps it open: what is renamed or mounted above it later changes nothing.
+    ///
+    /// Cost: a few system calls; blocks for them.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) when it is missing, [`NotADirectory`](ErrorKind::NotADirectory),
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied).
+    pub fn open(root: impl AsRef<Path>, options: FilesystemOptions) -> Result<Self> {
+        Ok(Self { root: Arc::new(Root::open(root.as_ref(), &options)?), sync: options.sync })
+    }
+
+    /// Removes what unfinished writes left behind when a process was killed: the private files of this crate, in the whole tree,
+    /// that were last touched longer than `age` ago. Returns how many there were.
+    ///
+    /// Reads never remove anything, so leftovers stay, unlisted, until this is called; a day is a safe age. Cost: one listing for
+    /// each directory of the tree.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) when the root cannot be listed.
+    pub async fn sweep(&self, age: Duration) -> Result<usize> {
+        self.run(OpKind::Delete, VfsPath::ROOT, move |root, cancel| sweep::sweep(root, age, cancel)).await
+    }
+
+    /// Runs work that blocks, in one hop to a thread for it. Dropping the call tells the work to stop.
+    async fn run<T: Send + 'static>(
+        &self,
+        operation: OpKind,
+        path: &VfsPath,
+        work: impl FnOnce(&Root, &Cancel) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let cancel = Cancel::default();
+        let root = Arc::clone(&self.root);
+        let _guard = CancelOnDrop(cancel.clone());
+        let work = move || work(&root, &cancel);
+        let result = match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => runtime.spawn_blocking(work).await.unwrap_or_else(|error| {
+                let kind = if error.is_panic() { ErrorKind::Internal } else { ErrorKind::Unavailable };
+                Err(Error::new(kind, "the work on the host ended before it was done").at(path).with_source(error))
+            }),
+            // Without a runtime of tokio there is no thread to hop to; the caller's own has to do.
+            Err(_) => work(),
+        };
+        result.map_err(|error| error.during(operation))
+    }
+}
+
+impl fmt::Display for FilesystemBackend {
+    /// Names the last part of the root: the whole path of the host is for the operator.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.root.host().file_name() {
+            Some(name) => write!(f, "Filesystem({})", name.to_string_lossy()),
+            None => f.write_str("Filesystem"),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for FilesystemBackend {
+    fn capabilities(&self) -> Capabilities {
+        let durability = if self.sync == SyncMode::Full { Durability::Power } else { Durability::Process };
+        Capabilities::new().with_atomic_batch(false).with_durability(durability).with_symlinks(true)
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        let at = path.to_owned();
+        self.run(OpKind::Stat, path, move |root, _| Ok(root.stat(&at)?.entry(&at))).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        let (at, options) = (path.to_owned(), options.clone());
+        self.run(OpKind::Read, path, move |root, _| {
+            let file = root.open_file(&at)?;
+            content::read_part(&at, &file, &options, |errno| root.fault(&at, errno)).map_err(|error| error.at(&at))
+        })
+        .await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        let (at, options) = (path.to_owned(), options.clone());
+        self.run(OpKind::Ls, path, move |root, _| list::list(root, &at, &options)).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        let _ = (path, options);
+        Err(Error::unsupported("glob"))
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        let _ = (path, options);
+        Err(Error::unsupported("grep"))
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        let _ = options;
+        let Some(first) = changes.first() else { return Ok(Vec::new()) };
+        let (changes, sync) = (changes.to_vec(), self.sync);
+        self.run(OpKind::Apply, first.path(), move |root, cancel| {
+            let writer = change::Writer { root, sync, cancel };
+            let mut done = Vec::with_capacity(changes.len());
+            for (index, change) in changes.iter().enumerate() {
+                done.push(writer.apply(change).map_err(|error| error.during(change.kind()).in_batch(index, index))?);
+            }
+            Ok(done)
+        })
+        .await
+    }
+}
+
+/// Whether the caller is gone.
+#[derive(Debug, Clone, Default)]
+struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Stops work whose caller is gone.
+    fn check(&self, path: &VfsPath) -> Result<()> {
+        if self.is_set() { Err(Self::error(path)) } else { Ok(()) }
+    }
+
+    fn error(path: &VfsPath) -> Error {
+        Error::new(ErrorKind::Unavailable, "the call was given up before it was done").at(path)
+    }
+}
+
+/// Sets the mark when the call's future is dropped, finished or not.
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
