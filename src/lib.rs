@@ -21,6 +21,8 @@ pub mod conformance;
 pub mod config;
 
 pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};
+#[cfg(all(feature = "filesystem", unix))]
+pub use backend::{FilesystemBackend, FilesystemOptions, SyncMode};
 pub use clock::Clock;
 pub use composite::CompositeBackend;
 pub use error::{Error, ErrorKind, Result};

@@ -62,6 +62,7 @@ impl Writer<'_> {
 
     fn write(&self, path: &VfsPath, content: &[u8], mode: WriteMode) -> Result<Changed> {
         let check = |current: Option<&Meta>| match (mode, current) {
+            (_, Some(meta)) if meta.is_directory() => Err(Error::is_directory(path)),
             (WriteMode::CreateNew, Some(_)) => Err(Error::already_exists(path)),
             (WriteMode::IfVersion(_), None) => Err(Error::conflict(path, None)),
             (WriteMode::Overwrite | WriteMode::CreateNew, None) => Ok(()),
@@ -99,7 +100,7 @@ impl Writer<'_> {
 
     fn edit(&self, path: &VfsPath, edits: &[Edit], expect: Option<Version>) -> Result<Changed> {
         let claim = self.claim(path, true)?;
-        let Some(old) = self.existing(path, &claim)? else { return Err(absent(path, expect)) };
+        let Some(old) = self.existing(path, &claim)? else { return Err(Error::not_found(path)) };
         check_expected(path, expect, old.meta.version(path))?;
         if old.meta.size_bytes > EDIT_BYTES_MAX {
             let message = format!("`{path}` has {} bytes and edits reach up to {EDIT_BYTES_MAX}; write it anew", old.meta.size_bytes);
@@ -120,7 +121,7 @@ impl Writer<'_> {
         let changed = Changed::new(OpKind::CreateDir, path);
         match self.make_directories(path, path) {
             Ok(made) if made.is_empty() => Ok(changed.with_entries(0)),
-            Ok(made) => Ok(changed.with_created(true).with_entries(made.len())),
+            Ok(_) => Ok(changed.with_created(true)),
             // It may be the path itself that is a file, or one above it.
             Err(error) if error.kind() == ErrorKind::NotADirectory && self.root.stat(path).is_ok() => Err(Error::already_exists(path)),
             Err(error) => Err(error),
@@ -133,7 +134,7 @@ impl Writer<'_> {
         }
         let fault = |errno| self.root.fault(path, errno);
         let claim = self.claim(path, false)?;
-        let Some(current) = claim.place.current else { return Err(absent(path, expect)) };
+        let Some(current) = claim.place.current else { return Err(Error::not_found(path)) };
         let Place { directory, name, .. } = &claim.place;
         let mut removed = 1;
         if !current.is_directory() {
@@ -502,11 +503,6 @@ impl Drop for TempTree<'_> {
 
 fn unchanged(operation: OpKind, path: &VfsPath, meta: &Meta) -> Changed {
     Changed::new(operation, path).with_file(meta.version(path), meta.size_bytes).with_entries(0)
-}
-
-/// Says that nothing is there: a conflict for a caller who knew a version of it.
-fn absent(path: &VfsPath, expect: Option<Version>) -> Error {
-    if expect.is_some() { Error::conflict(path, None) } else { Error::not_found(path) }
 }
 
 fn check_expected(path: &VfsPath, expect: Option<Version>, current: Version) -> Result<()> {

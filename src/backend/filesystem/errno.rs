@@ -31,7 +31,7 @@ pub(super) fn outside(path: &VfsPath) -> String {
 
 fn words(path: &VfsPath, errno: Errno) -> (ErrorKind, String) {
     match errno {
-        Errno::NOTDIR => (ErrorKind::NotADirectory, format!("`{path}` lies beneath a file; only a directory holds other paths")),
+        Errno::NOTDIR => (ErrorKind::NotADirectory, format!("`{path}` lies beneath a file; name a path in a directory")),
         Errno::XDEV => (ErrorKind::PermissionDenied, outside(path)),
         Errno::LOOP => (
             ErrorKind::PermissionDenied,
