@@ -78,11 +78,11 @@ impl Tree {
     }
 
     /// Returns a path of the backend as seen from the tree's root.
-    fn seen(&self, path: &VfsPath) -> String {
+    pub(crate) fn seen(&self, path: &VfsPath) -> String {
         path.strip_prefix(&self.base).map_or_else(|| format!("outside the tree: {path}"), ToString::to_string)
     }
 
-    async fn apply(&self, change: Change) -> Result<Changed> {
+    pub(crate) async fn apply(&self, change: Change) -> Result<Changed> {
         self.backend.apply_one(change).await
     }
 
@@ -118,7 +118,7 @@ impl Tree {
         self.apply(Change::Copy { from: self.path(from), to: self.path(to), overwrite }).await
     }
 
-    async fn stat(&self, path: &str) -> Result<Entry> {
+    pub(crate) async fn stat(&self, path: &str) -> Result<Entry> {
         self.backend.stat(&self.path(path)).await
     }
 
@@ -126,7 +126,7 @@ impl Tree {
         self.stat(path).await.unwrap_or_else(|error| panic!("stat of {path}: {error:?}")).version.expect("a file has a version")
     }
 
-    async fn read(&self, path: &str, options: &ReadOptions) -> Result<FileRead> {
+    pub(crate) async fn read(&self, path: &str, options: &ReadOptions) -> Result<FileRead> {
         self.backend.read(&self.path(path), options).await
     }
 
@@ -134,7 +134,7 @@ impl Tree {
         self.read(path, &ReadOptions::new()).await.unwrap_or_else(|error| panic!("read of {path}: {error:?}")).content
     }
 
-    async fn ls(&self, path: &str, options: &LsOptions) -> Result<Listing> {
+    pub(crate) async fn ls(&self, path: &str, options: &LsOptions) -> Result<Listing> {
         self.backend.ls(&self.path(path), options).await
     }
 
@@ -145,7 +145,7 @@ impl Tree {
         listing.entries.iter().map(|entry| format!("{}{}", entry.name(), if entry.is_directory() { "/" } else { "" })).collect()
     }
 
-    async fn glob(&self, path: &str, options: &GlobOptions) -> Result<GlobResult> {
+    pub(crate) async fn glob(&self, path: &str, options: &GlobOptions) -> Result<GlobResult> {
         self.backend.glob(&self.path(path), options).await
     }
 
@@ -160,7 +160,7 @@ impl Tree {
         result.entries.iter().map(|entry| self.seen(&entry.path)).collect()
     }
 
-    async fn grep(&self, path: &str, options: &GrepOptions) -> Result<GrepResult> {
+    pub(crate) async fn grep(&self, path: &str, options: &GrepOptions) -> Result<GrepResult> {
         self.backend.grep(&self.path(path), options).await
     }
 

@@ -1,0 +1,292 @@
+//! Lists of operations, run against a tree and the model at once.
+//!
+//! A [`Step`] names paths within the tree and expectations by meaning ("the current version"), so that one list fits every
+//! backend. [`check`] runs it on both sides and panics at the first difference: in what a step returned, in the kind of its
+//! error, in the tree that a change left, or in a version that stands for two contents. Property tests and fuzz targets make
+//! the lists.
+
+use super::backend::Tree;
+use super::model::ModelBackend;
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{ApplyOptions, Change, Edit, EntryKind, GlobOptions, GrepOptions, LsOptions, ReadOptions, Version, WriteMode};
+use crate::path::VfsPath;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+
+/// One call of a history. Paths are text within the tree.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A batch of changes.
+    Apply(Vec<Mutation>),
+    /// `stat` of a path.
+    Stat(String),
+    /// `read` of a path.
+    Read(String, ReadOptions),
+    /// `ls` of a path, page by page.
+    Ls(String, LsOptions),
+    /// `glob` beneath a path, page by page.
+    Glob(String, GlobOptions),
+    /// `grep` beneath a path, page by page.
+    Grep(String, GrepOptions),
+}
+
+/// Which version a change expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    /// The one that is there; a made-up one where nothing is.
+    Current,
+    /// One that was there before, or a made-up one.
+    Stale,
+}
+
+/// A [`Change`] that fits every tree.
+#[derive(Debug, Clone)]
+pub enum Mutation {
+    /// [`Change::Write`] that overwrites.
+    Overwrite(String, Bytes),
+    /// [`Change::Write`] that creates.
+    Create(String, Bytes),
+    /// [`Change::Write`] that expects a version.
+    WriteIf(String, Bytes, Expectation),
+    /// [`Change::Append`].
+    Append(String, Bytes),
+    /// [`Change::Edit`].
+    Edit(String, Vec<Edit>, Option<Expectation>),
+    /// [`Change::CreateDir`].
+    CreateDir(String),
+    /// [`Change::Delete`].
+    Delete(String, bool, Option<Expectation>),
+    /// [`Change::Rename`].
+    Rename(String, String, bool),
+    /// [`Change::Copy`].
+    Copy(String, String, bool),
+}
+
+/// Runs a history on a tree and on a fresh model and compares them step by step.
+///
+/// # Panics
+/// At the first difference, with the step.
+pub async fn check(tree: &Tree, steps: &[Step]) {
+    let model = Tree::new(ModelBackend::new());
+    let (mut of_tree, mut of_model) = (Versions::default(), Versions::default());
+    for (index, step) in steps.iter().enumerate() {
+        match step {
+            Step::Apply(mutations) => {
+                let seen = apply(tree, mutations, &mut of_tree).await;
+                let expected = apply_to_model(&model, mutations, &seen, tree, &mut of_model).await;
+                assert_eq!(seen, expected, "step {index}: {step:?} on {tree:?}");
+                let (left, right) = (dump(tree, &mut of_tree).await, dump(&model, &mut of_model).await);
+                assert_eq!(left, right, "the tree after step {index}: {step:?} on {tree:?}");
+            }
+            _ => assert_eq!(observe(tree, step).await, observe(&model, step).await, "step {index}: {step:?} on {tree:?}"),
+        }
+    }
+}
+
+/// What a batch came to, in words that fit every tree: a line for each change, or the kind, index and count of a failure.
+#[derive(Debug, PartialEq, Eq)]
+enum Applied {
+    Done(Vec<String>),
+    Failed(ErrorKind, Option<usize>, usize),
+}
+
+/// The versions that were seen at each path, oldest first, with the content they stood for.
+#[derive(Debug, Default)]
+struct Versions {
+    seen: HashMap<String, Vec<(Version, Bytes)>>,
+}
+
+impl Versions {
+    /// Notes a version and checks that it never stood for other content at this path.
+    fn note(&mut self, path: &str, version: Version, content: &Bytes) {
+        let seen = self.seen.entry(path.to_owned()).or_default();
+        match seen.iter().find(|(known, _)| *known == version) {
+            Some((_, known)) => assert_eq!(known, content, "version {version} of {path} stood for other content before"),
+            None => seen.push((version, content.clone())),
+        }
+    }
+
+    async fn expected(&self, tree: &Tree, path: &str, expectation: Expectation) -> Version {
+        let made_up = Version::new(u64::MAX - 7);
+        let current = tree.stat(path).await.ok().and_then(|entry| entry.version);
+        match expectation {
+            Expectation::Current => current.unwrap_or(made_up),
+            Expectation::Stale => {
+                let mut older = self.seen.get(path).into_iter().flatten().rev().map(|(version, _)| *version);
+                older.find(|version| Some(*version) != current).unwrap_or(made_up)
+            }
+        }
+    }
+}
+
+async fn change(tree: &Tree, mutation: &Mutation, versions: &Versions) -> Change {
+    let path = |path: &str| tree.path(path);
+    let expect = async |at: &str, expectation: &Option<Expectation>| match expectation {
+        Some(expectation) => Some(versions.expected(tree, at, *expectation).await),
+        None => None,
+    };
+    match mutation {
+        Mutation::Overwrite(at, content) => Change::Write { path: path(at), content: content.clone(), mode: WriteMode::Overwrite },
+        Mutation::Create(at, content) => Change::Write { path: path(at), content: content.clone(), mode: WriteMode::CreateNew },
+        Mutation::WriteIf(at, content, expectation) => {
+            let mode = WriteMode::IfVersion(versions.expected(tree, at, *expectation).await);
+            Change::Write { path: path(at), content: content.clone(), mode }
+        }
+        Mutation::Append(at, content) => Change::Append { path: path(at), content: content.clone() },
+        Mutation::Edit(at, edits, expectation) => {
+            Change::Edit { path: path(at), edits: edits.clone(), expect: expect(at, expectation).await }
+        }
+        Mutation::CreateDir(at) => Change::CreateDir { path: path(at) },
+        Mutation::Delete(at, recursive, expectation) => {
+            Change::Delete { path: path(at), recursive: *recursive, expect: expect(at, expectation).await }
+        }
+        Mutation::Rename(from, to, overwrite) => Change::Rename { from: path(from), to: path(to), overwrite: *overwrite },
+        Mutation::Copy(from, to, overwrite) => Change::Copy { from: path(from), to: path(to), overwrite: *overwrite },
+    }
+}
+
+async fn apply(tree: &Tree, mutations: &[Mutation], versions: &mut Versions) -> Applied {
+    let mut changes = Vec::new();
+    for mutation in mutations {
+        changes.push(change(tree, mutation, versions).await);
+    }
+    match tree.backend().apply(&changes, &ApplyOptions::new()).await {
+        Ok(results) => Applied::Done(
+            results
+                .iter()
+                .map(|of| {
+                    let path = tree.seen(&of.path);
+                    format!(
+                        "{} {path} {} bytes, created {}, {} replaced, {} entries, version {}",
+                        of.operation,
+                        of.size_bytes,
+                        of.created,
+                        of.replacements,
+                        of.entries,
+                        of.version.is_some()
+                    )
+                })
+                .collect(),
+        ),
+        Err(error) => Applied::Failed(error.kind(), error.change(), error.applied()),
+    }
+}
+
+/// Applies a batch to the model as the tree's tier would: on one without atomic batches, the changes before a failure stay.
+async fn apply_to_model(model: &Tree, mutations: &[Mutation], seen: &Applied, tree: &Tree, versions: &mut Versions) -> Applied {
+    match seen {
+        Applied::Failed(_, Some(failed), applied) if !tree.backend().capabilities().atomic_batch => {
+            assert_eq!(applied, failed, "a tier without atomic batches stops at the first failure");
+            apply(model, &mutations[..*applied], versions).await;
+            match apply(model, &mutations[*applied..=*failed], versions).await {
+                Applied::Failed(kind, _, _) => Applied::Failed(kind, Some(*failed), *applied),
+                done @ Applied::Done(_) => done,
+            }
+        }
+        _ => apply(model, mutations, versions).await,
+    }
+}
+
+/// Returns every path of a tree with its kind and content, and notes the versions.
+async fn dump(tree: &Tree, versions: &mut Versions) -> BTreeMap<String, Option<Bytes>> {
+    let mut all = BTreeMap::new();
+    let mut directories = vec!["/".to_owned()];
+    while let Some(directory) = directories.pop() {
+        let listing = tree.ls(&directory, &LsOptions::new()).await.unwrap_or_else(|error| panic!("ls of {directory}: {error:?}"));
+        for entry in listing.entries {
+            let path = tree.seen(&entry.path);
+            if entry.is_directory() {
+                directories.push(path.clone());
+                all.insert(path, None);
+            } else {
+                let read = tree.read(&path, &ReadOptions::new()).await.unwrap_or_else(|error| panic!("read of {path}: {error:?}"));
+                assert_eq!((Some(read.version), read.size_bytes), (entry.version, entry.size_bytes), "ls and read of {path} differ");
+                versions.note(&path, read.version, &read.content);
+                all.insert(path, Some(read.content));
+            }
+        }
+    }
+    all
+}
+
+/// Runs a reading step to the end and tells what it saw as lines of text.
+async fn observe(tree: &Tree, step: &Step) -> Result<Vec<String>, ErrorKind> {
+    let seen = match step {
+        Step::Apply(_) => Ok(Vec::new()),
+        Step::Stat(path) => tree.stat(path).await.map(|entry| vec![shown(tree, &entry.path, entry.kind, entry.size_bytes)]),
+        Step::Read(path, options) => tree.read(path, options).await.map(|read| {
+            let window = read.window.map(|window| (window.offset, window.lines, window.total_lines));
+            vec![format!("{:?} of {}, {window:?}", read.content, read.size_bytes)]
+        }),
+        Step::Ls(path, options) => observe_ls(tree, path, options.clone()).await,
+        Step::Glob(path, options) => observe_glob(tree, path, options.clone()).await,
+        Step::Grep(path, options) => observe_grep(tree, path, options.clone()).await,
+    };
+    seen.map_err(|error| error.kind())
+}
+
+fn shown(tree: &Tree, path: &VfsPath, kind: EntryKind, size_bytes: u64) -> String {
+    format!("{} {kind} {size_bytes}", tree.seen(path))
+}
+
+async fn observe_ls(tree: &Tree, path: &str, mut options: LsOptions) -> Result<Vec<String>> {
+    let mut seen = Vec::new();
+    loop {
+        let page = tree.ls(path, &options).await?;
+        assert!(page.entries.len() <= options.limit && page.failures.is_empty(), "{page:?}");
+        seen.extend(page.entries.iter().map(|entry| shown(tree, &entry.path, entry.kind, entry.size_bytes)));
+        match page.truncated {
+            Some(truncation) if options.limit > 0 => options.start_after = Some(truncation.cursor),
+            truncated => {
+                seen.push(format!("truncated {}", truncated.is_some()));
+                return Ok(seen);
+            }
+        }
+    }
+}
+
+async fn observe_glob(tree: &Tree, path: &str, mut options: GlobOptions) -> Result<Vec<String>> {
+    let mut seen = Vec::new();
+    loop {
+        let page = tree.glob(path, &options).await?;
+        assert!(page.entries.len() <= options.limit && page.failures.is_empty(), "{page:?}");
+        seen.extend(page.entries.iter().map(|entry| shown(tree, &entry.path, entry.kind, entry.size_bytes)));
+        match page.truncated {
+            Some(truncation) if options.limit > 0 => options.start_after = Some(parsed(&truncation.cursor)?),
+            truncated => {
+                seen.push(format!("truncated {}", truncated.is_some()));
+                return Ok(seen);
+            }
+        }
+    }
+}
+
+async fn observe_grep(tree: &Tree, path: &str, mut options: GrepOptions) -> Result<Vec<String>> {
+    let mut seen = Vec::new();
+    loop {
+        let page = tree.grep(path, &options).await?;
+        assert!(page.matches() <= options.matches_max && page.failures_count == 0, "{page:?}");
+        for file in &page.files {
+            let path = tree.seen(&file.path);
+            seen.push(format!("{path}: {}", file.count));
+            seen.extend(
+                file.lines.iter().map(|of| format!("{path}:{}:{} {:?} {:?} {}", of.line, of.byte_offset, of.text, of.ranges, of.is_match)),
+            );
+        }
+        match page.truncated {
+            Some(truncation) if options.matches_max > 0 => options.start_after = Some(parsed(&truncation.cursor)?),
+            truncated => {
+                let skipped = (page.files_searched, page.files_binary, page.files_too_large);
+                // How much was looked at before a limit ended the search is not part of the contract.
+                let counts = if truncated.is_none() && options.start_after.is_none() { format!("{skipped:?}") } else { String::new() };
+                seen.push(format!("truncated {} {counts}", truncated.is_some()));
+                return Ok(seen);
+            }
+        }
+    }
+}
+
+fn parsed<T: std::str::FromStr>(cursor: &str) -> Result<T> {
+    cursor.parse().map_err(|_| Error::new(ErrorKind::Internal, format!("the cursor `{cursor}` cannot be given back")))
+}
