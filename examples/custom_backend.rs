@@ -1,0 +1,83 @@
+//! A backend of one's own, proven by the published conformance kit.
+//!
+//! `Counting` stands for a backend of another crate. What proves it is the ten lines of `main`: every case of the contract
+//! runs on a fresh tree, and one that does not hold panics with what it met. In a test suite,
+//! `stratafs::backend_conformance!(counting, fresh);` makes one test of each case instead.
+//!
+//! ```text
+//! cargo run --example custom_backend --features conformance
+//! ```
+
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stratafs::conformance::Fresh;
+use stratafs::conformance::backend::{CASES, Tree};
+use stratafs::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
+};
+use stratafs::{Backend, Result, StateBackend, VfsPath};
+
+#[tokio::main]
+async fn main() {
+    for case in CASES {
+        let (tree, _keep) = fresh().await.into_parts();
+        case.run(tree).await;
+    }
+    println!("Counting keeps all {} laws of the contract", CASES.len());
+}
+
+async fn fresh() -> Fresh<Tree> {
+    Tree::new(Counting { inner: StateBackend::new(), calls: AtomicUsize::new(0) }).fresh()
+}
+
+/// A tree that counts the calls it gets.
+#[derive(Debug)]
+struct Counting {
+    inner: StateBackend,
+    calls: AtomicUsize,
+}
+
+impl Counting {
+    fn counted(&self) -> &StateBackend {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        &self.inner
+    }
+}
+
+impl fmt::Display for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Counting({})", self.inner)
+    }
+}
+
+#[async_trait]
+impl Backend for Counting {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.counted().stat(path).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        self.counted().read(path, options).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.counted().ls(path, options).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        self.counted().glob(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        self.counted().grep(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        self.counted().apply(changes, options).await
+    }
+}
