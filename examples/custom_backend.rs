@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::{CASES, Tree};
 use stratafs::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+    ReadOptions,
 };
 use stratafs::{Backend, Result, StateBackend, VfsPath};
 

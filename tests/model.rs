@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use stratafs::StateBackend;
 use stratafs::conformance::backend::Tree;
 use stratafs::conformance::history::{Expectation, Mutation, Step, check};
 use stratafs::conformance::model::ModelBackend;
@@ -95,7 +96,26 @@ fn mutation() -> impl Strategy<Value = Mutation> {
 
 fn glob() -> impl Strategy<Value = String> {
     let piece = proptest::sample::select(vec![
-        "a", "b", "*", "?", "**", "a*", "*.md", "{a,b}", "{,x}a", "{a,b/c}", "[ab]", "[!a]", "[à-ü]", ".dot", ".*", "n.{md,rs}", "é", "[[]z]", "\\*", "foo..bar",
+        "a",
+        "b",
+        "*",
+        "?",
+        "**",
+        "a*",
+        "*.md",
+        "{a,b}",
+        "{,x}a",
+        "{a,b/c}",
+        "[ab]",
+        "[!a]",
+        "[à-ü]",
+        ".dot",
+        ".*",
+        "n.{md,rs}",
+        "é",
+        "[[]z]",
+        "\\*",
+        "foo..bar",
     ]);
     (any::<bool>(), vec(piece, 1..4)).prop_map(|(anchored, pieces)| format!("{}{}", if anchored { "/" } else { "" }, pieces.join("/")))
 }
@@ -130,7 +150,13 @@ fn grep_options() -> impl Strategy<Value = GrepOptions> {
                 options.file_matches_max = of_file;
             }
             options.invert = kind == 8;
-            options.with_hidden(hidden).with_ignored(ignored).with_binary(binary).with_word(word).with_whole_line(line).with_matches_max(limit)
+            options
+                .with_hidden(hidden)
+                .with_ignored(ignored)
+                .with_binary(binary)
+                .with_word(word)
+                .with_whole_line(line)
+                .with_matches_max(limit)
         },
     )
 }
@@ -175,5 +201,6 @@ macro_rules! rows {
 }
 
 rows! {
-    model: 64, async || Tree::new(ModelBackend::new()).fresh();
+    model: 32, async || Tree::new(ModelBackend::new()).fresh();
+    state: 256, async || Tree::new(StateBackend::new()).fresh();
 }

@@ -1,5 +1,6 @@
 //! Every backend and wrapper, each a row of the backend cases.
 
+use stratafs::StateBackend;
 use stratafs::backend_conformance;
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::Tree;
@@ -10,3 +11,9 @@ async fn fresh_model() -> Fresh<Tree> {
 }
 
 backend_conformance!(model, fresh_model);
+
+async fn fresh_state() -> Fresh<Tree> {
+    Tree::new(StateBackend::new()).fresh()
+}
+
+backend_conformance!(state, fresh_state);
