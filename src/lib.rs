@@ -18,6 +18,8 @@ pub mod layer;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
+pub mod tools;
+
 pub mod config;
 
 pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};

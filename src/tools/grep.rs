@@ -1,0 +1,311 @@
+//! `grep`: lines by content.
+
+use super::glob::left_out;
+use super::render::{self, Page};
+use super::{Hints, Tool, ToolOutput};
+use crate::backend::Backend;
+use crate::error::Result;
+use crate::ops::{CaseMode, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, OnFailure};
+use crate::path::VfsPathBuf;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The most matching lines, or files, of one answer.
+const LIMIT: usize = 250;
+
+/// The most lines of context on either side.
+const CONTEXT_MAX: usize = 20;
+
+/// The most characters of a line that are shown, around its first match.
+const LINE_CHARS_MAX: usize = 500;
+
+/// How many characters before the match are shown of a line that is cut.
+const LEAD_CHARS: usize = 100;
+
+/// What regular expressions are written with and plain text seldom.
+const REGEX_SIGNS: [&str; 14] = [".*", ".+", "\\w", "\\d", "\\s", "\\b", "\\.", "\\(", "\\[", "|", "[a-", "[A-", "[0-", "[^"];
+
+/// The arguments of `grep`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Grep {
+    /// The text to find, taken literally unless regex.
+    pub pattern: String,
+    /// The file or directory to search, absolute.
+    #[serde(default = "VfsPathBuf::root")]
+    #[schemars(with = "String")]
+    pub path: VfsPathBuf,
+    /// Searches only files that this pattern matches, such as `*.rs` or `src/**`.
+    #[serde(default)]
+    pub glob: String,
+    /// What to return: the matching lines, the paths of the files, or the count of matching lines of each file.
+    #[serde(default)]
+    pub output_mode: GrepOutputMode,
+    /// Reads the pattern as a regular expression (Rust regex syntax: no look-around, no back-references).
+    #[serde(default)]
+    pub regex: bool,
+    /// Ignores case.
+    #[serde(default)]
+    pub ignore_case: bool,
+    /// Lets a match span lines.
+    #[serde(default)]
+    pub multiline: bool,
+    /// How many lines to show before and after each match, up to 20.
+    #[serde(default)]
+    pub context: usize,
+    /// How many lines to show before each match.
+    #[serde(default)]
+    pub before: usize,
+    /// How many lines to show after each match.
+    #[serde(default)]
+    pub after: usize,
+    /// Searches names that start with a dot too.
+    #[serde(default)]
+    pub hidden: bool,
+    /// Searches what .gitignore and .ignore files exclude too.
+    #[serde(default)]
+    pub ignored: bool,
+    /// The most matching lines or files to return, up to 250.
+    #[serde(default = "limit")]
+    #[schemars(range(min = 1))]
+    pub limit: usize,
+    /// Goes on after this place: the cursor that a cut result gave.
+    #[serde(default)]
+    pub cursor: String,
+}
+
+/// What `grep` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GrepOutputMode {
+    /// The matching lines.
+    #[default]
+    Content,
+    /// The paths of the files with a match.
+    FilesWithMatches,
+    /// The number of matching lines of each file.
+    Count,
+}
+
+impl Grep {
+    /// Finds up to 250 lines with a literal text beneath the root.
+    pub fn new(pattern: impl Into<String>) -> Self {
+        Self {
+            pattern: pattern.into(),
+            path: VfsPathBuf::root(),
+            glob: String::new(),
+            output_mode: GrepOutputMode::default(),
+            regex: false,
+            ignore_case: false,
+            multiline: false,
+            context: 0,
+            before: 0,
+            after: 0,
+            hidden: false,
+            ignored: false,
+            limit: LIMIT,
+            cursor: String::new(),
+        }
+    }
+
+    fn options(&self) -> Result<GrepOptions> {
+        let mut options = if self.regex { GrepOptions::regex(&self.pattern) } else { GrepOptions::new(&self.pattern) }
+            .with_case(if self.ignore_case { CaseMode::Insensitive } else { CaseMode::Sensitive })
+            .with_multiline(self.multiline)
+            .with_context(self.before.max(self.context).min(CONTEXT_MAX), self.after.max(self.context).min(CONTEXT_MAX))
+            .with_hidden(self.hidden)
+            .with_ignored(self.ignored)
+            .with_output(match self.output_mode {
+                GrepOutputMode::Content => GrepOutput::Content,
+                GrepOutputMode::FilesWithMatches => GrepOutput::Files,
+                GrepOutputMode::Count => GrepOutput::Counts,
+            })
+            .with_matches_max(self.limit.min(LIMIT))
+            .with_on_failure(OnFailure::Partial);
+        if !self.glob.is_empty() {
+            options = options.with_include(&self.glob);
+        }
+        if !self.cursor.is_empty() {
+            options = options.with_start_after(self.cursor.parse::<GrepCursor>()?);
+        }
+        Ok(options)
+    }
+}
+
+const fn limit() -> usize {
+    LIMIT
+}
+
+impl Tool for Grep {
+    const NAME: &'static str = "grep";
+    const TITLE: &'static str = "Search content";
+    const DESCRIPTION: &'static str = "Finds lines in files; the pattern is literal text unless regex=true.\n\n\
+        - Lines come as `path:line:text`, lines of context as `path-line-text`; the numbers are read_file's.\n\
+        - output_mode=files_with_matches returns only paths, count the number of matching lines of each file.\n\
+        - Binary, hidden and git-ignored files are left out; the last two can be asked for.";
+    const HINTS: Hints = Hints::ReadOnly;
+    const PATHS: &'static [&'static str] = &["path"];
+    const ALIASES: &'static [(&'static str, &'static str)] = &[
+        ("dir_path", "path"),
+        ("include_pattern", "glob"),
+        ("-i", "ignore_case"),
+        ("-A", "after"),
+        ("-B", "before"),
+        ("-C", "context"),
+        ("head_limit", "limit"),
+        ("max_count", "limit"),
+    ];
+
+    async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+        let result = backend.grep(&self.path, &self.options()?).await?;
+        let mut answer = Answer { page: Page::new(Self::NAME), files: Vec::new(), matches: 0, cursor: None, lines_cut: 0 };
+        for file in &result.files {
+            if !answer.push_file(file, self.output_mode) {
+                break;
+            }
+        }
+        let complete = answer.files.len() == result.files.len() && answer.cursor.is_none();
+        if complete {
+            answer.cursor = result.truncated.as_ref().map(|truncation| truncation.cursor.clone());
+        }
+        self.remark(&mut answer, &result);
+        let data = json!({
+            "files": answer.files,
+            "matches": answer.matches,
+            "files_searched": result.files_searched,
+            "files_binary": result.files_binary,
+            "files_too_large": result.files_too_large,
+            "cursor": answer.cursor,
+            "failures": result.failures,
+            "failures_count": result.failures_count,
+        });
+        Ok(ToolOutput::new(answer.page.finish()).with_data(data))
+    }
+}
+
+impl Grep {
+    fn remark(&self, answer: &mut Answer, result: &GrepResult) {
+        let noun = if self.output_mode == GrepOutputMode::Content { "matching line" } else { "file" };
+        let page = &mut answer.page;
+        if let Some(cursor) = &answer.cursor {
+            page.note(format!(
+                "{} shown, there are more; to go on, set cursor={cursor:?}, or narrow the search",
+                render::counted(answer.matches, noun)
+            ));
+        } else if answer.files.is_empty() && self.cursor.is_empty() {
+            page.note(format!(
+                "no match for `{}` in {}{}",
+                self.pattern,
+                render::counted(result.files_searched, "file"),
+                left_out(self.hidden, self.ignored)
+            ));
+            if !self.regex && REGEX_SIGNS.iter().any(|sign| self.pattern.contains(sign)) {
+                page.note("the pattern was taken literally; to use it as a regular expression, set regex=true");
+            }
+        } else if answer.files.is_empty() {
+            page.note("no further match");
+        }
+        if answer.lines_cut > 0 {
+            page.note(format!(
+                "{} cut to {LINE_CHARS_MAX} characters around the match; read_file with that line and a column shows the rest",
+                if answer.lines_cut == 1 { "1 line is".to_owned() } else { format!("{} lines are", answer.lines_cut) }
+            ));
+        }
+        if result.files_too_large > 0 {
+            page.note(format!("{} skipped for their size", render::counted(result.files_too_large, "file")));
+        }
+        page.note_failures(&result.failures, result.failures_count);
+    }
+}
+
+/// What is shown so far.
+struct Answer {
+    page: Page,
+    files: Vec<Value>,
+    /// How many matching lines, or files, are shown.
+    matches: usize,
+    /// Where to go on, once the answer is full.
+    cursor: Option<String>,
+    lines_cut: usize,
+}
+
+impl Answer {
+    /// Adds one file; false when the answer is full.
+    fn push_file(&mut self, file: &GrepFile, mode: GrepOutputMode) -> bool {
+        let pushed = match mode {
+            GrepOutputMode::Content => return self.push_lines(file),
+            GrepOutputMode::FilesWithMatches => self.page.push(&format!("{}\n", file.path)),
+            GrepOutputMode::Count => self.page.push(&format!("{}:{}\n", file.path, file.count)),
+        };
+        if pushed {
+            self.matches += 1;
+            self.files.push(json!({"path": file.path, "count": file.count}));
+        } else {
+            self.cursor = self.after_last_file();
+        }
+        pushed
+    }
+
+    fn push_lines(&mut self, file: &GrepFile) -> bool {
+        let in_groups = file.lines.iter().any(|line| !line.is_match);
+        let mut lines = Vec::new();
+        let mut last: Option<&GrepLine> = None;
+        for line in &file.lines {
+            let apart = in_groups && last.is_some_and(|last| last.line + line_span(last) < line.line);
+            let (text, cut) = shown_text(line);
+            if !self.page.push(&format!("{}{}", if apart { "--\n" } else { "" }, printed(file, line, &text))) {
+                break;
+            }
+            self.matches += usize::from(line.is_match);
+            self.lines_cut += usize::from(cut);
+            lines.push(json!({"line": line.line, "text": text, "is_match": line.is_match}));
+            last = Some(line);
+        }
+        let full = lines.len() < file.lines.len();
+        if full {
+            self.cursor = match last {
+                Some(last) => Some(GrepCursor { path: file.path.clone(), line: last.line }.to_string()),
+                None => self.after_last_file(),
+            };
+        }
+        if !lines.is_empty() {
+            self.files.push(json!({"path": file.path, "lines": lines}));
+        }
+        !full
+    }
+
+    fn after_last_file(&self) -> Option<String> {
+        let path = self.files.last()?["path"].as_str()?;
+        Some(format!("{path}:end"))
+    }
+}
+
+/// Prints a line as `path:line:text`, context with `-`; each line of a match that spans several by itself.
+fn printed(file: &GrepFile, line: &GrepLine, text: &str) -> String {
+    let mark = if line.is_match { ':' } else { '-' };
+    let pieces = text.split('\n').enumerate();
+    pieces
+        .map(|(index, piece)| format!("{}{mark}{}{mark}{}\n", file.path, line.line + index, piece.strip_suffix('\r').unwrap_or(piece)))
+        .collect()
+}
+
+/// Returns how many lines a match spans.
+fn line_span(line: &GrepLine) -> usize {
+    memchr::memchr_iter(b'\n', &line.text).count() + 1
+}
+
+/// Returns what is shown of a line: all of it, or a part around its first match; and whether it was cut.
+fn shown_text(line: &GrepLine) -> (String, bool) {
+    let text = line.text_lossy();
+    if text.len() <= LINE_CHARS_MAX {
+        return (text.into_owned(), false);
+    }
+    let at = line.ranges.first().map_or(0, |range| range.start);
+    let column = String::from_utf8_lossy(&line.text[..at.min(line.text.len())]).chars().count();
+    let start = column.saturating_sub(LEAD_CHARS);
+    let (part, more) = render::cut_line(&text, start, LINE_CHARS_MAX);
+    let cut = more || start > 0;
+    (format!("{}{part}{}", if start > 0 { "..." } else { "" }, if more { "..." } else { "" }), cut)
+}

@@ -1,0 +1,305 @@
+//! What an agent may call: nine file tools, each with typed arguments, a JSON Schema, and prose for a model.
+//!
+//! Text becomes a [`ToolCall`] once, by [`ToolCall::from_json`]; every door (MCP, HTTP, the CLI, a transcript) does so and
+//! then runs the same call on the same [`Backend`]. A result is a [`ToolOutput`]: text of bounded size that says how to go on
+//! where it was cut, and the same facts as data. An error is a result too, so that nothing escapes to the agent's loop.
+//!
+//! One file holds one tool: its arguments, its schema by derivation, its run and its rendering. To add a tool, write that file
+//! and add a line to the list below. Rules that hold for all of them:
+//!
+//! - Paths are absolute; a trailing slash does not matter. `ls`, `glob` and `grep` start at `/` unless told.
+//! - Results name paths as the caller's tree has them. A path that is not there is answered with near names.
+//! - What the tool itself has to say stands after the content, on lines that start with the tool's name in brackets, such as
+//!   `[read_file] ...`. Where the content has such lines of its own, the brackets are doubled, so a file cannot speak as the tool.
+//! - An optional argument that is `null` counts as left out, and the names that other tool sets have taught models
+//!   (`file_path`, `-i`, `head_limit`...) are understood.
+
+use crate::backend::Backend;
+use crate::error::{Error, ErrorRecord, Result};
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::LazyLock;
+
+mod apply_patch;
+mod arguments;
+mod delete;
+mod edit_file;
+mod glob;
+mod grep;
+mod ls;
+mod r#move;
+mod patch;
+mod read_file;
+mod render;
+pub mod schema;
+mod suggest;
+pub mod transcript;
+mod write_file;
+
+pub use apply_patch::ApplyPatch;
+pub use delete::Delete;
+pub use edit_file::{EditFile, Replacement};
+pub use glob::Glob;
+pub use grep::{Grep, GrepOutputMode};
+pub use ls::Ls;
+pub use r#move::Move;
+pub use read_file::ReadFile;
+pub use schema::ToolFormat;
+pub use transcript::{Transcript, TranscriptEvent};
+pub use write_file::{WriteFile, WriteFileMode};
+
+/// Makes the enum of calls and what is done alike for each of them, from the one list of tools.
+macro_rules! tools {
+    ($($(#[$doc:meta])* $variant:ident($arguments:ty),)+) => {
+        /// One call of a tool, with its arguments checked.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum ToolCall {
+            $($(#[$doc])* $variant($arguments),)+
+        }
+
+        /// Every tool in the order that agents are shown them.
+        static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| vec![$(Row::of::<$arguments>(),)+]);
+
+        impl ToolCall {
+            /// Returns the name of the tool.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => <$arguments as Tool>::NAME,)+
+                }
+            }
+
+            /// Returns the arguments as JSON, defaults included: what an audit row keeps.
+            pub fn arguments(&self) -> Value {
+                match self {
+                    $(Self::$variant(arguments) => serde_json::to_value(arguments).unwrap_or_default(),)+
+                }
+            }
+
+            async fn attempt(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.run(backend).await,)+
+                }
+            }
+        }
+
+        $(impl From<$arguments> for ToolCall {
+            fn from(arguments: $arguments) -> Self {
+                Self::$variant(arguments)
+            }
+        })+
+    };
+}
+
+tools! {
+    /// Lists a directory.
+    Ls(Ls),
+    /// Reads a window of a text file.
+    ReadFile(ReadFile),
+    /// Writes a whole file, or adds to its end.
+    WriteFile(WriteFile),
+    /// Replaces text within one file.
+    EditFile(EditFile),
+    /// Changes several files by a patch, all or none.
+    ApplyPatch(ApplyPatch),
+    /// Finds files by name.
+    Glob(Glob),
+    /// Finds lines by content.
+    Grep(Grep),
+    /// Removes a file or directory.
+    Delete(Delete),
+    /// Moves or renames a file or directory.
+    Move(Move),
+}
+
+impl ToolCall {
+    /// Reads a call from a tool's name and its JSON arguments.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown tool (near names are given) or a wrong argument (it is named, with what
+    /// is allowed), [`InvalidPath`](crate::ErrorKind::InvalidPath) for a path that is relative or not legal.
+    ///
+    /// ```
+    /// use stratafs::tools::ToolCall;
+    /// use serde_json::json;
+    ///
+    /// let call = ToolCall::from_json("read_file", json!({"path": "/notes.md", "limit": 20}))?;
+    /// assert_eq!(call.name(), "read_file");
+    /// let error = ToolCall::from_json("read_file", json!({"path": "/notes.md", "limit": "all"})).unwrap_err();
+    /// assert!(error.message().contains("`limit`"));
+    /// # Ok::<(), stratafs::Error>(())
+    /// ```
+    pub fn from_json(name: &str, arguments: Value) -> Result<Self> {
+        match TABLE.iter().find(|row| row.info.name == name) {
+            Some(row) => (row.decode)(&row.info, arguments),
+            None => Err(unknown_tool(name)),
+        }
+    }
+
+    /// Returns what the tool is and how it behaves.
+    pub fn info(&self) -> &'static ToolInfo {
+        let name = self.name();
+        tools().iter().find(|info| info.name == name).expect("every call is of a tool in the table")
+    }
+
+    /// Runs the call. An error becomes an output with `is_error`, whose text starts with `error [code]: `.
+    pub async fn run(&self, backend: &dyn Backend) -> ToolOutput {
+        match self.attempt(backend).await {
+            Ok(output) => output,
+            Err(error) => ToolOutput::from_error(&suggest::with_near_paths(backend, error).await),
+        }
+    }
+}
+
+/// Returns every tool, always in the same order.
+pub fn tools() -> &'static [ToolInfo] {
+    static INFOS: LazyLock<Vec<ToolInfo>> = LazyLock::new(|| TABLE.iter().map(|row| row.info.clone()).collect());
+    &INFOS
+}
+
+/// What a tool is and how it behaves, as it is told to a model.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ToolInfo {
+    /// The name a call gives.
+    pub name: &'static str,
+    /// The name a person is shown.
+    pub title: &'static str,
+    /// What it does and how to use it.
+    pub description: &'static str,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// It changes nothing.
+    pub read_only: bool,
+    /// It may remove or replace what is there.
+    pub destructive: bool,
+    /// The same call again has no further effect.
+    pub idempotent: bool,
+}
+
+/// What a tool answered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ToolOutput {
+    /// The answer for a model, of bounded size.
+    pub text: String,
+    /// Whether the call failed.
+    pub is_error: bool,
+    /// The answer for a program; file content stands in the text alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+    /// The error for a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorRecord>,
+}
+
+impl ToolOutput {
+    /// Makes the answer of a call that succeeded.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_error: false, data: None, error: None }
+    }
+
+    /// Adds the same facts for a program.
+    #[must_use]
+    pub fn with_data(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// Makes the answer of a call that failed.
+    pub fn from_error(error: &Error) -> Self {
+        Self {
+            text: format!("error [{}]: {}", error.kind(), error.message()),
+            is_error: true,
+            data: None,
+            error: Some(ErrorRecord::from(error)),
+        }
+    }
+}
+
+/// What every tool's arguments know of their tool. The descriptions of the fields are the schema's.
+trait Tool: serde::de::DeserializeOwned + Serialize + schemars::JsonSchema {
+    const NAME: &'static str;
+    const TITLE: &'static str;
+    const DESCRIPTION: &'static str;
+    const HINTS: Hints;
+    /// The arguments that are paths.
+    const PATHS: &'static [&'static str];
+    /// Other names of arguments, each before the name it stands for.
+    const ALIASES: &'static [(&'static str, &'static str)] = &[];
+
+    async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput>;
+}
+
+/// How a tool behaves.
+enum Hints {
+    /// It changes nothing.
+    ReadOnly,
+    /// It changes the tree.
+    Writes { idempotent: bool },
+}
+
+struct Row {
+    info: ToolInfo,
+    decode: fn(&ToolInfo, Value) -> Result<ToolCall>,
+}
+
+impl Row {
+    fn of<T: Tool + Into<ToolCall>>() -> Self {
+        let (read_only, idempotent) = match T::HINTS {
+            Hints::ReadOnly => (true, true),
+            Hints::Writes { idempotent } => (false, idempotent),
+        };
+        let info = ToolInfo {
+            name: T::NAME,
+            title: T::TITLE,
+            description: T::DESCRIPTION,
+            input_schema: schema::of_arguments::<T>(),
+            read_only,
+            destructive: !read_only,
+            idempotent,
+        };
+        Self { info, decode: |info, arguments| arguments::decode::<T>(info, arguments).map(Into::into) }
+    }
+}
+
+fn unknown_tool(name: &str) -> Error {
+    let names: Vec<&str> = TABLE.iter().map(|row| row.info.name).collect();
+    let near = suggest::nearest(name, names.iter().copied());
+    Error::invalid_argument(format!("there is no tool `{name}`{}; the tools are {}", suggest::did_you_mean(&near), names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use serde_json::json;
+
+    #[test]
+    fn the_order_of_the_tools_is_fixed() {
+        let names: Vec<&str> = tools().iter().map(|info| info.name).collect();
+        assert_eq!(names, ["ls", "read_file", "write_file", "edit_file", "apply_patch", "glob", "grep", "delete", "move"]);
+    }
+
+    #[test]
+    fn an_unknown_tool_is_answered_with_near_names() {
+        let error = ToolCall::from_json("read", json!({})).expect_err("no such tool");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().starts_with("there is no tool `read`; did you mean `read_file`?"), "{error}");
+    }
+
+    #[test]
+    fn a_call_and_its_future_move_between_threads() {
+        fn is_send<T: Send>(_: &T) {}
+        let backend = crate::backend::StateBackend::new();
+        let call = ToolCall::from_json("ls", json!({})).expect("all arguments are optional");
+        is_send(&call.run(&backend));
+    }
+
+    #[test]
+    fn arguments_are_shown_with_their_defaults() {
+        let call = ToolCall::from_json("ls", json!({"path": "/a/"})).expect("a legal call");
+        assert_eq!(call.arguments(), json!({"path": "/a", "limit": 1000, "cursor": ""}));
+        assert_eq!(ToolCall::from_json("ls", call.arguments()).expect("the same call"), call);
+    }
+}

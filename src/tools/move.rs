@@ -1,0 +1,50 @@
+//! `move`: a file or directory stands elsewhere.
+
+use super::{Hints, Tool, ToolOutput};
+use crate::backend::{Backend, BackendExt};
+use crate::error::Result;
+use crate::ops::Change;
+use crate::path::VfsPathBuf;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The arguments of `move`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Move {
+    /// The file or directory to move, absolute.
+    #[schemars(with = "String")]
+    pub from: VfsPathBuf,
+    /// Its whole new path, absolute; missing directories are made.
+    #[schemars(with = "String")]
+    pub to: VfsPathBuf,
+    /// Replaces a file that is at the new path; a directory is never replaced.
+    #[serde(default)]
+    pub overwrite: bool,
+}
+
+impl Move {
+    /// Moves to a path where nothing is.
+    pub fn new(from: impl Into<VfsPathBuf>, to: impl Into<VfsPathBuf>) -> Self {
+        Self { from: from.into(), to: to.into(), overwrite: false }
+    }
+}
+
+impl Tool for Move {
+    const NAME: &'static str = "move";
+    const TITLE: &'static str = "Move or rename";
+    const DESCRIPTION: &'static str = "Moves or renames a file, or a directory with everything in it.\n\n\
+        - to is the whole new path, not the directory to move into.";
+    const HINTS: Hints = Hints::Writes { idempotent: false };
+    const PATHS: &'static [&'static str] = &["from", "to"];
+    const ALIASES: &'static [(&'static str, &'static str)] =
+        &[("source", "from"), ("old_path", "from"), ("destination", "to"), ("new_path", "to")];
+
+    async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+        let change = Change::Rename { from: self.from.clone(), to: self.to.clone(), overwrite: self.overwrite };
+        let changed = backend.apply_one(change).await?;
+        Ok(ToolOutput::new(format!("Moved {} to {}", self.from, self.to)).with_data(json!(changed)))
+    }
+}

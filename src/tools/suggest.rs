@@ -1,0 +1,118 @@
+//! Near names: what a caller may have meant by a name that is not there.
+
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind};
+use crate::ops::LsOptions;
+use crate::path::{VfsPath, VfsPathBuf};
+
+/// How many names are suggested at most.
+const NAMES_MAX: usize = 3;
+
+/// How many children of one directory are compared at most.
+const CHILDREN_MAX: usize = 1000;
+
+/// How many directories of the root are tried as the place of a path that was named without them.
+const MOUNTS_MAX: usize = 20;
+
+/// From which likeness on (1 is the same) a name is worth suggesting.
+const LIKENESS_MIN: f64 = 0.6;
+
+/// Returns the names most like `wanted`, best first, at most three.
+pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted = wanted.to_lowercase();
+    let mut scored: Vec<(f64, &str)> =
+        names.map(|name| (likeness(&wanted, &name.to_lowercase()), name)).filter(|(likeness, _)| *likeness >= LIKENESS_MIN).collect();
+    scored.sort_by(|left, right| right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1)));
+    scored.into_iter().take(NAMES_MAX).map(|(_, name)| name).collect()
+}
+
+/// Phrases a suggestion; empty without names.
+pub(super) fn did_you_mean<T: std::fmt::Display>(names: &[T]) -> String {
+    match names {
+        [] => String::new(),
+        names => format!("; did you mean {}?", names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")),
+    }
+}
+
+/// Adds the paths that may have been meant to a `not_found`; any other error is returned as it is.
+///
+/// Cost: one listing of the nearest directory that exists, one of the root, and one `stat` for each other place tried. A failure
+/// of these is no failure of the call: the error is then returned without suggestions.
+pub(super) async fn with_near_paths(backend: &dyn Backend, error: Error) -> Error {
+    if error.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    let Some(wanted) = error.path().map(ToOwned::to_owned) else { return error };
+    let mut found = elsewhere(backend, &wanted).await;
+    for near in near_siblings(backend, &wanted).await {
+        if !found.contains(&near) {
+            found.push(near);
+        }
+    }
+    found.truncate(NAMES_MAX);
+    if found.is_empty() {
+        return error;
+    }
+    let message = format!("{}{}", error.message(), did_you_mean(&found));
+    error.with_message(message)
+}
+
+/// Finds what is alike in the nearest directory above that exists: of `/srv/docs/a.md` perhaps `/src`, when there is no `/srv`.
+async fn near_siblings(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
+    let mut missing = wanted;
+    while let Some(directory) = missing.parent() {
+        match backend.ls(directory, &LsOptions::new().with_limit(CHILDREN_MAX)).await {
+            Ok(listing) => {
+                let names = listing.entries.iter().map(|entry| entry.name());
+                return nearest(missing.name(), names).into_iter().filter_map(|name| directory.child(name).ok()).collect();
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => missing = directory,
+            Err(_) => break,
+        }
+    }
+    Vec::new()
+}
+
+/// Tries the same path with a directory of the root before it (`/src/a.rs` as `/workspace/src/a.rs`), and without its first segments.
+async fn elsewhere(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
+    let mut places: Vec<VfsPathBuf> = Vec::new();
+    if let Ok(root) = backend.ls(VfsPath::ROOT, &LsOptions::new().with_limit(CHILDREN_MAX)).await {
+        let directories = root.entries.iter().filter(|entry| entry.is_directory()).take(MOUNTS_MAX);
+        places.extend(directories.map(|entry| entry.path.concat(wanted)));
+    }
+    places.extend(wanted.ancestors().skip(1).filter_map(|above| wanted.strip_prefix(above)).map(ToOwned::to_owned));
+    let mut found = Vec::new();
+    for place in places {
+        if found.len() == NAMES_MAX {
+            break;
+        }
+        if backend.stat(&place).await.is_ok() {
+            found.push(place);
+        }
+    }
+    found
+}
+
+/// Compares two names in lower case: 1 when they are the same.
+fn likeness(wanted: &str, name: &str) -> f64 {
+    let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned();
+    let whole = strsim::normalized_damerau_levenshtein(wanted, name);
+    // `readme` for `readme.md`, `read` for `read_file`, `a.ts` for `a.tsx`.
+    let related = (wanted.len() >= 3 && name.starts_with(wanted)) || (stem(wanted).len() >= 3 && stem(wanted) == stem(name));
+    if related { whole.max(0.8) } else { whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_by_likeness() {
+        let near = |wanted: &str, names: &[&str]| nearest(wanted, names.iter().copied()).join(" ");
+        assert_eq!(near("reedme.md", &["README.md", "src", "readme.txt"]), "README.md readme.txt");
+        assert_eq!(near("readme", &["README.md", "main.rs"]), "README.md");
+        assert_eq!(near("ofset", &["path", "offset", "limit"]), "offset");
+        assert_eq!(near("x", &["y", "zebra"]), "");
+        assert_eq!(near("abcd", &["abce", "abcf", "abcg", "abch"]), "abce abcf abcg");
+    }
+}
