@@ -18,6 +18,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "sled", feature = "sqlite"))]
+mod committer;
 mod memory;
 mod page;
 #[cfg(feature = "sled")]
@@ -29,7 +31,7 @@ pub use memory::MemoryStore;
 #[cfg(feature = "sled")]
 pub use sled::SledStore;
 #[cfg(feature = "sqlite")]
-pub use sqlite::SqliteStore;
+pub use sqlite::{SqliteOptions, SqliteStore};
 
 /// The longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;

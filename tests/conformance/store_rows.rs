@@ -9,3 +9,13 @@ async fn fresh_memory() -> Fresh<dyn Store> {
 }
 
 stratafs::store_conformance!(memory, fresh_memory);
+
+#[cfg(feature = "sqlite")]
+async fn fresh_sqlite() -> Fresh<dyn Store> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
+    Fresh::new(Arc::new(store) as Arc<dyn Store>).keeping(directory)
+}
+
+#[cfg(feature = "sqlite")]
+stratafs::store_conformance!(sqlite, fresh_sqlite);

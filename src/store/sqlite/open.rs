@@ -1,0 +1,210 @@
+//! The file: how it is recognised, created, brought up to date and opened.
+//!
+//! A file belongs to this store by its `application_id`, and its schema has a number, `user_version`, that only grows. Both
+//! stand in the file's header, which is read before the file is opened for writing: what belongs to another program, or to a
+//! newer version of this one, is refused untouched.
+
+use super::SqliteOptions;
+use super::error::{failed, is_busy};
+use crate::error::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Marks our files: `strt`.
+const APPLICATION_ID: i32 = i32::from_be_bytes(*b"strt");
+
+/// What brings a file from each schema version to the next. Append only: a file in the field may be at any of them.
+///
+/// Items are found by (namespace, key) and changed by their id: measured against a table without row ids, overwrites cost
+/// 22 µs instead of 37 (grouped, 4 KiB), reads the same, a scan of 10,000 keys 9 ms instead of 5. Bodies stand under the
+/// id of their item; an empty one has no row.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE items(
+        id INTEGER PRIMARY KEY,
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        modified_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        size INTEGER NOT NULL,
+        meta BLOB NOT NULL,
+        UNIQUE(namespace, key)
+    ) STRICT;
+    CREATE TABLE bodies(id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+    CREATE TABLE counter(id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL) STRICT;
+    INSERT INTO counter VALUES (1, 0);
+    CREATE INDEX items_by_expiry ON items(expires_at) WHERE expires_at IS NOT NULL;
+"];
+
+/// How long to sleep before a lock of another process is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Opening is done by one thread of the process at a time, see [`create_unless_exists`].
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// Opens the file for writing, after it was created or brought up to date if need be. Returns its absolute path.
+pub(super) fn open(options: &SqliteOptions) -> Result<(PathBuf, Connection)> {
+    let shown = options.path.display().to_string();
+    // What the process does to its working directory later must not lead the next reader to another file.
+    let path = std::path::absolute(&options.path).map_err(|source| unreachable_file(&shown, source))?;
+    let _opening = OPENING.lock();
+    create_unless_exists(&path).map_err(|source| unreachable_file(&shown, source))?;
+    recognise(&shown, &path)?;
+    let mut connection = connect(&path, options)?;
+    let created = migrate(&shown, &mut connection)?;
+    enter_write_ahead_logging(&shown, &connection, options.busy_timeout)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+    connection.pragma_update(None, "fullfsync", true).map_err(failed)?;
+    connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
+    if created {
+        sync_directory_of(&path).map_err(|source| unreachable_file(&shown, source))?;
+    }
+    Ok((path, connection))
+}
+
+/// Opens one more connection to a file that [`open`] has seen.
+pub(super) fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection> {
+    // Without `SQLITE_OPEN_URI`, so that a file may be named `file:x?mode=ro`; without `CREATE`, so that a file that was
+    // removed is an error and not a new, empty store.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(options.busy_timeout).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    let cache_kibibytes = i64::try_from(options.cache_bytes / 1024).unwrap_or(i64::MAX);
+    connection.pragma_update(None, "cache_size", -cache_kibibytes).map_err(failed)?;
+    connection.pragma_update(None, "trusted_schema", false).map_err(failed)?;
+    Ok(connection)
+}
+
+/// Creates an empty file, readable by its owner alone, where there is none.
+///
+/// A file that exists is opened by SQLite alone: when any handle of a process on a file is closed, the process loses all its
+/// locks on the file (`fcntl(2)`), also those of a store that is open on it. Here the file is new, and no other thread opens
+/// it before this handle is closed.
+fn create_unless_exists(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found.map(drop),
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        // Another process was first.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        created => created.map(drop),
+    }
+}
+
+/// Decides by the header whether the file is ours, or empty and ours to fill.
+///
+/// `immutable` lets SQLite read the header as it stands: it takes no lock, rolls nothing back and creates nothing beside it.
+fn recognise(shown: &str, path: &Path) -> Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(immutable_uri(path), flags).map_err(failed)?;
+    let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
+    match number("PRAGMA page_count") {
+        Ok(0) => return Ok(()),
+        Ok(_) => {}
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => return Err(foreign(shown)),
+        Err(error) => return Err(failed(error)),
+    }
+    if number("PRAGMA application_id").map_err(failed)? != i64::from(APPLICATION_ID) {
+        return Err(foreign(shown));
+    }
+    check_version(shown, number("PRAGMA user_version").map_err(failed)?).map(drop)
+}
+
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => uri.push(char::from(byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri
+}
+
+/// Returns how many migrations a file has had.
+fn check_version(shown: &str, version: i64) -> Result<usize> {
+    usize::try_from(version).ok().filter(|&version| version <= MIGRATIONS.len()).ok_or_else(|| {
+        let known = MIGRATIONS.len();
+        let message = format!("`{shown}` was written by a newer version (its format is {version}, this program knows {known}); upgrade");
+        Error::new(ErrorKind::Unsupported, message)
+    })
+}
+
+/// Brings the schema up to date; tells whether there was none.
+///
+/// It is one exclusive transaction, so of several processes one does it and the others find it done. The first one happens
+/// before the write-ahead log is turned on, so that the marks of the file are in the file itself from the start.
+fn migrate(shown: &str, connection: &mut Connection) -> Result<bool> {
+    if check_version(shown, schema_version(connection)?)? == MIGRATIONS.len() {
+        return Ok(false);
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(failed)?;
+    let done = check_version(shown, schema_version(&transaction)?)?;
+    for migration in &MIGRATIONS[done..] {
+        transaction.execute_batch(migration).map_err(failed)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64).map_err(failed)?;
+    transaction.commit().map_err(failed)?;
+    Ok(done == 0)
+}
+
+fn schema_version(connection: &Connection) -> Result<i64> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)
+}
+
+/// Turns on the write-ahead log, which is a property of the file. SQLite does not wait for other processes by itself here.
+fn enter_write_ahead_logging(shown: &str, connection: &Connection, patience: Duration) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(_) => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("`{shown}` is on a file system that several processes cannot share a database on; put it on a local disk"),
+                ));
+            }
+            Err(error) if is_busy(&error) && started.elapsed() < patience => std::thread::sleep(RETRY_PAUSE),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+/// Makes the name of a new file as durable as its content.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        #[cfg(unix)]
+        Some(directory) => File::open(directory)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+fn foreign(shown: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("`{shown}` is not a store of this program; name another file"))
+}
+
+fn unreachable_file(shown: &str, source: io::Error) -> Error {
+    let (kind, message) = match source.kind() {
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, format!("the directory of `{shown}` does not exist; create it")),
+        io::ErrorKind::PermissionDenied => {
+            (ErrorKind::PermissionDenied, format!("`{shown}` may not be opened; change its permissions or name another file"))
+        }
+        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, format!("`{shown}` is a directory; name a file")),
+        _ => (ErrorKind::Unavailable, format!("`{shown}` cannot be opened; look at its disk and try again")),
+    };
+    Error::new(kind, message).with_source(source)
+}

@@ -1,0 +1,351 @@
+//! The reading side: a pool of connections, and the queries.
+//!
+//! A page is read in one transaction, so it shows one moment of the store, and no batch half.
+
+use super::SqliteOptions;
+use super::error::{damaged, failed};
+use super::open::connect;
+use crate::error::Result;
+use crate::ops::Version;
+use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
+use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use bytes::Bytes;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How many idle connections are kept. More are opened while more reads run at once; there is no waiting.
+const IDLE_MAX: usize = 8;
+
+/// Connections that only read.
+pub(super) struct ReaderPool {
+    options: SqliteOptions,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl ReaderPool {
+    /// Makes a pool for the file at an absolute path.
+    pub(super) fn new(path: PathBuf, options: &SqliteOptions) -> Self {
+        Self { options: SqliteOptions { path, ..options.clone() }, idle: Mutex::default() }
+    }
+
+    /// Takes a connection, which comes back when the reader is dropped.
+    pub(super) fn take(self: &Arc<Self>) -> Result<Reader> {
+        let idle = self.idle.lock().pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => {
+                let connection = connect(&self.options.path, &self.options)?;
+                connection.pragma_update(None, "query_only", true).map_err(failed)?;
+                connection
+            }
+        };
+        Ok(Reader { connection: Some(connection), pool: self.clone() })
+    }
+}
+
+/// A connection on loan.
+pub(super) struct Reader {
+    connection: Option<Connection>,
+    pool: Arc<ReaderPool>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
+            return;
+        }
+        let mut idle = self.pool.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+/// What a read of one item found.
+pub(super) enum Got {
+    /// Nothing that is live.
+    Absent,
+    /// The item.
+    Item(Item),
+    /// An item whose body is longer than was asked for.
+    TooLong,
+}
+
+impl Got {
+    /// Returns the item, if one was found.
+    pub(super) fn into_item(self) -> Option<Item> {
+        if let Self::Item(item) = self { Some(item) } else { None }
+    }
+}
+
+impl Reader {
+    fn connection(&self) -> &Connection {
+        self.connection.as_ref().expect("it is taken on drop only")
+    }
+
+    /// Reads one item; with its body if that has at most `body_bytes_max` bytes, without if none is asked for.
+    pub(super) fn get(&self, namespace: &Namespace, key: &str, now: i64, body_bytes_max: Option<u64>) -> Result<Got> {
+        // The body is a subquery in a CASE, so SQLite does not descend for it unless it is wanted.
+        let mut statement = self
+            .connection()
+            .prepare_cached(
+                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id,
+                        CASE WHEN size <= ?3 THEN (SELECT body FROM bodies WHERE bodies.id = items.id) END
+                 FROM items WHERE namespace = ?1 AND key = ?2",
+            )
+            .map_err(failed)?;
+        let wanted = body_bytes_max.map_or(-1, |max| i64::try_from(max).unwrap_or(i64::MAX));
+        let mut rows = statement.query((namespace.encoded(), key, wanted)).map_err(failed)?;
+        let Some(row) = rows.next().map_err(failed)? else { return Ok(Got::Absent) };
+        let record = Record::of(row)?;
+        if !record.is_live(now) {
+            return Ok(Got::Absent);
+        }
+        match body_bytes_max {
+            Some(max) if record.size > max => Ok(Got::TooLong),
+            Some(_) => {
+                let body = body_of(row.get_ref(8).map_err(|error| failed(error.into()))?, record.size)?;
+                record.into_item(row, body).map(Got::Item)
+            }
+            None => record.into_item(row, Bytes::new()).map(Got::Item),
+        }
+    }
+
+    /// Reads several items at one moment; none when a body is longer than `body_bytes_max`.
+    pub(super) fn get_many(
+        &self,
+        namespace: &Namespace,
+        keys: &[impl AsRef<str>],
+        now: i64,
+        body_bytes_max: Option<u64>,
+    ) -> Result<Option<Vec<Option<Item>>>> {
+        self.begin()?;
+        let mut items = Vec::with_capacity(keys.len());
+        for key in keys {
+            match self.get(namespace, key.as_ref(), now, body_bytes_max)? {
+                Got::TooLong => return Ok(None),
+                got => items.push(got.into_item()),
+            }
+        }
+        self.end()?;
+        Ok(Some(items))
+    }
+
+    /// Fills the page of a scan.
+    pub(super) fn scan(&mut self, run: &mut ScanRun) -> Result<Scan> {
+        self.scan_some(run, usize::MAX)?;
+        Ok(run.finish())
+    }
+
+    /// Goes on with a scan for up to `rows_max` rows; tells whether it is complete. Until then the reader stays in one
+    /// transaction, and the scan is continued on it.
+    pub(super) fn scan_some(&mut self, run: &mut ScanRun, rows_max: usize) -> Result<bool> {
+        if self.connection().is_autocommit() {
+            self.begin()?;
+        }
+        let mut rows_left = rows_max;
+        while let Some(start) = run.start.take() {
+            rows_left = self.scan_from(run, &start, rows_left)?;
+            if rows_left == 0 && run.start.is_some() {
+                return Ok(false);
+            }
+        }
+        self.end()?;
+        Ok(true)
+    }
+
+    /// Shows the page the rows from `start` on, until it seeks or ends or the rows are used up; returns how many are left.
+    /// Sets where to go on, if anywhere.
+    fn scan_from(&self, run: &mut ScanRun, start: &str, mut rows_left: usize) -> Result<usize> {
+        let mut statement = self
+            .connection()
+            .prepare_cached(
+                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id
+                 FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3 ORDER BY key",
+            )
+            .map_err(failed)?;
+        let mut rows = statement.query((run.namespace.encoded(), start, End(run.end.as_deref()))).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let record = Record::of(row)?;
+            let key = row.get_ref(0).and_then(|key| Ok(key.as_str()?)).map_err(failed)?;
+            if record.is_live(run.now) {
+                let step = run.page.take(key, |with_value| {
+                    let body = if with_value { self.body(row.get(7).map_err(failed)?, record.size)? } else { Bytes::new() };
+                    record.into_item(row, body)
+                })?;
+                match step {
+                    Step::Next => {}
+                    Step::Seek(to) => {
+                        run.start = Some(to);
+                        return Ok(rows_left.saturating_sub(1));
+                    }
+                    Step::End => return Ok(rows_left),
+                }
+            }
+            rows_left -= 1;
+            if rows_left == 0 {
+                run.start = Some(key_after(key));
+                return Ok(0);
+            }
+        }
+        Ok(rows_left)
+    }
+
+    fn body(&self, id: i64, size: u64) -> Result<Bytes> {
+        if size == 0 {
+            return Ok(Bytes::new());
+        }
+        let mut statement = self.connection().prepare_cached("SELECT body FROM bodies WHERE id = ?1").map_err(failed)?;
+        let mut rows = statement.query((id,)).map_err(failed)?;
+        let row = rows.next().map_err(failed)?;
+        body_of(row.map_or(Ok(ValueRef::Null), |row| row.get_ref(0)).map_err(failed)?, size)
+    }
+
+    /// Lists namespaces with a live item: one seek for each, and one more for each item whose time is over and that is the
+    /// first of its namespace.
+    pub(super) fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
+        let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
+        let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
+        if let Some(after) = &options.start_after {
+            start = start.max(key_after(after.encoded()));
+        }
+        self.begin()?;
+        let mut namespaces = Vec::new();
+        loop {
+            let Some(found) = self.first_namespace(&start, end.as_deref(), now)? else { break };
+            if namespaces.len() >= options.limit {
+                self.end()?;
+                return Ok(NamespacePage::new(namespaces, true));
+            }
+            start = key_after(&found);
+            namespaces.push(Namespace::from_encoded(&found)?);
+        }
+        self.end()?;
+        Ok(NamespacePage::new(namespaces, false))
+    }
+
+    fn first_namespace(&self, start: &str, end: Option<&str>, now: i64) -> Result<Option<String>> {
+        self.connection()
+            .prepare_cached(
+                "SELECT namespace FROM items
+                 WHERE namespace >= ?1 AND namespace < ?2 AND (+expires_at IS NULL OR +expires_at > ?3)
+                 ORDER BY namespace, key LIMIT 1",
+            )
+            .and_then(|mut statement| statement.query_row((start, End(end), now), |row| row.get(0)).optional())
+            .map_err(failed)
+    }
+
+    /// Returns the version of the newest commit.
+    pub(super) fn current_version(&self) -> Result<Version> {
+        current_version(self.connection())
+    }
+
+    fn begin(&self) -> Result<()> {
+        self.run("BEGIN")
+    }
+
+    fn end(&self) -> Result<()> {
+        self.run("COMMIT")
+    }
+
+    fn run(&self, sql: &str) -> Result<()> {
+        self.connection().prepare_cached(sql).and_then(|mut statement| statement.execute([])).map(drop).map_err(failed)
+    }
+}
+
+/// A scan under way.
+pub(super) struct ScanRun {
+    namespace: Namespace,
+    page: PageBuilder,
+    /// Where to go on; none when the page is complete.
+    start: Option<String>,
+    end: Option<String>,
+    now: i64,
+}
+
+impl ScanRun {
+    /// Starts a scan.
+    pub(super) fn new(namespace: Namespace, options: ScanOptions, now: i64) -> Self {
+        let page = PageBuilder::new(options);
+        let (start, end) = (page.start(), page.end());
+        Self { namespace, page, start, end, now }
+    }
+
+    /// Returns the page.
+    pub(super) fn finish(&mut self) -> Scan {
+        std::mem::replace(&mut self.page, PageBuilder::new(ScanOptions::new())).finish()
+    }
+}
+
+/// Reads the counter.
+pub(super) fn current_version(connection: &Connection) -> Result<Version> {
+    let number: u64 = connection
+        .prepare_cached("SELECT version FROM counter WHERE id = 1")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(failed)?;
+    Ok(Version::new(number))
+}
+
+/// An exclusive upper bound of texts. Without one it is an empty blob: SQLite orders every blob after every text.
+pub(super) struct End<'e>(pub(super) Option<&'e str>);
+
+impl ToSql for End<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self.0 {
+            Some(end) => ToSqlOutput::Borrowed(ValueRef::Text(end.as_bytes())),
+            None => ToSqlOutput::Owned(Value::Blob(Vec::new())),
+        })
+    }
+}
+
+/// The fixed columns of a row: key, version, created_at, modified_at, expires_at, size, meta, id.
+#[derive(Clone, Copy)]
+struct Record {
+    version: u64,
+    created_at: i64,
+    modified_at: i64,
+    expires_at: Option<i64>,
+    size: u64,
+}
+
+impl Record {
+    fn of(row: &Row<'_>) -> Result<Self> {
+        let read = || -> rusqlite::Result<Self> {
+            Ok(Self { version: row.get(1)?, created_at: row.get(2)?, modified_at: row.get(3)?, expires_at: row.get(4)?, size: row.get(5)? })
+        };
+        read().map_err(failed)
+    }
+
+    fn is_live(&self, now: i64) -> bool {
+        self.expires_at.is_none_or(|at| now < at)
+    }
+
+    fn into_item(self, row: &Row<'_>, body: Bytes) -> Result<Item> {
+        let key: String = row.get(0).map_err(failed)?;
+        let meta = row.get_ref(6).and_then(|meta| Ok(Bytes::copy_from_slice(meta.as_blob()?))).map_err(failed)?;
+        let (created_at, modified_at) = (time(self.created_at)?, time(self.modified_at)?);
+        let expires_at = self.expires_at.map(time).transpose()?;
+        Ok(Item::new(key, meta, body, Version::new(self.version), created_at, modified_at).with_expires_at(expires_at))
+    }
+}
+
+fn time(microseconds: i64) -> Result<Timestamp> {
+    Timestamp::from_microsecond(microseconds).map_err(|_| damaged("a row has a time outside the calendar"))
+}
+
+fn body_of(stored: ValueRef<'_>, size: u64) -> Result<Bytes> {
+    let body = match stored {
+        ValueRef::Null => &[],
+        ValueRef::Blob(body) => body,
+        _ => return Err(damaged("a body is not bytes")),
+    };
+    if body.len() as u64 != size {
+        return Err(damaged("a row has lost its body"));
+    }
+    Ok(Bytes::copy_from_slice(body))
+}

@@ -1,0 +1,266 @@
+//! The writing side: one connection, one transaction for a group of batches.
+
+use super::SqliteOptions;
+use super::error::{describe, failed, is_busy};
+use super::read::{End, current_version};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use crate::store::committer::{Work, Writer, Written};
+use crate::store::page::{key_after, prefix_end};
+use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, precondition_failed, whole_microseconds};
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Params};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to sleep before the lock of another process is tried again. It is held for a group, about 200 µs.
+const RETRY_PAUSE: Duration = Duration::from_micros(500);
+
+/// The one connection that writes.
+pub(super) struct SqliteWriter {
+    connection: Connection,
+    clock: Clock,
+    busy_timeout: Duration,
+    /// The version of the newest commit, valid within a transaction.
+    version: u64,
+}
+
+impl SqliteWriter {
+    /// Takes the connection over.
+    pub(super) fn new(connection: Connection, options: &SqliteOptions) -> Self {
+        Self { connection, clock: options.clock.clone(), busy_timeout: options.busy_timeout, version: 0 }
+    }
+}
+
+impl Writer for SqliteWriter {
+    fn write(&mut self, group: &[Work]) -> Vec<Result<Written>> {
+        if let Err(error) = self.begin() {
+            return refuse(group, error);
+        }
+        match self.write_together(group) {
+            Ok(answers) => answers,
+            Err(error) if group.len() == 1 => vec![Err(error)],
+            // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
+            Err(_) => group.iter().flat_map(|work| self.write(std::slice::from_ref(work))).collect(),
+        }
+    }
+}
+
+impl SqliteWriter {
+    /// Takes the write lock, which another process may hold.
+    ///
+    /// SQLite's own waiting sleeps up to 100 ms at a time; the lock changes hands every fraction of a millisecond here, and
+    /// whoever asks rarely would starve.
+    fn begin(&mut self) -> Result<(), rusqlite::Error> {
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let started = Instant::now();
+        let begun = loop {
+            match self.run("BEGIN IMMEDIATE", []) {
+                Err(error) if is_busy(&error) && started.elapsed() < self.busy_timeout => std::thread::sleep(RETRY_PAUSE),
+                begun => break begun,
+            }
+        };
+        self.connection.busy_timeout(self.busy_timeout)?;
+        begun.map(drop)
+    }
+
+    /// Does the group and commits it. An error of the engine undoes all of it; a batch that is refused stands alone.
+    fn write_together(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
+        let answers = self.write_each(group).and_then(|answers| self.run("COMMIT", []).map(|_| answers).map_err(failed));
+        if answers.is_err() && !self.connection.is_autocommit() {
+            // When even this fails, the next BEGIN tells.
+            let _ = self.run("ROLLBACK", []);
+        }
+        answers
+    }
+
+    fn write_each(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
+        let before = current_version(&self.connection)?.number();
+        self.version = before;
+        let mut answers = Vec::with_capacity(group.len());
+        for work in group {
+            answers.push(match work {
+                Work::Commit(batch) => self.commit(batch)?,
+                Work::Sweep(limit) => Ok(Written { swept: self.sweep(*limit).map_err(failed)?, ..Written::default() }),
+            });
+        }
+        if self.version != before {
+            self.run("UPDATE counter SET version = ?1", (self.version,)).map_err(failed)?;
+        }
+        Ok(answers)
+    }
+
+    /// Applies one batch, or refuses it: the inner error.
+    fn commit(&mut self, batch: &Batch) -> Result<Result<Written>> {
+        let now = whole_microseconds(self.clock.now());
+        for (index, precondition) in batch.preconditions.iter().enumerate() {
+            let met = self.met(precondition, now).map_err(failed)?;
+            if !precondition.condition.holds(met) {
+                return Ok(Err(precondition_failed(index, precondition, met)));
+            }
+        }
+        let versions = self.apply(&batch.writes, now).map_err(failed)?;
+        Ok(Ok(Written { versions, ..Written::default() }))
+    }
+
+    /// Returns the version that a condition is about.
+    fn met(&self, precondition: &Precondition, now: Timestamp) -> rusqlite::Result<Option<Version>> {
+        let Precondition { namespace, key, condition } = precondition;
+        let version = match condition {
+            Condition::NoneBeneath => self.beneath(namespace, key, now, 0)?,
+            Condition::NoneBeneathSince(version) => self.beneath(namespace, key, now, version.number().min(i64::MAX as u64))?,
+            Condition::Absent | Condition::Exists | Condition::Version(_) => {
+                self.find(namespace, key)?.filter(|row| row.is_live(now)).map(|row| row.version)
+            }
+        };
+        Ok(version.map(Version::new))
+    }
+
+    /// Returns the version of the first live item beneath a prefix that is newer than `since`.
+    fn beneath(&self, namespace: &Namespace, prefix: &str, now: Timestamp, since: u64) -> rusqlite::Result<Option<u64>> {
+        // The plus signs keep the index of expiries out of it.
+        self.connection
+            .prepare_cached(
+                "SELECT version FROM items
+                 WHERE namespace = ?1 AND key >= ?2 AND key < ?3 AND version > ?4 AND (+expires_at IS NULL OR +expires_at > ?5)
+                 ORDER BY key LIMIT 1",
+            )?
+            .query_row((namespace.encoded(), key_after(prefix), End(prefix_end(prefix).as_deref()), since, now.as_microsecond()), |row| {
+                row.get(0)
+            })
+            .optional()
+    }
+
+    fn apply(&mut self, writes: &[BatchWrite], now: Timestamp) -> rusqlite::Result<Vec<Version>> {
+        let mut versions = Vec::new();
+        let mut removed = 0;
+        for write in writes {
+            match write {
+                BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
+                    self.version += 1;
+                    versions.push(Version::new(self.version));
+                    let row = NewRow {
+                        namespace,
+                        key,
+                        meta,
+                        value,
+                        version: self.version,
+                        created_at: created_at.map(|at| whole_microseconds(at).as_microsecond()),
+                        expires_at: time_to_live.map(|duration| expiry(now, duration).as_microsecond()),
+                    };
+                    self.put(&row, now)?;
+                }
+                BatchWrite::Delete { namespace, key } => removed += self.delete(namespace, key)?,
+                BatchWrite::DeletePrefix { namespace, prefix } => removed += self.delete_prefix(namespace, prefix)?,
+            }
+        }
+        if versions.is_empty() && removed > 0 {
+            self.version += 1;
+        }
+        Ok(versions)
+    }
+
+    fn put(&self, row: &NewRow<'_>, now: Timestamp) -> rusqlite::Result<()> {
+        let old = self.find(row.namespace, row.key)?;
+        let kept = old.as_ref().filter(|old| old.is_live(now)).map(|old| old.created_at);
+        let now = now.as_microsecond();
+        let created_at = row.created_at.or(kept).unwrap_or(now);
+        let size = row.value.len() as u64;
+        let (id, old_size) = match old {
+            Some(old) => {
+                self.run(
+                    "UPDATE items SET version = ?2, created_at = ?3, modified_at = ?4, expires_at = ?5, size = ?6, meta = ?7 WHERE id = ?1",
+                    (old.id, row.version, created_at, now, row.expires_at, size, row.meta),
+                )?;
+                (old.id, old.size)
+            }
+            None => {
+                self.run(
+                    "INSERT INTO items(namespace, key, version, created_at, modified_at, expires_at, size, meta)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    (row.namespace.encoded(), row.key, row.version, created_at, now, row.expires_at, size, row.meta),
+                )?;
+                (self.connection.last_insert_rowid(), 0)
+            }
+        };
+        match (old_size, size) {
+            (0, 0) => Ok(0),
+            (0, _) => self.run("INSERT INTO bodies(id, body) VALUES (?1, ?2)", (id, row.value)),
+            (_, 0) => self.run("DELETE FROM bodies WHERE id = ?1", (id,)),
+            (_, _) => self.run("UPDATE bodies SET body = ?2 WHERE id = ?1", (id, row.value)),
+        }
+        .map(drop)
+    }
+
+    fn delete(&self, namespace: &Namespace, key: &str) -> rusqlite::Result<usize> {
+        let Some(row) = self.find(namespace, key)? else { return Ok(0) };
+        if row.size > 0 {
+            self.run("DELETE FROM bodies WHERE id = ?1", (row.id,))?;
+        }
+        self.run("DELETE FROM items WHERE id = ?1", (row.id,))
+    }
+
+    fn delete_prefix(&self, namespace: &Namespace, prefix: &str) -> rusqlite::Result<usize> {
+        let end = prefix_end(prefix);
+        let range = (namespace.encoded(), prefix, End(end.as_deref()));
+        self.run(
+            "DELETE FROM bodies WHERE id IN (SELECT id FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3 AND size > 0)",
+            range,
+        )?;
+        let range = (namespace.encoded(), prefix, End(end.as_deref()));
+        self.run("DELETE FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3", range)
+    }
+
+    fn sweep(&self, limit: usize) -> rusqlite::Result<usize> {
+        let over = (self.clock.now().as_microsecond(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.run("DELETE FROM bodies WHERE id IN (SELECT id FROM items WHERE expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2)", over)?;
+        self.run("DELETE FROM items WHERE id IN (SELECT id FROM items WHERE expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2)", over)
+    }
+
+    fn find(&self, namespace: &Namespace, key: &str) -> rusqlite::Result<Option<Found>> {
+        self.connection
+            .prepare_cached("SELECT id, version, created_at, expires_at, size FROM items WHERE namespace = ?1 AND key = ?2")?
+            .query_row((namespace.encoded(), key), |row| {
+                Ok(Found { id: row.get(0)?, version: row.get(1)?, created_at: row.get(2)?, expires_at: row.get(3)?, size: row.get(4)? })
+            })
+            .optional()
+    }
+
+    fn run(&self, sql: &str, parameters: impl Params) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute(parameters)
+    }
+}
+
+/// A row to be written.
+struct NewRow<'w> {
+    namespace: &'w Namespace,
+    key: &'w str,
+    meta: &'w [u8],
+    value: &'w [u8],
+    version: u64,
+    created_at: Option<i64>,
+    expires_at: Option<i64>,
+}
+
+/// What stands at a key, live or not.
+struct Found {
+    id: i64,
+    version: u64,
+    created_at: i64,
+    expires_at: Option<i64>,
+    size: u64,
+}
+
+impl Found {
+    fn is_live(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|at| now.as_microsecond() < at)
+    }
+}
+
+/// Answers a group with one failure.
+fn refuse(group: &[Work], error: rusqlite::Error) -> Vec<Result<Written>> {
+    let (kind, message): (ErrorKind, _) = describe(&error);
+    let source = Arc::new(error);
+    group.iter().map(|_| Err(Error::new(kind, message).with_source(source.clone()))).collect()
+}
