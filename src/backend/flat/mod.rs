@@ -41,8 +41,9 @@ pub(super) trait TreeTransaction: Send {
     /// Returns all that lies beneath a directory in path order, and makes the batch depend on it.
     fn subtree(&mut self, directory: &VfsPath) -> impl Future<Output = Result<Vec<Beneath>>> + Send;
 
-    /// Puts a file where nothing or a file is, in a directory. Without `created_at` a file that is replaced keeps its own.
-    fn put_file(&mut self, path: &VfsPath, content: Bytes, created_at: Option<Timestamp>) -> Mark;
+    /// Puts a file where nothing or a file is, in a directory. Of times that are not given, a file that is replaced keeps its
+    /// creation time, and the others are now.
+    fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> Mark;
 
     /// Puts a directory where nothing is, in a directory.
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>);
@@ -63,6 +64,15 @@ pub(super) enum Node {
     Directory(Option<Timestamp>),
 }
 
+/// The times of a file, where they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Times {
+    /// When it first appeared.
+    pub(super) created_at: Option<Timestamp>,
+    /// When its content last changed.
+    pub(super) modified_at: Option<Timestamp>,
+}
+
 /// A file as a batch sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileNode {
@@ -70,8 +80,8 @@ pub(super) struct FileNode {
     pub(super) mark: Mark,
     /// Its size in bytes.
     pub(super) size_bytes: u64,
-    /// When it first appeared, where that is known.
-    pub(super) created_at: Option<Timestamp>,
+    /// Its times.
+    pub(super) times: Times,
 }
 
 /// The version of a file as a batch sees it.
@@ -90,8 +100,8 @@ pub(super) struct Beneath {
     pub(super) path: VfsPathBuf,
     /// The content of a file; none of a directory.
     pub(super) content: Option<Bytes>,
-    /// When it first appeared, where that is known.
-    pub(super) created_at: Option<Timestamp>,
+    /// Its times.
+    pub(super) times: Times,
 }
 
 /// What one change did, before the versions of its batch are known.
@@ -152,7 +162,7 @@ async fn write<T: TreeTransaction>(tree: &mut T, path: &VfsPath, content: &Bytes
     }
     check_size(tree, path, content.len())?;
     put_parents(tree, &parents);
-    let mark = tree.put_file(path, content.clone(), None);
+    let mark = tree.put_file(path, content.clone(), Times::default());
     let changed = Changed::new(OpKind::Write, path).with_created(found.is_none());
     Ok(landed(changed, mark, content.len() as u64))
 }
@@ -162,7 +172,7 @@ async fn append<T: TreeTransaction>(tree: &mut T, path: &VfsPath, content: &Byte
         let parents = missing_parents(tree, path).await?;
         check_size(tree, path, content.len())?;
         put_parents(tree, &parents);
-        let mark = tree.put_file(path, content.clone(), None);
+        let mark = tree.put_file(path, content.clone(), Times::default());
         return Ok(landed(Changed::new(OpKind::Append, path).with_created(true), mark, content.len() as u64));
     };
     let changed = Changed::new(OpKind::Append, path);
@@ -175,7 +185,7 @@ async fn append<T: TreeTransaction>(tree: &mut T, path: &VfsPath, content: &Byte
     new.extend_from_slice(&old);
     new.extend_from_slice(content);
     let size_bytes = new.len() as u64;
-    let mark = tree.put_file(path, new.freeze(), None);
+    let mark = tree.put_file(path, new.freeze(), Times::default());
     Ok(landed(changed, mark, size_bytes))
 }
 
@@ -192,7 +202,7 @@ async fn edit<T: TreeTransaction>(tree: &mut T, path: &VfsPath, edits: &[Edit], 
     }
     check_size(tree, path, new.len())?;
     let size_bytes = new.len() as u64;
-    let mark = tree.put_file(path, new.into(), None);
+    let mark = tree.put_file(path, new.into(), Times::default());
     Ok(landed(changed, mark, size_bytes))
 }
 
@@ -281,7 +291,7 @@ async fn transfer<T: TreeTransaction>(tree: &mut T, kind: OpKind, from: &VfsPath
                 tree.remove_file(from);
             }
             put_parents(tree, &parents);
-            let mark = tree.put_file(to, content, file.created_at.filter(|_| moves));
+            let mark = tree.put_file(to, content, if moves { file.times } else { Times::default() });
             Ok(landed(changed, mark, file.size_bytes))
         }
         Node::Directory(created_at) => {
@@ -304,12 +314,12 @@ fn put_beneath<T: TreeTransaction>(tree: &mut T, from: &VfsPath, to: &VfsPath, n
     let rest = node.path.strip_prefix(from).expect("what lies beneath a directory starts with its path");
     // What is too long at its new place was legal at the old one, so the length is checked here and not at a door.
     let path = VfsPathBuf::parse(to.concat(rest).as_str()).map_err(|error| Error::from(error).at(to))?;
-    let created_at = node.created_at.filter(|_| moves);
+    let times = if moves { node.times } else { Times::default() };
     match node.content {
         Some(content) => {
-            tree.put_file(&path, content, created_at);
+            tree.put_file(&path, content, times);
         }
-        None => tree.put_directory(&path, created_at),
+        None => tree.put_directory(&path, times.created_at),
     }
     Ok(())
 }

@@ -246,13 +246,14 @@ mod tests {
         tree.write("/d/a", "one").await.expect("written");
         micros.fetch_add(5, Ordering::Relaxed);
         tree.write("/d/a", "two").await.expect("written");
+        micros.fetch_add(5, Ordering::Relaxed);
         tree.rename("/d/a", "/d/b").await.expect("moved");
         let entry = tree.stat(&path("/d/b")).await.expect("a file");
         let times = [entry.created_at, entry.modified_at].map(|time| time.expect("known").as_microsecond());
         assert_eq!(times, [1_000_000, 1_000_005]);
         tree.copy("/d/b", "/d/c").await.expect("copied");
         let entry = tree.stat(&path("/d/c")).await.expect("a file");
-        assert_eq!(entry.created_at.expect("known").as_microsecond(), 1_000_005);
+        assert_eq!(entry.created_at.expect("known").as_microsecond(), 1_000_010);
     }
 
     #[tokio::test]

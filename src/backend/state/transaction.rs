@@ -2,7 +2,7 @@
 
 use super::StateNode;
 use super::tree::Tree;
-use crate::backend::flat::{Beneath, FileNode, Mark, Node, TreeTransaction};
+use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
 use crate::error::Result;
 use crate::ops::Version;
 use crate::path::{SharedPath, VfsPath};
@@ -66,7 +66,7 @@ impl TreeTransaction for StateTransaction {
                     Some(put) if (put as usize) < self.puts => Mark::Put(put as usize),
                     _ => Mark::Stored(version),
                 };
-                Node::File(FileNode { mark, size_bytes: node.size_bytes(), created_at: Some(node.created_at()) })
+                Node::File(FileNode { mark, size_bytes: node.size_bytes(), times: times(node) })
             }
         }))
     }
@@ -92,21 +92,18 @@ impl TreeTransaction for StateTransaction {
     async fn subtree(&mut self, directory: &VfsPath) -> Result<Vec<Beneath>> {
         let beneath = self.tree.range(Bound::Excluded(directory), directory);
         Ok(beneath
-            .map(|(path, node)| Beneath {
-                path: (**path).to_owned(),
-                content: node.content().cloned(),
-                created_at: Some(node.created_at()),
-            })
+            .map(|(path, node)| Beneath { path: (**path).to_owned(), content: node.content().cloned(), times: times(node) })
             .collect())
     }
 
-    fn put_file(&mut self, path: &VfsPath, content: Bytes, created_at: Option<Timestamp>) -> Mark {
+    fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> Mark {
         let number = self.puts;
         self.puts += 1;
         self.changed = true;
         let version = Self::version_of_put(self.issued, number);
-        let created_at = created_at.or_else(|| self.file(path).map(StateNode::created_at)).unwrap_or(self.now);
-        self.tree.insert(SharedPath::from(path), StateNode::file(content, version, created_at, self.now));
+        let created_at = times.created_at.or_else(|| self.file(path).map(StateNode::created_at)).unwrap_or(self.now);
+        let modified_at = times.modified_at.unwrap_or(self.now);
+        self.tree.insert(SharedPath::from(path), StateNode::file(content, version, created_at, modified_at));
         Mark::Put(number)
     }
 
@@ -127,4 +124,8 @@ impl TreeTransaction for StateTransaction {
             self.tree.remove(path);
         }
     }
+}
+
+fn times(node: &StateNode) -> Times {
+    Times { created_at: Some(node.created_at()), modified_at: node.modified_at() }
 }

@@ -1,0 +1,246 @@
+//! The store tier: a tree in the rows of one namespace of a [`Store`].
+//!
+//! Each file and each directory is a row; [`rows`] tells which. Nothing is kept in memory, so any number of backends, threads
+//! and processes see one tree, as durable as the store. Changes are optimistic ([`transaction`]); a lost race is done again.
+//!
+//! Round trips, where nothing else changes the same rows: `stat`, `read` and a page of `ls` one; a change one read and one commit
+//! when its parents are there and its file is as the change expects (an append or edit: that it exists).
+
+mod rows;
+mod transaction;
+mod turns;
+
+use self::rows::{Place, SEPARATOR, directory_key, file_key};
+use self::transaction::StoreTransaction;
+use super::Backend;
+use super::flat::{self, beneath_a_file};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
+    ReadOptions,
+};
+use crate::path::VfsPath;
+use crate::store::{Namespace, ScanEntry, ScanOptions, Store};
+use crate::text;
+use async_trait::async_trait;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a batch that lost a race is done again.
+const ATTEMPTS_MAX: u32 = 1_000;
+
+/// The longest wait before a batch is done again.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// The most rows asked for in one page of a listing.
+const PAGE_ROWS: usize = 4_096;
+
+/// A tree in one namespace of a store.
+///
+/// Versions are those of the rows. A batch is one commit of the store, so it is atomic and as durable as the store. A rename or
+/// copy of a directory reads and writes all that lies beneath it, up to 1 GiB in one batch.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use stratafs::{BackendExt, MemoryStore, Namespace, StoreBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let tree = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["acme", "ada", "memories"])?);
+/// tree.write("/notes/todo.md", "milk").await?;
+/// assert_eq!(tree.read_text("/notes/todo.md").await?, "milk");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct StoreBackend {
+    store: Arc<dyn Store>,
+    namespace: Namespace,
+    time_to_live: Option<Duration>,
+}
+
+impl StoreBackend {
+    /// Shows a namespace of a store as a tree.
+    pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
+        Self { store, namespace, time_to_live: None }
+    }
+
+    /// Lets a file go away by itself some time after it was last written, moved or copied. Directories stay.
+    #[must_use]
+    pub fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// Returns the store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Returns the namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Makes the error of a path where no row is. Cost: one round trip for a path that is not directly beneath the root.
+    async fn missing(&self, path: &VfsPath) -> Error {
+        let above: Vec<String> = path.ancestors().filter(|above| !above.is_root()).map(file_key).collect();
+        if above.is_empty() {
+            return Error::not_found(path);
+        }
+        let keys: Vec<&str> = above.iter().map(String::as_str).collect();
+        match self.store.get_many(&self.namespace, &keys, false).await {
+            Ok(items) if items.iter().any(Option::is_some) => beneath_a_file(path),
+            Ok(_) => Error::not_found(path),
+            Err(error) => error.at(path),
+        }
+    }
+
+    async fn list(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        let prefix = directory_key(path);
+        let mut scan = ScanOptions::new().with_prefix(&prefix).with_delimiter(SEPARATOR);
+        let after = options.start_after.as_deref().filter(|name| !name.is_empty());
+        scan.start_after = after.map(|name| format!("{prefix}{name}{SEPARATOR}"));
+        let mut entries = Vec::new();
+        let mut is_there = path.is_root();
+        loop {
+            // One more than asked tells whether there are more, and the directory's own row comes first.
+            scan.limit = options.limit.saturating_sub(entries.len()).saturating_add(2).min(PAGE_ROWS);
+            let page = self.store.scan(&self.namespace, scan.clone()).await?;
+            for entry in page.entries {
+                is_there = true;
+                match entry {
+                    ScanEntry::Item(item) if item.key == prefix => {}
+                    ScanEntry::Item(item) | ScanEntry::Group { item: Some(item), .. } => entries.push(Place::of(&item.key)?.entry(&item)?),
+                    ScanEntry::Group { name, item: None } => return Err(orphaned(&name)),
+                }
+            }
+            match page.next {
+                Some(next) if entries.len() <= options.limit => scan.start_after = Some(next),
+                _ => break,
+            }
+        }
+        // Neither a child nor the directory's own row was met: it is missing, or the listing went on behind all children.
+        if !is_there && !self.stat(path).await?.is_directory() {
+            return Err(Error::not_a_directory(path));
+        }
+        Ok(Listing::from_sorted(entries, options))
+    }
+
+    async fn apply_once(&self, changes: &[Change]) -> Result<Attempt> {
+        let mut transaction = StoreTransaction::new(self);
+        transaction.prefetch(changes).await?;
+        let done = flat::apply(&mut transaction, changes).await?;
+        match transaction.commit().await {
+            Ok(versions) => Ok(Attempt::Landed(done.into_iter().map(|done| done.resolve(|put| versions[put])).collect())),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Attempt::Lost),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How one attempt of a batch ended.
+enum Attempt {
+    /// It was committed.
+    Landed(Vec<Changed>),
+    /// Something it relied on had changed.
+    Lost,
+}
+
+/// Makes the error of a row whose directory has none.
+fn orphaned(key: &str) -> Error {
+    let path = key.trim_end_matches(SEPARATOR).replace(SEPARATOR, "/");
+    Error::new(ErrorKind::Corrupt, format!("rows lie beneath `/{path}`, which is no directory; run `stratafs doctor`"))
+}
+
+/// Waits a little before a batch is done again: longer and longer, and never as long as the others that lost.
+async fn pause(attempt: u32) {
+    let ceiling = Duration::from_micros(100).saturating_mul(1 << attempt.min(10)).min(PAUSE_MAX);
+    let random = RandomState::new().hash_one(attempt);
+    let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
+    tokio::time::sleep(ceiling.mul_f64(share)).await;
+}
+
+impl fmt::Display for StoreBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({})", self.store)
+    }
+}
+
+#[async_trait]
+impl Backend for StoreBackend {
+    fn capabilities(&self) -> Capabilities {
+        let store = self.store.capabilities();
+        Capabilities::new().with_durability(store.durability).with_file_bytes_max(store.value_bytes_max)
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        if path.is_root() {
+            return Ok(Entry::directory(path));
+        }
+        let keys = [file_key(path), directory_key(path)];
+        let items = self.store.get_many(&self.namespace, &[&keys[0], &keys[1]], false).await.map_err(|error| error.at(path))?;
+        match items.into_iter().flatten().next() {
+            Some(item) => Place::of(&item.key)?.entry(&item),
+            None => Err(self.missing(path).await),
+        }
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        if path.is_root() {
+            return Err(Error::is_directory(path));
+        }
+        let item = self.store.get(&self.namespace, &file_key(path)).await.map_err(|error| error.at(path))?;
+        let Some(item) = item else {
+            return Err(match self.stat(path).await {
+                Ok(entry) if entry.is_directory() => Error::is_directory(path),
+                Ok(_) => Error::not_found(path),
+                Err(error) => error,
+            });
+        };
+        let record = rows::record(path, &item)?;
+        if record.size_bytes != item.value.len() as u64 {
+            let message =
+                format!("`{path}` was stored with {} bytes and has {}; run `stratafs doctor`", record.size_bytes, item.value.len());
+            return Err(Error::new(ErrorKind::Corrupt, message).at(path));
+        }
+        let (content, window) = text::cut(&item.value, options).map_err(|error| error.at(path))?;
+        let mut read = FileRead::new(content, item.version, Some(rows::modified_at(&record, &item)));
+        read.size_bytes = record.size_bytes;
+        read.window = window;
+        Ok(read)
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.list(path, options).await.map_err(|error| if error.path().is_none() { error.at(path) } else { error })
+    }
+
+    async fn glob(&self, _path: &VfsPath, _options: &GlobOptions) -> Result<GlobResult> {
+        unimplemented!()
+    }
+
+    async fn grep(&self, _path: &VfsPath, _options: &GrepOptions) -> Result<GrepResult> {
+        unimplemented!()
+    }
+
+    async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let contended = changes.iter().filter(|change| matches!(change, Change::Append { .. } | Change::Edit { .. }));
+        let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
+        let op = Op::apply(changes);
+        let named = |error: Error| if error.path().is_none() { error.at(op.path) } else { error }.during(op.kind);
+        for attempt in 0..ATTEMPTS_MAX {
+            match self.apply_once(changes).await.map_err(named)? {
+                Attempt::Landed(results) => return Ok(results),
+                Attempt::Lost => pause(attempt).await,
+            }
+        }
+        let message = format!("others changed the same files {ATTEMPTS_MAX} times meanwhile; try again");
+        Err(named(Error::new(ErrorKind::Unavailable, message).without_effect()))
+    }
+}

@@ -1,0 +1,128 @@
+//! Which row of a store stands for which path.
+//!
+//! The key of a file is its segments joined by U+0001, the key of a directory the same with one more at its end; the root
+//! has no row. No legal path holds that character and every legal one sorts after it, so the order of keys is the order of
+//! paths, all that lies beneath a directory starts with its key, and a file and a directory never share one.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::FileRecord;
+use crate::ops::Entry;
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::store::Item;
+use jiff::Timestamp;
+
+/// What joins the segments of a key.
+pub(super) const SEPARATOR: char = '\u{1}';
+
+/// Returns the key of a file; not of the root.
+pub(super) fn file_key(path: &VfsPath) -> String {
+    path.relative().replace('/', "\u{1}")
+}
+
+/// Returns the key of a directory; of the root, the empty text, which all keys start with.
+pub(super) fn directory_key(path: &VfsPath) -> String {
+    let mut key = file_key(path);
+    if !path.is_root() {
+        key.push(SEPARATOR);
+    }
+    key
+}
+
+/// Returns a text after all keys of a directory and what lies beneath it, and before every other that follows.
+pub(super) fn after_directory(path: &VfsPath) -> String {
+    let mut key = file_key(path);
+    key.push('\u{2}');
+    key
+}
+
+/// A row as the node it stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Its path.
+    pub(super) path: VfsPathBuf,
+    /// Whether it is a directory.
+    pub(super) is_directory: bool,
+}
+
+impl Place {
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) for a key of no path: something else wrote into the namespace.
+    pub(super) fn of(key: &str) -> Result<Self> {
+        let (segments, is_directory) = match key.strip_suffix(SEPARATOR) {
+            Some(segments) => (segments, true),
+            None => (key, false),
+        };
+        let text = format!("/{}", segments.replace(SEPARATOR, "/"));
+        match VfsPath::parse(&text) {
+            Ok(path) if path.as_str() == text && !path.is_root() => Ok(Self { path: path.into_owned(), is_directory }),
+            _ => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("the row `{}` is no file of this tree; give the tree a namespace of its own", key.escape_debug()),
+            )),
+        }
+    }
+
+    /// Returns the node as a line of a listing, given its row.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) for a file without a legible record.
+    pub(super) fn entry(self, item: &Item) -> Result<Entry> {
+        if self.is_directory {
+            return Ok(Entry::directory(self.path).with_times(Some(item.created_at), None));
+        }
+        let record = record(&self.path, item)?;
+        let modified_at = modified_at(&record, item);
+        Ok(Entry::file(self.path, record.size_bytes, item.version).with_times(Some(item.created_at), Some(modified_at)))
+    }
+}
+
+/// Reads the record of a file's row.
+///
+/// # Errors
+/// [`Corrupt`](ErrorKind::Corrupt) when there is none that is legible.
+pub(super) fn record(path: &VfsPath, item: &Item) -> Result<FileRecord> {
+    FileRecord::from_bytes(&item.meta).map_err(|error| error.at(path))
+}
+
+/// Returns when the content of a file last changed.
+pub(super) fn modified_at(record: &FileRecord, item: &Item) -> Timestamp {
+    record.modified_at_microseconds.and_then(|microseconds| Timestamp::from_microsecond(microseconds).ok()).unwrap_or(item.modified_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> VfsPathBuf {
+        VfsPathBuf::parse(text).expect("a legal path")
+    }
+
+    #[test]
+    fn keys_read_back_and_sort_as_paths() {
+        let paths = ["/a", "/a/b", "/a/b c", "/a b", "/a-b/c", "/a.md", "/ab", "/é/日本", "/~"].map(path);
+        let mut keys: Vec<(String, &VfsPathBuf)> = paths.iter().map(|path| (directory_key(path), path)).collect();
+        keys.sort();
+        assert!(keys.windows(2).all(|pair| pair[0].1 < pair[1].1), "{keys:?}");
+        for path in &paths {
+            assert_eq!(Place::of(&file_key(path)).expect("a key"), Place { path: path.clone(), is_directory: false });
+            assert_eq!(Place::of(&directory_key(path)).expect("a key"), Place { path: path.clone(), is_directory: true });
+        }
+        assert_eq!(file_key(&path("/a/b.md")), "a\u{1}b.md");
+    }
+
+    #[test]
+    fn what_follows_a_directory_lies_behind_its_end() {
+        let end = after_directory(&path("/a/b"));
+        assert!(directory_key(&path("/a/b")) < end && file_key(&path("/a/b/\u{10FFFF}")) < end);
+        assert!(end < file_key(&path("/a/b c")) && end < file_key(&path("/a/b!")));
+    }
+
+    #[test]
+    fn foreign_keys_are_corrupt() {
+        for key in ["", "\u{1}", "a\u{1}\u{1}", "a\u{1}\u{1}b", "a/b", "..", "a\nb", "a\u{1}..\u{1}b", "\u{1}a"] {
+            assert_eq!(Place::of(key).expect_err("no path").kind(), ErrorKind::Corrupt, "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! One batch over a store: what it reads, what it relies on, and what it writes at the end in one commit.
+//!
+//! A batch is optimistic. Every row whose presence, absence or version decided something becomes a precondition of the
+//! commit; when one no longer holds the batch is done again on fresh rows. Because each batch keeps the invariants of
+//! [`flat`](crate::backend::flat) and relies on what it saw, they hold whatever other processes do at the same time: a row of a file
+//! or directory proves that all directories above it are there.
+
+use super::StoreBackend;
+use super::rows::{self, Place, directory_key, file_key};
+use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::FileRecord;
+use crate::ops::{Change, Version};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::store::{Batch, BatchWrite, Condition, Item, Precondition, ScanEntry, ScanOptions};
+use bytes::Bytes;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+/// The most bytes of content that one rename or copy of a directory takes through memory.
+pub(super) const SUBTREE_BYTES_MAX: u64 = 1 << 30;
+
+/// How many rows a page of a subtree holds.
+const PAGE_ROWS: usize = 1_000;
+
+/// A batch in the making.
+pub(super) struct StoreTransaction<'b> {
+    backend: &'b StoreBackend,
+    /// Rows as they were read, by key.
+    facts: HashMap<String, Fact>,
+    /// What must still hold at the commit, by key.
+    conditions: BTreeMap<String, Condition>,
+    /// What must still hold of whole subtrees.
+    beneath: Vec<(String, Condition)>,
+    /// What the batch itself left at a path; none where it removed a file.
+    pending: BTreeMap<VfsPathBuf, Option<Pending>>,
+    /// Directories removed with all that the store holds beneath them.
+    gone: Vec<VfsPathBuf>,
+    writes: Vec<BatchWrite>,
+    /// Of each put of a file, which put of the whole batch it is.
+    puts_of_files: Vec<usize>,
+    puts: usize,
+    /// The newest version in the store before the first scan of this batch.
+    since: Option<Version>,
+}
+
+#[derive(Debug, Clone)]
+struct Fact {
+    item: Option<Item>,
+    has_value: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Pending {
+    File { content: Bytes, node: FileNode },
+    Directory(Option<Timestamp>),
+}
+
+impl<'b> StoreTransaction<'b> {
+    /// Starts an empty batch.
+    pub(super) fn new(backend: &'b StoreBackend) -> Self {
+        Self {
+            backend,
+            facts: HashMap::new(),
+            conditions: BTreeMap::new(),
+            beneath: Vec::new(),
+            pending: BTreeMap::new(),
+            gone: Vec::new(),
+            writes: Vec::new(),
+            puts_of_files: Vec::new(),
+            puts: 0,
+            since: None,
+        }
+    }
+
+    /// Reads the rows that the changes will most likely need, at most one request for records and one for contents, both at once.
+    pub(super) async fn prefetch(&mut self, changes: &[Change]) -> Result<()> {
+        let mut records = BTreeSet::new();
+        let mut contents = BTreeSet::new();
+        for change in changes {
+            let path = change.path();
+            match change {
+                Change::Edit { .. } | Change::Append { .. } => {
+                    contents.insert(file_key(path));
+                }
+                Change::Rename { to, .. } | Change::Copy { to, .. } => {
+                    contents.insert(file_key(path));
+                    records.insert(directory_key(path));
+                    records.extend(keys_of(to));
+                }
+                Change::Write { .. } | Change::CreateDir { .. } => records.extend(keys_of(path)),
+                Change::Delete { .. } => records.extend([file_key(path), directory_key(path)]),
+            }
+        }
+        records.retain(|key| !key.is_empty() && !contents.contains(key));
+        contents.remove("");
+        let records: Vec<String> = records.into_iter().collect();
+        let contents: Vec<String> = contents.into_iter().collect();
+        let (of_records, of_contents) = futures::try_join!(self.fetch(&records, false), self.fetch(&contents, true))?;
+        self.learn(records, of_records, false);
+        self.learn(contents, of_contents, true);
+        Ok(())
+    }
+
+    /// Commits the batch and returns the version of each put of a file.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when something it relies on has changed, and those of the store.
+    pub(super) async fn commit(self) -> Result<Vec<Version>> {
+        if self.writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let conditions = self.conditions.into_iter().chain(self.beneath);
+        let namespace = &self.backend.namespace;
+        let preconditions = conditions.map(|(key, condition)| Precondition { namespace: namespace.clone(), key, condition }).collect();
+        let versions = self.backend.store.commit(Batch { preconditions, writes: self.writes }).await?;
+        self.puts_of_files
+            .iter()
+            .map(|put| {
+                let unanswered = || Error::new(ErrorKind::Internal, "the store did not return a version for every put");
+                versions.get(*put).copied().ok_or_else(unanswered)
+            })
+            .collect()
+    }
+
+    async fn fetch(&self, keys: &[String], with_values: bool) -> Result<Vec<Option<Item>>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        self.backend.store.get_many(&self.backend.namespace, &keys, with_values).await
+    }
+
+    fn learn(&mut self, keys: Vec<String>, items: Vec<Option<Item>>, has_value: bool) {
+        for (key, item) in keys.into_iter().zip(items) {
+            self.facts.insert(key, Fact { item, has_value });
+        }
+    }
+
+    /// Returns a row as it was read, if it was.
+    fn known(&self, key: &str) -> Option<Option<&Item>> {
+        self.facts.get(key).map(|fact| fact.item.as_ref())
+    }
+
+    /// Reads what is not known yet of a path, and with it of the directories above, as they are asked next.
+    async fn look(&mut self, path: &VfsPath) -> Result<()> {
+        let keys = [file_key(path), directory_key(path)];
+        if keys.iter().any(|key| matches!(self.known(key), Some(Some(_)))) || keys.iter().all(|key| self.known(key).is_some()) {
+            return Ok(());
+        }
+        let above = path.ancestors().filter(|above| !above.is_root()).flat_map(|above| [file_key(above), directory_key(above)]);
+        let unknown: Vec<String> = keys.into_iter().chain(above).filter(|key| self.known(key).is_none()).collect();
+        let items = self.fetch(&unknown, false).await?;
+        self.learn(unknown, items, false);
+        Ok(())
+    }
+
+    /// Makes the commit depend on a row; a stronger condition stays.
+    fn require(&mut self, key: String, condition: Condition) {
+        let kept = self.conditions.entry(key).or_insert_with(|| condition.clone());
+        if *kept == Condition::Exists {
+            *kept = condition;
+        }
+    }
+
+    /// Tells whether the batch removed what the store holds at a path.
+    fn is_gone(&self, path: &VfsPath) -> bool {
+        self.gone.iter().any(|gone| path.starts_with(gone))
+    }
+
+    /// Tells whether the batch decides what is at a path, so that the row there does not count.
+    fn is_overlaid(&self, path: &VfsPath) -> bool {
+        self.pending.contains_key(path) || self.is_gone(path)
+    }
+
+    /// Returns what the batch left beneath a directory, in path order.
+    fn pending_beneath(&self, directory: &VfsPath) -> impl Iterator<Item = (&VfsPathBuf, &Pending)> {
+        self.pending
+            .range::<VfsPath, _>((Bound::Excluded(directory), Bound::Unbounded))
+            .take_while(move |(path, _)| path.starts_with(directory))
+            .filter_map(|(path, pending)| pending.as_ref().map(|pending| (path, pending)))
+    }
+
+    /// Returns the rows beneath a directory that the batch did not take away or replace, a page at a time to `take`.
+    async fn scan_beneath(
+        &mut self,
+        directory: &VfsPath,
+        with_values: bool,
+        mut take: impl FnMut(Place, Item) -> Result<()> + Send,
+    ) -> Result<()> {
+        if self.is_gone(directory) {
+            return Ok(());
+        }
+        let prefix = directory_key(directory);
+        let mut options = ScanOptions::new().with_prefix(&prefix).with_start_after(&prefix).with_limit(PAGE_ROWS).with_values(with_values);
+        loop {
+            let page = self.backend.store.scan(&self.backend.namespace, options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                let place = Place::of(&item.key)?;
+                if !self.is_overlaid(&place.path) {
+                    take(place, item)?;
+                }
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes the commit depend on that nothing was put beneath a directory since before the batch first scanned.
+    fn require_unchanged_beneath(&mut self, directory: &VfsPath) {
+        let since = self.since.unwrap_or(Version::new(0));
+        self.beneath.push((directory_key(directory), Condition::NoneBeneathSince(since)));
+    }
+
+    async fn begin_scan(&mut self) -> Result<()> {
+        if self.since.is_none() {
+            self.since = Some(self.backend.store.current_version().await?);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: String, record: Option<FileRecord>, value: Bytes, created_at: Option<Timestamp>) {
+        let time_to_live = record.and(self.backend.time_to_live);
+        let meta = record.map(FileRecord::to_bytes).unwrap_or_default();
+        self.writes.push(BatchWrite::Put { namespace: self.backend.namespace.clone(), key, meta, value, time_to_live, created_at });
+        self.puts += 1;
+    }
+}
+
+impl TreeTransaction for StoreTransaction<'_> {
+    fn file_bytes_max(&self) -> Option<u64> {
+        self.backend.store.capabilities().value_bytes_max
+    }
+
+    async fn node(&mut self, path: &VfsPath) -> Result<Option<Node>> {
+        if path.is_root() {
+            return Ok(Some(Node::Directory(None)));
+        }
+        if let Some(pending) = self.pending.get(path) {
+            return Ok(pending.as_ref().map(|pending| match pending {
+                Pending::File { node, .. } => Node::File(*node),
+                Pending::Directory(created_at) => Node::Directory(*created_at),
+            }));
+        }
+        if self.is_gone(path) {
+            return Ok(None);
+        }
+        self.look(path).await?;
+        let (file, directory) = (file_key(path), directory_key(path));
+        if let Some(Some(item)) = self.known(&file) {
+            let node = file_node(path, item)?;
+            self.require(file, Condition::Exists);
+            return Ok(Some(Node::File(node)));
+        }
+        if let Some(Some(item)) = self.known(&directory) {
+            let created_at = item.created_at;
+            self.require(directory, Condition::Exists);
+            return Ok(Some(Node::Directory(Some(created_at))));
+        }
+        self.require(file, Condition::Absent);
+        self.require(directory, Condition::Absent);
+        Ok(None)
+    }
+
+    fn stored_version(&self, path: &VfsPath) -> Option<Version> {
+        self.known(&file_key(path)).flatten().map(|item| item.version)
+    }
+
+    fn pin(&mut self, path: &VfsPath) {
+        if self.is_overlaid(path) {
+            return;
+        }
+        if let Some(version) = self.stored_version(path) {
+            self.require(file_key(path), Condition::Version(version));
+        }
+    }
+
+    async fn content(&mut self, path: &VfsPath) -> Result<Bytes> {
+        if let Some(Some(Pending::File { content, .. })) = self.pending.get(path) {
+            return Ok(content.clone());
+        }
+        self.pin(path);
+        let key = file_key(path);
+        if let Some(Fact { item: Some(item), has_value: true }) = self.facts.get(&key) {
+            return Ok(item.value.clone());
+        }
+        // Another version than the one pinned makes the commit fail, and the batch is done again.
+        let item = self.backend.store.get(&self.backend.namespace, &key).await?;
+        item.map(|item| item.value).ok_or_else(|| Error::not_found(path))
+    }
+
+    async fn is_empty(&mut self, directory: &VfsPath) -> Result<bool> {
+        if self.pending_beneath(directory).next().is_some() {
+            return Ok(false);
+        }
+        if self.is_gone(directory) {
+            return Ok(true);
+        }
+        let prefix = directory_key(directory);
+        let touches = self.pending.keys().chain(&self.gone).any(|path| path.starts_with(directory));
+        if !touches {
+            let first = ScanOptions::new().with_prefix(&prefix).with_start_after(&prefix).with_limit(1);
+            let page = self.backend.store.scan(&self.backend.namespace, first).await?;
+            self.beneath.push((prefix, Condition::NoneBeneath));
+            return Ok(page.entries.is_empty());
+        }
+        self.begin_scan().await?;
+        let mut is_empty = true;
+        self.scan_beneath(directory, false, |_, _| {
+            is_empty = false;
+            Ok(())
+        })
+        .await?;
+        self.require_unchanged_beneath(directory);
+        Ok(is_empty)
+    }
+
+    async fn count(&mut self, directory: &VfsPath) -> Result<usize> {
+        let mut count = self.pending_beneath(directory).count();
+        self.scan_beneath(directory, false, |_, _| {
+            count += 1;
+            Ok(())
+        })
+        .await?;
+        Ok(count)
+    }
+
+    async fn subtree(&mut self, directory: &VfsPath) -> Result<Vec<Beneath>> {
+        self.begin_scan().await?;
+        let mut found: Vec<Beneath> = Vec::new();
+        let mut conditions = Vec::new();
+        let mut left = SUBTREE_BYTES_MAX;
+        self.scan_beneath(directory, true, |place, item| {
+            let Some(rest) = left.checked_sub(item.value.len() as u64) else {
+                let message = format!("`{directory}` holds over {SUBTREE_BYTES_MAX} bytes; move or copy what lies in it bit by bit");
+                return Err(Error::new(ErrorKind::TooLarge, message).at(directory));
+            };
+            left = rest;
+            let condition = if place.is_directory { Condition::Exists } else { Condition::Version(item.version) };
+            let (content, times) = if place.is_directory {
+                (None, Times { created_at: Some(item.created_at), modified_at: None })
+            } else {
+                let times = file_node(&place.path, &item)?.times;
+                (Some(item.value), times)
+            };
+            conditions.push((item.key, condition));
+            found.push(Beneath { path: place.path, content, times });
+            Ok(())
+        })
+        .await?;
+        for (key, condition) in conditions {
+            self.require(key, condition);
+        }
+        self.require_unchanged_beneath(directory);
+        found.extend(self.pending_beneath(directory).map(|(path, pending)| match pending {
+            Pending::File { content, node } => Beneath { path: path.clone(), content: Some(content.clone()), times: node.times },
+            Pending::Directory(created_at) => {
+                Beneath { path: path.clone(), content: None, times: Times { created_at: *created_at, modified_at: None } }
+            }
+        }));
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> Mark {
+        let replaced = match self.pending.get(path) {
+            Some(Some(Pending::File { node, .. })) => node.times.created_at,
+            Some(_) => None,
+            None if self.is_gone(path) => None,
+            None => self.known(&file_key(path)).flatten().map(|item| item.created_at),
+        };
+        let record =
+            FileRecord { size_bytes: content.len() as u64, modified_at_microseconds: times.modified_at.map(Timestamp::as_microsecond) };
+        let mark = Mark::Put(self.puts_of_files.len());
+        self.puts_of_files.push(self.puts);
+        self.put(file_key(path), Some(record), content.clone(), times.created_at);
+        let times = Times { created_at: times.created_at.or(replaced), ..times };
+        let node = FileNode { mark, size_bytes: record.size_bytes, times };
+        self.pending.insert(path.to_owned(), Some(Pending::File { content, node }));
+        mark
+    }
+
+    fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>) {
+        self.put(directory_key(path), None, Bytes::new(), created_at);
+        self.pending.insert(path.to_owned(), Some(Pending::Directory(created_at)));
+    }
+
+    fn remove_file(&mut self, path: &VfsPath) {
+        self.writes.push(BatchWrite::Delete { namespace: self.backend.namespace.clone(), key: file_key(path) });
+        self.pending.insert(path.to_owned(), None);
+    }
+
+    fn remove_directory(&mut self, path: &VfsPath) {
+        self.writes.push(BatchWrite::DeletePrefix { namespace: self.backend.namespace.clone(), prefix: directory_key(path) });
+        self.pending.retain(|pending, _| !pending.starts_with(path));
+        self.gone.push(path.to_owned());
+    }
+}
+
+/// Returns the keys that decide whether a file or directory can be put at a path.
+fn keys_of(path: &VfsPath) -> [String; 3] {
+    [file_key(path), directory_key(path), path.parent().map(directory_key).unwrap_or_default()]
+}
+
+fn file_node(path: &VfsPath, item: &Item) -> Result<FileNode> {
+    let record = rows::record(path, item)?;
+    let times = Times { created_at: Some(item.created_at), modified_at: Some(rows::modified_at(&record, item)) };
+    Ok(FileNode { mark: Mark::Stored(item.version), size_bytes: record.size_bytes, times })
+}
