@@ -12,15 +12,18 @@ pub mod store;
 pub mod text;
 
 pub mod backend;
+pub mod checkpoint;
 pub mod composite;
 pub mod layer;
+pub mod tools;
+
+pub mod session;
+pub mod workspace;
+
+pub mod config;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
-
-pub mod tools;
-
-pub mod config;
 
 pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};
 #[cfg(all(feature = "filesystem", unix))]
@@ -30,4 +33,7 @@ pub use composite::CompositeBackend;
 pub use error::{Error, ErrorKind, Result};
 pub use path::{InvalidPath, VfsPath, VfsPathBuf};
 pub use scope::{NamespaceTemplate, Scope};
+pub use session::Session;
 pub use store::{MemoryStore, Namespace, Store};
+pub use tools::{ToolCall, ToolOutput};
+pub use workspace::{Workspace, WorkspaceBuilder};

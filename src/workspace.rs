@@ -1,0 +1,338 @@
+//! The immutable plan of a tree, and the door to it: a [`Session`] for any scope.
+//!
+//! A [`Workspace`] knows what stands where (each mount is a function from an [`Opening`] to a backend), which layers stand
+//! around the whole, and where threads are saved. One workspace serves every user and thread of a process. It knows the
+//! threads that are open: a second session of one finds its live state.
+
+use crate::backend::Backend;
+use crate::checkpoint::Threads;
+use crate::composite::CompositeBackend;
+use crate::error::{Error, Result};
+use crate::path::VfsPathBuf;
+use crate::scope::Scope;
+use crate::session::{LiveThread, Session};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
+type OpenLayer = Arc<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
+
+/// What a mount is opened for: a scope, and the state of its thread.
+#[derive(Debug)]
+pub struct Opening<'a> {
+    scope: &'a Scope,
+    thread: &'a Arc<LiveThread>,
+}
+
+impl Opening<'_> {
+    /// Returns who calls.
+    pub fn scope(&self) -> &Scope {
+        self.scope
+    }
+
+    /// Returns the state of the thread as a tree.
+    pub fn state(&self) -> Arc<dyn Backend> {
+        self.thread.clone()
+    }
+}
+
+/// The plan of a tree. Clones share the open threads.
+///
+/// Cost of a session: a backend for each mount, and one table; the state of the thread is read when it is first needed.
+///
+/// ```
+/// use std::sync::Arc;
+/// use stratafs::{BackendExt, Scope, StateBackend, Workspace};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let shared = Arc::new(StateBackend::new());
+/// let workspace = Workspace::builder().backend("/shared", shared)?.build();
+/// let one = workspace.session(Scope::new().with_thread("1")).await?;
+/// let other = workspace.session(Scope::new().with_thread("2")).await?;
+/// one.backend().write("/own.md", "mine").await?;
+/// one.backend().write("/shared/all.md", "ours").await?;
+/// assert!(!other.backend().exists("/own.md").await?);
+/// assert_eq!(other.backend().read_text("/shared/all.md").await?, "ours");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Workspace(Arc<Plan>);
+
+struct Plan {
+    mounts: BTreeMap<VfsPathBuf, OpenMount>,
+    layers: Vec<OpenLayer>,
+    threads: Option<Arc<dyn Threads>>,
+    open: Mutex<OpenThreads>,
+}
+
+impl Workspace {
+    /// Starts a plan: the state of the thread at `/`, saved nowhere.
+    pub fn builder() -> WorkspaceBuilder {
+        WorkspaceBuilder { mounts: BTreeMap::new(), layers: Vec::new(), threads: None }
+    }
+
+    /// Opens a session. The scope must name a thread.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope without a thread or without a field that a mount asks
+    /// for, and those of opening the mounts.
+    pub async fn session(&self, scope: Scope) -> Result<Session> {
+        scope.validate()?;
+        let Some(thread) = scope.thread.clone() else {
+            return Err(Error::invalid_argument("the scope names no thread; set one"));
+        };
+        let key = ThreadKey { tenant: scope.tenant.clone(), user: scope.user.clone(), thread };
+        let live = self.0.open.lock().get_or_insert(key, || LiveThread::new(scope.clone(), self.0.threads.clone()));
+        let opening = Opening { scope: &scope, thread: &live };
+        let mut root = opening.state();
+        let mut mounts = Vec::new();
+        for (path, open) in &self.0.mounts {
+            let backend = open(&opening)?;
+            if path.is_root() {
+                root = backend;
+            } else {
+                mounts.push((path.as_str(), backend));
+            }
+        }
+        let mut tree: Arc<dyn Backend> = match mounts.is_empty() {
+            true => root,
+            false => Arc::new(CompositeBackend::builder(root).routes(mounts)?.build()?),
+        };
+        for layer in &self.0.layers {
+            tree = layer(tree, &scope);
+        }
+        Ok(Session::new(scope, live, tree))
+    }
+
+    /// Returns where threads are saved, if they are.
+    pub fn threads(&self) -> Option<&Arc<dyn Threads>> {
+        self.0.threads.as_ref()
+    }
+
+    /// Returns how many threads are open now.
+    pub fn open_threads(&self) -> usize {
+        self.0.open.lock().live()
+    }
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace")
+            .field("mounts", &self.0.mounts.keys().collect::<Vec<_>>())
+            .field("layers", &self.0.layers.len())
+            .field("threads", &self.0.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a [`Workspace`].
+#[derive(Clone)]
+#[must_use]
+pub struct WorkspaceBuilder {
+    mounts: BTreeMap<VfsPathBuf, OpenMount>,
+    layers: Vec<OpenLayer>,
+    threads: Option<Arc<dyn Threads>>,
+}
+
+impl WorkspaceBuilder {
+    /// Mounts what a function opens for each session. `/` itself may be mounted; the state of the thread stands there otherwise.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for what is no path, [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
+    /// for one that is mounted already.
+    pub fn mount(
+        mut self,
+        path: impl AsRef<str>,
+        open: impl Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let path = VfsPathBuf::parse(path)?;
+        if self.mounts.contains_key(&path) {
+            return Err(Error::invalid_argument(format!("`{path}` is mounted twice; keep one of the two")).at(&path));
+        }
+        self.mounts.insert(path, Arc::new(open));
+        Ok(self)
+    }
+
+    /// Mounts one backend for all sessions.
+    ///
+    /// # Errors
+    /// As [`WorkspaceBuilder::mount`].
+    pub fn backend(self, path: impl AsRef<str>, backend: Arc<dyn Backend>) -> Result<Self> {
+        self.mount(path, move |_| Ok(backend.clone()))
+    }
+
+    /// Puts a layer around the whole tree of each session. The one that is added last is asked first.
+    pub fn layer(mut self, wrap: impl Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync + 'static) -> Self {
+        self.layers.push(Arc::new(wrap));
+        self
+    }
+
+    /// Saves threads.
+    pub fn threads(mut self, threads: impl Threads + 'static) -> Self {
+        self.threads = Some(Arc::new(threads));
+        self
+    }
+
+    /// Makes the workspace.
+    pub fn build(self) -> Workspace {
+        let Self { mounts, layers, threads } = self;
+        Workspace(Arc::new(Plan { mounts, layers, threads, open: Mutex::default() }))
+    }
+}
+
+impl fmt::Debug for WorkspaceBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkspaceBuilder").field("mounts", &self.mounts.keys().collect::<Vec<_>>()).finish_non_exhaustive()
+    }
+}
+
+/// What tells one thread from another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ThreadKey {
+    tenant: Option<String>,
+    user: Option<String>,
+    thread: String,
+}
+
+/// The threads that a session holds. One whose sessions are all gone is forgotten when the table has doubled, so that
+/// opening one costs the same however many there were.
+#[derive(Debug, Default)]
+struct OpenThreads {
+    threads: HashMap<ThreadKey, Weak<LiveThread>>,
+    sweep_at: usize,
+}
+
+impl OpenThreads {
+    fn get_or_insert(&mut self, key: ThreadKey, make: impl FnOnce() -> LiveThread) -> Arc<LiveThread> {
+        if let Some(live) = self.threads.get(&key).and_then(Weak::upgrade) {
+            return live;
+        }
+        if self.threads.len() >= self.sweep_at {
+            self.threads.retain(|_, thread| thread.strong_count() > 0);
+            self.sweep_at = (self.threads.len() * 2).max(64);
+        }
+        let live = Arc::new(make());
+        self.threads.insert(key, Arc::downgrade(&live));
+        live
+    }
+
+    fn live(&self) -> usize {
+        self.threads.values().filter(|thread| thread.strong_count() > 0).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{BackendExt, StateNode, StateSnapshot};
+    use crate::checkpoint::StoreThreads;
+    use crate::error::ErrorKind;
+    use crate::ops::Version;
+    use crate::store::MemoryStore;
+    use jiff::Timestamp;
+
+    fn scope(thread: &str) -> Scope {
+        Scope::new().with_user("ada").with_thread(thread)
+    }
+
+    fn saving(store: &Arc<MemoryStore>) -> Workspace {
+        Workspace::builder().threads(StoreThreads::new(store.clone())).build()
+    }
+
+    #[tokio::test]
+    async fn sessions_of_one_thread_share_its_state() {
+        let workspace = saving(&Arc::default());
+        let one = workspace.session(scope("t")).await.expect("opened");
+        let two = workspace.session(scope("t").with_agent("coder")).await.expect("opened");
+        let other = workspace.session(scope("u")).await.expect("opened");
+        let stranger = workspace.session(scope("t").with_user("bob")).await.expect("opened");
+        one.backend().write("/a", "one").await.expect("written");
+        assert_eq!(two.backend().read_text("/a").await.expect("shared"), "one");
+        assert!(!other.backend().exists("/a").await.expect("read"));
+        assert!(!stranger.backend().exists("/a").await.expect("read"));
+        assert_eq!(workspace.open_threads(), 3);
+        drop((one, two, other, stranger));
+        assert_eq!(workspace.open_threads(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_thread_is_found_again_and_not_saved_without_a_change() {
+        let store = Arc::default();
+        let session = saving(&store).session(scope("t")).await.expect("opened");
+        assert!(!session.save().await.expect("nothing was read"));
+        assert!(!session.backend().exists("/a").await.expect("read"));
+        assert!(!session.save().await.expect("nothing changed"));
+        session.backend().write("/a", "one").await.expect("written");
+        assert!(session.save().await.expect("saved"));
+        assert!(!session.save().await.expect("saved already"));
+        let again = saving(&store).session(scope("t")).await.expect("opened");
+        assert_eq!(again.backend().read_text("/a").await.expect("as it was"), "one");
+        assert!(!again.save().await.expect("nothing changed"));
+    }
+
+    #[tokio::test]
+    async fn of_two_processes_on_a_thread_the_second_to_save_keeps_its_state_and_is_told() {
+        let store = Arc::default();
+        let (one, two) =
+            (saving(&store).session(scope("t")).await.expect("opened"), saving(&store).session(scope("t")).await.expect("opened"));
+        assert!(!two.backend().exists("/a").await.expect("both start from nothing"));
+        one.backend().write("/a", "one").await.expect("written");
+        two.backend().write("/a", "two").await.expect("written");
+        one.save().await.expect("the first");
+        assert_eq!(two.save().await.expect_err("the second").kind(), ErrorKind::Conflict);
+        assert_eq!(two.save().await.expect_err("still").kind(), ErrorKind::Conflict);
+        assert_eq!(two.backend().read_text("/a").await.expect("kept"), "two");
+        assert_eq!(two.save_as("t").await.expect_err("it exists").kind(), ErrorKind::AlreadyExists);
+        two.save_as("t-2").await.expect("saved aside");
+        two.reload().await.expect("read again");
+        assert_eq!(two.backend().read_text("/a").await.expect("as saved"), "one");
+        two.backend().write("/b", "two").await.expect("written");
+        two.save().await.expect("on top of the first");
+        let aside = saving(&store).session(scope("t-2")).await.expect("opened");
+        assert_eq!(aside.backend().read_text("/a").await.expect("as it was"), "two");
+    }
+
+    #[tokio::test]
+    async fn a_dropped_save_is_finished() {
+        let store = Arc::default();
+        let session = saving(&store).session(scope("t")).await.expect("opened");
+        session.backend().write("/a", "one").await.expect("written");
+        let save = session.save();
+        drop(futures::future::select(Box::pin(save), Box::pin(tokio::task::yield_now())).await);
+        session.backend().write("/a", "two").await.expect("written");
+        session.save().await.expect("the dropped save was this session's own");
+        let again = saving(&store).session(scope("t")).await.expect("opened");
+        assert_eq!(again.backend().read_text("/a").await.expect("as saved"), "two");
+    }
+
+    #[tokio::test]
+    async fn mounts_are_opened_for_the_scope() {
+        let workspace = Workspace::builder()
+            .mount("/memories", |opening| {
+                let user = opening.scope().user.clone().ok_or_else(|| Error::invalid_argument("no user"))?;
+                let node = StateNode::file(user, Version::new(1), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+                let path = VfsPathBuf::parse("/who")?;
+                Ok(Arc::new(StateSnapshot::from_nodes([(path, node)], Version::new(1))?))
+            })
+            .expect("a legal path")
+            .build();
+        let session = workspace.session(scope("t")).await.expect("opened");
+        assert_eq!(session.backend().read_text("/memories/who").await.expect("a file"), "ada");
+        assert!(workspace.session(Scope::new().with_thread("t")).await.is_err());
+        assert_eq!(workspace.session(Scope::new()).await.expect_err("no thread").kind(), ErrorKind::InvalidArgument);
+    }
+
+    #[test]
+    fn gone_threads_are_forgotten() {
+        let mut open = OpenThreads::default();
+        for index in 0..10_000 {
+            let key = ThreadKey { tenant: None, user: None, thread: index.to_string() };
+            drop(open.get_or_insert(key, || LiveThread::new(Scope::new(), None)));
+        }
+        assert!(open.threads.len() <= 64);
+    }
+}
