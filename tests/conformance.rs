@@ -7,3 +7,6 @@ mod store;
 
 #[path = "conformance/backend_rows.rs"]
 mod backend;
+
+#[path = "conformance/layer_rows.rs"]
+mod layer;

@@ -1,0 +1,513 @@
+//! Bounds on what a tree may hold, exact for callers that write at once.
+//!
+//! Start at [`Quota`]. What a batch would add is sketched before it runs ([`plan`]), taken from what is left ([`ledger`]),
+//! and settled by how it ended. Writers of different files run at the same time; those of the same file and those that
+//! move, copy or remove whole directories take turns ([`turns`]), so that the sizes a sketch was made of still hold.
+
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
+    LsOptions, ReadOptions,
+};
+use crate::path::VfsPath;
+use async_trait::async_trait;
+use ledger::{Ledger, Reservation};
+use plan::{Detail, Growth, Plan};
+use std::fmt;
+use std::ops::ControlFlow;
+use turns::{Turn, Turns};
+
+mod ledger;
+mod plan;
+mod turns;
+
+/// How many entries one page of a walk holds.
+const WALK_PAGE: usize = 10_000;
+
+/// Refuses a change that would take the tree over a limit, before anything of it takes effect: `too_large` for one file,
+/// `quota_exceeded` for all together.
+///
+/// Files count, by their size in bytes; directories and links are free. An atomic batch is judged by what the tree would hold
+/// after the whole of it; a batch that is applied in order, by the most it would hold on the way. What makes the tree no
+/// larger is always allowed, also when it is over a limit already.
+///
+/// Usage is counted by one walk of the whole tree at the first change and kept up to date from then on by what each change
+/// did, so it survives restarts without a record of its own. After a change whose end is not known (it was given up, or failed
+/// with an error that leaves its effect open) it is counted again. What others change in the same tree past this layer is seen
+/// at the next count only, so put one quota around each tree; [`Quota::recount`] asks for one.
+///
+/// Cost of a change: one `stat` for each file it names; a walk of what lies beneath for a directory that is copied or removed;
+/// one more read of the file for an edit that might not fit, or is part of a longer batch. Changes of different files run at
+/// the same time; renames, copies and recursive deletes run alone. Reading costs nothing.
+///
+/// ```
+/// use stratafs::layer::{Quota, QuotaLimits};
+/// use stratafs::{BackendExt, ErrorKind, StateBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let tree = Quota::new(QuotaLimits::new().with_bytes_max(10), StateBackend::new());
+/// tree.write("/a.md", "12345678").await?;
+/// assert_eq!(tree.append("/a.md", "90x").await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+/// assert_eq!(tree.usage().await?.bytes, 8);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Quota<B> {
+    limits: QuotaLimits,
+    inner: B,
+    ledger: Ledger,
+    turns: Turns,
+}
+
+/// What a tree may hold. Without a limit set, anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct QuotaLimits {
+    /// The most bytes all files together may have.
+    pub bytes_max: Option<u64>,
+    /// The most files there may be.
+    pub files_max: Option<u64>,
+    /// The most bytes one file may have.
+    pub file_bytes_max: Option<u64>,
+}
+
+impl QuotaLimits {
+    /// Sets no limit.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the most bytes all files together may have.
+    #[must_use]
+    pub fn with_bytes_max(mut self, bytes_max: u64) -> Self {
+        self.bytes_max = Some(bytes_max);
+        self
+    }
+
+    /// Sets the most files there may be.
+    #[must_use]
+    pub fn with_files_max(mut self, files_max: u64) -> Self {
+        self.files_max = Some(files_max);
+        self
+    }
+
+    /// Sets the most bytes one file may have.
+    #[must_use]
+    pub fn with_file_bytes_max(mut self, file_bytes_max: u64) -> Self {
+        self.file_bytes_max = Some(file_bytes_max);
+        self
+    }
+}
+
+impl fmt::Display for QuotaLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = [("bytes", self.bytes_max), ("files", self.files_max), ("file bytes", self.file_bytes_max)];
+        let set: Vec<String> = limits.iter().filter_map(|(name, max)| max.map(|max| format!("{name} {max}"))).collect();
+        f.write_str(&set.join(", "))
+    }
+}
+
+/// What a tree holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Usage {
+    /// The bytes of all files together.
+    pub bytes: u64,
+    /// The number of files.
+    pub files: u64,
+}
+
+impl<B: Backend> Quota<B> {
+    /// Puts limits on a tree.
+    pub fn new(limits: QuotaLimits, inner: B) -> Self {
+        Self { limits, inner, ledger: Ledger::default(), turns: Turns::default() }
+    }
+
+    /// Returns the backend inside.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// Returns what the tree holds, counting it if that was not done yet.
+    ///
+    /// # Errors
+    /// Those of [`Backend::glob`], when it has to be counted.
+    pub async fn usage(&self) -> Result<Usage> {
+        match self.ledger.usage() {
+            Some(usage) => Ok(usage),
+            None => self.recount().await,
+        }
+    }
+
+    /// Counts what the tree holds by one walk of it, while no change runs.
+    ///
+    /// # Errors
+    /// Those of [`Backend::glob`].
+    pub async fn recount(&self) -> Result<Usage> {
+        let _alone = self.turns.alone().await;
+        self.count().await
+    }
+
+    async fn count(&self) -> Result<Usage> {
+        let mut usage = Usage::default();
+        walk(&self.inner, VfsPath::ROOT, |entry| {
+            if entry.kind == EntryKind::File {
+                usage.bytes = usage.bytes.saturating_add(entry.size_bytes);
+                usage.files += 1;
+            }
+            ControlFlow::Continue(())
+        })
+        .await?;
+        self.ledger.set(usage);
+        Ok(usage)
+    }
+
+    /// Waits for a turn in which the sizes of what the changes name hold still and the usage is known.
+    async fn turn(&self, changes: &[Change]) -> Result<Turn<'_>> {
+        if self.ledger.usage().is_some() {
+            let turn = self.turns.of(changes).await;
+            // While this waited, another change may have ended in the open.
+            if self.ledger.usage().is_some() {
+                return Ok(turn);
+            }
+        }
+        let turn = self.turns.alone().await;
+        if self.ledger.usage().is_none() {
+            self.count().await?;
+        }
+        Ok(turn)
+    }
+
+    /// Sketches what the changes add and takes it from what is left.
+    async fn admit(&self, changes: &[Change]) -> Result<(Plan, Reservation<'_>)> {
+        // The size that an edit leaves is bounded first, which needs no content; only what does not fit so is looked at closely.
+        if let [Change::Edit { .. }] = changes {
+            match self.try_admit(changes, Detail::Bounds).await {
+                Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::QuotaExceeded) => {}
+                done => return done,
+            }
+        }
+        self.try_admit(changes, Detail::Exact).await
+    }
+
+    async fn try_admit(&self, changes: &[Change], detail: Detail) -> Result<(Plan, Reservation<'_>)> {
+        let plan = Plan::sketch(&self.inner, changes, &self.limits, detail).await?;
+        let is_atomic = self.inner.capabilities().atomic_batch;
+        let growth = if is_atomic { plan.total() } else { plan.peak() };
+        match self.ledger.reserve(growth, &self.limits) {
+            Ok(reservation) => Ok((plan, reservation)),
+            Err(usage) => Err(self.exceeded(changes, &plan, growth, usage)),
+        }
+    }
+
+    fn exceeded(&self, changes: &[Change], plan: &Plan, growth: Growth, usage: Usage) -> Error {
+        let index = plan.first_over(usage, &self.limits);
+        let change = &changes[index];
+        let over_bytes = self.limits.bytes_max.filter(|max| growth.bytes > 0 && growth.after(usage).bytes > *max);
+        let message = match (over_bytes, self.limits.files_max) {
+            (None, Some(max)) => format!(
+                "the tree holds {} of {max} files and the change would add {}; delete files that are no longer needed",
+                usage.files, growth.files
+            ),
+            (max, _) => format!(
+                "the tree holds {} of {} bytes and the change would add {}; delete what is no longer needed, or write less",
+                usage.bytes,
+                max.unwrap_or_default(),
+                growth.bytes
+            ),
+        };
+        let path = change.target().unwrap_or_else(|| change.path());
+        Error::new(ErrorKind::QuotaExceeded, message).at(path).during(change.kind()).in_batch(index, 0)
+    }
+}
+
+impl<B: Backend> fmt::Display for Quota<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.limits == QuotaLimits::default() {
+            write!(f, "Quota({})", self.inner)
+        } else {
+            write!(f, "Quota({}, {})", self.limits, self.inner)
+        }
+    }
+}
+
+#[async_trait]
+impl<B: Backend> Backend for Quota<B> {
+    fn capabilities(&self) -> Capabilities {
+        let inner = self.inner.capabilities();
+        let file_bytes_max = [inner.file_bytes_max, self.limits.file_bytes_max].into_iter().flatten().min();
+        inner.with_file_bytes_max(file_bytes_max)
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.inner.stat(path).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        self.inner.read(path, options).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.inner.ls(path, options).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        self.inner.glob(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        self.inner.grep(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        if changes.is_empty() || self.limits == QuotaLimits::default() {
+            return self.inner.apply(changes, options).await;
+        }
+        let _turn = self.turn(changes).await?;
+        let (plan, reservation) = self.admit(changes).await?;
+        // Dropped before it is settled, the reservation has the tree counted again.
+        let result = self.inner.apply(changes, options).await;
+        match plan.outcome(&result) {
+            Some(growth) => reservation.settle(growth),
+            None => drop(reservation),
+        }
+        result
+    }
+}
+
+/// Hands every file and link beneath a directory to `visit`, in path order, until it breaks.
+async fn walk<B: Backend>(backend: &B, path: &VfsPath, mut visit: impl FnMut(Entry) -> ControlFlow<()> + Send) -> Result<()> {
+    let mut options = GlobOptions::new("**").with_hidden(true).with_ignored(true).with_limit(WALK_PAGE);
+    loop {
+        let page = backend.glob(path, &options).await?;
+        for failure in &page.failures {
+            tracing::warn!(path = %failure.path, code = failure.error.code, "not counted by the quota, as it cannot be read");
+        }
+        options.start_after = page.entries.last().map(|entry| entry.path.clone());
+        for entry in page.entries {
+            if visit(entry).is_break() {
+                return Ok(());
+            }
+        }
+        if page.truncated.is_none() || options.start_after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendExt;
+    use crate::conformance::model::ModelBackend;
+    use crate::layer::{Fault, Layered};
+    use crate::ops::{Edit, WriteMode};
+    use crate::path::VfsPathBuf;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn bytes(max: u64) -> Quota<ModelBackend> {
+        Quota::new(QuotaLimits::new().with_bytes_max(max), ModelBackend::new())
+    }
+
+    fn path(text: &str) -> VfsPathBuf {
+        VfsPathBuf::parse(text).expect("a legal path")
+    }
+
+    fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    #[tokio::test]
+    async fn refuses_before_anything_changes_and_says_what_is_left() {
+        let tree = bytes(10);
+        tree.write("/a", "12345678").await.expect("fits");
+        let error = tree.write("/b", "123").await.expect_err("3 more than 2");
+        assert_eq!(
+            error.message(),
+            "the tree holds 8 of 10 bytes and the change would add 3; delete what is no longer needed, or write less"
+        );
+        assert_eq!((error.path().map(VfsPath::as_str), error.change(), error.applied()), (Some("/b"), Some(0), 0));
+        assert!(!tree.exists("/b").await.expect("it can be asked"));
+        tree.write("/b", "12").await.expect("fits to the byte");
+        tree.write("/a", "").await.expect("shrinks");
+        tree.copy("/b", "/c").await.expect("fits again");
+    }
+
+    #[tokio::test]
+    async fn counts_files_and_the_size_of_one() {
+        let tree = Quota::new(QuotaLimits::new().with_files_max(2).with_file_bytes_max(4), ModelBackend::new());
+        assert_eq!(kind(tree.write("/a", "12345").await), Some(ErrorKind::TooLarge));
+        tree.write("/a", "1234").await.expect("fits");
+        assert_eq!(kind(tree.append("/a", "5").await), Some(ErrorKind::TooLarge));
+        assert_eq!(kind(tree.edit("/a", "4", "45").await), Some(ErrorKind::TooLarge));
+        tree.edit("/a", "4", "5").await.expect("as large as before");
+        tree.create_dir("/d").await.expect("directories are free");
+        tree.copy("/a", "/b").await.expect("the second file");
+        let error = tree.write("/c", "").await.expect_err("the third file");
+        assert_eq!(error.message(), "the tree holds 2 of 2 files and the change would add 1; delete files that are no longer needed");
+        tree.rename("/b", "/c").await.expect("as many as before");
+        assert_eq!(tree.capabilities().file_bytes_max, Some(4));
+        assert_eq!(tree.to_string(), "Quota(files 2, file bytes 4, Model)");
+    }
+
+    #[tokio::test]
+    async fn an_edit_whose_bound_does_not_fit_is_looked_at() {
+        let tree = bytes(12);
+        tree.write("/a", "aaaaaaaaab").await.expect("fits");
+        // By its length `b` could stand ten times in the file.
+        tree.edit_all("/a", "b", "bcd").await.expect("fits to the byte");
+        assert_eq!(kind(tree.edit("/a", "bcd", "bcde").await), Some(ErrorKind::QuotaExceeded));
+        assert_eq!(kind(tree.edit("/a", "x", "xxxxxxxxxxxxx").await), Some(ErrorKind::NoMatch));
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 12, files: 1 });
+    }
+
+    #[tokio::test]
+    async fn an_atomic_batch_is_judged_as_a_whole() {
+        let tree = bytes(10);
+        tree.write("/old", "12345678").await.expect("fits");
+        let swap = [
+            Change::Write { path: path("/new"), content: "123456789".into(), mode: WriteMode::Overwrite },
+            Change::Delete { path: path("/old"), recursive: false, expect: None },
+        ];
+        tree.apply(&swap, &ApplyOptions::new()).await.expect("fits in the end");
+        let more = [
+            Change::Append { path: path("/new"), content: "0".into() },
+            Change::Copy { from: path("/new"), to: path("/copy"), overwrite: false },
+        ];
+        let error = tree.apply(&more, &ApplyOptions::new()).await.expect_err("twice ten");
+        assert_eq!((error.kind(), error.change(), error.path().map(VfsPath::as_str)), (ErrorKind::QuotaExceeded, Some(1), Some("/copy")));
+        assert_eq!(tree.read_text("/new").await.expect("there"), "123456789");
+    }
+
+    #[tokio::test]
+    async fn counts_what_was_there_before() {
+        let model = ModelBackend::new();
+        model.write("/.hidden/a", "12345").await.expect("written");
+        model.write("/.gitignore", "b\n").await.expect("written");
+        model.write("/b", "123").await.expect("written");
+        let tree = Quota::new(QuotaLimits::new().with_bytes_max(4), model);
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 10, files: 3 });
+        assert_eq!(kind(tree.append("/b", "4").await), Some(ErrorKind::QuotaExceeded));
+        tree.write("/b", "12").await.expect("smaller is allowed over the limit too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_given_up_is_counted_again() {
+        let fault = Layered::new(Fault::nth(0).on_changes().hanging().after_effect(), ModelBackend::new());
+        let tree = Quota::new(QuotaLimits::new().with_bytes_max(10), fault);
+        assert!(tokio::time::timeout(Duration::from_secs(1), tree.write("/a", "1234567")).await.is_err());
+        assert_eq!(kind(tree.write("/b", "12345").await), Some(ErrorKind::QuotaExceeded));
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 7, files: 1 });
+    }
+
+    #[tokio::test]
+    async fn a_failure_that_leaves_its_effect_open_is_counted_again() {
+        for after_effect in [false, true] {
+            let fault = Fault::nth(0).on_changes();
+            let fault = if after_effect { fault.after_effect() } else { fault };
+            let tree = Quota::new(QuotaLimits::new().with_bytes_max(10), Layered::new(fault, ModelBackend::new()));
+            assert_eq!(kind(tree.write("/a", "1234567").await), Some(ErrorKind::Unavailable));
+            let bytes = if after_effect { 7 } else { 0 };
+            assert_eq!(tree.usage().await.expect("counted").bytes, bytes);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn writers_at_once_never_overshoot_and_fill_it_to_the_last_byte() {
+        let tree = Arc::new(bytes(1000));
+        let writers: Vec<_> = (0..8)
+            .map(|writer| {
+                let tree = Arc::clone(&tree);
+                tokio::spawn(async move {
+                    let mut written = 0;
+                    for _ in 0..50 {
+                        written += u64::from(tree.append(&format!("/{}", writer % 5), "12345").await.is_ok()) * 5;
+                        tokio::task::yield_now().await;
+                    }
+                    written
+                })
+            })
+            .collect();
+        let mut written = 0;
+        for writer in writers {
+            written += writer.await.expect("no writer panics");
+        }
+        assert_eq!(written, 1000);
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 1000, files: 5 });
+        assert_eq!(tree.recount().await.expect("counted"), Usage { bytes: 1000, files: 5 });
+    }
+
+    fn some_path() -> impl Strategy<Value = VfsPathBuf> {
+        prop::sample::select(vec!["/a", "/b", "/d", "/d/a", "/d/b", "/d/e", "/d/e/a", "/f/a", "/.h"]).prop_map(path)
+    }
+
+    fn some_change() -> impl Strategy<Value = Change> {
+        let content = || "[ab\n]{0,6}".prop_map(bytes::Bytes::from);
+        prop_oneof![
+            3 => (some_path(), content(), prop_oneof![Just(WriteMode::Overwrite), Just(WriteMode::CreateNew)])
+                .prop_map(|(path, content, mode)| Change::Write { path, content, mode }),
+            2 => (some_path(), content()).prop_map(|(path, content)| Change::Append { path, content }),
+            2 => (some_path(), "[ab]{1,2}", "[ab\n]{0,4}", any::<bool>()).prop_map(|(path, old, new, replace_all)| Change::Edit {
+                path,
+                edits: vec![Edit { old, new, replace_all }],
+                expect: None
+            }),
+            1 => some_path().prop_map(|path| Change::CreateDir { path }),
+            1 => (some_path(), any::<bool>()).prop_map(|(path, recursive)| Change::Delete { path, recursive, expect: None }),
+            2 => (some_path(), some_path(), any::<bool>()).prop_map(|(from, to, overwrite)| Change::Rename { from, to, overwrite }),
+            2 => (some_path(), some_path(), any::<bool>()).prop_map(|(from, to, overwrite)| Change::Copy { from, to, overwrite }),
+        ]
+    }
+
+    /// Applies all that was accepted to a fresh tree, then one batch more; returns how that ended and what the tree holds.
+    async fn replayed(accepted: &[Vec<Change>], batch: &[Change]) -> (Result<Vec<Changed>>, Usage, Usage) {
+        let tree = Quota::new(QuotaLimits::new(), ModelBackend::new());
+        for batch in accepted {
+            tree.inner().apply(batch, &ApplyOptions::new()).await.expect("it was accepted before");
+        }
+        let before = tree.recount().await.expect("counted");
+        let result = tree.inner().apply(batch, &ApplyOptions::new()).await;
+        (result, before, tree.recount().await.expect("counted"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// What fits is accepted, what does not is refused, and the count is what is there, whatever the batches.
+        #[test]
+        fn judges_every_batch_by_what_it_would_leave(batches in prop::collection::vec(prop::collection::vec(some_change(), 1..4), 1..12)) {
+            let limits = QuotaLimits::new().with_bytes_max(24).with_files_max(5).with_file_bytes_max(9);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            runtime.block_on(async {
+                let tree = Quota::new(limits, ModelBackend::new());
+                let mut accepted: Vec<Vec<Change>> = Vec::new();
+                for batch in batches {
+                    let (expected, before, after) = replayed(&accepted, &batch).await;
+                    let result = tree.apply(&batch, &ApplyOptions::new()).await;
+                    let is_over = (after.bytes > 24 && after.bytes > before.bytes) || (after.files > 5 && after.files > before.files);
+                    match (&result, expected) {
+                        (Ok(results), Ok(expected)) => {
+                            prop_assert!(!is_over, "{batch:?} was accepted");
+                            prop_assert_eq!(results.len(), expected.len());
+                            accepted.push(batch);
+                        }
+                        (Err(error), Ok(_)) => {
+                            let is_quota = error.kind() == ErrorKind::QuotaExceeded && is_over;
+                            prop_assert!(is_quota || error.kind() == ErrorKind::TooLarge, "{batch:?} was refused: {error:?}");
+                        }
+                        (Err(_), Err(_)) => {}
+                        (Ok(_), Err(error)) => prop_assert!(false, "{batch:?} was accepted: {error:?}"),
+                    }
+                    let counted = tree.usage().await.expect("counted");
+                    prop_assert_eq!(counted, tree.recount().await.expect("counted"));
+                }
+                Ok(())
+            })?;
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! What a batch would add to a tree, change by change, found without changing anything.
+
+use super::{QuotaLimits, Usage, walk};
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{Change, Changed, Edit, EntryKind, ReadOptions, WriteMode};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::text;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, ControlFlow, SubAssign};
+
+/// How much more a tree holds; less when negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Growth {
+    pub(super) bytes: i128,
+    pub(super) files: i128,
+}
+
+impl Growth {
+    fn of_file(old: Option<u64>, new: Option<u64>) -> Self {
+        let bytes = |size: Option<u64>| i128::from(size.unwrap_or(0));
+        Self { bytes: bytes(new) - bytes(old), files: i128::from(new.is_some()) - i128::from(old.is_some()) }
+    }
+
+    /// Returns what a tree of this usage holds afterwards; never less than nothing.
+    pub(super) fn after(self, usage: Usage) -> Usage {
+        let sum = |held: u64, added: i128| u64::try_from((i128::from(held) + added).max(0)).unwrap_or(u64::MAX);
+        Usage { bytes: sum(usage.bytes, self.bytes), files: sum(usage.files, self.files) }
+    }
+
+    /// Tells whether it takes a tree of this usage over a limit, or further over it.
+    pub(super) fn is_over(self, usage: Usage, limits: &QuotaLimits) -> bool {
+        let after = self.after(usage);
+        (self.bytes > 0 && limits.bytes_max.is_some_and(|max| after.bytes > max))
+            || (self.files > 0 && limits.files_max.is_some_and(|max| after.files > max))
+    }
+
+    /// Returns what room it needs, whether or not it succeeds.
+    pub(super) fn without_shrinkage(self) -> Self {
+        Self { bytes: self.bytes.max(0), files: self.files.max(0) }
+    }
+
+    fn most(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), files: self.files.max(other.files) }
+    }
+}
+
+impl AddAssign for Growth {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.files += other.files;
+    }
+}
+
+impl SubAssign for Growth {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes -= other.bytes;
+        self.files -= other.files;
+    }
+}
+
+/// How closely edits are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// The size that an edit leaves is bounded from above. For a batch of one change.
+    Bounds,
+    /// The edit is made on the content.
+    Exact,
+}
+
+/// What each change of a batch adds.
+#[derive(Debug)]
+pub(super) struct Plan {
+    steps: Vec<Growth>,
+    /// The size that stands for that of a single edited file, when it is only a bound.
+    bounded: Option<u64>,
+    /// Something was met whose size cannot be known beforehand, such as a link: the tree is counted again.
+    is_open: bool,
+}
+
+impl Plan {
+    /// Sketches the changes in order on the sizes that the tree tells.
+    ///
+    /// A change that the tree itself will refuse adds nothing.
+    pub(super) async fn sketch<B: Backend>(inner: &B, changes: &[Change], limits: &QuotaLimits, detail: Detail) -> Result<Self> {
+        let mut sketch = Sketch {
+            inner,
+            file_bytes_max: limits.file_bytes_max.unwrap_or(u64::MAX),
+            is_single: changes.len() == 1,
+            bounds: detail == Detail::Bounds,
+            files: BTreeMap::new(),
+            plan: Self { steps: Vec::with_capacity(changes.len()), bounded: None, is_open: false },
+        };
+        for (index, change) in changes.iter().enumerate() {
+            let step = sketch.step(change).await.map_err(|error| error.during(change.kind()).in_batch(index, 0))?;
+            sketch.plan.steps.push(step);
+        }
+        Ok(sketch.plan)
+    }
+
+    /// What the whole batch adds.
+    pub(super) fn total(&self) -> Growth {
+        self.after(self.steps.len())
+    }
+
+    /// The most the batch adds on its way.
+    pub(super) fn peak(&self) -> Growth {
+        (0..=self.steps.len()).map(|steps| self.after(steps)).fold(self.total(), Growth::most)
+    }
+
+    /// The first change that takes the tree over a limit.
+    pub(super) fn first_over(&self, usage: Usage, limits: &QuotaLimits) -> usize {
+        let over = (1..=self.steps.len()).find(|steps| self.after(*steps).is_over(usage, limits));
+        over.unwrap_or(1).saturating_sub(1)
+    }
+
+    /// What the first changes add.
+    fn after(&self, steps: usize) -> Growth {
+        self.steps[..steps].iter().fold(Growth::default(), |mut sum, step| {
+            sum += *step;
+            sum
+        })
+    }
+
+    /// Returns what was really added, by how the batch ended; none when that is not known.
+    pub(super) fn outcome(&self, result: &Result<Vec<Changed>>) -> Option<Growth> {
+        if self.is_open {
+            return None;
+        }
+        match result {
+            Ok(results) => {
+                let mut total = self.total();
+                if let Some(bounded) = self.bounded {
+                    total.bytes += i128::from(results.first()?.size_bytes) - i128::from(bounded);
+                }
+                Some(total)
+            }
+            Err(error) if leaves_open(error) => None,
+            Err(error) => Some(self.after(error.applied().min(self.steps.len()))),
+        }
+    }
+}
+
+/// Tells whether a failed change may have taken effect.
+fn leaves_open(error: &Error) -> bool {
+    let is_open = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Internal | ErrorKind::Corrupt);
+    is_open && !error.is_without_effect()
+}
+
+/// The tree as it would be after the changes so far.
+struct Sketch<'a, B> {
+    inner: &'a B,
+    file_bytes_max: u64,
+    is_single: bool,
+    /// Whether an edit is bounded instead of made.
+    bounds: bool,
+    /// What the changes so far made of files: a file, or none any more.
+    files: BTreeMap<VfsPathBuf, Option<Sketched>>,
+    plan: Plan,
+}
+
+/// A file, and where its content is to be had: what the tree has stored at a path, followed by what the changes brought.
+#[derive(Debug, Clone)]
+struct Sketched {
+    size_bytes: u64,
+    stored: Option<VfsPathBuf>,
+    brought: Vec<Bytes>,
+}
+
+impl Sketched {
+    fn stored(path: &VfsPath, size_bytes: u64) -> Self {
+        Self { size_bytes, stored: Some(path.to_owned()), brought: Vec::new() }
+    }
+
+    fn brought(content: Bytes) -> Self {
+        Self { size_bytes: content.len() as u64, stored: None, brought: vec![content] }
+    }
+}
+
+/// What stands at a path.
+enum Node {
+    File(Sketched),
+    /// A link of the host, with the file it names.
+    Link(Option<Sketched>),
+    Directory,
+    Nothing,
+}
+
+impl Node {
+    /// The file that a write to the path meets.
+    fn file(self) -> Option<Sketched> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Link(file) => file,
+            Self::Directory | Self::Nothing => None,
+        }
+    }
+}
+
+impl<B: Backend> Sketch<'_, B> {
+    async fn step(&mut self, change: &Change) -> Result<Growth> {
+        match change {
+            Change::Write { path, content, mode } => {
+                let old = self.node(path).await?.file();
+                if *mode == WriteMode::CreateNew && old.is_some() {
+                    return Ok(Growth::default());
+                }
+                self.put(path, old, Sketched::brought(content.clone()))
+            }
+            Change::Append { path, content } => {
+                let old = self.node(path).await?.file();
+                let mut new = old.clone().unwrap_or_else(|| Sketched::brought(Bytes::new()));
+                new.size_bytes = new.size_bytes.saturating_add(content.len() as u64);
+                new.brought.push(content.clone());
+                self.put(path, old, new)
+            }
+            Change::Edit { path, edits, .. } => match self.node(path).await?.file() {
+                Some(old) => self.edit(path, old, edits).await,
+                None => Ok(Growth::default()),
+            },
+            Change::CreateDir { .. } => Ok(Growth::default()),
+            Change::Delete { path, recursive, .. } => match self.node(path).await? {
+                Node::File(old) => Ok(self.remove(path, &old)),
+                Node::Directory if *recursive => self.remove_directory(path).await,
+                Node::Link(_) => {
+                    self.files.insert(path.clone(), None);
+                    Ok(Growth::default())
+                }
+                Node::Directory | Node::Nothing => Ok(Growth::default()),
+            },
+            Change::Rename { from, to, overwrite } => self.rename(from, to, *overwrite).await,
+            Change::Copy { from, to, overwrite } => self.copy(from, to, *overwrite).await,
+        }
+    }
+
+    /// Puts a file in the place of an old one.
+    fn put(&mut self, path: &VfsPath, old: Option<Sketched>, new: Sketched) -> Result<Growth> {
+        self.check_size(path, new.size_bytes)?;
+        let growth = Growth::of_file(old.map(|old| old.size_bytes), Some(new.size_bytes));
+        self.files.insert(path.to_owned(), Some(new));
+        Ok(growth)
+    }
+
+    fn remove(&mut self, path: &VfsPath, old: &Sketched) -> Growth {
+        self.files.insert(path.to_owned(), None);
+        Growth::of_file(Some(old.size_bytes), None)
+    }
+
+    async fn edit(&mut self, path: &VfsPath, old: Sketched, edits: &[Edit]) -> Result<Growth> {
+        if self.bounds {
+            let size_bytes = edited_bytes_max(old.size_bytes, edits);
+            self.plan.bounded = Some(size_bytes);
+            let bounded = Sketched { size_bytes, ..old.clone() };
+            return self.put(path, Some(old), bounded);
+        }
+        let mut content = match &old.stored {
+            Some(stored) => match self.inner.read(stored, &ReadOptions::new().with_bytes_max(u64::MAX)).await {
+                Ok(read) => Vec::from(read.content),
+                Err(error) if is_absence(&error) => return Ok(Growth::default()),
+                Err(error) => return Err(error),
+            },
+            None => Vec::new(),
+        };
+        old.brought.iter().for_each(|piece| content.extend_from_slice(piece));
+        match text::edit(&content, edits) {
+            Ok((edited, _)) => self.put(path, Some(old), Sketched::brought(edited.into())),
+            Err(_) => Ok(Growth::default()),
+        }
+    }
+
+    async fn remove_directory(&mut self, path: &VfsPath) -> Result<Growth> {
+        let mut growth = Growth::default();
+        for (beneath, old) in self.files_beneath(path).await? {
+            growth += Growth::of_file(Some(old.size_bytes), None);
+            if !self.is_single {
+                self.files.insert(beneath, None);
+            }
+        }
+        Ok(growth)
+    }
+
+    async fn rename(&mut self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Growth> {
+        if from == to {
+            return Ok(Growth::default());
+        }
+        match (self.node(from).await?, self.node(to).await?) {
+            (Node::Nothing, _) | (_, Node::Directory) => Ok(Growth::default()),
+            (_, Node::File(_) | Node::Link(_)) if !overwrite => Ok(Growth::default()),
+            (Node::File(moved), target) => {
+                let mut growth = self.remove(from, &moved);
+                growth += self.put_moved(to, target, moved);
+                Ok(growth)
+            }
+            (Node::Link(_), target) => {
+                // What the link names, and so what a later change of the batch would meet at its new place, is not known.
+                self.plan.is_open |= !self.is_single;
+                Ok(if let Node::File(replaced) = target { self.remove(to, &replaced) } else { Growth::default() })
+            }
+            (Node::Directory, Node::Nothing) if !self.is_single && !to.starts_with(from) => {
+                for (beneath, file) in self.files_beneath(from).await? {
+                    let moved = to.concat(beneath.strip_prefix(from).unwrap_or(VfsPath::ROOT));
+                    self.files.insert(beneath, None);
+                    self.files.insert(moved, Some(file));
+                }
+                Ok(Growth::default())
+            }
+            (Node::Directory, _) => Ok(Growth::default()),
+        }
+    }
+
+    /// Puts a file that exists already in another place; its size was allowed when it was written.
+    fn put_moved(&mut self, to: &VfsPath, target: Node, moved: Sketched) -> Growth {
+        let replaced = if let Node::File(replaced) = target { Some(replaced.size_bytes) } else { None };
+        let growth = Growth::of_file(replaced, Some(moved.size_bytes));
+        self.files.insert(to.to_owned(), Some(moved));
+        growth
+    }
+
+    async fn copy(&mut self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Growth> {
+        if to.starts_with(from) || from.is_root() {
+            return Ok(Growth::default());
+        }
+        match (self.node(from).await?, self.node(to).await?) {
+            (Node::File(_), Node::Directory) | (Node::Nothing, _) => Ok(Growth::default()),
+            (Node::File(_), Node::File(_) | Node::Link(_)) if !overwrite => Ok(Growth::default()),
+            (Node::File(file), target) => {
+                if matches!(target, Node::Link(_)) {
+                    self.plan.is_open = true;
+                }
+                self.put(to, target.file(), file)
+            }
+            // Whether a link is copied as a link or as what it names is the tier's to say: room is kept for the larger.
+            (Node::Link(file), target) => {
+                self.plan.is_open = true;
+                file.map_or(Ok(Growth::default()), |file| self.put(to, target.file(), file))
+            }
+            (Node::Directory, Node::Nothing) => {
+                let mut growth = Growth::default();
+                for (beneath, file) in self.files_beneath(from).await? {
+                    self.check_size(&beneath, file.size_bytes)?;
+                    growth += Growth::of_file(None, Some(file.size_bytes));
+                    if !self.is_single {
+                        self.files.insert(to.concat(beneath.strip_prefix(from).unwrap_or(VfsPath::ROOT)), Some(file));
+                    }
+                }
+                Ok(growth)
+            }
+            (Node::Directory, _) => Ok(Growth::default()),
+        }
+    }
+
+    fn check_size(&self, path: &VfsPath, size_bytes: u64) -> Result<()> {
+        if size_bytes <= self.file_bytes_max {
+            return Ok(());
+        }
+        let message = format!(
+            "`{path}` would have {size_bytes} bytes and one file may have {}; write less, or split it into several files",
+            self.file_bytes_max
+        );
+        Err(Error::new(ErrorKind::TooLarge, message).at(path))
+    }
+
+    /// Looks at a path as the changes so far left it.
+    async fn node(&self, path: &VfsPath) -> Result<Node> {
+        match self.files.get(path) {
+            Some(Some(file)) => return Ok(Node::File(file.clone())),
+            Some(None) => return Ok(Node::Nothing),
+            None => {}
+        }
+        let entry = match self.inner.stat(path).await {
+            Ok(entry) => entry,
+            Err(error) if is_absence(&error) => return Ok(if self.has_sketched_beneath(path) { Node::Directory } else { Node::Nothing }),
+            Err(error) => return Err(error),
+        };
+        Ok(match entry.kind {
+            EntryKind::File => Node::File(Sketched::stored(path, entry.size_bytes)),
+            EntryKind::Directory => Node::Directory,
+            EntryKind::Symlink => Node::Link(self.linked(path).await?),
+            EntryKind::Other => Node::Nothing,
+        })
+    }
+
+    fn has_sketched_beneath(&self, path: &VfsPath) -> bool {
+        // What lies beneath a path follows it directly.
+        self.files.range(path.to_owned()..).take_while(|(beneath, _)| beneath.starts_with(path)).any(|(_, file)| file.is_some())
+    }
+
+    /// Looks at the file that a link names, which a read follows.
+    async fn linked(&self, path: &VfsPath) -> Result<Option<Sketched>> {
+        match self.inner.read(path, &ReadOptions::bytes(0, 0)).await {
+            Ok(read) => Ok(Some(Sketched::stored(path, read.size_bytes))),
+            Err(error) if is_absence(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists the files beneath a directory as the changes so far left them.
+    async fn files_beneath(&mut self, path: &VfsPath) -> Result<BTreeMap<VfsPathBuf, Sketched>> {
+        let mut found = BTreeMap::new();
+        let mut has_links = false;
+        let walked = walk(self.inner, path, |entry| {
+            match entry.kind {
+                EntryKind::File => {
+                    let file = Sketched::stored(&entry.path, entry.size_bytes);
+                    found.insert(entry.path, file);
+                }
+                _ => has_links = true,
+            }
+            ControlFlow::Continue(())
+        });
+        match walked.await {
+            Err(error) if !is_absence(&error) => return Err(error),
+            _ => {}
+        }
+        self.plan.is_open |= has_links;
+        for (beneath, file) in self.files.range(path.to_owned()..).take_while(|(beneath, _)| beneath.starts_with(path)) {
+            match file {
+                Some(file) => drop(found.insert(beneath.clone(), file.clone())),
+                None => drop(found.remove(beneath)),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Tells whether an error says that no file is there to be read.
+fn is_absence(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory)
+}
+
+/// Bounds the size of a file after edits: each occurrence shrinks or grows it by as much as the texts allow, whatever the
+/// line endings they are adapted to.
+fn edited_bytes_max(size_bytes: u64, edits: &[Edit]) -> u64 {
+    let count = |text: &str, pattern: &str| text.matches(pattern).count() as u64;
+    edits.iter().fold(size_bytes, |size, edit| {
+        let shortest = (edit.old.len() as u64).saturating_sub(count(&edit.old, "\r\n")).max(1);
+        let longest = edit.new.len() as u64 + count(&edit.new, "\n");
+        let occurrences = if edit.replace_all { size / shortest } else { 1 };
+        size.saturating_add(longest.saturating_sub(shortest).saturating_mul(occurrences))
+    })
+}
