@@ -56,20 +56,21 @@ pub(super) fn read_part(path: &VfsPath, file: &OpenFile, options: &ReadOptions, 
 
 /// Reads a file from where its handle stands to its end, at most `limit` bytes. `size_bytes` is how many are expected.
 pub(super) fn read_up_to(file: &OwnedFd, size_bytes: u64, limit: u64) -> Host<Vec<u8>> {
-    // One byte of room beyond what is expected shows the end in the same call.
-    let mut content = Vec::with_capacity(size_bytes.min(limit).saturating_add(1) as usize);
-    read_into(file, &mut content, limit)?;
+    let mut content = Vec::with_capacity(size_bytes.min(limit) as usize);
+    read_into(file, &mut content, size_bytes, limit)?;
     Ok(content)
 }
 
-/// Reads a file from where its handle stands to its end, at most about `limit` bytes, into a buffer that is kept.
-pub(super) fn read_into(file: &OwnedFd, content: &mut Vec<u8>, limit: u64) -> Host<()> {
+/// Reads a file from where its handle stands until the buffer holds the bytes expected, or what there is; never much more than
+/// `limit`. A size of 0 is not believed: some files of the host are longer than they say.
+pub(super) fn read_into(file: &OwnedFd, content: &mut Vec<u8>, size_bytes: u64, limit: u64) -> Host<()> {
     while (content.len() as u64) < limit {
         if content.len() == content.capacity() {
             content.reserve(CHUNK_BYTES);
         }
         match read(file, spare_capacity(content)) {
             Ok(0) => break,
+            Ok(_) if content.len() as u64 == size_bytes => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }

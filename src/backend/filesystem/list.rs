@@ -5,7 +5,7 @@ use super::meta::Meta;
 use super::root::Root;
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{Failure, Listing, LsOptions};
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -32,7 +32,8 @@ pub(super) fn list(root: &Root, path: &VfsPath, options: &LsOptions) -> Result<L
             Some(child) => child,
             None => {
                 if failures.len() < FAILURES_MAX {
-                    failures.push(unnameable(path, name));
+                    let (path, error) = unnameable(path, name);
+                    failures.push(Failure { path, error: ErrorRecord::from(&error) });
                 }
                 return None;
             }
@@ -52,11 +53,11 @@ pub(super) fn list(root: &Root, path: &VfsPath, options: &LsOptions) -> Result<L
 }
 
 /// Tells of a name on the host that no path of this tree can hold, in the nearest words that one can.
-pub(super) fn unnameable(parent: &VfsPath, name: &[u8]) -> Failure {
+pub(super) fn unnameable(parent: &VfsPath, name: &[u8]) -> (VfsPathBuf, Error) {
     let shown: String =
         String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
     let path = parent.child(&shown).unwrap_or_else(|_| parent.to_owned());
     let message = format!("a name in `{parent}` is not UTF-8, holds a control character, or makes too long a path; rename it on the host");
     let error = Error::new(ErrorKind::InvalidPath, message).at(&path);
-    Failure { path, error: ErrorRecord::from(&error) }
+    (path, error)
 }

@@ -12,10 +12,12 @@ mod list;
 mod lock;
 mod meta;
 mod root;
+mod search;
 mod sweep;
 mod temp;
 mod time;
 mod tree;
+mod walk;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,10 +29,14 @@ use crate::path::VfsPath;
 use async_trait::async_trait;
 use root::Root;
 use std::fmt;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// How many threads one search takes at most when the options leave it open.
+const SEARCH_THREADS_MAX: usize = 8;
 
 /// What a change waits for before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,11 +64,13 @@ pub struct FilesystemOptions {
     pub openat2: bool,
     /// What a change waits for. Default [`SyncMode::None`].
     pub sync: SyncMode,
+    /// How many threads one search takes; 0 for as many as the host runs at once, at most 8. Default 0.
+    pub search_threads: usize,
 }
 
 impl Default for FilesystemOptions {
     fn default() -> Self {
-        Self { create_root: false, cross_mounts: false, openat2: true, sync: SyncMode::default() }
+        Self { create_root: false, cross_mounts: false, openat2: true, sync: SyncMode::default(), search_threads: 0 }
     }
 }
 
@@ -93,6 +101,13 @@ impl FilesystemOptions {
         self
     }
 
+    /// Sets how many threads one search takes.
+    #[must_use]
+    pub fn with_search_threads(mut self, search_threads: usize) -> Self {
+        self.search_threads = search_threads;
+        self
+    }
+
     /// Sets what a change waits for.
     #[must_use]
     pub fn with_sync(mut self, sync: SyncMode) -> Self {
@@ -106,6 +121,7 @@ impl FilesystemOptions {
 pub struct FilesystemBackend {
     root: Arc<Root>,
     sync: SyncMode,
+    search_threads: usize,
 }
 
 impl FilesystemBackend {
@@ -117,7 +133,11 @@ impl FilesystemBackend {
     /// [`NotFound`](ErrorKind::NotFound) when it is missing, [`NotADirectory`](ErrorKind::NotADirectory),
     /// [`PermissionDenied`](ErrorKind::PermissionDenied).
     pub fn open(root: impl AsRef<Path>, options: FilesystemOptions) -> Result<Self> {
-        Ok(Self { root: Arc::new(Root::open(root.as_ref(), &options)?), sync: options.sync })
+        let search_threads = match options.search_threads {
+            0 => std::thread::available_parallelism().map_or(1, NonZero::get).min(SEARCH_THREADS_MAX),
+            count => count,
+        };
+        Ok(Self { root: Arc::new(Root::open(root.as_ref(), &options)?), sync: options.sync, search_threads })
     }
 
     /// Removes what unfinished writes left behind when a process was killed: the private files of this crate, in the whole tree,
@@ -181,7 +201,7 @@ impl Backend for FilesystemBackend {
         let (at, options) = (path.to_owned(), options.clone());
         self.run(OpKind::Read, path, move |root, _| {
             let file = root.open_file(&at)?;
-            content::read_part(&at, &file, &options, |errno| root.fault(&at, errno)).map_err(|error| error.at(&at))
+            content::read_part(&at, &file, &options, |errno| root.fault(&at, errno)).map_err(|error| placed(error, &at))
         })
         .await
     }
@@ -192,13 +212,17 @@ impl Backend for FilesystemBackend {
     }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        let _ = (path, options);
-        Err(Error::unsupported("glob"))
+        let (at, options) = (path.to_owned(), options.clone());
+        self.run(OpKind::Glob, path, move |root, cancel| search::glob(root, &at, &options, cancel).map_err(|error| placed(error, &at)))
+            .await
     }
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        let _ = (path, options);
-        Err(Error::unsupported("grep"))
+        let (at, options, workers) = (path.to_owned(), options.clone(), self.search_threads);
+        self.run(OpKind::Grep, path, move |root, cancel| {
+            search::grep(root, &at, &options, workers, cancel).map_err(|error| placed(error, &at))
+        })
+        .await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
@@ -215,6 +239,11 @@ impl Backend for FilesystemBackend {
         })
         .await
     }
+}
+
+/// Tells an error of the path it was met at, unless it knows its own.
+fn placed(error: Error, path: &VfsPath) -> Error {
+    if error.path().is_some() { error } else { error.at(path) }
 }
 
 /// Whether the caller is gone.
