@@ -8,5 +8,7 @@ mod store;
 #[path = "conformance/backend_rows.rs"]
 mod backend;
 
+#[path = "conformance/composite_rows.rs"]
+mod composite;
 #[path = "conformance/layer_rows.rs"]
 mod layer;

@@ -86,17 +86,21 @@ impl CompositeBackend {
         let to_place = self.router.find(to);
         self.target(from_place, from)?;
         self.target(to_place, to)?;
-        if to.is_root() {
-            return Err(Error::invalid_argument("`/` is the root; name a path beneath it").at(to));
-        }
-        if let Some(node) = to_place.node
-            && !self.router.node(node).mount().is_some_and(|mount| self.router.mount(mount).is_file)
-        {
-            return Err(Error::already_exists(to));
-        }
+        self.check_target(to_place, to)?;
         match from_place.mount == to_place.mount && from_place.node.is_none() {
             true => Ok(Step::Mount(from_place.mount)),
             false => Ok(Step::Transfer),
+        }
+    }
+
+    /// Refuses to put something where a directory stands by the mounts alone. A file that is a mount may be replaced.
+    fn check_target(&self, place: Place, to: &VfsPath) -> Result<()> {
+        let Some(node) = place.node else { return Ok(()) };
+        match self.router.node(node).mount() {
+            _ if to.is_root() => Err(Error::invalid_argument("`/` is the root; name a path beneath it").at(to)),
+            Some(mount) if self.router.mount(mount).is_file => Ok(()),
+            Some(_) => Err(Error::invalid_argument(format!("`{to}` is a mount and cannot be replaced; name a path in it")).at(to)),
+            None => Err(Error::already_exists(to)),
         }
     }
 

@@ -20,6 +20,7 @@
 mod apply;
 mod builder;
 mod ls;
+mod merge;
 mod router;
 mod search;
 mod transfer;

@@ -1,18 +1,285 @@
-//! stub
+//! Searching: which mounts a glob or grep reaches, what each is asked, and one result of all.
 
-use super::CompositeBackend;
-use crate::error::Result;
-use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
-use crate::path::VfsPath;
+use super::merge::{Merge, glob_place, grep_place};
+use super::router::Place;
+use super::{CompositeBackend, Target, is_absence, mount_failure, of_mount, rest_of};
+use crate::backend::rebase::{Position, View};
+use crate::error::{ErrorKind, Result};
+use crate::ops::{
+    Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, OnFailure, PathGuard, SearchScope, Truncation,
+};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::search::PathFilter;
+use crate::search::grep::{FileOutcome, GrepCollector, GrepMatcher};
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+/// One mount to ask, for what it holds at and beneath a path.
+struct Ask<'a> {
+    mount: usize,
+    node: usize,
+    /// Where the search starts in it, as the caller names the place.
+    path: &'a VfsPath,
+    /// Whether the path is a directory whatever the mount holds there.
+    is_virtual: bool,
+}
+
+/// Whom a search from above mounts asks, in path order, and the directories it finds by itself.
+#[derive(Default)]
+struct Plan<'a> {
+    asks: Vec<Ask<'a>>,
+    directories: Vec<Entry>,
+}
 
 impl CompositeBackend {
+    /// Finds paths by pattern.
     pub(super) async fn find_paths(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        let target = self.target(self.router.find(path), path)?;
-        target.backend.glob(target.rest, options).await
+        let place = self.router.find(path);
+        let target = self.target(place, path)?;
+        let Some(node) = place.node.filter(|node| self.router.node(*node).is_above_mounts()) else {
+            return self.find_paths_in(target, options).await.map_err(|error| self.read_error(error, target, path));
+        };
+        let filter = PathFilter::for_glob(path, options)?;
+        let plan = self.plan(place, node, path, &filter);
+        let asks = plan.asks.iter().map(|ask| Box::pin(self.ask_for_paths(ask, path, options)) as BoxFuture<'_, _>).collect();
+        let mut merge = Merge::new();
+        merge.push_spare(plan.directories);
+        let mut failures = Vec::new();
+        let failed = self
+            .gather(&plan.asks, asks, options.scope.on_failure, |result: GlobResult, next| {
+                failures.extend(result.failures);
+                merge.push(result.entries);
+                if let Some(cut) = result.truncated {
+                    merge.push_cut(glob_place(&cut.cursor), cut);
+                }
+                if merge.settle(next, options.limit) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .await?;
+        failures.extend(failed);
+        let (entries, cut) = merge.finish();
+        let mut result = GlobResult::from_sorted(entries, options);
+        let start = || options.start_after.as_ref().map(ToString::to_string);
+        result.truncated = result.truncated.or(cut.map(|cut| going_on(cut, start)));
+        result.failures = failures;
+        Ok(result)
     }
 
+    /// Finds lines by pattern.
     pub(super) async fn find_lines(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        let target = self.target(self.router.find(path), path)?;
-        target.backend.grep(target.rest, options).await
+        let place = self.router.find(path);
+        let target = self.target(place, path)?;
+        let Some(node) = place.node.filter(|node| self.router.node(*node).is_above_mounts()) else {
+            return self.find_lines_in(target, options).await.map_err(|error| self.read_error(error, target, path));
+        };
+        let filter = PathFilter::for_grep(path, options)?;
+        GrepMatcher::compile(options)?;
+        let plan = self.plan(place, node, path, &filter);
+        let asks = plan.asks.iter().map(|ask| Box::pin(self.ask_for_lines(ask, path, options)) as BoxFuture<'_, _>).collect();
+        let mut merge = Merge::new();
+        let mut totals = GrepResult::default();
+        let failed = self
+            .gather(&plan.asks, asks, options.scope.on_failure, |result: GrepResult, next| {
+                add_totals(&mut totals, &result);
+                add_failures(&mut totals, result.failures, result.failures_count);
+                merge.push(result.files);
+                if let Some(cut) = result.truncated {
+                    merge.push_cut(grep_place(&cut.cursor), cut);
+                }
+                if merge.settle(next, options.matches_max) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .await?;
+        failed.into_iter().for_each(|failure| totals.push_failure(failure));
+        let (files, cut) = merge.finish();
+        let mut collector = GrepCollector::new(options);
+        for file in files {
+            let outcome = FileOutcome::Searched { count: file.count, lines: file.lines, cut: false };
+            if collector.push(file.path, outcome).is_break() {
+                break;
+            }
+        }
+        let collected = collector.finish();
+        let start = || options.start_after.as_ref().map(ToString::to_string);
+        totals.truncated = collected.truncated.or(cut.map(|cut| going_on(cut, start)));
+        totals.files = collected.files;
+        Ok(totals)
+    }
+
+    /// Decides whom a search asks: the backend that holds the path, and each mount beneath that the filter can reach.
+    fn plan<'a>(&'a self, place: Place, node: usize, path: &'a VfsPath, filter: &PathFilter) -> Plan<'a> {
+        let mut plan = Plan::default();
+        // What the literal part of a pattern leads to may lie in a mount altogether.
+        if filter.bound().is_some_and(|bound| self.router.find(&bound).mount == place.mount) {
+            plan.asks.push(Ask { mount: place.mount, node, path, is_virtual: self.is_virtual(place) });
+        }
+        self.plan_beneath(node, filter, &mut plan);
+        plan
+    }
+
+    fn plan_beneath<'a>(&'a self, parent: usize, filter: &PathFilter, plan: &mut Plan<'a>) {
+        for child in self.router.node(parent).children() {
+            let node = self.router.node(*child);
+            let ask = node.mount().map(|mount| Ask { mount, node: *child, path: node.path(), is_virtual: false });
+            if node.mount().is_some_and(|mount| self.router.mount(mount).is_file) {
+                plan.asks.extend(ask.filter(|_| filter.selects(node.path(), false)));
+                continue;
+            }
+            if filter.selects(node.path(), true) {
+                plan.directories.push(Entry::directory(node.path()));
+            }
+            if filter.enters(node.path()) {
+                plan.asks.extend(ask);
+                self.plan_beneath(*child, filter, plan);
+            }
+        }
+    }
+
+    /// Asks mounts at the same time and hands over what they gave one by one in path order, until that is enough. Returns the
+    /// mounts that failed, where the caller takes a part for the whole.
+    async fn gather<R>(
+        &self,
+        asks: &[Ask<'_>],
+        answers: Vec<BoxFuture<'_, Result<R>>>,
+        on_failure: OnFailure,
+        mut add: impl FnMut(R, Option<&VfsPath>) -> ControlFlow<()>,
+    ) -> Result<Vec<Failure>> {
+        let mut failures = Vec::new();
+        let mut answers = stream::iter(answers).buffered(self.concurrency);
+        let mut at = 0;
+        while let Some(answer) = answers.next().await {
+            let prefix = self.router.prefix(asks[at].mount);
+            at += 1;
+            match (answer, on_failure) {
+                (Ok(result), _) => {
+                    if add(result, asks.get(at).map(|ask| ask.path)).is_break() {
+                        break;
+                    }
+                }
+                (Err(error), OnFailure::Fail) => return Err(of_mount(prefix, error)),
+                (Err(error), OnFailure::Partial) => failures.push(mount_failure(prefix, &error)),
+            }
+        }
+        Ok(failures)
+    }
+
+    async fn ask_for_paths(&self, ask: &Ask<'_>, root: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        if self.router.mount(ask.mount).is_file {
+            return Ok(GlobResult { entries: self.show_file(ask.mount).await?.into_iter().collect(), ..GlobResult::default() });
+        }
+        let target = self.ask_target(ask);
+        let mut options = options.clone();
+        self.narrow(ask, root, &mut options.scope);
+        let found = match self.is_hidden_file(ask, target).await {
+            Ok(true) => return Ok(GlobResult::default()),
+            Ok(false) => self.find_paths_in(target, &options).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Err(error) if ask.is_virtual && is_absence(&error) => Ok(GlobResult::default()),
+            found => found.map_err(|error| target.outward().error(error, &[target.rest])),
+        }
+    }
+
+    async fn ask_for_lines(&self, ask: &Ask<'_>, root: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        let is_file = self.router.mount(ask.mount).is_file;
+        let target = self.ask_target(ask);
+        let mut options = options.clone();
+        self.narrow(ask, root, &mut options.scope);
+        let found = match self.is_hidden_file(ask, target).await {
+            Ok(true) => return Ok(GrepResult::default()),
+            Ok(false) => self.find_lines_in(target, &options).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Err(error) if (ask.is_virtual || is_file) && is_absence(&error) => Ok(GrepResult::default()),
+            // A directory in the place of a file is as good as nothing.
+            Err(error) if is_file && error.kind() == ErrorKind::IsDirectory => Ok(GrepResult::default()),
+            found => found.map_err(|error| target.outward().error(error, &[target.rest])),
+        }
+    }
+
+    /// Asks one backend for paths, with a scope that is the caller's. Errors are the backend's.
+    async fn find_paths_in(&self, target: Target<'_>, options: &GlobOptions) -> Result<GlobResult> {
+        if target.prefix.is_root() {
+            return target.backend.glob(target.rest, options).await;
+        }
+        let start_after = match options.start_after.as_deref().map(|cursor| Position::of(cursor, target.prefix)) {
+            Some(Position::After) => return Ok(GlobResult::default()),
+            Some(Position::Within(rest)) if !rest.is_root() => Some(rest.to_owned()),
+            Some(Position::Within(_) | Position::Before) | None => None,
+        };
+        let inward = View::From(target.prefix).glob_options(options, start_after);
+        Ok(target.outward().globbed(target.backend.glob(target.rest, &inward).await?))
+    }
+
+    /// Asks one backend for lines, as [`Self::find_paths_in`] does for paths.
+    async fn find_lines_in(&self, target: Target<'_>, options: &GrepOptions) -> Result<GrepResult> {
+        if target.prefix.is_root() {
+            return target.backend.grep(target.rest, options).await;
+        }
+        let start_after = match options.start_after.as_ref().map(|cursor| (Position::of(&cursor.path, target.prefix), cursor.line)) {
+            Some((Position::After, _)) => return Ok(GrepResult::default()),
+            Some((Position::Within(rest), line)) => Some(GrepCursor { path: rest.to_owned(), line }),
+            Some((Position::Before, _)) | None => None,
+        };
+        let inward = View::From(target.prefix).grep_options(options, start_after);
+        Ok(target.outward().grepped(target.backend.grep(target.rest, &inward).await?))
+    }
+
+    fn ask_target<'a>(&'a self, ask: &Ask<'a>) -> Target<'a> {
+        let prefix = self.router.prefix(ask.mount);
+        Target { backend: &*self.router.mount(ask.mount).backend, prefix, rest: rest_of(ask.path, prefix) }
+    }
+
+    /// Tells whether a file stands where the search starts and mounts make a directory of it: it is not there, and must not be
+    /// searched as a file that was named.
+    async fn is_hidden_file(&self, ask: &Ask<'_>, target: Target<'_>) -> Result<bool> {
+        Ok(ask.is_virtual && !target.backend.stat(target.rest).await?.is_directory())
+    }
+
+    /// Narrows the scope of a search to one mount of it: how far down it stands, and what other mounts hide of it.
+    fn narrow(&self, ask: &Ask<'_>, root: &VfsPath, scope: &mut SearchScope) {
+        scope.base = scope.base.concat(rest_of(ask.path, root));
+        scope.prune.extend(self.router.outermost_beneath(ask.node).map(|mount| self.router.prefix(mount).to_owned()));
+        let mut virtual_paths = HashSet::new();
+        self.collect_virtual(ask.node, &mut virtual_paths);
+        if !virtual_paths.is_empty() {
+            let files = PathGuard::new(move |path, is_directory| is_directory || !virtual_paths.contains(path));
+            scope.guard = Some(scope.guard.as_ref().map_or(files.clone(), |guard| guard.and(&files)));
+        }
+    }
+
+    /// Collects the directories that lead to mounts, down to those: a file of the backend in their place is hidden.
+    fn collect_virtual(&self, parent: usize, paths: &mut HashSet<VfsPathBuf>) {
+        for child in self.router.node(parent).children() {
+            let node = self.router.node(*child);
+            if node.mount().is_none() {
+                paths.insert(node.path().to_owned());
+                self.collect_virtual(*child, paths);
+            }
+        }
+    }
+}
+
+/// Adds what one mount counted.
+fn add_totals(totals: &mut GrepResult, result: &GrepResult) {
+    totals.files_searched += result.files_searched;
+    totals.files_binary += result.files_binary;
+    totals.files_too_large += result.files_too_large;
+}
+
+/// Adds what one mount could not read, of which it may have named only a part.
+fn add_failures(totals: &mut GrepResult, failures: Vec<Failure>, count: usize) {
+    let unnamed = count.saturating_sub(failures.len());
+    failures.into_iter().for_each(|failure| totals.push_failure(failure));
+    totals.failures_count += unnamed;
+}
+
+/// Goes on where a mount was cut; where nothing was returned, where this search began.
+fn going_on(cut: Truncation, start: impl Fn() -> Option<String>) -> Truncation {
+    match cut.cursor.is_empty() {
+        true => Truncation { cursor: start().unwrap_or_default(), ..cut },
+        false => cut,
     }
 }

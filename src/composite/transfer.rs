@@ -2,53 +2,72 @@
 //!
 //! Everything here goes through the composite itself, in the caller's paths, so a copy is of what the caller sees, mounts in
 //! it included. The order of the steps is the promise: until the source is deleted, in one batch of its backend and only where
-//! each file still has the version that was copied, both are there. A fault or a conflict leaves both, never neither.
-//! Memory: one file at a time, and one entry for each path beneath the source.
+//! each file still has the version that was copied, both are there. A fault or a conflict leaves both, never neither; a
+//! directory that was copied in part stays, and the error says so. What was moved between mounts is new in its tier: it has a
+//! creation time of its own. Memory: one file at a time, and one entry for each path beneath the source.
 
 use super::CompositeBackend;
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{ApplyOptions, Change, Changed, Entry, EntryKind, LsOptions, ReadOptions, Version, WriteMode};
-use crate::path::{VfsPath, VfsPathBuf};
+use crate::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 
-/// What was copied of one path of the source: of a file, with the version it had.
-struct Copied {
-    path: VfsPathBuf,
-    version: Option<Version>,
+/// A rename or copy whose ends lie in different mounts.
+struct Transfer<'a> {
+    from: &'a VfsPath,
+    to: &'a VfsPath,
+    /// Replaces a file at the target.
+    overwrite: bool,
+    /// Deletes the source in the end.
+    moves: bool,
+}
+
+/// What was copied of one file: the version of the source, and what stands at the target now.
+struct CopiedFile {
+    source: Version,
+    target: Version,
+    size_bytes: u64,
 }
 
 impl CompositeBackend {
-    /// Carries a rename or copy out whose ends lie in different mounts.
+    /// Carries a rename or copy out.
     pub(super) async fn transfer(&self, change: &Change) -> Result<Changed> {
-        let (from, to, overwrite, moves) = match change {
-            Change::Rename { from, to, overwrite } => (from, to, *overwrite, true),
-            Change::Copy { from, to, overwrite } => (from, to, *overwrite, false),
-            other => return Err(Error::new(ErrorKind::Internal, format!("{} has no target", other.kind())).at(other.path())),
-        };
-        let source = self.stat(from).await?;
-        let created = self.check_free(to, overwrite && !source.is_directory()).await?;
-        // The whole source is listed before anything is made, so a target that shows in it by another mount is not copied again.
-        let entries = self.walk(source).await?;
-        let mut copied = Vec::with_capacity(entries.len());
-        let mut result = Changed::new(change.kind(), to.to_owned()).with_created(created).with_entries(entries.len());
-        for entry in &entries {
-            let target = to.concat(entry.path.strip_prefix(from).unwrap_or(VfsPath::ROOT));
-            let version = match entry.kind {
-                EntryKind::Directory => self.make_directory(&target).await.map(|()| None)?,
-                _ => {
-                    let (version, made) = self.copy_file(&entry.path, &target, overwrite && !created, moves).await?;
-                    if entry.path == *from {
-                        result = result.with_file(made.0, made.1);
-                    }
-                    Some(version)
-                }
-            };
-            copied.push(Copied { path: entry.path.clone(), version });
+        let transfer = Transfer::of(change)?;
+        if transfer.moves {
+            self.check_writable(transfer.from)?;
         }
-        if moves {
-            self.delete_copied(from, to, copied).await?;
+        let source = self.stat(transfer.from).await?;
+        let is_directory = source.is_directory();
+        let created = self.check_free(transfer.to, transfer.overwrite && !is_directory).await?;
+        // The whole source is listed before anything is made, so a target that shows in it by another mount is not copied again.
+        let entries = self.walk(source, &transfer).await?;
+        let mut versions = Vec::with_capacity(entries.len());
+        let mut result = Changed::new(change.kind(), transfer.to).with_created(created).with_entries(entries.len());
+        for entry in &entries {
+            match self.carry(entry, &transfer).await {
+                Ok(Some(copied)) => {
+                    versions.push(Some(copied.source));
+                    if !is_directory {
+                        result = result.with_file(copied.target, copied.size_bytes);
+                    }
+                }
+                Ok(None) => versions.push(None),
+                Err(error) if versions.is_empty() => return Err(error),
+                Err(error) => return Err(transfer.in_part(error)),
+            }
+        }
+        if transfer.moves {
+            let deletes = entries.into_iter().zip(versions).rev();
+            let deletes = deletes.map(|(entry, expect)| Change::Delete { path: entry.path, recursive: false, expect });
+            self.delete_moved(&transfer, deletes.collect()).await?;
         }
         Ok(result)
+    }
+
+    /// Refuses to move what will not go away, before anything is copied.
+    fn check_writable(&self, path: &VfsPath) -> Result<()> {
+        let backend = &self.router.mount(self.router.find(path).mount).backend;
+        if backend.capabilities().writable { Ok(()) } else { Err(Error::read_only(path)) }
     }
 
     /// Checks that nothing stands at the target, or only a file that may be replaced; tells whether it is new.
@@ -61,17 +80,19 @@ impl CompositeBackend {
         }
     }
 
-    /// Returns a file, or a directory and all it holds, parents first. Refuses what has no content to carry.
-    async fn walk(&self, source: Entry) -> Result<Vec<Entry>> {
+    /// Returns a file, or a directory and all it holds, parents first. Refuses what cannot stand at the target.
+    async fn walk(&self, source: Entry, transfer: &Transfer<'_>) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         let mut next = vec![source];
         while let Some(entry) = next.pop() {
+            if transfer.target_of(&entry).as_str().len() > PATH_BYTES_MAX {
+                return Err(Error::from(InvalidPath::Long).at(&entry.path));
+            }
             match entry.kind {
                 EntryKind::File => {}
                 EntryKind::Directory => next.extend(self.children(&entry.path).await?.into_iter().rev()),
                 EntryKind::Symlink | EntryKind::Other => {
-                    let message =
-                        format!("`{}` is a link or device of the host and cannot be carried to another mount; leave it out", entry.path);
+                    let message = format!("`{}` is a link or device of the host and cannot be carried to another mount", entry.path);
                     return Err(Error::unsupported(message).at(&entry.path));
                 }
             }
@@ -93,44 +114,73 @@ impl CompositeBackend {
         }
     }
 
-    async fn make_directory(&self, path: &VfsPath) -> Result<()> {
-        match self.apply_one(Change::CreateDir { path: path.to_owned() }).await? {
-            made if made.created => Ok(()),
-            _ => Err(Error::already_exists(path)),
+    /// Makes the target of one path of the source: a directory, or a file as it is now.
+    async fn carry(&self, entry: &Entry, transfer: &Transfer<'_>) -> Result<Option<CopiedFile>> {
+        let target = transfer.target_of(entry);
+        if entry.is_directory() {
+            let made = self.apply_one(Change::CreateDir { path: target.clone() }).await?;
+            return if made.created { Ok(None) } else { Err(Error::already_exists(&target)) };
         }
+        let read = self.read(&entry.path, &ReadOptions::new().with_bytes_max(self.transfer_bytes_max)).await?;
+        let mode = if transfer.overwrite { WriteMode::Overwrite } else { WriteMode::CreateNew };
+        let (source, size_bytes) = (read.version, read.content.len() as u64);
+        let made = self.apply_one(Change::Write { path: target.clone(), content: read.content, mode }).await?;
+        let made = made.version.ok_or_else(|| Error::new(ErrorKind::Internal, format!("`{target}` got no version")).at(&target))?;
+        if transfer.moves {
+            self.verify(&target, made, size_bytes).await?;
+        }
+        Ok(Some(CopiedFile { source, target: made, size_bytes }))
     }
 
-    /// Copies one file. Returns the version of the source that was copied, and the version and size of the copy.
-    async fn copy_file(&self, from: &VfsPath, to: &VfsPath, overwrite: bool, verify: bool) -> Result<(Version, (Version, u64))> {
-        let read = self.read(from, &ReadOptions::new().with_bytes_max(self.transfer_bytes_max)).await?;
-        let size_bytes = read.content.len() as u64;
-        let mode = if overwrite { WriteMode::Overwrite } else { WriteMode::CreateNew };
-        let made = self.apply_one(Change::Write { path: to.to_owned(), content: read.content, mode }).await?;
-        let made = made.version.ok_or_else(|| Error::new(ErrorKind::Internal, format!("writing `{to}` gave it no version")).at(to))?;
-        if verify {
-            let copy = self.stat(to).await?;
-            if copy.version != Some(made) {
-                return Err(Error::conflict(to, copy.version));
-            }
-            if copy.size_bytes != size_bytes {
-                let message = format!("`{to}` has {} bytes where {size_bytes} were copied; `{from}` is left as it is", copy.size_bytes);
-                return Err(Error::new(ErrorKind::Corrupt, message).at(to));
-            }
+    /// Looks at a copy again before its source goes.
+    async fn verify(&self, path: &VfsPath, version: Version, size_bytes: u64) -> Result<()> {
+        let copy = self.stat(path).await?;
+        if copy.version != Some(version) {
+            return Err(Error::conflict(path, copy.version));
         }
-        Ok((read.version, (made, size_bytes)))
+        if copy.size_bytes != size_bytes {
+            let message = format!("`{path}` has {} bytes after {size_bytes} were copied to it; the source stays", copy.size_bytes);
+            return Err(Error::new(ErrorKind::Corrupt, message).at(path));
+        }
+        Ok(())
     }
 
-    /// Deletes what was moved: files by the version copied, and directories only empty, so that what came or changed since
-    /// stays.
-    async fn delete_copied(&self, from: &VfsPath, to: &VfsPath, copied: Vec<Copied>) -> Result<()> {
-        let delete = |copied: Copied| Change::Delete { path: copied.path, recursive: false, expect: copied.version };
-        let deletes: Vec<Change> = copied.into_iter().rev().map(delete).collect();
+    /// Deletes what was moved, children first: files by the version copied, and directories only empty, so that what came or
+    /// changed meanwhile stays.
+    async fn delete_moved(&self, transfer: &Transfer<'_>, deletes: Vec<Change>) -> Result<()> {
         let Err(error) = self.apply(&deletes, &ApplyOptions::new()).await else { return Ok(()) };
         let kind = match error.kind() {
+            // No longer a file, no longer there, no longer empty: all of them say that somebody else was here.
             ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory => ErrorKind::Conflict,
             other => other,
         };
-        let message = format!("`{from}` changed while it was moved ({error}); `{to}` is its copy, and both stay");
-        Err(Error::new(kind, message).at(from).with_current_version(error.current_version()).with_source(error))
+        let (from, to) = (transfer.from, transfer.to);
+        let stays = match error.applied() {
+            0 => "both stay",
+            _ => "what is left of the source stays",
+        };
+        let message = format!("`{to}` is a copy of `{from}`, which could not be deleted: {}; {stays}", error.message());
+        let current = error.current_version();
+        Err(Error::new(kind, message).at(from).with_current_version(current).with_source(error))
+    }
+}
+
+impl<'a> Transfer<'a> {
+    fn of(change: &'a Change) -> Result<Self> {
+        match change {
+            Change::Rename { from, to, overwrite } => Ok(Self { from, to, overwrite: *overwrite, moves: true }),
+            Change::Copy { from, to, overwrite } => Ok(Self { from, to, overwrite: *overwrite, moves: false }),
+            other => Err(Error::new(ErrorKind::Internal, format!("{} has no target", other.kind())).at(other.path())),
+        }
+    }
+
+    fn target_of(&self, entry: &Entry) -> VfsPathBuf {
+        self.to.concat(entry.path.strip_prefix(self.from).unwrap_or(VfsPath::ROOT))
+    }
+
+    /// Says of an error what is left where.
+    fn in_part(&self, error: Error) -> Error {
+        let message = format!("{}; `{}` is whole, and what was copied of it stays at `{}`", error.message(), self.from, self.to);
+        error.with_message(message)
     }
 }
