@@ -5,6 +5,7 @@
 //! checkpointer's: it takes a [`StateSnapshot`] and asks what changed since the last.
 
 mod node;
+mod search;
 mod snapshot;
 mod transaction;
 mod tree;

@@ -1,7 +1,7 @@
 //! A tree in memory at one instant.
 
-use super::StateNode;
 use super::tree::{Tree, read};
+use super::{StateNode, search};
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::ops::{
@@ -163,12 +163,12 @@ impl Backend for StateSnapshot {
         self.tree.ls(path, options)
     }
 
-    async fn glob(&self, _path: &VfsPath, _options: &GlobOptions) -> Result<GlobResult> {
-        unimplemented!()
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        search::glob(&self.tree, path, options).await
     }
 
-    async fn grep(&self, _path: &VfsPath, _options: &GrepOptions) -> Result<GrepResult> {
-        unimplemented!()
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        search::grep(&self.tree, path, options).await
     }
 
     async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {

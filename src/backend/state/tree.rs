@@ -10,6 +10,7 @@ use crate::path::{SharedPath, SubtreeEnd, VfsPath};
 use crate::text;
 use imbl::OrdMap;
 use imbl::ordmap::RangedIter;
+use imbl::shared_ptr::DefaultSharedPtr;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -21,8 +22,11 @@ pub(super) struct Tree {
     size_bytes: u64,
 }
 
+/// A run of nodes in path order.
+pub(super) type Places<'t> = RangedIter<'t, SharedPath, Arc<StateNode>, DefaultSharedPtr>;
+
 /// A node with its path.
-pub(super) type Place<'t> = (&'t SharedPath, &'t Arc<StateNode>);
+type Place<'t> = (&'t SharedPath, &'t Arc<StateNode>);
 
 impl Tree {
     /// Returns the number of the newest change.
@@ -76,16 +80,12 @@ impl Tree {
     }
 
     /// Returns what lies at and beneath a path, in path order; at the root there is no node.
-    pub(super) fn subtree(&self, path: &VfsPath) -> RangedIter<'_, SharedPath, Arc<StateNode>, imbl::shared_ptr::DefaultSharedPtr> {
+    pub(super) fn subtree(&self, path: &VfsPath) -> Places<'_> {
         self.range(Bound::Included(path), path)
     }
 
     /// Returns what lies from a bound to the end of the subtree of a path.
-    pub(super) fn range(
-        &self,
-        from: Bound<&VfsPath>,
-        within: &VfsPath,
-    ) -> RangedIter<'_, SharedPath, Arc<StateNode>, imbl::shared_ptr::DefaultSharedPtr> {
+    pub(super) fn range(&self, from: Bound<&VfsPath>, within: &VfsPath) -> Places<'_> {
         let end = SubtreeEnd::of(within);
         let bound = end.as_ref().map_or(Bound::Unbounded, |end| Bound::Excluded(end.bound()));
         self.nodes.range::<(Bound<&VfsPath>, Bound<&VfsPath>), VfsPath>((from, bound))
@@ -116,7 +116,8 @@ impl Tree {
         Ok(Listing::from_sorted(children.map(|(path, node)| node.entry(path)), options))
     }
 
-    fn check_directory(&self, path: &VfsPath) -> Result<()> {
+    /// Checks that a directory is at a path.
+    pub(super) fn check_directory(&self, path: &VfsPath) -> Result<()> {
         match self.get(path) {
             Some(node) if node.is_directory() => Ok(()),
             Some(_) => Err(Error::not_a_directory(path)),
@@ -148,7 +149,7 @@ pub(super) fn read(path: &VfsPath, node: &StateNode, options: &ReadOptions) -> R
 struct Children<'t> {
     tree: &'t Tree,
     directory: &'t VfsPath,
-    range: RangedIter<'t, SharedPath, Arc<StateNode>, imbl::shared_ptr::DefaultSharedPtr>,
+    range: Places<'t>,
     ahead: Option<Place<'t>>,
 }
 
