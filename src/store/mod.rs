@@ -58,7 +58,7 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// [`Unavailable`](ErrorKind::Unavailable), [`Corrupt`](ErrorKind::Corrupt) or [`Internal`](ErrorKind::Internal) by the engine; never an absent item instead.
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>>;
 
-    /// Returns several items in the order of `keys`; without `with_values` the bodies are not read.
+    /// Returns several items in the order of `keys`, all as of one moment; without `with_values` the bodies are not read.
     ///
     /// Cost: one round trip, however many keys.
     ///
@@ -66,7 +66,7 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// As [`Store::get`].
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>>;
 
-    /// Returns a page of one namespace in key order.
+    /// Returns a page of one namespace in key order, all as of one moment.
     ///
     /// Cost: one round trip a page; with a delimiter one seek for each group, whatever lies in it.
     ///
@@ -666,9 +666,14 @@ pub(crate) fn precondition_failed(index: usize, precondition: &Precondition, cur
     Error::new(ErrorKind::Conflict, message).with_current_version(current).in_batch(index, 0)
 }
 
-/// Cuts a time to whole microseconds, towards the past: what every engine stores.
+/// Cuts a time to whole microseconds, towards the past: what every engine stores. The last second of the calendar, which has
+/// no microseconds, is cut to its start.
 pub(crate) fn whole_microseconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_microsecond(time.as_nanosecond().div_euclid(1_000) as i64).unwrap_or(time)
+    let cut = time.as_nanosecond().div_euclid(1_000);
+    i64::try_from(cut)
+        .ok()
+        .and_then(|cut| Timestamp::from_microsecond(cut).ok())
+        .unwrap_or_else(|| Timestamp::from_second(time.as_second()).expect("the second of a time is in the calendar"))
 }
 
 /// Returns when a time to live that starts now is over; one that goes beyond the calendar ends with it.
@@ -725,6 +730,16 @@ mod tests {
         assert!(Namespace::new([""]).is_err());
         assert!(Namespace::parse("a//b").is_err());
         assert!(Namespace::parse("a%zz").is_err());
+    }
+
+    #[test]
+    fn times_are_cut_to_what_every_engine_can_store() {
+        for time in [Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH, Timestamp::now()] {
+            let cut = whole_microseconds(time);
+            assert!(cut <= time && time.duration_since(cut).as_secs_f64() < 1.0, "{time}");
+            assert_eq!(Timestamp::from_microsecond(cut.as_microsecond()).expect("it can be read back"), cut);
+        }
+        assert_eq!(expiry(Timestamp::now(), Duration::MAX), whole_microseconds(Timestamp::MAX));
     }
 
     #[test]

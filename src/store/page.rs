@@ -55,7 +55,7 @@ impl PageBuilder {
 
     /// Takes a live row. `item` makes it, with its body if asked; it is called only for rows that stand on the page.
     pub(super) fn take(&mut self, key: &str, item: impl FnOnce(bool) -> Result<Item>) -> Result<Step> {
-        if self.entries.len() >= self.options.limit || (!self.entries.is_empty() && self.value_bytes >= self.options.bytes_max) {
+        if self.is_full() {
             self.more = true;
             return Ok(Step::End);
         }
@@ -80,6 +80,11 @@ impl PageBuilder {
             None => options.start_after.unwrap_or_default(),
         });
         Scan::new(entries, next)
+    }
+
+    fn is_full(&self) -> bool {
+        let has_its_bytes = self.options.with_values && !self.entries.is_empty() && self.value_bytes >= self.options.bytes_max;
+        self.entries.len() >= self.options.limit || has_its_bytes
     }
 
     /// Returns the group that a key with the prefix lies in.
