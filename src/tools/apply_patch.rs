@@ -170,12 +170,18 @@ impl<'a> Plan<'a> {
             let before = match self.backend.read(&path, &ReadOptions::bytes(0, 0)).await {
                 Ok(read) => Before::There(Some(read.version)),
                 Err(error) if error.kind() == ErrorKind::NotFound => Before::Absent,
+                Err(error) if error.kind() == ErrorKind::NotADirectory && self.is_cleared(&path) => Before::Absent,
                 Err(error) => return Err(error),
             };
             self.files.insert(path.clone(), Planned { before, after: Content::Kept });
         }
         self.set(&path, Content::Present(content));
         Ok(())
+    }
+
+    /// Tells whether a file above a path is gone by then.
+    fn is_cleared(&self, path: &VfsPath) -> bool {
+        path.ancestors().any(|above| self.files.get(above).is_some_and(|planned| matches!(planned.after, Content::Absent)))
     }
 
     async fn remove(&mut self, path: VfsPathBuf) -> Result<()> {
@@ -202,7 +208,7 @@ impl<'a> Plan<'a> {
         }
         let read = self.backend.read(path, &ReadOptions::new()).await?;
         if file::is_binary(&read.content) {
-            let message = format!("`{path}` is binary ({} bytes); a patch updates text only", render::thousands(read.size_bytes));
+            let message = format!("`{path}` is binary ({}); a patch updates text only", render::size(read.size_bytes));
             return Err(Error::invalid_argument(message).at(path));
         }
         self.files
@@ -286,5 +292,217 @@ fn resolved(base: &VfsPath, path: &str) -> Result<VfsPathBuf> {
         }
         Ok(resolved) => Ok(resolved),
         Err(invalid) => Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`: {invalid}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{call, played, tree};
+    use super::*;
+    use crate::backend::{BackendExt, StateBackend};
+    use crate::composite::{CompositeBackend, CompositeBuilder};
+    use crate::layer::{Layered, ReadOnly};
+    use crate::ops::{Capabilities, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions};
+    use async_trait::async_trait;
+    use std::fmt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn patch(body: &str) -> serde_json::Value {
+        json!({"patch": format!("*** Begin Patch\n{body}\n*** End Patch")})
+    }
+
+    /// Returns every file with its content.
+    async fn files(backend: &dyn Backend) -> Vec<(String, String)> {
+        let mut files = Vec::new();
+        for entry in backend.tree("/", 9, 100).await.expect("a tree").entries {
+            if entry.kind == EntryKind::File {
+                let content = backend.read_text(entry.path.as_str()).await.expect("text");
+                files.push((entry.path.into_string(), content));
+            }
+        }
+        files
+    }
+
+    fn owned(files: &[(&str, &str)]) -> Vec<(String, String)> {
+        files.iter().map(|(path, content)| (path.to_string(), content.to_string())).collect()
+    }
+
+    #[tokio::test]
+    async fn answers() {
+        let backend = tree(&[("/src/app.py", "def greet():\n    print('hi')\n"), ("/old.txt", "x\n"), ("/readme.md", "# A\n")]).await;
+        backend.write("/image.png", &b"\0"[..]).await.expect("bytes");
+        let calls = [
+            patch(
+                "*** Add File: docs/new.md\n+# New\n*** Update File: src/app.py\n*** Move to: src/main.py\n@@ def greet():\n-    print('hi')\n+    print('hello')\n\
+                 *** Delete File: /old.txt\n*** Update File: readme.md\n-# A\n+# B",
+            ),
+            patch("*** Update File: src/app.py\n-a\n+b"),
+            patch("*** Update File: readme.md\n-# A\n+# C"),
+            patch("*** Update File: image.png\n-a\n+b"),
+            patch("*** Delete File: src"),
+            patch("*** Delete File: missing.md"),
+            patch("*** Add File: src\n+x"),
+            patch("*** Add File: ../x\n+x"),
+            patch("*** Add File: /\n+x"),
+            patch("*** Frobnicate File: x"),
+        ];
+        insta::assert_snapshot!(played(&backend, "apply_patch", &calls).await);
+        let left = owned(&[
+            ("/docs/new.md", "# New\n"),
+            ("/image.png", "\0"),
+            ("/readme.md", "# B\n"),
+            ("/src/main.py", "def greet():\n    print('hello')\n"),
+        ]);
+        assert_eq!(files(&backend).await, left);
+    }
+
+    #[tokio::test]
+    async fn scenarios() {
+        let start = [("/a", "1\n2\n3\n"), ("/b", "x\n"), ("/d/e", "e\n")];
+        for (what, body, expected) in [
+            ("add replaces", "*** Add File: a\n+new", vec![("/a", "new\n"), ("/b", "x\n"), ("/d/e", "e\n")]),
+            ("move replaces", "*** Update File: a\n*** Move to: b\n-2\n+two", vec![("/b", "1\ntwo\n3\n"), ("/d/e", "e\n")]),
+            (
+                "move onto itself",
+                "*** Update File: a\n*** Move to: ./a\n-2\n+two",
+                vec![("/a", "1\ntwo\n3\n"), ("/b", "x\n"), ("/d/e", "e\n")],
+            ),
+            (
+                "later sections see earlier ones",
+                "*** Update File: a\n-1\n+one\n*** Update File: a\n one\n-2\n*** Add File: c\n+c\n*** Update File: c\n-c\n+C\n*** Delete File: b\n*** Add File: b\n+y",
+                vec![("/a", "one\n3\n"), ("/b", "y\n"), ("/c", "C\n"), ("/d/e", "e\n")],
+            ),
+            (
+                "a moved file is patched under its new name",
+                "*** Update File: a\n*** Move to: z/a\n-1\n+one\n*** Update File: z/a\n-3\n+three",
+                vec![("/b", "x\n"), ("/d/e", "e\n"), ("/z/a", "one\n2\nthree\n")],
+            ),
+            (
+                "a file makes way for a directory",
+                "*** Delete File: a\n*** Add File: a/b\n+x",
+                vec![("/a/b", "x\n"), ("/b", "x\n"), ("/d/e", "e\n")],
+            ),
+            (
+                "added and deleted",
+                "*** Add File: n\n+x\n*** Delete File: n\n*** Delete File: b",
+                vec![("/a", "1\n2\n3\n"), ("/d/e", "e\n")],
+            ),
+        ] {
+            let backend = tree(&start).await;
+            let output = call(&backend, "apply_patch", patch(body)).await;
+            assert!(!output.is_error, "{what}: {}", output.text);
+            assert_eq!(files(&backend).await, owned(&expected), "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_patch_that_fails_late_changes_nothing() {
+        let start = [("/a", "1\n"), ("/b", "x\n")];
+        for body in [
+            "*** Add File: n\n+x\n*** Update File: missing\n-a\n+b",
+            "*** Delete File: a\n*** Update File: b\n-y\n+z",
+            "*** Delete File: a\n*** Delete File: a",
+            "*** Delete File: a\n*** Update File: a\n-1\n+2",
+            "*** Update File: a\n*** Move to: b/c\n-1\n+2",
+        ] {
+            let backend = tree(&start).await;
+            assert!(call(&backend, "apply_patch", patch(body)).await.is_error, "{body}");
+            assert_eq!(files(&backend).await, owned(&start), "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn relative_paths_start_from_the_base() {
+        let backend = tree(&[("/w/a", "1\n")]).await;
+        let body = "*** Begin Patch\n*** Update File: a\n-1\n+2\n*** Add File: /top\n+x\n*** End Patch";
+        let output = call(&backend, "apply_patch", json!({"patch": body, "base": "/w/"})).await;
+        assert_eq!(output.text, "Success. Updated the following files:\nA /top\nM a");
+        assert_eq!(files(&backend).await, owned(&[("/top", "x\n"), ("/w/a", "2\n")]));
+    }
+
+    /// A tree in which another writer changes `/a` before each of the first batches, and a later change of each batch may fail.
+    #[derive(Debug)]
+    struct Contended {
+        inner: Arc<dyn Backend>,
+        others: AtomicUsize,
+    }
+
+    impl fmt::Display for Contended {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "Contended({})", self.inner)
+        }
+    }
+
+    #[async_trait]
+    impl Backend for Contended {
+        fn capabilities(&self) -> Capabilities {
+            self.inner.capabilities()
+        }
+        async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+            self.inner.stat(path).await
+        }
+        async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+            self.inner.read(path, options).await
+        }
+        async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+            self.inner.ls(path, options).await
+        }
+        async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+            self.inner.glob(path, options).await
+        }
+        async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+            self.inner.grep(path, options).await
+        }
+        async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+            let left = self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            if let Ok(left) = left {
+                self.inner.append("/a", format!("other {left}\n")).await?;
+            }
+            self.inner.apply(changes, options).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lost_race_is_worked_out_anew_and_nothing_of_either_writer_is_lost() {
+        let backend = Contended { inner: Arc::new(tree(&[("/a", "1\n")]).await), others: AtomicUsize::new(2) };
+        let output = call(&backend, "apply_patch", patch("*** Update File: a\n-1\n+one\n*** Add File: n\n+x")).await;
+        assert!(!output.is_error, "{}", output.text);
+        assert_eq!(files(&backend).await, owned(&[("/a", "one\nother 2\nother 1\n"), ("/n", "x\n")]));
+    }
+
+    #[tokio::test]
+    async fn a_race_lost_again_and_again_is_a_conflict_and_changes_nothing() {
+        let backend = Contended { inner: Arc::new(tree(&[("/a", "1\n")]).await), others: AtomicUsize::new(100) };
+        let output = call(&backend, "apply_patch", patch("*** Add File: 0\n+x\n*** Update File: a\n-1\n+one")).await;
+        assert_eq!(output.error.expect("a conflict").code, "conflict");
+        assert!(output.text.ends_with("; nothing was changed"), "{}", output.text);
+        assert_eq!(files(&backend).await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn over_several_mounts_all_is_verified_first() {
+        let backend = mounted(tree(&[("/a", "1\n")]).await, Arc::new(tree(&[("/m", "x\n")]).await));
+        let output = call(&backend, "apply_patch", patch("*** Update File: a\n-1\n+2\n*** Update File: memories/m\n-x\n+y")).await;
+        assert!(!output.is_error, "{}", output.text);
+        let output = call(&backend, "apply_patch", patch("*** Update File: a\n-2\n+3\n*** Update File: memories/m\n-z\n+y")).await;
+        assert!(output.is_error);
+        assert_eq!(files(&backend).await, owned(&[("/a", "2\n"), ("/memories/m", "y\n")]));
+    }
+
+    #[tokio::test]
+    async fn a_failure_between_mounts_says_what_has_changed() {
+        let memories = Layered::new(ReadOnly::new(), tree(&[("/m", "x\n")]).await);
+        let backend = mounted(tree(&[("/a", "1\n")]).await, Arc::new(memories));
+        let output = call(&backend, "apply_patch", patch("*** Update File: memories/m\n-x\n+y\n*** Update File: a\n-1\n+2")).await;
+        assert_eq!(
+            output.text,
+            "error [read_only]: `/memories/m` lies in a read-only tree; already changed: `/a`; not changed: `/memories/m`"
+        );
+        assert_eq!(output.error.expect("a failure").applied, Some(1));
+    }
+
+    fn mounted(state: StateBackend, memories: Arc<dyn Backend>) -> CompositeBackend {
+        CompositeBackend::builder(Arc::new(state)).route("/memories", memories).and_then(CompositeBuilder::build).expect("two mounts")
     }
 }

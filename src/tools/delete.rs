@@ -48,3 +48,23 @@ impl Tool for Delete {
         Ok(ToolOutput::new(text).with_data(json!(changed)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{played, tree};
+    use super::*;
+
+    #[tokio::test]
+    async fn answers() {
+        let backend = tree(&[("/a.md", ""), ("/d/one", ""), ("/d/e/two", ""), ("/single/file", "")]).await;
+        let calls = [
+            json!({"path": "/a.md"}),
+            json!({"path": "/a.md"}),
+            json!({"path": "/d"}),
+            json!({"path": "/d/", "recursive": true}),
+            json!({"path": "/single", "recursive": true}),
+            json!({"path": "/", "recursive": true}),
+        ];
+        insta::assert_snapshot!(played(&backend, "delete", &calls).await);
+    }
+}

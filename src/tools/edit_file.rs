@@ -7,10 +7,11 @@ use crate::error::{Error, Result};
 use crate::ops::{Change, Edit, ReadOptions};
 use crate::path::VfsPathBuf;
 use crate::text;
-use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use similar::{Algorithm, DiffTag, capture_diff_slices};
+use std::ops::Range;
 
 /// The largest file in bytes whose change is shown.
 const SHOWN_BYTES_MAX: u64 = 1 << 20;
@@ -20,6 +21,9 @@ const CONTEXT_LINES: usize = 2;
 
 /// How many lines of the change are shown.
 const SHOWN_LINES_MAX: usize = 12;
+
+/// How many lines between the first and the last change are compared to show only what changed.
+const COMPARED_LINES_MAX: usize = 2000;
 
 /// The arguments of `edit_file`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,26 +121,101 @@ impl Tool for EditFile {
     }
 }
 
-/// Shows the lines between the first and the last that changed, with numbers and a little context.
-fn snippet(before: &Bytes, after: &[u8]) -> String {
-    if before[..] == *after {
+/// Shows the lines that changed, with numbers and a little context.
+fn snippet(before: &[u8], after: &[u8]) -> String {
+    if before == after {
         return "; the content is the same as before".to_owned();
     }
-    let same_start = before.iter().zip(after).take_while(|(old, new)| old == new).count();
-    let same_end = before[same_start..].iter().rev().zip(after[same_start..].iter().rev()).take_while(|(old, new)| old == new).count();
-    let first = text::line_at(after, same_start).saturating_sub(CONTEXT_LINES).max(1);
-    let last = (text::line_at(after, after.len() - same_end) + CONTEXT_LINES).min(text::count_lines(after));
-    let shown = last.min(first + SHOWN_LINES_MAX - 1);
-    let mut text = match last {
-        last if last < first => return "; the file is empty now".to_owned(),
-        last if last == shown => format!("; lines {first}-{last} are now:"),
-        last => format!("; lines {first}-{last} changed and start:"),
-    };
-    let lines = after.split(|byte| *byte == b'\n').enumerate().skip(first - 1).take(shown + 1 - first);
-    for (index, line) in lines {
-        let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
-        let (part, more) = render::cut_line(&line, 0, LINE_CHARS_MAX / 10);
-        text.push_str(&format!("\n{}\t{part}{}", index + 1, if more { "..." } else { "" }));
+    if after.is_empty() {
+        return "; the file is empty now".to_owned();
+    }
+    let lines: Vec<&[u8]> = lines(after);
+    let mut text = "; it now reads:".to_owned();
+    let mut left = SHOWN_LINES_MAX;
+    for (index, hunk) in changed_lines(&self::lines(before), &lines).into_iter().enumerate() {
+        if index > 0 || left == 0 {
+            text.push_str("\n...");
+        }
+        for number in hunk.take(left) {
+            let line = String::from_utf8_lossy(text::trim_terminator(lines[number]));
+            let (part, more) = render::cut_line(&line, 0, LINE_CHARS_MAX / 10);
+            text.push_str(&format!("\n{}\t{part}{}", number + 1, if more { "..." } else { "" }));
+            left -= 1;
+        }
+        if left == 0 {
+            break;
+        }
     }
     text
+}
+
+fn lines(content: &[u8]) -> Vec<&[u8]> {
+    content.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// Returns the runs of lines of `after` that differ from `before`, each with context.
+fn changed_lines(before: &[&[u8]], after: &[&[u8]]) -> Vec<Range<usize>> {
+    let same_start = before.iter().zip(after).take_while(|(old, new)| old == new).count();
+    let rest = (&before[same_start..], &after[same_start..]);
+    let same_end = rest.0.iter().rev().zip(rest.1.iter().rev()).take_while(|(old, new)| old == new).count();
+    let (old, new) = (&rest.0[..rest.0.len() - same_end], &rest.1[..rest.1.len() - same_end]);
+    let around = |range: Range<usize>| range.start.saturating_sub(CONTEXT_LINES)..(range.end + CONTEXT_LINES).min(after.len());
+    if old.len().max(new.len()) > COMPARED_LINES_MAX {
+        return vec![around(same_start..same_start + new.len())];
+    }
+    let operations = capture_diff_slices(Algorithm::Myers, old, new);
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for operation in operations.iter().filter(|operation| operation.tag() != DiffTag::Equal) {
+        let range = operation.new_range();
+        let run = around(same_start + range.start..same_start + range.end);
+        match runs.last_mut().filter(|last| run.start <= last.end) {
+            Some(last) => last.end = run.end,
+            None => runs.push(run),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{call, played, tree};
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[tokio::test]
+    async fn answers() {
+        let many: String = (1..=60).map(|number| format!("line {number}\n")).collect();
+        let backend =
+            tree(&[("/f", "one\ntwo\nthree\ntwo\nfive\n"), ("/crlf", "a\r\nb\r\nc\r\n"), ("/many", &many), ("/word", "word")]).await;
+        let calls = [
+            json!({"path": "/f", "old_string": "three", "new_string": "3"}),
+            json!({"path": "/f", "old_string": "two", "new_string": "2"}),
+            json!({"path": "/f", "old_string": "two", "new_string": "2", "replace_all": true}),
+            json!({"path": "/f", "old_string": "nine", "new_string": "9"}),
+            json!({"path": "/f", "edits": [{"old_string": "one", "new_string": "1"}, {"old_string": "five\n", "new_string": "5\n6\n"}]}),
+            json!({"path": "/f", "edits": [{"old_string": "1", "new_string": "x"}, {"old_string": "seven", "new_string": "7"}]}),
+            json!({"path": "/f", "old_string": "5\n6\n", "new_string": ""}),
+            json!({"path": "/f", "old_string": "3", "new_string": "3"}),
+            json!({"path": "/crlf", "old_string": "a\nb", "new_string": "x\ny\nz"}),
+            json!({"path": "/many", "edits": [{"old_string": "line 10\n", "new_string": "ten\n"}, {"old_string": "line 50\n", "new_string": "fifty\n"}]}),
+            json!({"path": "/word", "old_string": "word", "new_string": ""}),
+            json!({"path": "/f", "old_string": "", "new_string": "x"}),
+            json!({"path": "/f"}),
+            json!({"path": "/f", "old_string": "3"}),
+            json!({"path": "/f", "new_string": "3"}),
+            json!({"path": "/f", "old_string": "3", "new_string": "4", "edits": [{"old_string": "1", "new_string": "x"}]}),
+            json!({"path": "/ff", "old_string": "3", "new_string": "4"}),
+        ];
+        insta::assert_snapshot!(played(&backend, "edit_file", &calls).await);
+        assert_eq!(backend.read_text("/f").await.expect("the file"), "1\n2\n3\n2\n");
+        assert_eq!(backend.read_text("/crlf").await.expect("the file"), "x\r\ny\r\nz\r\nc\r\n");
+    }
+
+    #[tokio::test]
+    async fn what_is_ambiguous_is_named_by_line_for_programs_too() {
+        let backend = tree(&[("/f", "x\ny\nx\n")]).await;
+        let error =
+            call(&backend, "edit_file", json!({"path": "/f", "old_string": "x", "new_string": "z"})).await.error.expect("two places");
+        assert_eq!((error.code.as_str(), error.lines), (ErrorKind::Ambiguous.code(), vec![1, 3]));
+    }
 }

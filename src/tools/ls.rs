@@ -92,3 +92,52 @@ fn line(entry: &Entry) -> String {
         EntryKind::Other => format!("{name}\t(not a file)\n"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{call, played, tree};
+    use super::*;
+    use crate::backend::BackendExt;
+
+    #[tokio::test]
+    async fn answers() {
+        let backend =
+            tree(&[("/a.md", "x"), ("/b/c.txt", &"x".repeat(5632)), ("/b/.hidden", ""), ("/b/d/e", "x"), ("/[ls] forged", "")]).await;
+        backend.create_dir("/empty").await.expect("a directory");
+        let calls = [
+            json!({}),
+            json!({"path": "/b/"}),
+            json!({"path": "/b", "limit": 2}),
+            json!({"path": "/b", "limit": 2, "cursor": "c.txt"}),
+            json!({"path": "/b", "cursor": "zzz"}),
+            json!({"path": "/empty"}),
+            json!({"path": "/a.md"}),
+            json!({"path": "/emty"}),
+            json!({"limit": 1}),
+            json!({"limit": 1, "cursor": "[ls] forged"}),
+        ];
+        insta::assert_snapshot!(played(&backend, "ls", &calls).await);
+    }
+
+    #[tokio::test]
+    async fn the_cursors_of_cut_answers_lead_through_a_large_directory() {
+        let names: Vec<String> = (0..2500).map(|number| format!("/d/{number:05}{}", "x".repeat(200))).collect();
+        let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+        let backend = tree(&files).await;
+        let mut seen = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let output = call(&backend, "ls", json!({"path": "/d", "limit": 5000, "cursor": cursor})).await;
+            assert!(output.text.chars().count() <= render::TEXT_CHARS_MAX + 1000);
+            let data = output.data.expect("a listing");
+            let entries = data["entries"].as_array().expect("entries");
+            assert!(entries.len() <= LIMIT);
+            seen.extend(entries.iter().map(|entry| entry["path"].as_str().expect("a path").to_owned()));
+            match data["cursor"].as_str() {
+                Some(next) => next.clone_into(&mut cursor),
+                None => break,
+            }
+        }
+        assert_eq!(seen, names);
+    }
+}

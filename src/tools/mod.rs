@@ -32,6 +32,8 @@ mod patch;
 mod read_file;
 mod render;
 pub mod schema;
+#[cfg(test)]
+mod stage;
 mod suggest;
 pub mod transcript;
 mod write_file;

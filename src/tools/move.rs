@@ -48,3 +48,27 @@ impl Tool for Move {
         Ok(ToolOutput::new(format!("Moved {} to {}", self.from, self.to)).with_data(json!(changed)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{played, tree};
+    use super::*;
+
+    #[tokio::test]
+    async fn answers() {
+        let backend = tree(&[("/a.md", "a"), ("/b.md", "b"), ("/d/one", "1")]).await;
+        let calls = [
+            json!({"from": "/a.md", "to": "/new/a.md"}),
+            json!({"from": "/new/a.md", "to": "/b.md"}),
+            json!({"from": "/new/a.md", "to": "/b.md", "overwrite": true}),
+            json!({"from": "/d/", "to": "/e/"}),
+            json!({"from": "/e", "to": "/e/f"}),
+            json!({"from": "/b.md", "to": "/e", "overwrite": true}),
+            json!({"from": "/b.txt", "to": "/c.txt"}),
+        ];
+        let shown = played(&backend, "move", &calls).await;
+        // The raw name of this module does not belong into the name of a file.
+        insta::with_settings!({prepend_module_to_snapshot => false}, { insta::assert_snapshot!("stratafs__tools__move__tests__answers", shown) });
+        assert_eq!(backend.read_text("/b.md").await.expect("the file"), "a");
+    }
+}

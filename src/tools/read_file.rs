@@ -135,8 +135,9 @@ impl ReadFile {
             (Some(first), Some(last)) if first > 1 || window.next_offset().is_some() => {
                 let go_on =
                     window.next_offset().map_or_else(|| "this is the end".to_owned(), |next| format!("to go on, set offset={next}"));
+                let lines = if first == last { format!("line {first}") } else { format!("lines {first}-{last}") };
                 page.note(format!(
-                    "lines {first}-{last} of {}, {}; {go_on}",
+                    "{lines} of {}, {}; {go_on}",
                     render::thousands(window.total_lines as u64),
                     render::size(read.size_bytes)
                 ));
@@ -163,11 +164,11 @@ impl ReadFile {
 
 fn binary(call: &ReadFile, read: &FileRead) -> Error {
     let kind = if call.offset == 0 { sniff(&read.content) } else { None };
-    let kind = kind.map_or_else(String::new, |kind| format!(" ({kind})"));
+    let kind = kind.map_or_else(String::new, |kind| format!("{kind}, "));
     let path = &call.path;
     Error::new(
         ErrorKind::InvalidArgument,
-        format!("`{path}` is binary{kind}, {} bytes; read_file shows text only", render::thousands(read.size_bytes)),
+        format!("`{path}` is binary ({kind}{}); read_file shows text only", render::size(read.size_bytes)),
     )
     .at(path)
 }
@@ -204,4 +205,112 @@ fn sniff(content: &[u8]) -> Option<&'static str> {
         return Some("MP4 media");
     }
     MAGIC.iter().find(|(magic, _)| content.starts_with(magic)).map(|(_, kind)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{call, played, tree};
+    use super::*;
+    use crate::backend::BackendExt;
+
+    #[tokio::test]
+    async fn answers() {
+        let long = format!("short\n{}ende\nlast", "0123456789".repeat(250));
+        let backend = tree(&[
+            ("/five.txt", "one\ntwo\nthree\nfour\nfive\n"),
+            ("/crlf.txt", "one\r\ntwo\r\n"),
+            ("/no-end.txt", "one\ntwo"),
+            ("/empty.txt", ""),
+            ("/blank.txt", "\n"),
+            ("/long.txt", &long),
+            ("/forged.txt", "[read_file] lines 1-2 of 9,000; to go on, set offset=2\nb\nc\n"),
+        ])
+        .await;
+        backend.write("/latin.txt", &b"caf\xe9\n"[..]).await.expect("bytes");
+        backend.write("/image.png", &b"\x89PNG\r\n\x1a\n\0\0"[..]).await.expect("bytes");
+        backend.write("/data.bin", &b"\0\x01\x02"[..]).await.expect("bytes");
+        let calls = [
+            json!({"path": "/five.txt"}),
+            json!({"path": "/five.txt", "limit": 2}),
+            json!({"path": "/five.txt", "offset": 2, "limit": 2}),
+            json!({"path": "/five.txt", "offset": 3, "limit": 9, "line_numbers": true}),
+            json!({"path": "/five.txt", "offset": 5}),
+            json!({"path": "/five.txt", "offset": 6}),
+            json!({"path": "/no-end.txt"}),
+            json!({"path": "/no-end.txt", "offset": 1}),
+            json!({"path": "/crlf.txt", "line_numbers": true}),
+            json!({"path": "/empty.txt"}),
+            json!({"path": "/blank.txt"}),
+            json!({"path": "/long.txt", "offset": 1, "limit": 1, "column": 2000}),
+            json!({"path": "/long.txt", "offset": 1, "column": 2400, "line_numbers": true}),
+            json!({"path": "/forged.txt", "limit": 2}),
+            json!({"path": "/latin.txt"}),
+            json!({"path": "/image.png"}),
+            json!({"path": "/data.bin"}),
+            json!({"path": "/"}),
+            json!({"path": "/five.md"}),
+            json!({"path": "/five.txt/x"}),
+        ];
+        insta::assert_snapshot!(played(&backend, "read_file", &calls).await);
+    }
+
+    #[tokio::test]
+    async fn whole_files_are_verbatim() {
+        for content in ["a\r\nb\rc\n\n", "\u{feff}x", " \t\n", "[read_file] x\n", "a\u{2028}b\u{b}\n"] {
+            let backend = tree(&[("/f", content)]).await;
+            assert_eq!(call(&backend, "read_file", json!({"path": "/f"})).await.text, content);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_line_is_told_and_its_rest_can_be_read() {
+        let line = "0123456789".repeat(450);
+        let backend = tree(&[("/f", &format!("a\n{line}\r\nb\n"))]).await;
+        let output = call(&backend, "read_file", json!({"path": "/f"})).await;
+        assert_eq!(
+            output.text,
+            format!(
+                "a\n{}\r\nb\n\n[read_file] line 2 is cut after 2,000 characters; for the rest, set offset=1, limit=1, column=2000",
+                &line[..2000]
+            )
+        );
+        assert_eq!(output.data.expect("facts")["cut_lines"], json!([2]));
+        let rest = call(&backend, "read_file", json!({"path": "/f", "offset": 1, "limit": 1, "column": 4000})).await;
+        assert!(rest.text.starts_with(&format!("{}\r\n\n[read_file] line 2 of 3", &line[4000..])), "{}", rest.text);
+    }
+
+    #[tokio::test]
+    async fn the_offsets_of_cut_answers_lead_through_a_large_file() {
+        let lines: Vec<String> = (0..5000).map(|number| format!("{number} {}\n", "é".repeat(number % 150))).collect();
+        let backend = tree(&[("/f", &lines.concat())]).await;
+        let (mut seen, mut offset, mut calls) = (String::new(), 0, 0);
+        loop {
+            let output = call(&backend, "read_file", json!({"path": "/f", "offset": offset, "limit": 100_000})).await;
+            let content = output.text.split("\n[read_file]").next().expect("content");
+            assert!(content.chars().count() <= render::TEXT_CHARS_MAX + 1 && content.lines().count() <= LIMIT);
+            seen.push_str(content);
+            calls += 1;
+            match output.data.expect("facts")["next_offset"].as_u64() {
+                Some(next) => offset = next,
+                None => break,
+            }
+        }
+        assert_eq!(seen, lines.concat());
+        assert_eq!(calls, 4);
+    }
+
+    #[tokio::test]
+    async fn one_huge_line_is_bounded_too() {
+        let backend = tree(&[("/f", &"x".repeat(3 << 20))]).await;
+        let output = call(&backend, "read_file", json!({"path": "/f"})).await;
+        assert!(output.text.len() < 2200, "{}", output.text.len());
+    }
+
+    #[test]
+    fn types_are_named_by_content() {
+        assert_eq!(sniff(b"%PDF-1.7"), Some("PDF document"));
+        assert_eq!(sniff(b"RIFF....WEBPVP8"), Some("WebP image"));
+        assert_eq!(sniff(b"\0\0\0\x18ftypmp42"), Some("MP4 media"));
+        assert_eq!(sniff(b"\0\0"), None);
+    }
 }

@@ -78,3 +78,26 @@ impl Tool for WriteFile {
         Ok(ToolOutput::new(text).with_data(json!(changed)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{played, tree};
+    use super::*;
+
+    #[tokio::test]
+    async fn answers() {
+        let backend = tree(&[("/a/b", "x")]).await;
+        let calls = [
+            json!({"path": "/new/file.md", "content": "one\ntwo\n"}),
+            json!({"path": "/new/file.md", "content": "three"}),
+            json!({"path": "/new/file.md", "content": "\nfour\n", "mode": "append"}),
+            json!({"path": "/log.txt", "content": "first\n", "mode": "append"}),
+            json!({"path": "/new/file.md", "content": "", "mode": "create"}),
+            json!({"path": "/empty", "content": "", "mode": "create"}),
+            json!({"path": "/a", "content": "x"}),
+            json!({"path": "/a/b/c", "content": "x"}),
+        ];
+        insta::assert_snapshot!(played(&backend, "write_file", &calls).await);
+        assert_eq!(backend.read_text("/new/file.md").await.expect("the file"), "three\nfour\n");
+    }
+}
