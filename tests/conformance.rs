@@ -2,13 +2,13 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "conformance/store_rows.rs"]
-mod store;
-
 #[path = "conformance/backend_rows.rs"]
 mod backend;
-
 #[path = "conformance/composite_rows.rs"]
 mod composite;
 #[path = "conformance/layer_rows.rs"]
 mod layer;
+#[path = "conformance/store_rows.rs"]
+mod store;
+#[path = "conformance/trees.rs"]
+mod trees;

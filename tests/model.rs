@@ -5,11 +5,12 @@
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use stratafs::StateBackend;
 use stratafs::conformance::backend::Tree;
 use stratafs::conformance::history::{Expectation, Mutation, Step, check};
-use stratafs::conformance::model::ModelBackend;
 use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions};
+
+#[path = "conformance/trees.rs"]
+mod trees;
 
 const NAMES: [&str; 16] =
     ["a", "b", "c", "a-b", "a.b", "ab", "foo..bar", ".dot", ".gitignore", "é", "日本", "n.md", "n.rs", "[z]", "x y", "*"];
@@ -201,6 +202,16 @@ macro_rules! rows {
 }
 
 rows! {
-    model: 32, async || Tree::new(ModelBackend::new()).fresh();
-    state: 256, async || Tree::new(StateBackend::new()).fresh();
+    model: 32, trees::model;
+    state: 256, trees::state;
+    store_memory: 128, trees::store_memory;
+    store_sqlite: 32, trees::store_sqlite;
+    filesystem: 64, trees::filesystem;
+    filesystem_step_by_step: 32, trees::filesystem_step_by_step;
+    subtree: 64, trees::subtree;
+    composite_root: 64, trees::composite_root;
+    composite_default: 64, trees::composite_default;
+    composite_mount: 64, trees::composite_mount;
+    composite_nested: 64, trees::composite_nested;
+    composite_three_deep: 64, trees::composite_three_deep;
 }

@@ -69,6 +69,11 @@ impl Tree {
         &self.backend
     }
 
+    /// Tells whether the tree is all of the backend, so that its root cannot be moved, copied or removed.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.base.is_root()
+    }
+
     /// Returns the whole path of one within the tree.
     ///
     /// # Panics

@@ -1,0 +1,110 @@
+//! Fresh trees of every kind: what the backend cases and the histories run on.
+
+use std::sync::Arc;
+use stratafs::backend::{FilesystemBackend, FilesystemOptions};
+use stratafs::composite::CompositeBackend;
+use stratafs::conformance::Fresh;
+use stratafs::conformance::backend::Tree;
+use stratafs::conformance::model::ModelBackend;
+use stratafs::store::SqliteStore;
+use stratafs::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, Store, StoreBackend, Subtree, VfsPathBuf};
+
+pub(crate) async fn model() -> Fresh<Tree> {
+    Tree::new(ModelBackend::new()).fresh()
+}
+
+pub(crate) async fn state() -> Fresh<Tree> {
+    Tree::new(StateBackend::new()).fresh()
+}
+
+fn rows(store: impl Store + 'static) -> StoreBackend {
+    StoreBackend::new(Arc::new(store), Namespace::new(["acme", "ada", "files"]).unwrap())
+}
+
+pub(crate) async fn store_memory() -> Fresh<Tree> {
+    Tree::new(rows(MemoryStore::new())).fresh()
+}
+
+pub(crate) async fn store_sqlite() -> Fresh<Tree> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    Tree::new(rows(store)).fresh().keeping(directory)
+}
+
+pub(crate) async fn filesystem() -> Fresh<Tree> {
+    let directory = tempfile::tempdir().unwrap();
+    Tree::new(FilesystemBackend::open(directory.path(), FilesystemOptions::new()).unwrap()).fresh().keeping(directory)
+}
+
+/// The way of opening that every unix has, without `openat2`.
+pub(crate) async fn filesystem_by_component() -> Fresh<Tree> {
+    let directory = tempfile::tempdir().unwrap();
+    let options = FilesystemOptions::new().with_openat2(false);
+    Tree::new(FilesystemBackend::open(directory.path(), options).unwrap()).fresh().keeping(directory)
+}
+
+pub(crate) async fn subtree() -> Fresh<Tree> {
+    let whole = StateBackend::new();
+    whole.create_dir("/a/b").await.unwrap();
+    whole.write("/a/outside", "needle x").await.unwrap();
+    Tree::new(Subtree::new(Arc::new(whole), path("/a/b"))).fresh()
+}
+
+/// A composite seen from its root: all that a case does goes to the default.
+pub(crate) async fn composite_root() -> Fresh<Tree> {
+    Tree::new(composite(StateBackend::new(), [])).fresh()
+}
+
+/// A directory of the default, with mounts beside it.
+pub(crate) async fn composite_default() -> Fresh<Tree> {
+    let default = StateBackend::new();
+    default.create_dir("/w/o").await.unwrap();
+    let tree = composite(default, [("/w/other", state_with_noise().await), ("/x", state_with_noise().await)]);
+    Tree::new(tree).at("/w/o").fresh()
+}
+
+/// A mount of store rows, seen through the composite.
+pub(crate) async fn composite_mount() -> Fresh<Tree> {
+    let tree = composite(state_with_noise().await, [("/mem", arc(rows(MemoryStore::new()))), ("/mem2", state_with_noise().await)]);
+    Tree::new(tree).at("/mem").fresh()
+}
+
+/// A mount in a mount in a mount, each in a composite of its own.
+pub(crate) async fn composite_nested() -> Fresh<Tree> {
+    let inner = composite(state_with_noise().await, [("/c", arc(StateBackend::new()))]);
+    let middle = composite(state_with_noise().await, [("/b", arc(inner))]);
+    let outer = composite(state_with_noise().await, [("/a", arc(middle))]);
+    Tree::new(outer).at("/a/b/c").fresh()
+}
+
+/// Mounts at three depths of one composite.
+pub(crate) async fn composite_three_deep() -> Fresh<Tree> {
+    let routes = [("/a", state_with_noise().await), ("/a/b", state_with_noise().await), ("/a/b/c", arc(rows(MemoryStore::new())))];
+    Tree::new(composite(state_with_noise().await, routes)).at("/a/b/c").fresh()
+}
+
+fn composite<const N: usize>(default: impl Backend + 'static, routes: [(&str, Arc<dyn Backend>); N]) -> CompositeBackend {
+    let mut builder = CompositeBackend::builder(arc(default));
+    for (prefix, backend) in routes {
+        builder = builder.route(prefix, backend).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// A tree with files that a case must never meet: beside, or hidden beneath, the place where it looks.
+async fn state_with_noise() -> Arc<dyn Backend> {
+    let noise = StateBackend::new();
+    for name in ["/noise", "/a", "/c/x", "/b/c/needle", "/mem", "/a/b/c/hidden", "/.gitignore"] {
+        // Some of these are in each other's way; what is refused is not noise.
+        let _ = noise.write(name, "*\nneedle x\n").await;
+    }
+    arc(noise)
+}
+
+fn arc(backend: impl Backend + 'static) -> Arc<dyn Backend> {
+    Arc::new(backend)
+}
+
+fn path(text: &str) -> VfsPathBuf {
+    text.parse().unwrap()
+}
