@@ -329,7 +329,8 @@ pub struct Changed {
     pub created: bool,
     /// How many occurrences an edit replaced; 0 otherwise.
     pub replacements: usize,
-    /// How many files and directories the change touched, the path itself included; 0 when nothing had to change.
+    /// How many files and directories the change touched, the path itself included; 0 when nothing had to change. A rename may
+    /// count a directory that moves as a whole as one.
     pub entries: usize,
 }
 

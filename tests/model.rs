@@ -205,11 +205,12 @@ rows! {
     model: 32, trees::model;
     state: 256, trees::state;
     store_memory: 128, trees::store_memory;
+    #[cfg(feature = "sqlite")]
     store_sqlite: 32, trees::store_sqlite;
+    #[cfg(feature = "filesystem")]
     filesystem: 64, trees::filesystem;
-    filesystem_step_by_step: 32, trees::filesystem_step_by_step;
-    subtree: 64, trees::subtree;
-    composite_root: 64, trees::composite_root;
+    #[cfg(feature = "filesystem")]
+    filesystem_by_component: 32, trees::filesystem_by_component;
     composite_default: 64, trees::composite_default;
     composite_mount: 64, trees::composite_mount;
     composite_nested: 64, trees::composite_nested;

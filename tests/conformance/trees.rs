@@ -1,13 +1,11 @@
 //! Fresh trees of every kind: what the backend cases and the histories run on.
 
 use std::sync::Arc;
-use stratafs::backend::{FilesystemBackend, FilesystemOptions};
 use stratafs::composite::CompositeBackend;
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::Tree;
 use stratafs::conformance::model::ModelBackend;
-use stratafs::store::SqliteStore;
-use stratafs::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, Store, StoreBackend, Subtree, VfsPathBuf};
+use stratafs::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, Store, StoreBackend};
 
 pub(crate) async fn model() -> Fresh<Tree> {
     Tree::new(ModelBackend::new()).fresh()
@@ -25,34 +23,25 @@ pub(crate) async fn store_memory() -> Fresh<Tree> {
     Tree::new(rows(MemoryStore::new())).fresh()
 }
 
+#[cfg(feature = "sqlite")]
 pub(crate) async fn store_sqlite() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
     Tree::new(rows(store)).fresh().keeping(directory)
 }
 
+#[cfg(feature = "filesystem")]
 pub(crate) async fn filesystem() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    Tree::new(FilesystemBackend::open(directory.path(), FilesystemOptions::new()).unwrap()).fresh().keeping(directory)
+    Tree::new(stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap()).fresh().keeping(directory)
 }
 
+#[cfg(feature = "filesystem")]
 /// The way of opening that every unix has, without `openat2`.
 pub(crate) async fn filesystem_by_component() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    let options = FilesystemOptions::new().with_openat2(false);
-    Tree::new(FilesystemBackend::open(directory.path(), options).unwrap()).fresh().keeping(directory)
-}
-
-pub(crate) async fn subtree() -> Fresh<Tree> {
-    let whole = StateBackend::new();
-    whole.create_dir("/a/b").await.unwrap();
-    whole.write("/a/outside", "needle x").await.unwrap();
-    Tree::new(Subtree::new(Arc::new(whole), path("/a/b"))).fresh()
-}
-
-/// A composite seen from its root: all that a case does goes to the default.
-pub(crate) async fn composite_root() -> Fresh<Tree> {
-    Tree::new(composite(StateBackend::new(), [])).fresh()
+    let options = stratafs::FilesystemOptions::new().with_openat2(false);
+    Tree::new(stratafs::FilesystemBackend::open(directory.path(), options).unwrap()).fresh().keeping(directory)
 }
 
 /// A directory of the default, with mounts beside it.
@@ -103,8 +92,4 @@ async fn state_with_noise() -> Arc<dyn Backend> {
 
 fn arc(backend: impl Backend + 'static) -> Arc<dyn Backend> {
     Arc::new(backend)
-}
-
-fn path(text: &str) -> VfsPathBuf {
-    text.parse().unwrap()
 }
