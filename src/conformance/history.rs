@@ -9,7 +9,9 @@ use super::backend::Tree;
 use super::model::ModelBackend;
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{ApplyOptions, Change, Edit, EntryKind, GlobOptions, GrepOptions, LsOptions, OpKind, ReadOptions, Version, WriteMode};
+use crate::ops::{
+    ApplyOptions, Change, Changed, Edit, EntryKind, GlobOptions, GrepOptions, LsOptions, OpKind, ReadOptions, Version, WriteMode,
+};
 use crate::path::VfsPath;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -97,8 +99,8 @@ pub async fn check(tree: &Tree, steps: &[Step]) {
             // In a batch it may be refused before the changes that stand before it are tried.
             Step::Apply(mutations) if mutations.len() > 1 && mutations.iter().any(Mutation::names_the_root) => {}
             Step::Apply(mutations) => {
-                let seen = apply(tree, mutations, &mut of_tree).await;
-                let expected = apply_to_model(&model, mutations, &seen, tree, &mut of_model).await;
+                let seen = apply(tree, &changes(tree, mutations, &of_tree).await).await;
+                let expected = apply_to_model(&model, &changes(&model, mutations, &of_model).await, &seen, tree).await;
                 assert_eq!(seen, expected, "step {index}: {step:?} on {tree:?}");
                 let (left, right) = (dump(tree, &mut of_tree).await, dump(&model, &mut of_model).await);
                 assert_eq!(left, right, "the tree after step {index}: {step:?} on {tree:?}");
@@ -170,48 +172,42 @@ async fn change(tree: &Tree, mutation: &Mutation, versions: &Versions) -> Change
     }
 }
 
-async fn apply(tree: &Tree, mutations: &[Mutation], versions: &mut Versions) -> Applied {
+async fn changes(tree: &Tree, mutations: &[Mutation], versions: &Versions) -> Vec<Change> {
     let mut changes = Vec::new();
     for mutation in mutations {
         changes.push(change(tree, mutation, versions).await);
     }
-    match tree.backend().apply(&changes, &ApplyOptions::new()).await {
-        Ok(results) => Applied::Done(
-            results
-                .iter()
-                .map(|of| {
-                    let path = tree.seen(&of.path);
-                    // A tier may move a directory as one entry, and leave out a change that makes no difference.
-                    let counted = matches!(of.operation, OpKind::Write | OpKind::CreateDir | OpKind::Delete | OpKind::Copy);
-                    let entries = if counted { of.entries } else { 0 };
-                    format!(
-                        "{} {path} {} bytes, created {}, {} replaced, {} entries, version {}",
-                        of.operation,
-                        of.size_bytes,
-                        of.created,
-                        of.replacements,
-                        entries,
-                        of.version.is_some()
-                    )
-                })
-                .collect(),
-        ),
+    changes
+}
+
+async fn apply(tree: &Tree, changes: &[Change]) -> Applied {
+    match tree.backend().apply(changes, &ApplyOptions::new()).await {
+        Ok(results) => Applied::Done(results.iter().map(|of| shown_change(tree, of)).collect()),
         Err(error) => Applied::Failed(error.kind(), error.change(), error.applied()),
     }
 }
 
+fn shown_change(tree: &Tree, of: &Changed) -> String {
+    // A tier may move a directory as one entry, and leave out a change that makes no difference.
+    let counted = matches!(of.operation, OpKind::Write | OpKind::CreateDir | OpKind::Delete | OpKind::Copy);
+    let entries = if counted { of.entries } else { 0 };
+    let (path, versioned) = (tree.seen(&of.path), of.version.is_some());
+    let (size, created, replaced) = (of.size_bytes, of.created, of.replacements);
+    format!("{} {path}: {size} bytes, created {created}, {replaced} replaced, {entries} entries, version {versioned}", of.operation)
+}
+
 /// Applies a batch to the model as the tree's tier would: on one without atomic batches, the changes before a failure stay.
-async fn apply_to_model(model: &Tree, mutations: &[Mutation], seen: &Applied, tree: &Tree, versions: &mut Versions) -> Applied {
+async fn apply_to_model(model: &Tree, changes: &[Change], seen: &Applied, tree: &Tree) -> Applied {
     match seen {
         Applied::Failed(_, Some(failed), applied) if !tree.backend().capabilities().atomic_batch => {
             assert_eq!(applied, failed, "a tier without atomic batches stops at the first failure");
-            apply(model, &mutations[..*applied], versions).await;
-            match apply(model, &mutations[*applied..=*failed], versions).await {
+            apply(model, &changes[..*applied]).await;
+            match apply(model, &changes[*applied..=*failed]).await {
                 Applied::Failed(kind, _, _) => Applied::Failed(kind, Some(*failed), *applied),
                 done @ Applied::Done(_) => done,
             }
         }
-        _ => apply(model, mutations, versions).await,
+        _ => apply(model, changes).await,
     }
 }
 
