@@ -12,7 +12,7 @@ use super::meta::Meta;
 use super::root::{OpenFile, Place, Root, check_readable};
 use super::temp::{Temp, check_writable, move_new};
 use super::tree::{self, CopyFault};
-use super::{Cancel, SyncMode};
+use super::{Cancel, SyncMode, sweep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Change, Changed, Edit, OpKind, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -161,14 +161,20 @@ impl Writer<'_> {
     }
 
     fn delete_empty(&self, path: &VfsPath, directory: &OwnedFd, name: &OsStr) -> Result<()> {
-        match unlinkat(directory, name, AtFlags::REMOVEDIR) {
-            Ok(()) => Ok(()),
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                let message = format!("`{path}` is a directory that is not empty; delete it recursively");
-                Err(Error::invalid_argument(message).at(path))
+        let refused = match unlinkat(directory, name, AtFlags::REMOVEDIR) {
+            // What a crash left behind, and no listing shows, does not make a directory full.
+            Err(Errno::NOTEMPTY | Errno::EXIST) if sweep::empty_of_leftovers(self.root, directory, name) => {
+                unlinkat(directory, name, AtFlags::REMOVEDIR)
             }
-            Err(errno) => Err(self.root.fault(path, errno)),
-        }
+            other => other,
+        };
+        refused.map_err(|errno| match errno {
+            Errno::NOTEMPTY | Errno::EXIST => {
+                let message = format!("`{path}` is a directory that is not empty; delete it recursively");
+                Error::invalid_argument(message).at(path)
+            }
+            errno => self.root.fault(path, errno),
+        })
     }
 
     /// Takes a directory out of sight at once and then removes it piece by piece, without the lock.
@@ -405,12 +411,16 @@ impl Writer<'_> {
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(fault(errno)),
             }
-            handle = self.root.open_child_directory(handle.as_fd(), OsStr::new(directory.name())).map_err(|errno| match errno {
-                Errno::LOOP => {
-                    Error::new(ErrorKind::NotFound, format!("`{path}` leads through a link to something that does not exist")).at(path)
+            let name = OsStr::new(directory.name());
+            handle = match self.root.open_child_directory(handle.as_fd(), name) {
+                Ok(child) => child,
+                // It was not there when it was looked for as a directory, and it is there as a name.
+                Err(Errno::LOOP | Errno::NOTDIR) if is_symlink(&handle, name) => {
+                    let message = format!("`{path}` leads through a link to something that does not exist");
+                    return Err(Error::new(ErrorKind::NotFound, message).at(path));
                 }
-                errno => fault(errno),
-            })?;
+                Err(errno) => return Err(fault(errno)),
+            };
         }
         parents.keep = true;
         Ok(std::mem::take(&mut parents.made))
@@ -499,6 +509,10 @@ impl Drop for TempTree<'_> {
             let _ = tree::remove(self.root, self.parent, &self.name);
         }
     }
+}
+
+fn is_symlink(directory: &OwnedFd, name: &OsStr) -> bool {
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| Meta::from(stat).is_symlink())
 }
 
 fn unchanged(operation: OpKind, path: &VfsPath, meta: &Meta) -> Changed {

@@ -8,16 +8,19 @@ use crate::error::Result;
 use crate::path::VfsPath;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, statat, unlinkat};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How old a leftover is that nobody can be writing to any more: one day.
+const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
 
 /// Removes the unfinished writes of a whole tree that were last touched longer than `age` ago, and returns how many there were.
 ///
 /// What cannot be opened is passed over: nobody wrote there either.
 pub(super) fn sweep(root: &Root, age: Duration, cancel: &Cancel) -> Result<usize> {
-    let before_ns = time::now_ns().saturating_sub(i128::try_from(age.as_nanos()).unwrap_or(i128::MAX));
+    let before_ns = before(age);
     let mut removed = 0;
     let top = Arc::new(root.open_directory(VfsPath::ROOT)?);
     let mut left = sweep_directory(root, &top, before_ns, &mut removed);
@@ -28,6 +31,19 @@ pub(super) fn sweep(root: &Root, age: Duration, cancel: &Cancel) -> Result<usize
         }
     }
     Ok(removed)
+}
+
+/// Removes what unfinished writes left in a directory if it holds nothing else, and all of it for a day; tells whether it did.
+pub(super) fn empty_of_leftovers(root: &Root, parent: &OwnedFd, name: &OsStr) -> bool {
+    let Ok(directory) = root.open_child_directory(parent.as_fd(), name) else { return false };
+    let before_ns = before(LEFTOVER_AGE);
+    all_children(&directory).is_ok_and(|children| {
+        children.iter().all(|child| is_unfinished(child.name.as_bytes()) && remove_old(root, &directory, &child.name, before_ns))
+    })
+}
+
+fn before(age: Duration) -> i128 {
+    time::now_ns().saturating_sub(i128::try_from(age.as_nanos()).unwrap_or(i128::MAX))
 }
 
 /// Sweeps one directory and returns the directories in it.
@@ -43,7 +59,7 @@ fn sweep_directory(root: &Root, directory: &Arc<OwnedFd>, before_ns: i128, remov
     directories
 }
 
-fn remove_old(root: &Root, directory: &OwnedFd, name: &OsString, before_ns: i128) -> bool {
+fn remove_old(root: &Root, directory: &OwnedFd, name: &OsStr, before_ns: i128) -> bool {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map(Meta::from) {
         Ok(meta) if meta.modified_ns >= before_ns => false,
         Ok(meta) if meta.is_directory() => tree::remove(root, directory, name).is_ok(),

@@ -1,0 +1,378 @@
+//! Changes on a host: whole or not at all, with the mode and the bytes that were there.
+
+use super::{Host, kind, leftovers, path};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+use stratafs::ops::{ApplyOptions, Change, Durability, Edit, EntryKind, GlobOptions, GrepOptions, LsOptions, WriteMode};
+use stratafs::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, SyncMode, VfsPath};
+
+fn mode(path: impl AsRef<std::path::Path>) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// deepagents resolves a link before it deletes, and so deletes the target and keeps the link.
+#[tokio::test]
+async fn delete_of_a_link_removes_the_link_and_not_its_target() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        tree.write("/d/file", "x").await.unwrap();
+        symlink("d/file", host.at("file-link")).unwrap();
+        symlink("d", host.at("directory-link")).unwrap();
+        tree.delete("/file-link").await.unwrap();
+        assert_eq!(tree.delete_all("/directory-link").await.unwrap().entries, 1);
+        assert_eq!(tree.read_text("/d/file").await.unwrap(), "x");
+        assert_eq!(tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap().entries.len(), 1);
+        // A version known of the file behind a link guards the link.
+        symlink("d/file", host.at("guarded")).unwrap();
+        let stale = tree.read(&path("/guarded"), &stratafs::ops::ReadOptions::new()).await.unwrap().version;
+        tree.write("/d/file", "y").await.unwrap();
+        let delete = Change::Delete { path: path("/guarded"), recursive: false, expect: Some(stale) };
+        assert_eq!(kind(tree.apply_one(delete).await), ErrorKind::Conflict);
+        assert!(tree.exists("/guarded").await.unwrap());
+    }
+}
+
+/// deepagents' `delete("/")` removes the root directory itself.
+#[tokio::test]
+async fn delete_of_the_root_is_refused() {
+    for host in Host::both() {
+        host.tree.write("/file", "x").await.unwrap();
+        assert_eq!(kind(host.tree.delete_all("/").await), ErrorKind::InvalidArgument);
+        assert_eq!(kind(host.tree.delete("/").await), ErrorKind::InvalidArgument);
+        assert_eq!(host.tree.read_text("/file").await.unwrap(), "x");
+    }
+}
+
+/// deepagents looks for `..` anywhere in the path and so refuses legal names.
+#[tokio::test]
+async fn names_with_dots_and_brackets_are_names() {
+    for host in Host::both() {
+        for name in ["foo..bar.txt", "[...slug].tsx", "...", "a b", ".hidden", "~", "-rf", "ünï", "🦀", "back\\slash", "a:b", "*?"] {
+            let path = format!("/app/{name}");
+            host.tree.write(&path, name).await.unwrap();
+            assert_eq!(host.tree.read_text(&path).await.unwrap(), name);
+            assert!(host.at("app").join(name).is_file(), "{name}");
+        }
+        assert_eq!(host.tree.ls(&path("/app"), &LsOptions::new()).await.unwrap().entries.len(), 12);
+        let long = "x".repeat(255);
+        host.tree.write(&format!("/{long}"), "x").await.unwrap();
+        assert_eq!(host.tree.read_text(&format!("/{long}")).await.unwrap(), "x");
+        let deep = format!("/{}", ["d"; 2000].join("/"));
+        host.tree.write(&format!("{deep}/file"), "x").await.unwrap();
+        assert_eq!(host.tree.read_text(&format!("{deep}/file")).await.unwrap(), "x");
+        assert!(host.tree.delete_all("/d").await.unwrap().entries > 2000);
+        host.assert_no_leftovers();
+    }
+}
+
+/// deepagents' edit rewrites every line ending of a file.
+#[tokio::test]
+async fn edit_keeps_line_endings_and_bytes() {
+    for host in Host::both() {
+        let content = b"\xef\xbb\xbfone\r\ntwo\r\n\xff\0three\nfour";
+        fs::write(host.at("file"), content).unwrap();
+        host.tree.edit("/file", "two", "2").await.unwrap();
+        assert_eq!(fs::read(host.at("file")).unwrap(), b"\xef\xbb\xbfone\r\n2\r\n\xff\0three\nfour");
+    }
+}
+
+#[tokio::test]
+async fn a_failing_edit_leaves_the_file_and_its_directory_as_they_were() {
+    for host in Host::both() {
+        host.tree.write("/d/file", "x y x\n").await.unwrap();
+        let before = fs::metadata(host.at("d/file")).unwrap();
+        for edits in [vec![Edit::new("x", "z")], vec![Edit::new("missing", "z")], vec![Edit::new("y", "z"), Edit::new("y", "z")], vec![]] {
+            assert!(host.tree.edit_many("/d/file", edits).await.is_err());
+        }
+        let after = fs::metadata(host.at("d/file")).unwrap();
+        assert_eq!((before.ino(), before.mtime_nsec(), before.ctime_nsec()), (after.ino(), after.mtime_nsec(), after.ctime_nsec()));
+        assert_eq!(fs::read(host.at("d/file")).unwrap(), b"x y x\n");
+        assert_eq!(fs::read_dir(host.at("d")).unwrap().count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn mode_bits_are_kept() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        tree.write("/script", "one").await.unwrap();
+        let fresh = mode(host.at("script"));
+        fs::write(host.at("plain"), "x").unwrap();
+        assert_eq!(fresh, mode(host.at("plain")), "a new file has the mode that any program gives it");
+        fs::set_permissions(host.at("script"), fs::Permissions::from_mode(0o751)).unwrap();
+        tree.write("/script", "two").await.unwrap();
+        tree.append("/script", "!").await.unwrap();
+        tree.edit("/script", "two", "three").await.unwrap();
+        assert_eq!(mode(host.at("script")), 0o751);
+        // A copy may be run as its source may, as far as the umask lets it; what it replaces keeps its own mode.
+        tree.copy("/script", "/copy").await.unwrap();
+        assert_eq!(mode(host.at("copy")) & 0o100, 0o100);
+        let overwrite = Change::Copy { from: path("/script"), to: path("/plain"), overwrite: true };
+        tree.apply_one(overwrite).await.unwrap();
+        assert_eq!(mode(host.at("plain")), fresh);
+        // A new content does not inherit the right to act as another user.
+        fs::set_permissions(host.at("script"), fs::Permissions::from_mode(0o4755)).unwrap();
+        tree.write("/script", "four").await.unwrap();
+        assert_eq!(mode(host.at("script")), 0o755);
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_no_paths_are_reported_and_passed_over() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        tree.write("/fine", "needle").await.unwrap();
+        for name in [&b"\xff\xfe"[..], b"new\nline", b"tab\tbed"] {
+            fs::write(host.root().join(OsStr::from_bytes(name)), "needle").unwrap();
+        }
+        fs::create_dir(host.root().join(OsStr::from_bytes(b"dir\xff"))).unwrap();
+        fs::write(host.root().join(OsStr::from_bytes(b"dir\xff/file")), "needle").unwrap();
+        let listing = tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap();
+        assert_eq!(listing.entries.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["/fine"]);
+        let codes: Vec<_> = listing.failures.iter().map(|failure| failure.error.code.as_str()).collect();
+        assert_eq!(codes, ["invalid_path"; 4]);
+        assert!(listing.failures.iter().any(|failure| failure.path.as_str() == "/new\u{fffd}line"), "{listing:?}");
+        let globbed = tree.glob(VfsPath::ROOT, &GlobOptions::new("*")).await.unwrap();
+        assert_eq!((globbed.entries.len(), globbed.failures.len()), (1, 4));
+        let grepped = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap();
+        assert_eq!((grepped.files.len(), grepped.failures_count), (1, 4));
+        // They move, are copied and go with the directory that holds them.
+        fs::create_dir(host.at("d")).unwrap();
+        fs::write(host.root().join(OsStr::from_bytes(b"d/\xff")), "x").unwrap();
+        assert_eq!(tree.copy("/d", "/e").await.unwrap().entries, 2);
+        assert!(host.root().join(OsStr::from_bytes(b"e/\xff")).exists());
+        assert_eq!(tree.delete_all("/d").await.unwrap().entries, 2);
+    }
+}
+
+/// deepagents truncates a file before it writes: a reader in a loop sees it empty most of the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reader_never_sees_part_of_a_write() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        let contents: Vec<String> =
+            (0..4).map(|letter| char::from(b'a' + letter).to_string().repeat(40_000 + usize::from(letter))).collect();
+        tree.write("/file", contents[0].clone()).await.unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (at, stop) = (host.at("file"), Arc::clone(&stop));
+                let whole: HashSet<Vec<u8>> = contents.iter().map(|content| content.clone().into_bytes()).collect();
+                std::thread::spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        assert!(whole.contains(&fs::read(&at).unwrap()), "a part of a write was seen");
+                    }
+                })
+            })
+            .collect();
+        for round in 0..200 {
+            tree.write("/file", contents[round % contents.len()].clone()).await.unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        host.assert_no_leftovers();
+    }
+}
+
+/// deepagents loses acknowledged edits and damages files when several write at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn eight_tasks_edit_one_file_and_nothing_is_lost() {
+    let host = Host::new(FilesystemOptions::new());
+    let lines: String = (0..8).flat_map(|task| (0..200).map(move |line| format!("{task}-{line}=old\n"))).collect();
+    host.tree.write("/file", lines).await.unwrap();
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let tree = host.tree.clone();
+            tokio::spawn(async move {
+                for line in 0..200 {
+                    tree.edit("/file", &format!("{task}-{line}=old\n"), &format!("{task}-{line}=new\n")).await.unwrap();
+                    tree.append("/log", format!("{task}-{line}\n")).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let text = host.tree.read_text("/file").await.unwrap();
+    assert_eq!((text.lines().count(), text.matches("=new").count()), (1600, 1600));
+    let log = host.tree.read_text("/log").await.unwrap();
+    assert_eq!(log.lines().collect::<HashSet<_>>().len(), 1600);
+    host.assert_no_leftovers();
+}
+
+#[tokio::test]
+async fn a_version_is_never_used_again_however_fast_the_writes() {
+    let host = Host::new(FilesystemOptions::new());
+    let mut seen = HashSet::new();
+    for round in 0..500 {
+        // The same size, a new inode or one used again, within one tick of the kernel's clock.
+        let changed = host.tree.write("/file", format!("{round:03}")).await.unwrap();
+        assert!(seen.insert(changed.version.unwrap()), "round {round}");
+        match round % 3 {
+            0 => drop(host.tree.delete("/file").await.unwrap()),
+            1 => {
+                host.tree.rename("/file", "/other").await.unwrap();
+                host.tree.copy("/other", "/file").await.unwrap();
+                assert!(seen.insert(host.tree.stat(&path("/file")).await.unwrap().version.unwrap()), "round {round}");
+                host.tree.delete("/other").await.unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_says_what_took_effect() {
+    for host in Host::both() {
+        let changes = [
+            Change::Write { path: path("/a"), content: "1".into(), mode: WriteMode::CreateNew },
+            Change::Write { path: path("/d/b"), content: "2".into(), mode: WriteMode::CreateNew },
+            Change::Write { path: path("/new/deep/a"), content: "3".into(), mode: WriteMode::IfVersion(stratafs::ops::Version::new(1)) },
+            Change::Write { path: path("/c"), content: "4".into(), mode: WriteMode::CreateNew },
+        ];
+        assert!(!host.tree.capabilities().atomic_batch);
+        let error = host.tree.apply(&changes, &ApplyOptions::new()).await.unwrap_err();
+        assert_eq!((error.kind(), error.change(), error.applied()), (ErrorKind::Conflict, Some(2), 2));
+        let names = tree_names(&host.tree).await;
+        assert_eq!(names, ["/a", "/d", "/d/b"]);
+    }
+}
+
+async fn tree_names(tree: &FilesystemBackend) -> Vec<String> {
+    tree.tree("/", 9, 99).await.unwrap().entries.iter().map(|entry| entry.path.to_string()).collect()
+}
+
+#[tokio::test]
+async fn unfinished_writes_are_hidden_kept_from_use_and_swept() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        let left = [".stratafs-", &"0123456789abcdef".repeat(2), ".tmp"].concat();
+        tree.write("/d/file", "needle").await.unwrap();
+        fs::write(host.at("d").join(&left), "needle").unwrap();
+        fs::create_dir(host.at(&left)).unwrap();
+        fs::write(host.at(&left).join("inside"), "needle").unwrap();
+        assert_eq!(tree_names(tree).await, ["/d", "/d/file"]);
+        assert_eq!(tree.glob(VfsPath::ROOT, &GlobOptions::new("**").with_hidden(true)).await.unwrap().entries.len(), 1);
+        assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_hidden(true)).await.unwrap().files.len(), 1);
+        for at in [format!("/{left}"), format!("/d/{left}"), format!("/{left}/inside")] {
+            assert_eq!(kind(tree.read_bytes(&at).await), ErrorKind::InvalidPath);
+            assert_eq!(kind(tree.write(&at, "x").await), ErrorKind::InvalidPath);
+            assert_eq!(kind(tree.delete_all(&at).await), ErrorKind::InvalidPath);
+        }
+        assert_eq!(tree.copy("/d", "/copy").await.unwrap().entries, 2);
+        assert_eq!(tree.sweep(Duration::from_secs(3600)).await.unwrap(), 0, "they may be under way");
+        let old = SystemTime::now() - Duration::from_secs(7200);
+        for at in [host.at("d").join(&left), host.at(&left)] {
+            fs::File::open(at).unwrap().set_modified(old).unwrap();
+        }
+        assert_eq!(tree.sweep(Duration::from_secs(3600)).await.unwrap(), 2);
+        assert_eq!(leftovers(&host.root()), Vec::<std::path::PathBuf>::new());
+        assert_eq!(tree.read_text("/d/file").await.unwrap(), "needle");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_holds_only_leftovers_is_empty() {
+    for host in Host::both() {
+        host.tree.create_dir("/d").await.unwrap();
+        let left = [".stratafs-", &"0123456789abcdef".repeat(2), ".tmp"].concat();
+        fs::write(host.at("d").join(&left), "x").unwrap();
+        fs::File::open(host.at("d").join(&left)).unwrap().set_modified(SystemTime::now() - Duration::from_secs(200_000)).unwrap();
+        host.tree.delete("/d").await.unwrap();
+        assert!(!host.at("d").exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_change_leaves_old_or_new() {
+    let host = Host::new(FilesystemOptions::new());
+    let contents = ["a".repeat(100_000), "b".repeat(100_001)];
+    host.tree.write("/file", contents[0].clone()).await.unwrap();
+    for round in 0..60 {
+        let next = contents[round % 2].clone();
+        let tree = host.tree.clone();
+        let write = tokio::spawn(async move { tree.write("/file", next).await });
+        for _ in 0..round % 4 {
+            tokio::task::yield_now().await;
+        }
+        write.abort();
+        let _ = write.await;
+        let text = host.tree.read_text("/file").await.unwrap();
+        assert!(contents.contains(&text), "round {round}: {} bytes", text.len());
+    }
+    // A change that waits for its turn is not made any more when its caller is gone, and those after it are.
+    host.tree.write("/file", "done").await.unwrap();
+    assert_eq!(host.tree.read_text("/file").await.unwrap(), "done");
+}
+
+#[tokio::test]
+async fn durable_changes_work_alike() {
+    for (sync, durability) in [(SyncMode::File, Durability::Process), (SyncMode::Full, Durability::Power)] {
+        let host = Host::new(FilesystemOptions::new().with_sync(sync));
+        let tree = &host.tree;
+        assert_eq!(tree.capabilities().durability, durability);
+        tree.write("/a/b/file", "one").await.unwrap();
+        tree.append("/a/b/file", " two").await.unwrap();
+        tree.edit("/a/b/file", "one", "1").await.unwrap();
+        tree.copy("/a", "/c").await.unwrap();
+        tree.rename("/a/b/file", "/moved").await.unwrap();
+        tree.delete_all("/a").await.unwrap();
+        assert_eq!(tree.read_text("/moved").await.unwrap(), "1 two");
+        assert_eq!(tree_names(tree).await, ["/c", "/c/b", "/c/b/file", "/moved"]);
+        host.assert_no_leftovers();
+    }
+}
+
+#[tokio::test]
+async fn renames_move_what_stands_there_and_nothing_else() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        tree.write("/file", "x").await.unwrap();
+        symlink("file", host.at("link")).unwrap();
+        tree.rename("/link", "/d/moved").await.unwrap();
+        assert_eq!(fs::read_link(host.at("d/moved")).unwrap(), std::path::Path::new("file"));
+        assert_eq!(tree.stat(&path("/d/moved")).await.unwrap().kind, EntryKind::Symlink);
+        // Two names of one file: the source goes, as with any other file that is replaced.
+        fs::hard_link(host.at("file"), host.at("second")).unwrap();
+        let overwrite = Change::Rename { from: path("/file"), to: path("/second"), overwrite: true };
+        assert!(!tree.apply_one(overwrite).await.unwrap().created);
+        assert_eq!(tree_names(tree).await, ["/d", "/d/moved", "/second"]);
+        // A directory cannot be moved into itself, by whatever name.
+        symlink("d", host.at("alias")).unwrap();
+        assert_eq!(kind(tree.rename("/d", "/alias/inside").await), ErrorKind::InvalidArgument);
+        assert_eq!(kind(tree.rename("/d", "/d/inside").await), ErrorKind::InvalidArgument);
+    }
+}
+
+#[tokio::test]
+async fn a_write_breaks_a_hard_link_and_keeps_its_other_name() {
+    for host in Host::both() {
+        fs::write(host.at("one"), "old").unwrap();
+        fs::hard_link(host.at("one"), host.at("two")).unwrap();
+        host.tree.write("/one", "new").await.unwrap();
+        assert_eq!(fs::read_to_string(host.at("two")).unwrap(), "old");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_locked_by_another_program_is_waited_for() {
+    let host = Host::new(FilesystemOptions::new());
+    host.tree.write("/file", "x").await.unwrap();
+    let lock = fs::File::open(host.root()).unwrap();
+    lock.lock().unwrap();
+    let tree = host.tree.clone();
+    let write = tokio::spawn(async move { tree.write("/file", "y").await });
+    // Reads do not wait.
+    assert_eq!(host.tree.read_text("/file").await.unwrap(), "x");
+    assert!(!write.is_finished());
+    lock.unlock().unwrap();
+    write.await.unwrap().unwrap();
+    assert_eq!(host.tree.read_text("/file").await.unwrap(), "y");
+}

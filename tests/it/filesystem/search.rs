@@ -1,0 +1,149 @@
+//! Searches on a host: what they find, in which order, and what they do not pretend to have seen.
+
+use super::{Host, path};
+use std::fs;
+use std::os::unix::fs::symlink;
+use stratafs::ops::{EntryKind, GlobOptions, GrepOptions, GrepOutput, ReadOptions};
+use stratafs::{Backend, BackendExt, ErrorKind, FilesystemOptions, VfsPath};
+
+fn found(result: &stratafs::ops::GrepResult) -> Vec<&str> {
+    result.files.iter().map(|file| file.path.as_str()).collect()
+}
+
+/// deepagents' fallback searches all the siblings of a file that is named.
+#[tokio::test]
+async fn grep_of_one_file_searches_that_file() {
+    for host in Host::both() {
+        host.tree.write("/d/one", "needle").await.unwrap();
+        host.tree.write("/d/two", "needle").await.unwrap();
+        let result = host.tree.grep(&path("/d/one"), &GrepOptions::new("needle")).await.unwrap();
+        assert_eq!((found(&result), result.files_searched), (vec!["/d/one"], 1));
+    }
+}
+
+/// deepagents has two engines that disagree about hidden, ignored and large files.
+#[tokio::test]
+async fn hidden_ignored_and_large_files_are_left_out_by_options_alone() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        for file in ["/seen", "/.hidden", "/ignored.log", "/target/built", "/d/.git/config"] {
+            tree.write(file, "needle").await.unwrap();
+        }
+        tree.write("/large", "needle\n".repeat(300_000)).await.unwrap();
+        tree.write("/.gitignore", "*.log\ntarget/\n").await.unwrap();
+        let options = || GrepOptions::new("needle").with_output(GrepOutput::Files);
+        assert_eq!(found(&tree.grep(VfsPath::ROOT, &options()).await.unwrap()), ["/large", "/seen"]);
+        let limited = tree.grep(VfsPath::ROOT, &options().with_size_max_bytes(1000)).await.unwrap();
+        assert_eq!((found(&limited), limited.files_too_large), (vec!["/seen"], 1));
+        let all = tree.grep(VfsPath::ROOT, &options().with_hidden(true).with_ignored(true)).await.unwrap();
+        assert_eq!(found(&all), ["/.hidden", "/d/.git/config", "/ignored.log", "/large", "/seen", "/target/built"]);
+    }
+}
+
+#[tokio::test]
+async fn ignore_files_above_the_search_count_and_those_above_the_root_do_not() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        fs::write(host.directory.path().join(".gitignore"), "*\n").unwrap();
+        for file in ["/a/b/c/keep", "/a/b/c/drop.log", "/a/b/skip/file"] {
+            tree.write(file, "needle").await.unwrap();
+        }
+        tree.write("/.gitignore", "*.log\n").await.unwrap();
+        tree.write("/a/.ignore", "/b/skip\n").await.unwrap();
+        let grep = async |at: &str| found(&tree.grep(&path(at), &GrepOptions::new("needle")).await.unwrap()).join(" ");
+        assert_eq!(grep("/").await, "/a/b/c/keep");
+        assert_eq!(grep("/a/b/c").await, "/a/b/c/keep");
+        // What is named is searched.
+        assert_eq!(grep("/a/b/skip").await, "/a/b/skip/file");
+        // What a pattern spells out is still left out by a rule.
+        let glob = async |pattern: &str| tree.glob(VfsPath::ROOT, &GlobOptions::new(pattern)).await.unwrap().entries.len();
+        assert_eq!((glob("a/b/skip/*").await, glob("a/b/c/*").await, glob("a/missing/*").await), (0, 1, 0));
+    }
+}
+
+#[tokio::test]
+async fn links_are_found_as_links_and_not_searched() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        tree.write("/file", "needle").await.unwrap();
+        symlink("file", host.at("link")).unwrap();
+        let entries = tree.glob(VfsPath::ROOT, &GlobOptions::new("*")).await.unwrap().entries;
+        assert_eq!(entries.iter().map(|entry| entry.kind).collect::<Vec<_>>(), [EntryKind::File, EntryKind::Symlink]);
+        assert_eq!(found(&tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap()), ["/file"]);
+        assert_eq!(found(&tree.grep(&path("/link"), &GrepOptions::new("needle")).await.unwrap()), ["/link"]);
+    }
+}
+
+#[tokio::test]
+async fn many_files_come_in_path_order_and_pages_join_to_the_whole() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        for directory in ["a", "a-b", "a.b", "a/x", "b"] {
+            fs::create_dir_all(host.at(directory)).unwrap();
+            for file in 0..60 {
+                fs::write(host.at(directory).join(format!("{file}.txt")), "one needle\ntwo\nthree needle\n").unwrap();
+            }
+        }
+        let whole = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap();
+        assert_eq!((whole.files.len(), whole.matches(), whole.files_searched), (300, 600, 300));
+        assert!(whole.files.is_sorted_by(|one, other| one.path < other.path));
+        let mut pages = Vec::new();
+        let mut options = GrepOptions::new("needle").with_matches_max(77);
+        loop {
+            let page = tree.grep(VfsPath::ROOT, &options).await.unwrap();
+            pages.extend(page.files.iter().flat_map(|file| file.lines.iter().map(|line| (file.path.clone(), line.line))));
+            match page.truncated {
+                Some(truncation) => options = options.with_start_after(truncation.cursor.parse().unwrap()),
+                None => break,
+            }
+        }
+        let lines: Vec<_> = whole.files.iter().flat_map(|file| file.lines.iter().map(|line| (file.path.clone(), line.line))).collect();
+        assert_eq!(pages, lines);
+        let globbed = tree.glob(VfsPath::ROOT, &GlobOptions::new("**").with_directories(true)).await.unwrap().entries;
+        assert!(globbed.is_sorted_by(|one, other| one.path < other.path));
+        let mut paged = Vec::new();
+        let mut options = GlobOptions::new("**").with_directories(true).with_limit(19);
+        loop {
+            let page = tree.glob(VfsPath::ROOT, &options).await.unwrap();
+            paged.extend(page.entries);
+            match page.truncated {
+                Some(truncation) => options = options.with_start_after(path(&truncation.cursor)),
+                None => break,
+            }
+        }
+        assert_eq!(paged, globbed);
+    }
+}
+
+#[tokio::test]
+async fn lines_found_do_not_keep_their_files_in_memory() {
+    let host = Host::new(FilesystemOptions::new());
+    let mut content = "filler\n".repeat(100_000);
+    content.push_str("a needle at the end\n");
+    host.tree.write("/file", content).await.unwrap();
+    let mut result = host.tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_context(1, 0)).await.unwrap();
+    let lines = result.files.pop().unwrap().lines;
+    assert_eq!(lines.iter().map(|line| line.text_lossy().into_owned()).collect::<Vec<_>>(), ["filler", "a needle at the end"]);
+    assert_eq!((lines[1].line, lines[1].byte_offset, lines[1].ranges.clone()), (100_001, 700_000, vec![2..8]));
+    let texts = lines.into_iter().map(|line| line.text).collect::<Vec<_>>();
+    let bytes: Vec<usize> = texts.into_iter().map(|text| text.try_into_mut().map_or(0, |text| text.capacity())).collect();
+    assert!(bytes.iter().all(|bytes| *bytes < 1000), "{bytes:?}");
+}
+
+#[tokio::test]
+async fn a_window_of_a_large_file_is_that_of_its_lines() {
+    let host = Host::new(FilesystemOptions::new());
+    let line = |number: usize| format!("{number:07}\n");
+    let content: String = (0..1_500_000).map(line).collect();
+    fs::write(host.at("large"), &content).unwrap();
+    let part = host.tree.read(&path("/large"), &ReadOptions::lines(1_400_000, 2)).await.unwrap();
+    assert_eq!(part.text_lossy(), "1400000\n1400001\n");
+    let window = part.window.unwrap();
+    assert_eq!((window.total_lines, window.next_offset(), part.size_bytes), (1_500_000, Some(1_400_002), content.len() as u64));
+    let tail = host.tree.read(&path("/large"), &ReadOptions::bytes(11_999_992, 99)).await.unwrap();
+    assert_eq!((tail.text_lossy(), tail.size_bytes), ("1499999\n".into(), 12_000_000));
+    let past = host.tree.read(&path("/large"), &ReadOptions::lines(1_500_001, 2)).await.unwrap_err();
+    assert_eq!((past.kind(), past.path()), (ErrorKind::InvalidArgument, Some(&*path("/large"))));
+    let whole = host.tree.read(&path("/large"), &ReadOptions::new().with_bytes_max(1000)).await.unwrap_err();
+    assert_eq!(whole.kind(), ErrorKind::TooLarge);
+}

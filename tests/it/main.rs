@@ -1,0 +1,6 @@
+//! End to end, as one binary.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[cfg(all(feature = "filesystem", unix))]
+mod filesystem;
