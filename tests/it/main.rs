@@ -2,5 +2,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod composite;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
