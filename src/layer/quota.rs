@@ -6,6 +6,7 @@
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::layer::walk::{Met, walk};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
     LsOptions, ReadOptions,
@@ -15,15 +16,11 @@ use async_trait::async_trait;
 use ledger::{Ledger, Reservation};
 use plan::{Detail, Growth, Plan};
 use std::fmt;
-use std::ops::ControlFlow;
 use turns::{Turn, Turns};
 
 mod ledger;
 mod plan;
 mod turns;
-
-/// How many entries one page of a walk holds.
-const WALK_PAGE: usize = 10_000;
 
 /// Refuses a change that would take the tree over a limit, before anything of it takes effect: `too_large` for one file,
 /// `quota_exceeded` for all together.
@@ -153,12 +150,18 @@ impl<B: Backend> Quota<B> {
 
     async fn count(&self) -> Result<Usage> {
         let mut usage = Usage::default();
-        walk(&self.inner, VfsPath::ROOT, |entry| {
-            if entry.kind == EntryKind::File {
-                usage.bytes = usage.bytes.saturating_add(entry.size_bytes);
-                usage.files += 1;
+        walk(&self.inner, VfsPath::ROOT, false, |met| {
+            match met {
+                Met::Entry(entry) if entry.kind == EntryKind::File => {
+                    usage.bytes = usage.bytes.saturating_add(entry.size_bytes);
+                    usage.files += 1;
+                }
+                Met::Entry(_) => {}
+                Met::Failure(failure) => {
+                    tracing::warn!(path = %failure.path, code = failure.error.code, "not counted, as it cannot be read")
+                }
             }
-            ControlFlow::Continue(())
+            Ok(())
         })
         .await?;
         self.ledger.set(usage);
@@ -275,26 +278,6 @@ impl<B: Backend> Backend for Quota<B> {
             None => drop(reservation),
         }
         result
-    }
-}
-
-/// Hands every file and link beneath a directory to `visit`, in path order, until it breaks.
-async fn walk<B: Backend>(backend: &B, path: &VfsPath, mut visit: impl FnMut(Entry) -> ControlFlow<()> + Send) -> Result<()> {
-    let mut options = GlobOptions::new("**").with_hidden(true).with_ignored(true).with_limit(WALK_PAGE);
-    loop {
-        let page = backend.glob(path, &options).await?;
-        for failure in &page.failures {
-            tracing::warn!(path = %failure.path, code = failure.error.code, "not counted by the quota, as it cannot be read");
-        }
-        options.start_after = page.entries.last().map(|entry| entry.path.clone());
-        for entry in page.entries {
-            if visit(entry).is_break() {
-                return Ok(());
-            }
-        }
-        if page.truncated.is_none() || options.start_after.is_none() {
-            return Ok(());
-        }
     }
 }
 

@@ -29,7 +29,7 @@ mod sqlite;
 
 pub use memory::MemoryStore;
 #[cfg(feature = "sled")]
-pub use sled::{SledOptions, SledStore};
+pub use sled::SledStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 

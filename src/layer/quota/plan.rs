@@ -1,14 +1,15 @@
 //! What a batch would add to a tree, change by change, found without changing anything.
 
-use super::{QuotaLimits, Usage, walk};
+use super::{QuotaLimits, Usage};
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::layer::walk::{Met, walk};
 use crate::ops::{Change, Changed, Edit, EntryKind, ReadOptions, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::text;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::ops::{AddAssign, ControlFlow, SubAssign};
+use std::ops::{AddAssign, SubAssign};
 
 /// How much more a tree holds; less when negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -398,22 +399,22 @@ impl<B: Backend> Sketch<'_, B> {
     /// Lists the files beneath a directory as the changes so far left them.
     async fn files_beneath(&mut self, path: &VfsPath) -> Result<BTreeMap<VfsPathBuf, Sketched>> {
         let mut found = BTreeMap::new();
-        let mut has_links = false;
-        let walked = walk(self.inner, path, |entry| {
-            match entry.kind {
-                EntryKind::File => {
+        let mut has_unknown = false;
+        let walked = walk(self.inner, path, false, |met| {
+            match met {
+                Met::Entry(entry) if entry.kind == EntryKind::File => {
                     let file = Sketched::stored(&entry.path, entry.size_bytes);
                     found.insert(entry.path, file);
                 }
-                _ => has_links = true,
+                Met::Entry(_) | Met::Failure(_) => has_unknown = true,
             }
-            ControlFlow::Continue(())
+            Ok(())
         });
         match walked.await {
             Err(error) if !is_absence(&error) => return Err(error),
             _ => {}
         }
-        self.plan.is_open |= has_links;
+        self.plan.is_open |= has_unknown;
         for (beneath, file) in self.files.range(path.to_owned()..).take_while(|(beneath, _)| beneath.starts_with(path)) {
             match file {
                 Some(file) => drop(found.insert(beneath.clone(), file.clone())),

@@ -1,0 +1,190 @@
+//! What the rules mean for a batch, found before any of it happens.
+
+use super::{ApprovalRequest, Permissions, denied};
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::layer::permissions::rule::{Effect, Policy};
+use crate::layer::walk::{Met, walk};
+use crate::ops::{Change, OpKind};
+use crate::path::{VfsPath, VfsPathBuf};
+
+/// Checks every change of a batch and returns the paths that need approval: none when all may go on.
+///
+/// # Errors
+/// `permission_denied`, or `not_found` for a hidden path that has to exist, with the index of the change; those of a walk.
+pub(super) async fn check<B: Backend>(layer: &Permissions<B>, changes: &[Change]) -> Result<Vec<VfsPathBuf>> {
+    if layer.policy.is_open() {
+        return Ok(Vec::new());
+    }
+    let mut check = Check { layer, asked: Vec::new(), placed: Vec::new(), moved: Vec::new() };
+    for (index, change) in changes.iter().enumerate() {
+        check.change(change).await.map_err(|error| error.during(change.kind()).in_batch(index, 0))?;
+        check.remember(change);
+    }
+    Ok(check.asked)
+}
+
+/// A batch on its way through the rules.
+struct Check<'a, B> {
+    layer: &'a Permissions<B>,
+    /// What needs approval.
+    asked: Vec<VfsPathBuf>,
+    /// The files and directories that earlier changes of the batch make, and whether they are directories.
+    placed: Vec<(VfsPathBuf, bool)>,
+    /// Where earlier changes of the batch move or copy something, with all it holds.
+    moved: Vec<VfsPathBuf>,
+}
+
+/// What a change needs of everything in a directory.
+struct Needs<'a> {
+    at: &'a VfsPath,
+    kinds: &'static [OpKind],
+    /// Where it stands afterwards, and what is needed there.
+    target: Option<(&'a VfsPath, &'static [OpKind])>,
+    /// Whether the path itself is read, and so followed when it is a link. Links within are moved and copied as links.
+    reads: bool,
+}
+
+impl<B: Backend> Check<'_, B> {
+    async fn change(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::Write { path, .. } => self.make(OpKind::Write, path, false).await,
+            Change::Append { path, .. } => self.make(OpKind::Append, path, false).await,
+            Change::CreateDir { path } => self.make(OpKind::CreateDir, path, true).await,
+            Change::Edit { path, .. } => {
+                self.layer.see(path).await?;
+                self.layer.check_links(path, true).await?;
+                self.need(&[OpKind::Edit, OpKind::Read], path)
+            }
+            Change::Delete { path, recursive, .. } => {
+                self.layer.see(path).await?;
+                self.layer.check_links(path, false).await?;
+                self.need(&[OpKind::Delete], path)?;
+                if *recursive {
+                    self.need_beneath(Needs { at: path, kinds: &[OpKind::Delete], target: None, reads: false }).await?;
+                }
+                Ok(())
+            }
+            Change::Rename { from, to, .. } => {
+                let (kinds, target_kinds): (&[_], &[_]) = (&[OpKind::Rename, OpKind::Delete], &[OpKind::Rename, OpKind::Write]);
+                self.take(Needs { at: from, kinds, target: Some((to, target_kinds)), reads: false }).await
+            }
+            Change::Copy { from, to, .. } => {
+                let (kinds, target_kinds): (&[_], &[_]) = (&[OpKind::Read], &[OpKind::Copy, OpKind::Write]);
+                self.take(Needs { at: from, kinds, target: Some((to, target_kinds)), reads: true }).await
+            }
+        }
+    }
+
+    /// Checks a change that makes something whether or not it was there.
+    async fn make(&mut self, kind: OpKind, path: &VfsPath, is_directory: bool) -> Result<()> {
+        if !self.layer.policy.shows(path, is_directory) {
+            return Err(denied(kind, path));
+        }
+        self.layer.check_links(path, true).await?;
+        self.need(&[kind], path)
+    }
+
+    /// Checks a rename or copy.
+    async fn take(&mut self, needs: Needs<'_>) -> Result<()> {
+        self.layer.see(needs.at).await?;
+        self.layer.check_links(needs.at, needs.reads).await?;
+        self.need(needs.kinds, needs.at)?;
+        if let Some((to, kinds)) = needs.target {
+            if !self.layer.policy.shows(to, true) {
+                return Err(denied(kinds[0], to));
+            }
+            self.layer.check_links(to, needs.reads).await?;
+            self.need(kinds, to)?;
+        }
+        self.need_beneath(needs).await
+    }
+
+    fn need(&mut self, kinds: &[OpKind], path: &VfsPath) -> Result<()> {
+        for kind in kinds {
+            match self.layer.policy.decide(*kind, path) {
+                Effect::Allow => {}
+                Effect::Ask => remember_asked(&mut self.asked, path),
+                Effect::Deny => return Err(denied(*kind, path)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks everything in a directory, where rules may reach into it.
+    async fn need_beneath(&mut self, needs: Needs<'_>) -> Result<()> {
+        if needs.at.is_root() || needs.target.is_some_and(|(to, _)| to.starts_with(needs.at)) {
+            // No tree takes its root away, or puts a directory into itself: it says so better.
+            return Ok(());
+        }
+        let policy = &self.layer.policy;
+        let may_refuse =
+            |kinds: &[OpKind], at: &VfsPath| kinds.iter().chain(&[OpKind::Stat]).any(|kind| policy.may_refuse_beneath(*kind, at));
+        let (at, target) = (needs.at, needs.target);
+        if !may_refuse(needs.kinds, at) && !target.is_some_and(|(to, kinds)| may_refuse(kinds, to)) {
+            return Ok(());
+        }
+        if self.moved.iter().any(|moved| at.starts_with(moved) || moved.starts_with(at)) {
+            let message = format!("what `{at}` holds is moved by the same batch and rules may reach it; send the changes one by one");
+            return Err(Error::new(ErrorKind::PermissionDenied, message).at(at));
+        }
+        let asked = &mut self.asked;
+        for (path, is_directory) in self.placed.iter().filter(|(path, _)| **path != *at && path.starts_with(at)) {
+            check_inside(policy, &needs, path, *is_directory, asked)?;
+        }
+        let walked = walk(&self.layer.inner, at, true, |met| match met {
+            Met::Entry(entry) => check_inside(policy, &needs, &entry.path, entry.is_directory(), asked),
+            // What cannot be looked at cannot be cleared.
+            Met::Failure(_) => Err(protected(at)),
+        });
+        match walked.await {
+            // There is nothing in a file, and what is not there is the tree's to say.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn remember(&mut self, change: &Change) {
+        match change {
+            Change::Write { path, .. } | Change::Append { path, .. } | Change::Edit { path, .. } => self.placed.push((path.clone(), false)),
+            Change::CreateDir { path } => self.placed.push((path.clone(), true)),
+            Change::Delete { .. } => {}
+            Change::Rename { to, .. } | Change::Copy { to, .. } => self.moved.push(to.clone()),
+        }
+    }
+}
+
+/// Checks one path in a directory that is moved, copied or removed as a whole.
+fn check_inside(policy: &Policy, needs: &Needs<'_>, path: &VfsPath, is_directory: bool, asked: &mut Vec<VfsPathBuf>) -> Result<()> {
+    let mut check = |path: &VfsPath, kinds: &[OpKind]| {
+        if !policy.shows(path, is_directory) {
+            return Err(protected(needs.at));
+        }
+        for kind in kinds {
+            match policy.decide(*kind, path) {
+                Effect::Allow => {}
+                Effect::Ask => remember_asked(asked, path),
+                Effect::Deny => return Err(protected(needs.at)),
+            }
+        }
+        Ok(())
+    };
+    check(path, needs.kinds)?;
+    match (needs.target, path.strip_prefix(needs.at)) {
+        (Some((to, kinds)), Some(rest)) => check(&to.concat(rest), kinds),
+        _ => Ok(()),
+    }
+}
+
+/// Names no path within, as it may be a hidden one.
+fn protected(at: &VfsPath) -> Error {
+    let message =
+        format!("`{at}` holds something that a rule protects, here or where it would go; name what else in it is meant, one by one");
+    Error::new(ErrorKind::PermissionDenied, message).at(at)
+}
+
+fn remember_asked(asked: &mut Vec<VfsPathBuf>, path: &VfsPath) {
+    if asked.len() < ApprovalRequest::PATHS_MAX && asked.iter().all(|other| **other != *path) {
+        asked.push(path.to_owned());
+    }
+}

@@ -1,0 +1,443 @@
+//! Rules, and what a list of them says of a path: pure.
+
+use crate::error::{Error, Result};
+use crate::ops::OpKind;
+use crate::path::VfsPath;
+use crate::search::Glob;
+use std::fmt;
+use std::ops::BitOr;
+
+/// What a rule says of the operations and paths it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Effect {
+    /// They may go on.
+    #[default]
+    Allow,
+    /// They are refused; what may not be looked at is hidden.
+    Deny,
+    /// They go on when an [`Approver`](super::Approver) says so.
+    Ask,
+}
+
+/// A set of operations.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Operations(u32);
+
+impl Operations {
+    /// Everything that reads: `stat`, `read`, `ls`, `glob` and `grep`.
+    pub const READ: Self = Self::of(&[OpKind::Stat, OpKind::Read, OpKind::Ls, OpKind::Glob, OpKind::Grep]);
+
+    /// Everything that changes.
+    pub const WRITE: Self = Self::of(&[
+        OpKind::Write,
+        OpKind::Append,
+        OpKind::Edit,
+        OpKind::CreateDir,
+        OpKind::Delete,
+        OpKind::Rename,
+        OpKind::Copy,
+        OpKind::Apply,
+    ]);
+
+    /// Everything.
+    pub const ALL: Self = Self(Self::READ.0 | Self::WRITE.0);
+
+    /// Makes a set of single operations.
+    pub const fn of(kinds: &[OpKind]) -> Self {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < kinds.len() {
+            bits |= 1 << kinds[index] as u32;
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    /// Finds a set by the name that configurations use: `read`, `write`, `all`, or that of a single operation other than
+    /// these two groups.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for another name.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "read" => return Ok(Self::READ),
+            "write" => return Ok(Self::WRITE),
+            "all" => return Ok(Self::ALL),
+            _ => {}
+        }
+        let single = Self::ALL.kinds().find(|kind| kind.name() == name && *kind != OpKind::Apply);
+        single.map(|kind| Self::of(&[kind])).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.kinds().filter(|kind| *kind != OpKind::Apply).map(OpKind::name).collect();
+            Error::invalid_argument(format!(
+                "`{name}` is no operation of a rule; name `read`, `write`, `all` or one of {}",
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// Tells whether an operation is in the set.
+    pub const fn contains(self, kind: OpKind) -> bool {
+        self.0 & (1 << kind as u32) != 0
+    }
+
+    fn kinds(self) -> impl Iterator<Item = OpKind> {
+        const KINDS: [OpKind; 13] = [
+            OpKind::Stat,
+            OpKind::Read,
+            OpKind::Ls,
+            OpKind::Glob,
+            OpKind::Grep,
+            OpKind::Write,
+            OpKind::Append,
+            OpKind::Edit,
+            OpKind::CreateDir,
+            OpKind::Delete,
+            OpKind::Rename,
+            OpKind::Copy,
+            OpKind::Apply,
+        ];
+        KINDS.into_iter().filter(move |kind| self.contains(*kind))
+    }
+}
+
+impl BitOr for Operations {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl From<OpKind> for Operations {
+    fn from(kind: OpKind) -> Self {
+        Self::of(&[kind])
+    }
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.kinds()).finish()
+    }
+}
+
+/// What is allowed, denied or asked for: some operations on some paths and all that lies beneath them.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    effect: Effect,
+    operations: Operations,
+    patterns: Vec<String>,
+    paths: Vec<Paths>,
+}
+
+/// The paths of one pattern.
+#[derive(Debug, Clone)]
+enum Paths {
+    All,
+    Matching {
+        glob: Glob,
+        /// The same pattern followed by `/**`, so that one look tells of all directories above a path.
+        beneath: Glob,
+    },
+}
+
+impl Rule {
+    /// Makes a rule. The patterns are globs anchored at the root of the tree, such as `/secrets`, `/notes/*.md` or `/**/.env`;
+    /// names that start with a dot are met as all others. A rule that matches a directory is about all that lies beneath it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for no pattern, one that is malformed, or one that does not start
+    /// with `/`.
+    pub fn new(effect: Effect, operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        let patterns: Vec<String> = patterns.into_iter().map(|pattern| pattern.as_ref().to_owned()).collect();
+        if patterns.is_empty() {
+            return Err(Error::invalid_argument("a rule names no path; name at least one, such as `/**`"));
+        }
+        let paths = Paths::parse_all(&patterns, false)?;
+        Ok(Self { effect, operations: operations.into(), patterns, paths })
+    }
+
+    /// Matches letters in any case, as a host whose file names ignore case needs: there `/SECRETS` is `/secrets`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a pattern that is too large so.
+    pub fn ignoring_case(self) -> Result<Self> {
+        Ok(Self { paths: Paths::parse_all(&self.patterns, true)?, ..self })
+    }
+
+    /// Makes a rule that allows.
+    ///
+    /// # Errors
+    /// As [`Rule::new`].
+    pub fn allow(operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        Self::new(Effect::Allow, operations, patterns)
+    }
+
+    /// Makes a rule that denies.
+    ///
+    /// # Errors
+    /// As [`Rule::new`].
+    pub fn deny(operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        Self::new(Effect::Deny, operations, patterns)
+    }
+
+    /// Makes a rule that asks.
+    ///
+    /// # Errors
+    /// As [`Rule::new`].
+    pub fn ask(operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        Self::new(Effect::Ask, operations, patterns)
+    }
+
+    fn covers(&self, path: &VfsPath) -> bool {
+        self.paths.iter().any(|paths| paths.cover(path))
+    }
+
+    fn can_cover_beneath(&self, path: &VfsPath) -> bool {
+        self.paths.iter().any(|paths| paths.can_cover_beneath(path))
+    }
+}
+
+impl Paths {
+    fn parse_all(patterns: &[String], case_insensitive: bool) -> Result<Vec<Self>> {
+        patterns.iter().map(|pattern| Self::parse(pattern, case_insensitive)).collect()
+    }
+
+    fn parse(pattern: &str, case_insensitive: bool) -> Result<Self> {
+        if !pattern.starts_with('/') {
+            return Err(Error::invalid_argument(format!(
+                "the pattern `{pattern}` of a rule does not start with `/`; write `/{pattern}`, or `/**/{pattern}` for any depth"
+            )));
+        }
+        match pattern.trim_end_matches('/') {
+            "" => Ok(Self::All),
+            pattern => Ok(Self::Matching {
+                glob: Glob::parse(pattern, case_insensitive)?,
+                beneath: Glob::parse(&format!("{pattern}/**"), case_insensitive)?,
+            }),
+        }
+    }
+
+    /// Tells whether the pattern matches a path or a directory above it.
+    fn cover(&self, path: &VfsPath) -> bool {
+        match self {
+            Self::All => true,
+            Self::Matching { .. } if path.is_root() => false,
+            Self::Matching { glob, beneath } => glob.is_match(path.relative()) || beneath.is_match(path.relative()),
+        }
+    }
+
+    fn can_cover_beneath(&self, path: &VfsPath) -> bool {
+        match self {
+            Self::All => true,
+            Self::Matching { glob, .. } => glob.can_match_beneath(path.relative()),
+        }
+    }
+}
+
+/// Rules in order: the first that is about an operation on a path decides.
+#[derive(Debug)]
+pub(super) struct Policy {
+    pub(super) rules: Vec<Rule>,
+    /// What holds where no rule decides.
+    pub(super) default: Effect,
+}
+
+impl Policy {
+    fn about(&self, kind: OpKind) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| rule.operations.contains(kind))
+    }
+
+    /// Returns what the rules say of an operation on a path.
+    pub(super) fn decide(&self, kind: OpKind, path: &VfsPath) -> Effect {
+        self.about(kind).find(|rule| rule.covers(path)).map_or(self.default, |rule| rule.effect)
+    }
+
+    /// Tells whether an operation may go on at a path, or, when a directory is there, at something beneath it: a directory
+    /// that leads to what is allowed is no secret. `asks` tells whether what needs approval counts as allowed.
+    ///
+    /// The root always leads somewhere. Invariant: false for a directory means false for all that lies beneath it.
+    pub(super) fn admits(&self, kind: OpKind, path: &VfsPath, is_directory: bool, asks: bool) -> bool {
+        if path.is_root() && is_directory {
+            return true;
+        }
+        let is_good = |effect| effect == Effect::Allow || (effect == Effect::Ask && asks);
+        let mut leads_on = false;
+        for rule in self.about(kind) {
+            if rule.covers(path) {
+                return is_good(rule.effect) || leads_on;
+            }
+            leads_on |= is_directory && is_good(rule.effect) && rule.can_cover_beneath(path);
+        }
+        is_good(self.default) || leads_on
+    }
+
+    /// Tells whether a path can be seen.
+    pub(super) fn shows(&self, path: &VfsPath, is_directory: bool) -> bool {
+        self.admits(OpKind::Stat, path, is_directory, true)
+    }
+
+    /// Tells whether an operation may be refused, or asked about, at a path or anywhere beneath it.
+    pub(super) fn may_refuse_beneath(&self, kind: OpKind, path: &VfsPath) -> bool {
+        for rule in self.about(kind) {
+            match (rule.effect, rule.covers(path)) {
+                (Effect::Allow, true) => return false,
+                (Effect::Allow, false) => {}
+                (Effect::Deny | Effect::Ask, covers) if covers || rule.can_cover_beneath(path) => return true,
+                (Effect::Deny | Effect::Ask, _) => {}
+            }
+        }
+        self.default != Effect::Allow
+    }
+
+    /// Returns the operations of which each has to be asked about a path, so that no two get the same answer at every path, and
+    /// none is asked that is never refused beneath `at`.
+    pub(super) fn distinct(&self, kinds: &[(OpKind, bool)], at: &VfsPath) -> Vec<(OpKind, bool)> {
+        let mut distinct: Vec<(OpKind, bool)> = Vec::new();
+        for (kind, asks) in kinds.iter().copied().filter(|(kind, _)| self.may_refuse_beneath(*kind, at)) {
+            let is_known = distinct.iter().any(|(other, other_asks)| {
+                let same_rules = self.rules.iter().all(|rule| rule.operations.contains(kind) == rule.operations.contains(*other));
+                same_rules && (asks == *other_asks || !self.may_ask(kind))
+            });
+            if !is_known {
+                distinct.push((kind, asks));
+            }
+        }
+        distinct
+    }
+
+    fn may_ask(&self, kind: OpKind) -> bool {
+        self.default == Effect::Ask || self.about(kind).any(|rule| rule.effect == Effect::Ask)
+    }
+
+    /// Tells whether nothing is ever refused or asked about.
+    pub(super) fn is_open(&self) -> bool {
+        self.default == Effect::Allow && self.rules.iter().all(|rule| rule.effect == Effect::Allow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::VfsPathBuf;
+
+    fn path(text: &str) -> VfsPathBuf {
+        VfsPathBuf::parse(text).expect("a legal path")
+    }
+
+    fn policy(default: Effect, rules: &[(Effect, Operations, &str)]) -> Policy {
+        let rules = rules.iter().map(|(effect, operations, pattern)| Rule::new(*effect, *operations, [pattern]).expect("a legal rule"));
+        Policy { rules: rules.collect(), default }
+    }
+
+    #[test]
+    fn the_first_rule_about_a_path_decides() {
+        let policy = policy(
+            Effect::Allow,
+            &[
+                (Effect::Allow, Operations::READ, "/secrets/public"),
+                (Effect::Deny, Operations::ALL, "/secrets"),
+                (Effect::Ask, OpKind::Delete.into(), "/**"),
+                (Effect::Deny, Operations::WRITE, "/**/*.lock"),
+            ],
+        );
+        for (kind, at, effect) in [
+            (OpKind::Read, "/secrets", Effect::Deny),
+            (OpKind::Read, "/secrets/a/b", Effect::Deny),
+            (OpKind::Read, "/secrets/public", Effect::Allow),
+            (OpKind::Read, "/secrets/public/a", Effect::Allow),
+            (OpKind::Write, "/secrets/public/a", Effect::Deny),
+            (OpKind::Read, "/secretsX", Effect::Allow),
+            (OpKind::Delete, "/a", Effect::Ask),
+            (OpKind::Delete, "/.hidden/a", Effect::Ask),
+            (OpKind::Write, "/a.lock", Effect::Deny),
+            (OpKind::Write, "/a.lock/b", Effect::Deny),
+            (OpKind::Write, "/d/.lock", Effect::Deny),
+            (OpKind::Write, "/a", Effect::Allow),
+            (OpKind::Ls, "/", Effect::Allow),
+        ] {
+            assert_eq!(policy.decide(kind, &path(at)), effect, "{kind} {at}");
+        }
+    }
+
+    #[test]
+    fn what_leads_to_the_allowed_is_seen() {
+        let policy = policy(
+            Effect::Deny,
+            &[
+                (Effect::Allow, Operations::READ, "/a/b/*.md"),
+                (Effect::Deny, Operations::READ, "/shut"),
+                (Effect::Allow, Operations::READ, "/shut/open"),
+            ],
+        );
+        for (at, as_directory, as_file) in [
+            ("/", true, false),
+            ("/a", true, false),
+            ("/a/b", true, false),
+            ("/a/b/x.md", true, true),
+            ("/a/b/x.txt", false, false),
+            ("/a/c", false, false),
+            ("/c", false, false),
+            ("/shut", false, false),
+            ("/shut/open", false, false),
+        ] {
+            assert_eq!((policy.shows(&path(at), true), policy.shows(&path(at), false)), (as_directory, as_file), "{at}");
+        }
+    }
+
+    #[test]
+    fn knows_where_nothing_is_refused() {
+        let policy = policy(
+            Effect::Allow,
+            &[
+                (Effect::Allow, Operations::WRITE, "/free"),
+                (Effect::Deny, Operations::WRITE, "/**/*.lock"),
+                (Effect::Ask, Operations::READ, "/a/b"),
+            ],
+        );
+        let write = |at: &str| policy.may_refuse_beneath(OpKind::Write, &path(at));
+        let read = |at: &str| policy.may_refuse_beneath(OpKind::Read, &path(at));
+        assert_eq!((write("/free"), write("/free/a"), write("/"), write("/a")), (false, false, true, true));
+        assert_eq!(
+            (read("/"), read("/a"), read("/a/b"), read("/a/b/c"), read("/a/c"), read("/free")),
+            (true, true, true, true, false, false)
+        );
+    }
+
+    #[test]
+    fn asks_no_question_twice() {
+        let kinds = [(OpKind::Stat, true), (OpKind::Grep, false), (OpKind::Read, false)];
+        let distinct = |rules: &[(Effect, Operations, &str)], at: &str| policy(Effect::Allow, rules).distinct(&kinds, &path(at)).len();
+        assert_eq!(distinct(&[(Effect::Deny, Operations::WRITE, "/**")], "/"), 0);
+        assert_eq!(distinct(&[(Effect::Deny, Operations::READ, "/a")], "/"), 1);
+        assert_eq!(distinct(&[(Effect::Deny, Operations::READ, "/a")], "/b"), 0);
+        assert_eq!(distinct(&[(Effect::Ask, Operations::READ, "/a")], "/"), 2);
+        assert_eq!(distinct(&[(Effect::Deny, Operations::READ, "/a"), (Effect::Deny, OpKind::Read.into(), "/b")], "/"), 2);
+    }
+
+    #[test]
+    fn refuses_patterns_that_hang_in_the_air() {
+        for pattern in ["secrets", "**/x", "", "/[", "/../x"] {
+            assert!(Rule::deny(Operations::ALL, [pattern]).is_err(), "{pattern}");
+        }
+        assert!(Rule::deny(Operations::ALL, [] as [&str; 0]).is_err());
+        assert!(policy(Effect::Allow, &[(Effect::Deny, Operations::ALL, "/")]).decide(OpKind::Read, &path("/a")) == Effect::Deny);
+        assert!(policy(Effect::Allow, &[(Effect::Deny, Operations::ALL, "/a/")]).decide(OpKind::Read, &path("/a/b")) == Effect::Deny);
+    }
+
+    #[test]
+    fn a_rule_may_ignore_case() {
+        let rule = Rule::deny(Operations::ALL, ["/Secrets", "/**/*.ENV"]).expect("a legal rule");
+        assert!(!rule.covers(&path("/SECRETS/a")));
+        let rule = rule.ignoring_case().expect("small");
+        assert!(rule.covers(&path("/SECRETS/a")) && rule.covers(&path("/x/.env")));
+    }
+
+    #[test]
+    fn operations_have_names() {
+        assert_eq!(Operations::named("read").expect("a group"), Operations::READ);
+        assert_eq!(Operations::named("create_dir").expect("a kind"), Operations::from(OpKind::CreateDir));
+        assert_eq!(Operations::READ | Operations::WRITE, Operations::ALL);
+        assert!(Operations::named("apply").is_err());
+        assert!(Operations::named("exec").expect_err("no operation").message().contains("`exec`"));
+    }
+}
