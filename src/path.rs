@@ -374,6 +374,18 @@ impl TryFrom<&str> for VfsPathBuf {
     }
 }
 
+impl TryFrom<String> for VfsPathBuf {
+    type Error = InvalidPath;
+
+    /// Keeps the text when it is already normal.
+    fn try_from(text: String) -> Result<Self, InvalidPath> {
+        match VfsPath::parse(&text)? {
+            Cow::Owned(path) => Ok(path),
+            Cow::Borrowed(_) => Ok(Self(text)),
+        }
+    }
+}
+
 impl std::str::FromStr for VfsPathBuf {
     type Err = InvalidPath;
 

@@ -7,8 +7,10 @@
 //! Directories are nodes of their own. Two invariants hold before and after every batch: each node but the root stands in a
 //! directory that is a node, and no path is both a file and a directory.
 
+mod background;
 mod walk;
 
+pub(super) use background::{in_background, workers};
 pub(super) use walk::{Stretch, Walk};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -68,6 +68,11 @@ impl Walk {
         }
     }
 
+    /// Tells whether a directory would be entered if no ignore file excluded it.
+    pub(in crate::backend) fn may_enter(&self, directory: &VfsPath) -> bool {
+        self.filter.enters(directory)
+    }
+
     /// Decides about a node strictly beneath the search root, in a directory that is entered.
     pub(in crate::backend) fn visit(&self, path: &VfsPath, is_directory: bool) -> Visit {
         let selected = self.filter.selects(path, is_directory);

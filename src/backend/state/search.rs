@@ -5,8 +5,8 @@
 
 use super::StateNode;
 use super::tree::{Places, Tree};
-use crate::backend::flat::{Stretch, Walk};
-use crate::error::{Error, ErrorKind, Result};
+use crate::backend::flat::{Stretch, Walk, in_background, workers};
+use crate::error::Result;
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{SharedPath, SubtreeEnd, VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
@@ -50,8 +50,7 @@ pub(super) async fn grep(tree: &Tree, path: &VfsPath, options: &GrepOptions) -> 
         return Ok(search(tree, walk, &stretch, &matcher, options, 1, &AtomicBool::new(false)));
     }
     let (tree, options) = (tree.clone(), options.clone());
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    in_background(move |stop| search(&tree, walk, &stretch, &matcher, &options, workers, stop)).await
+    in_background(move |stop| search(&tree, walk, &stretch, &matcher, &options, workers(), stop)).await
 }
 
 /// Searches one file, whatever its name.
@@ -89,23 +88,6 @@ fn search(
     };
     parallel::ordered(files, workers, work, |(path, outcome)| collector.push(path, outcome));
     collector.finish()
-}
-
-/// Runs a search on a blocking thread; it is told to stop when the caller waits no longer.
-async fn in_background<T: Send + 'static>(run: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Result<T> {
-    struct StopOnDrop(Arc<AtomicBool>);
-
-    impl Drop for StopOnDrop {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
-    let stop = StopOnDrop(Arc::default());
-    let seen = stop.0.clone();
-    tokio::task::spawn_blocking(move || run(&seen))
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, "the search ended without a result").with_source(error))
 }
 
 /// The nodes that a walk selects, in path order.

@@ -7,8 +7,10 @@
 //! when its parents are there and its file is as the change expects (an append or edit: that it exists).
 
 mod rows;
+mod search;
 mod transaction;
 mod turns;
+mod walk;
 
 use self::rows::{Place, SEPARATOR, directory_key, file_key};
 use self::transaction::StoreTransaction;
@@ -150,6 +152,11 @@ enum Attempt {
     Lost,
 }
 
+/// Sets the path of an error that names none.
+fn located(error: Error, path: &VfsPath) -> Error {
+    if error.path().is_none() { error.at(path) } else { error }
+}
+
 /// Makes the error of a row whose directory has none.
 fn orphaned(key: &str) -> Error {
     let path = key.trim_end_matches(SEPARATOR).replace(SEPARATOR, "/");
@@ -215,15 +222,15 @@ impl Backend for StoreBackend {
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.list(path, options).await.map_err(|error| if error.path().is_none() { error.at(path) } else { error })
+        self.list(path, options).await.map_err(|error| located(error, path))
     }
 
-    async fn glob(&self, _path: &VfsPath, _options: &GlobOptions) -> Result<GlobResult> {
-        unimplemented!()
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        search::glob(self, path, options).await.map_err(|error| located(error, path))
     }
 
-    async fn grep(&self, _path: &VfsPath, _options: &GrepOptions) -> Result<GrepResult> {
-        unimplemented!()
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        search::grep(self, path, options).await.map_err(|error| located(error, path))
     }
 
     async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
@@ -233,7 +240,7 @@ impl Backend for StoreBackend {
         let contended = changes.iter().filter(|change| matches!(change, Change::Append { .. } | Change::Edit { .. }));
         let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
         let op = Op::apply(changes);
-        let named = |error: Error| if error.path().is_none() { error.at(op.path) } else { error }.during(op.kind);
+        let named = |error: Error| located(error, op.path).during(op.kind);
         for attempt in 0..ATTEMPTS_MAX {
             match self.apply_once(changes).await.map_err(named)? {
                 Attempt::Landed(results) => return Ok(results),

@@ -54,9 +54,15 @@ impl Place {
             Some(segments) => (segments, true),
             None => (key, false),
         };
-        let text = format!("/{}", segments.replace(SEPARATOR, "/"));
-        match VfsPath::parse(&text) {
-            Ok(path) if path.as_str() == text && !path.is_root() => Ok(Self { path: path.into_owned(), is_directory }),
+        let mut text = String::with_capacity(segments.len() + 1);
+        for segment in segments.split(SEPARATOR) {
+            text.push('/');
+            text.push_str(segment);
+        }
+        let length = text.len();
+        match VfsPathBuf::try_from(text) {
+            // A key that had to be put in order is the key of no path, and the root has none.
+            Ok(path) if path.as_str().len() == length && !path.is_root() && !segments.contains('/') => Ok(Self { path, is_directory }),
             _ => Err(Error::new(
                 ErrorKind::Corrupt,
                 format!("the row `{}` is no file of this tree; give the tree a namespace of its own", key.escape_debug()),

@@ -1,0 +1,202 @@
+//! Finding paths and lines in the rows of a store.
+//!
+//! A glob reads keys only. A grep reads the bodies of what it selects, in chunks bounded in bytes, and searches one chunk on
+//! all cores while the store brings the next; once most of what stands on a page is selected, pages come with their bodies.
+
+use super::StoreBackend;
+use super::rows::{self, file_key};
+use super::walk::{Root, Selected, StoreWalk};
+use crate::backend::flat::{Walk, in_background, workers};
+use crate::error::{Error, Result};
+use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
+use bytes::Bytes;
+use futures::future::{Either, select};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How many bytes of bodies the first chunk has at least: few, as a limit may end the search with it.
+const CHUNK_BYTES_FIRST: u64 = 512 << 10;
+
+/// How many bytes of bodies a chunk has, but for one file that goes over it.
+const CHUNK_BYTES_MAX: u64 = 8 << 20;
+
+/// How many files a chunk has at most.
+const CHUNK_FILES_MAX: usize = 2_048;
+
+/// The most bytes that are searched without a thread of their own.
+const BYTES_AT_ONCE: u64 = 128 << 10;
+
+/// Finds paths by pattern.
+pub(super) async fn glob(backend: &StoreBackend, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+    let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
+    let mut walk = match StoreWalk::begin(backend, walk, path, options.start_after.as_deref()).await? {
+        Root::Directory(walk) => walk,
+        Root::File => return Err(Error::not_a_directory(path)),
+    };
+    let mut entries = Vec::new();
+    while entries.len() <= options.limit {
+        let Some(page) = walk.next_page(false).await? else { break };
+        for selected in page {
+            entries.push(selected.place.entry(&selected.item)?);
+        }
+    }
+    Ok(GlobResult::from_sorted(entries, options))
+}
+
+/// Finds lines by pattern.
+pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+    let matcher = Arc::new(GrepMatcher::compile(options)?);
+    let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
+    let cursor = options.start_after.as_ref().map(|cursor| &*cursor.path);
+    let collector = GrepCollector::new(options);
+    let walk = match StoreWalk::begin(backend, walk, path, cursor).await? {
+        Root::Directory(walk) => walk,
+        Root::File => {
+            let item = backend.store.get(&backend.namespace, &file_key(path)).await?;
+            let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| Body::Read(item.value));
+            return Ok(search(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
+        }
+    };
+    let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
+    let mut chunks = Chunks { backend, walk, waiting: VecDeque::new(), size_max_bytes, chunk_bytes: CHUNK_BYTES_FIRST, with_values: false };
+    let mut collector = collector;
+    let mut chunk = chunks.next().await?;
+    while let Some(files) = chunk {
+        let searched = pin!(search(matcher.clone(), collector, files));
+        let fetched = pin!(chunks.next());
+        let (result, next) = match select(searched, fetched).await {
+            Either::Left((searched, fetched)) => match searched? {
+                (collector, ControlFlow::Break(())) => (collector, Ok(None)),
+                (collector, ControlFlow::Continue(())) => (collector, fetched.await),
+            },
+            Either::Right((next, searched)) => match searched.await? {
+                // What came after the end does not count, and neither does that it could not be read.
+                (collector, ControlFlow::Break(())) => (collector, Ok(None)),
+                (collector, ControlFlow::Continue(())) => (collector, next),
+            },
+        };
+        collector = result;
+        chunk = next?;
+    }
+    Ok(collector.finish())
+}
+
+/// The content of a file that was selected, or why there is none to search.
+enum Body {
+    Read(Bytes),
+    Decided(FileOutcome),
+}
+
+impl Body {
+    fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Read(content) => content.len() as u64,
+            Self::Decided(_) => 0,
+        }
+    }
+}
+
+/// Searches the files of one chunk; a break says that a limit was reached.
+async fn search(
+    matcher: Arc<GrepMatcher>,
+    mut collector: GrepCollector,
+    files: Vec<(VfsPathBuf, Body)>,
+) -> Result<(GrepCollector, ControlFlow<()>)> {
+    let work = move |(path, body): (VfsPathBuf, Body)| {
+        let outcome = match body {
+            Body::Read(content) => matcher.search(&path, &content),
+            Body::Decided(outcome) => outcome,
+        };
+        (path, outcome)
+    };
+    let size_bytes: u64 = files.iter().map(|(_, body)| body.size_bytes()).sum();
+    let mut flow = ControlFlow::Continue(());
+    if size_bytes <= BYTES_AT_ONCE {
+        for file in files {
+            let (path, outcome) = work(file);
+            flow = collector.push(path, outcome);
+            if flow.is_break() {
+                break;
+            }
+        }
+        return Ok((collector, flow));
+    }
+    in_background(move |stop| {
+        let files = files.into_iter().take_while(|_| !stop.load(Ordering::Relaxed));
+        parallel::ordered(files, workers(), work, |(path, outcome)| {
+            flow = collector.push(path, outcome);
+            flow
+        });
+        (collector, flow)
+    })
+    .await
+}
+
+/// The files that a grep selects, in path order, in chunks with their bodies.
+struct Chunks<'b> {
+    backend: &'b StoreBackend,
+    walk: StoreWalk<'b>,
+    waiting: VecDeque<Selected>,
+    size_max_bytes: u64,
+    chunk_bytes: u64,
+    /// Whether pages are read with bodies, as most of them are wanted.
+    with_values: bool,
+}
+
+impl Chunks<'_> {
+    /// Returns the next files; none at the end.
+    async fn next(&mut self) -> Result<Option<Vec<(VfsPathBuf, Body)>>> {
+        let mut chosen: Vec<Selected> = Vec::new();
+        let mut size_bytes = 0;
+        while size_bytes < self.chunk_bytes && chosen.len() < CHUNK_FILES_MAX {
+            let Some(selected) = self.waiting.pop_front() else {
+                match self.walk.next_page(self.with_values).await? {
+                    Some(page) => self.waiting.extend(page),
+                    None => break,
+                }
+                continue;
+            };
+            size_bytes += rows::record(&selected.place.path, &selected.item).map_or(0, |record| record.size_bytes);
+            chosen.push(selected);
+        }
+        if chosen.is_empty() {
+            return Ok(None);
+        }
+        self.chunk_bytes = (self.chunk_bytes * 4).min(CHUNK_BYTES_MAX);
+        self.with_values = self.walk.wants_most();
+        self.bodies(chosen).await.map(Some)
+    }
+
+    /// Reads the bodies that are not there yet, in one request.
+    async fn bodies(&self, chosen: Vec<Selected>) -> Result<Vec<(VfsPathBuf, Body)>> {
+        let mut files = Vec::with_capacity(chosen.len());
+        let mut unread = Vec::new();
+        for Selected { place, item, has_value } in chosen {
+            let body = match rows::record(&place.path, &item) {
+                Err(error) => Body::Decided(FileOutcome::Failed(error)),
+                Ok(record) if record.size_bytes > self.size_max_bytes => Body::Decided(FileOutcome::TooLarge),
+                Ok(_) if has_value => Body::Read(item.value),
+                Ok(_) => {
+                    unread.push((files.len(), item.key));
+                    Body::Decided(FileOutcome::Gone)
+                }
+            };
+            files.push((place.path, body));
+        }
+        if !unread.is_empty() {
+            let keys: Vec<&str> = unread.iter().map(|(_, key)| key.as_str()).collect();
+            let items = self.backend.store.get_many(&self.backend.namespace, &keys, true).await?;
+            for ((index, _), item) in unread.iter().zip(items) {
+                if let Some(item) = item {
+                    files[*index].1 = Body::Read(item.value);
+                }
+            }
+        }
+        Ok(files)
+    }
+}
