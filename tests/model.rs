@@ -205,6 +205,7 @@ rows! {
     model: 32, trees::model;
     state: 256, trees::state;
     store_memory: 128, trees::store_memory;
+    store_small_pages: 128, trees::store_small_pages;
     #[cfg(feature = "sqlite")]
     store_sqlite: 32, trees::store_sqlite;
     #[cfg(feature = "filesystem")]

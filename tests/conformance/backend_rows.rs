@@ -6,6 +6,7 @@ use stratafs::backend_conformance;
 backend_conformance!(model, trees::model);
 backend_conformance!(state, trees::state);
 backend_conformance!(store_memory, trees::store_memory);
+backend_conformance!(store_small_pages, trees::store_small_pages);
 #[cfg(feature = "sqlite")]
 backend_conformance!(store_sqlite, trees::store_sqlite);
 #[cfg(feature = "filesystem")]

@@ -1,5 +1,9 @@
 //! Fresh trees of every kind: what the backend cases and the histories run on.
 
+#[path = "small_pages.rs"]
+mod small_pages;
+
+use small_pages::SmallPages;
 use std::sync::Arc;
 use stratafs::composite::CompositeBackend;
 use stratafs::conformance::Fresh;
@@ -21,6 +25,11 @@ fn rows(store: impl Store + 'static) -> StoreBackend {
 
 pub(crate) async fn store_memory() -> Fresh<Tree> {
     Tree::new(rows(MemoryStore::new())).fresh()
+}
+
+/// Every walk and listing goes over many pages.
+pub(crate) async fn store_small_pages() -> Fresh<Tree> {
+    Tree::new(rows(SmallPages::default())).fresh()
 }
 
 #[cfg(feature = "sqlite")]

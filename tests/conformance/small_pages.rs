@@ -1,0 +1,55 @@
+//! A store whose pages are short, so that every walk goes over many.
+
+use async_trait::async_trait;
+use std::fmt;
+use stratafs::Result;
+use stratafs::ops::Version;
+use stratafs::store::{Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+
+/// The most entries of a page.
+const ENTRIES_MAX: usize = 2;
+
+#[derive(Debug, Default)]
+pub(crate) struct SmallPages(MemoryStore);
+
+impl fmt::Display for SmallPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[async_trait]
+impl Store for SmallPages {
+    fn capabilities(&self) -> StoreCapabilities {
+        self.0.capabilities()
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        self.0.get(namespace, key).await
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        self.0.get_many(namespace, keys, with_values).await
+    }
+
+    async fn scan(&self, namespace: &Namespace, mut options: ScanOptions) -> Result<Scan> {
+        options.limit = options.limit.min(ENTRIES_MAX);
+        self.0.scan(namespace, options).await
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        self.0.namespaces(options).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        self.0.commit(batch).await
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        self.0.current_version().await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.0.sweep(limit).await
+    }
+}
