@@ -37,3 +37,7 @@ pub use session::Session;
 pub use store::{MemoryStore, Namespace, Store};
 pub use tools::{ToolCall, ToolOutput};
 pub use workspace::{Workspace, WorkspaceBuilder};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,62 @@
+//! The memory story, as a program that embeds stratafs: what one thread learns, another knows.
+//!
+//! ```text
+//! cargo run --example memory_story
+//! ```
+
+use serde_json::json;
+use std::sync::Arc;
+use stratafs::checkpoint::StoreThreads;
+use stratafs::store::SqliteStore;
+use stratafs::{NamespaceTemplate, Result, Scope, Session, Store, StoreBackend, ToolCall, Workspace};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let directory = std::env::temp_dir().join(format!("stratafs-memory-story-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a temporary directory can be made");
+    let ada = Scope::new().with_tenant("acme").with_user("ada");
+
+    // Thread 1 is told something worth keeping, and keeps a scratch file too.
+    let session = open(&directory.join("agent.db"))?.session(ada.clone().with_thread("monday")).await?;
+    call(&session, "write_file", json!({"path": "/memories/AGENTS.md", "content": "# House style\n\nTheme colour: unknown\n"})).await;
+    call(&session, "edit_file", json!({"path": "/memories/AGENTS.md", "old_string": "unknown", "new_string": "#FD5108"})).await;
+    call(&session, "write_file", json!({"path": "/notes.txt", "content": "scratch of monday\n"})).await;
+    session.close().await?;
+
+    // Thread 2 comes later, from a workspace opened anew: as another process would be.
+    let workspace = open(&directory.join("agent.db"))?;
+    let session = workspace.session(ada.clone().with_thread("tuesday")).await?;
+    let memory = call(&session, "read_file", json!({"path": "/memories/AGENTS.md"})).await;
+    assert!(memory.contains("#FD5108"), "what thread 1 learned is known");
+    let scratch = call(&session, "glob", json!({"pattern": "*.txt", "path": "/"})).await;
+    assert!(!scratch.contains("notes.txt"), "what thread 1 scribbled is its own");
+    session.close().await?;
+
+    // Thread 1 goes on where it stopped.
+    let session = workspace.session(ada.with_thread("monday")).await?;
+    assert!(call(&session, "read_file", json!({"path": "/notes.txt"})).await.contains("scratch of monday"));
+    session.close().await?;
+
+    std::fs::remove_dir_all(&directory).expect("the temporary directory can be removed");
+    Ok(())
+}
+
+/// Opens a workspace: the thread's state at `/`, its memories and the saved threads in one SQLite file.
+fn open(file: &std::path::Path) -> Result<Workspace> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(file)?);
+    let memories = NamespaceTemplate::parse("{tenant}/{user}/memories")?;
+    let rows = store.clone();
+    let builder = Workspace::builder().threads(StoreThreads::new(store));
+    Ok(builder.mount("/memories", move |opening| Ok(Arc::new(StoreBackend::new(rows.clone(), memories.fill(opening.scope())?))))?.build())
+}
+
+/// Calls a tool as a model would, and shows both.
+async fn call(session: &Session, name: &str, arguments: serde_json::Value) -> String {
+    println!("> {name} {arguments}");
+    let output = match ToolCall::from_json(name, arguments) {
+        Ok(call) => session.call(call).await.text,
+        Err(error) => error.to_string(),
+    };
+    println!("{output}\n");
+    output
+}
