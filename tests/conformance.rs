@@ -8,6 +8,8 @@ mod backend;
 mod composite;
 #[path = "conformance/layer_rows.rs"]
 mod layer;
+#[path = "conformance/layer_trees.rs"]
+mod layer_trees;
 #[path = "conformance/store_rows.rs"]
 mod store;
 #[path = "conformance/trees.rs"]

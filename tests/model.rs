@@ -9,6 +9,8 @@ use stratafs::conformance::backend::Tree;
 use stratafs::conformance::history::{Expectation, Mutation, Step, check};
 use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions};
 
+#[path = "conformance/layer_trees.rs"]
+mod layer_trees;
 #[path = "conformance/trees.rs"]
 mod trees;
 
@@ -216,4 +218,11 @@ rows! {
     composite_mount: 64, trees::composite_mount;
     composite_nested: 64, trees::composite_nested;
     composite_three_deep: 64, trees::composite_three_deep;
+    layer_audit: 32, layer_trees::layer_audit;
+    layer_limit: 32, layer_trees::layer_limit;
+    layer_permissions: 32, layer_trees::layer_permissions;
+    layer_quota: 32, layer_trees::layer_quota;
+    layer_retry: 32, layer_trees::layer_retry;
+    layer_timeout: 32, layer_trees::layer_timeout;
+    layer_stack: 32, layer_trees::layer_stack;
 }

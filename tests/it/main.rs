@@ -4,3 +4,4 @@
 
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
+mod layers;
