@@ -1,6 +1,6 @@
 //! Which directories a search enters and which files count.
 
-use super::glob::{self, Glob, Rules};
+use super::glob::{self, Glob, GlobRules};
 use crate::error::{Error, Result};
 use crate::ops::{GlobOptions, GrepCursor, GrepOptions, PathGuard, SearchScope};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -66,7 +66,7 @@ impl PathFilter {
     /// # Errors
     /// `invalid_argument` for a malformed pattern.
     pub fn for_glob(root: &VfsPath, options: &GlobOptions) -> Result<Self> {
-        let rules = Rules { case_insensitive: options.case_insensitive, sees_hidden: options.scope.hidden, takes_beneath: false };
+        let rules = GlobRules { case_insensitive: options.case_insensitive, sees_hidden: options.scope.hidden, takes_beneath: false };
         let pattern = Glob::compile(&options.pattern, rules)?;
         let kinds = match (pattern.directories_only(), options.directories) {
             (true, _) => Kinds::Directories,
@@ -86,7 +86,7 @@ impl PathFilter {
     /// `invalid_argument` for a malformed glob or an unknown type.
     pub fn for_grep(root: &VfsPath, options: &GrepOptions) -> Result<Self> {
         let hidden = options.scope.hidden;
-        let include = Rules { case_insensitive: false, sees_hidden: hidden, takes_beneath: true };
+        let include = GlobRules { case_insensitive: false, sees_hidden: hidden, takes_beneath: true };
         let include = options.include.iter().map(|glob| Glob::compile(glob, include)).collect::<Result<Vec<_>>>()?;
         let include = if include.is_empty() { Include::All { hidden } } else { Include::Globs(include) };
         let exclude = options.exclude.iter().map(|glob| Glob::parse(glob, false)).collect::<Result<Vec<_>>>()?;

@@ -8,13 +8,22 @@
 //! Decisions that a user may meet stand where they are taken: patterns in [`Glob`], hidden names and excluded directories in
 //! [`PathFilter`], lines, line breaks and the empty pattern in [`GrepMatcher::compile`], pages in [`GrepCollector`].
 
+mod collect;
+mod expression;
 pub mod filter;
 pub mod glob;
 pub mod grep;
+mod hits;
 pub mod ignore;
+#[cfg(test)]
+mod laws;
+mod name;
+mod page;
 pub mod parallel;
+mod pattern;
 
+pub use collect::GrepCollector;
 pub use filter::PathFilter;
 pub use glob::Glob;
-pub use grep::{FileOutcome, GrepCollector, GrepMatcher};
+pub use grep::{FileOutcome, GrepMatcher};
 pub use ignore::IgnoreFiles;

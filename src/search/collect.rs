@@ -1,0 +1,107 @@
+//! What many files gave, collected in path order up to the limits.
+
+use super::grep::FileOutcome;
+use crate::error::ErrorRecord;
+use crate::ops::{Failure, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, Truncation, TruncationReason};
+use crate::path::VfsPathBuf;
+use memchr::memchr_iter;
+use std::ops::ControlFlow;
+
+/// Collects outcomes in path order up to the limits.
+///
+/// Collecting goes on after the limit is reached until one more match proves that there is more: a result that says it was cut
+/// was cut. The cursor of a cut result gives exactly the rest.
+#[derive(Debug)]
+pub struct GrepCollector {
+    output: GrepOutput,
+    after: usize,
+    /// How many lines or files may still be added.
+    left: usize,
+    start_after: Option<GrepCursor>,
+    result: GrepResult,
+}
+
+impl GrepCollector {
+    /// Starts a collection under the limits of the options.
+    pub fn new(options: &GrepOptions) -> Self {
+        Self {
+            output: options.output,
+            after: options.after,
+            left: options.matches_max,
+            start_after: options.start_after.clone(),
+            result: GrepResult::default(),
+        }
+    }
+
+    /// Adds the outcome of the next file in path order; `Break` when the limit is reached and the walk can stop.
+    pub fn push(&mut self, path: VfsPathBuf, outcome: FileOutcome) -> ControlFlow<()> {
+        if self.result.truncated.is_some() {
+            return ControlFlow::Break(());
+        }
+        match outcome {
+            FileOutcome::Gone => {}
+            FileOutcome::Binary => self.result.files_binary += 1,
+            FileOutcome::TooLarge => self.result.files_too_large += 1,
+            FileOutcome::Failed(error) => self.result.push_failure(Failure { path, error: ErrorRecord::from(&error) }),
+            FileOutcome::Searched { count: 0, cut: false, .. } => self.result.files_searched += 1,
+            // There is more and no place for it: the rest starts with this file.
+            FileOutcome::Searched { .. } if self.left == 0 => {
+                let line = self.start_after.as_ref().filter(|cursor| cursor.path == path).map_or(0, |cursor| cursor.line);
+                return self.truncate(path, line);
+            }
+            FileOutcome::Searched { count, lines, cut } => {
+                self.result.files_searched += 1;
+                return match self.output {
+                    GrepOutput::Content => self.push_lines(path, count, lines, cut),
+                    GrepOutput::Files | GrepOutput::Counts => {
+                        self.left -= 1;
+                        self.result.files.push(GrepFile::new(path, count, Vec::new()));
+                        ControlFlow::Continue(())
+                    }
+                };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn push_lines(&mut self, path: VfsPathBuf, count: usize, mut lines: Vec<GrepLine>, cut: bool) -> ControlFlow<()> {
+        let kept = count.min(self.left);
+        let cut = cut || kept < count;
+        let mut last = 0;
+        if kept < count {
+            let mut matches = 0;
+            let end = lines.iter().position(|line| {
+                if line.is_match {
+                    matches += 1;
+                    if matches <= kept {
+                        last = last_line(line);
+                    }
+                }
+                // Context near enough to the last match kept is its own; the other leads up to the next.
+                matches > kept || (matches == kept && !line.is_match && line.line - last > self.after)
+            });
+            lines.truncate(end.unwrap_or(lines.len()));
+        } else if let Some(line) = lines.iter().rfind(|line| line.is_match) {
+            last = last_line(line);
+        }
+        self.left -= kept;
+        self.result.files.push(GrepFile::new(path.clone(), kept, lines));
+        if cut { self.truncate(path, last) } else { ControlFlow::Continue(()) }
+    }
+
+    fn truncate(&mut self, path: VfsPathBuf, line: usize) -> ControlFlow<()> {
+        let cursor = GrepCursor { path, line }.to_string();
+        self.result.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor });
+        ControlFlow::Break(())
+    }
+
+    /// Returns the result.
+    pub fn finish(self) -> GrepResult {
+        self.result
+    }
+}
+
+/// Returns the number of the last line that a match covers.
+fn last_line(line: &GrepLine) -> usize {
+    line.line + memchr_iter(b'\n', &line.text).count()
+}

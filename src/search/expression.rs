@@ -1,0 +1,116 @@
+//! What a grep looks for, compiled as the options say, with the last few expressions remembered.
+//!
+//! Compiling a Unicode class such as `\w` takes milliseconds, as long as searching some thousand files, and one call over many
+//! mounts compiles the same expression for each. So the last few are kept; each caller gets a copy with scratch space of its
+//! own, which goes when the search ends.
+
+use crate::error::{Error, Result};
+use crate::ops::{CaseMode, GrepOptions};
+use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+
+/// The longest pattern in bytes.
+pub const PATTERN_BYTES_MAX: usize = 64 * 1024;
+
+/// How large a compiled expression may be in bytes.
+const COMPILED_BYTES_MAX: usize = 10 << 20;
+
+/// How many bytes a search may use to remember states of the expression, for each thread.
+const STATES_BYTES_MAX: usize = 32 << 20;
+
+/// How many expressions are remembered.
+const REMEMBERED_MAX: usize = 4;
+
+static REMEMBERED: Mutex<VecDeque<(Expression, RegexMatcher)>> = Mutex::new(VecDeque::new());
+
+/// All that decides what a pattern compiles to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Expression {
+    pattern: String,
+    is_regex: bool,
+    case: CaseMode,
+    word: bool,
+    whole_line: bool,
+    multiline: bool,
+}
+
+impl Expression {
+    /// Takes what the options say of the pattern. Literal text that holds a line break spans lines by itself.
+    pub(super) fn of(options: &GrepOptions) -> Self {
+        Self {
+            pattern: options.pattern.clone(),
+            is_regex: options.regex,
+            case: options.case,
+            word: options.word,
+            whole_line: options.whole_line,
+            multiline: options.multiline || (!options.regex && options.pattern.contains('\n')),
+        }
+    }
+
+    /// Tells whether a match may span lines.
+    pub(super) fn is_multiline(&self) -> bool {
+        self.multiline
+    }
+
+    /// Compiles the expression, or finds it compiled.
+    pub(super) fn compile(self) -> Result<RegexMatcher> {
+        // Literal text takes microseconds and is not worth a place.
+        let is_costly = self.is_regex || self.case != CaseMode::Sensitive;
+        if is_costly && let Some(found) = REMEMBERED.lock().iter().find(|(known, _)| *known == self) {
+            return Ok(found.1.clone());
+        }
+        let matcher = self.build()?;
+        if is_costly {
+            let mut remembered = REMEMBERED.lock();
+            remembered.truncate(REMEMBERED_MAX - 1);
+            remembered.push_front((self, matcher.clone()));
+        }
+        Ok(matcher)
+    }
+
+    fn build(&self) -> Result<RegexMatcher> {
+        if self.pattern.len() > PATTERN_BYTES_MAX {
+            return Err(Error::invalid_argument(format!("the pattern is over {PATTERN_BYTES_MAX} bytes; search for a part of it")));
+        }
+        let spans_lines = !self.is_regex && self.pattern.contains('\n');
+        let mut builder = RegexMatcherBuilder::new();
+        builder
+            .case_insensitive(self.case == CaseMode::Insensitive)
+            .case_smart(self.case == CaseMode::Smart)
+            .word(self.word)
+            .whole_line(self.whole_line)
+            .fixed_strings(!self.is_regex && !spans_lines)
+            .multi_line(true)
+            .crlf(true)
+            .line_terminator((!self.multiline).then_some(b'\n'))
+            // Within a line `.` must match a `\r`, which it does not where line breaks are `\r\n`; the terminator is taken out of it.
+            .dot_matches_new_line(!self.multiline)
+            .size_limit(COMPILED_BYTES_MAX)
+            .dfa_size_limit(STATES_BYTES_MAX);
+        if spans_lines { builder.build(&literal_over_lines(&self.pattern)) } else { builder.build(&self.pattern) }
+            .map_err(|error| malformed(&self.pattern, &error))
+    }
+}
+
+/// Writes literal text of several lines as an expression whose line breaks meet both endings.
+fn literal_over_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| regex::escape(line.strip_suffix('\r').unwrap_or(line))).collect();
+    lines.join(r"\r?\n")
+}
+
+fn malformed(pattern: &str, error: &grep_regex::Error) -> Error {
+    let shown: String = pattern.chars().take(100).collect();
+    let more = if shown.len() < pattern.len() { "..." } else { "" };
+    let problem = match error.kind() {
+        ErrorKind::NotAllowed(_) => "it names a line break; set multiline to match over lines".to_owned(),
+        ErrorKind::Regex(message) if message.contains("size limit") => "it is too large when compiled; repeat less or split it".to_owned(),
+        // The parser draws the expression; what is wrong stands in its last line.
+        ErrorKind::Regex(message) => {
+            let last = message.lines().last().unwrap_or_default();
+            format!("{}; escape what is meant literally, or search for literal text", last.strip_prefix("error: ").unwrap_or(last))
+        }
+        _ => "it cannot be compiled".to_owned(),
+    };
+    Error::invalid_argument(format!("the expression `{shown}{more}` is malformed: {problem}"))
+}

@@ -1,0 +1,522 @@
+//! What holds for any pattern, path and content, checked against slow and obvious versions and against the tools that set the
+//! expectations: `globset` for globs, ripgrep's own searcher for lines.
+
+use super::glob::Glob;
+use super::grep::{FileOutcome, GrepMatcher};
+use super::{GrepCollector, PathFilter};
+use crate::ops::{CaseMode, GlobOptions, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::text::trim_terminator;
+use bytes::Bytes;
+use grep_regex::RegexMatcherBuilder;
+use grep_searcher::{SearcherBuilder, sinks};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::ops::{ControlFlow, Range};
+
+fn path(text: &str) -> VfsPathBuf {
+    VfsPathBuf::parse(text).expect("a legal path")
+}
+
+/// Globs by recursion over text, with braces expanded first. What is written `**` is one character from the start.
+mod naive {
+    const DEEP: char = '\u{2}';
+
+    fn with_deep(pattern: &str) -> Vec<char> {
+        let (mut marked, mut rest) = (Vec::new(), pattern);
+        while let Some(next) = rest.chars().next() {
+            let stars = rest.len() - rest.trim_start_matches('*').len();
+            let taken = match next {
+                '*' => stars,
+                '\\' => 2,
+                '[' => {
+                    let characters: Vec<char> = rest.chars().collect();
+                    characters[..=class_end(&characters, 0)].iter().map(|character| character.len_utf8()).sum()
+                }
+                other => other.len_utf8(),
+            };
+            match stars {
+                0 => marked.extend(rest[..taken].chars()),
+                2 => marked.push(DEEP),
+                _ => marked.push('*'),
+            }
+            rest = &rest[taken..];
+        }
+        marked
+    }
+
+    /// Expands the first brace into its alternatives, and those again, until none is left.
+    fn expand(pattern: &[char]) -> Vec<Vec<char>> {
+        let (mut edges, mut depth, mut at) = (Vec::new(), 0, 0);
+        while at < pattern.len() {
+            match pattern[at] {
+                '\\' => at += 1,
+                '[' => at = class_end(pattern, at),
+                '{' => {
+                    depth += 1;
+                    if depth == 1 {
+                        edges.push(at);
+                    }
+                }
+                ',' if depth == 1 => edges.push(at),
+                '}' if depth > 0 => {
+                    depth -= 1;
+                    if depth == 0 {
+                        edges.push(at);
+                        let with = |edge: &[usize]| [&pattern[..edges[0]], &pattern[edge[0] + 1..edge[1]], &pattern[at + 1..]].concat();
+                        return edges.windows(2).flat_map(|edge| expand(&with(edge))).collect();
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        vec![pattern.to_vec()]
+    }
+
+    fn class_end(pattern: &[char], start: usize) -> usize {
+        let first = start + 1 + usize::from(matches!(pattern[start + 1], '!' | '^'));
+        (first + 1..pattern.len()).find(|at| pattern[*at] == ']').expect("the class is closed")
+    }
+
+    pub(super) fn is_match(pattern: &str, path: &str, sees_hidden: bool) -> bool {
+        let anchored = pattern.trim_end_matches('/').contains('/');
+        expand(&with_deep(pattern)).iter().any(|alternative| {
+            let mut segments: Vec<&[char]> =
+                alternative.split(|character| *character == '/').filter(|segment| !matches!(segment, [] | ['.'] | ['\\', '.'])).collect();
+            if !anchored && !segments.is_empty() {
+                segments.insert(0, &[DEEP]);
+            }
+            let path: Vec<Vec<char>> = path.split('/').map(|segment| segment.chars().collect()).collect();
+            !segments.is_empty() && segments_match(&segments, &path, sees_hidden)
+        })
+    }
+
+    fn segments_match(pattern: &[&[char]], path: &[Vec<char>], sees_hidden: bool) -> bool {
+        let is_hidden = |segment: &Vec<char>| !sees_hidden && segment[0] == '.';
+        match pattern {
+            [] => path.is_empty(),
+            [[DEEP]] => !path.is_empty() && !path.iter().any(is_hidden),
+            [[DEEP], rest @ ..] => (0..=path.len())
+                .take_while(|skipped| *skipped == 0 || !is_hidden(&path[skipped - 1]))
+                .any(|skipped| segments_match(rest, &path[skipped..], sees_hidden)),
+            [first, rest @ ..] => path.split_first().is_some_and(|(segment, below)| {
+                let named = !is_hidden(segment) || matches!(first, ['.', ..] | ['\\', '.', ..]);
+                named && segment_matches(first, segment) && segments_match(rest, below, sees_hidden)
+            }),
+        }
+    }
+
+    fn segment_matches(pattern: &[char], text: &[char]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            ['*' | DEEP, rest @ ..] => (0..=text.len()).any(|skipped| segment_matches(rest, &text[skipped..])),
+            ['?', rest @ ..] => !text.is_empty() && segment_matches(rest, &text[1..]),
+            ['\\', literal, rest @ ..] => text.first() == Some(literal) && segment_matches(rest, &text[1..]),
+            ['[', ..] => {
+                let end = class_end(pattern, 0);
+                text.first().is_some_and(|character| class_matches(&pattern[1..end], *character))
+                    && segment_matches(&pattern[end + 1..], &text[1..])
+            }
+            [literal, rest @ ..] => text.first() == Some(literal) && segment_matches(rest, &text[1..]),
+        }
+    }
+
+    fn class_matches(class: &[char], character: char) -> bool {
+        let negated = matches!(class[0], '!' | '^');
+        let (mut found, mut members) = (false, &class[usize::from(negated)..]);
+        while let [first, rest @ ..] = members {
+            (found, members) = match rest {
+                ['-', last, after @ ..] => (found || (*first..=*last).contains(&character), after),
+                _ => (found || *first == character, rest),
+            };
+        }
+        found != negated
+    }
+}
+
+/// Patterns of a small alphabet, so that many match; most are legal.
+fn patterns() -> impl Strategy<Value = String> {
+    let atom = || {
+        prop_oneof![
+            6 => prop::sample::select(vec!["a", "b", ".", "é", "ab", ".a"]).prop_map(str::to_owned),
+            4 => Just("*".to_owned()),
+            2 => Just("**".to_owned()),
+            2 => Just("?".to_owned()),
+            2 => prop::sample::select(vec!["[ab]", "[!a]", "[^b-é]", "[.]", r"\.", r"\*", "[a-]", "[]a]"]).prop_map(str::to_owned),
+            4 => Just("/".to_owned()),
+        ]
+    };
+    vec(
+        atom().prop_recursive(3, 12, 4, |inner| {
+            vec(vec(inner, 0..3).prop_map(|atoms| atoms.concat()), 1..4).prop_map(|alternatives| format!("{{{}}}", alternatives.join(",")))
+        }),
+        1..6,
+    )
+    .prop_map(|atoms| atoms.concat())
+}
+
+fn relative_paths() -> impl Strategy<Value = String> {
+    vec("[ab.é]{1,3}", 1..5)
+        .prop_map(|segments| segments.join("/"))
+        .prop_filter("legal", |path| VfsPath::parse(&format!("/{path}")).is_ok_and(|parsed| parsed.relative() == path))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_glob_matches_what_recursion_says(pattern in patterns(), paths in vec(relative_paths(), 1..8)) {
+        for sees_hidden in [true, false] {
+            let parsed = if sees_hidden { Glob::parse(&pattern, false) } else { Glob::parse_visible(&pattern, false) };
+            let Ok(glob) = parsed else { continue };
+            for path in &paths {
+                let matched = glob.is_match(path);
+                prop_assert_eq!(matched, naive::is_match(&pattern, path, sees_hidden), "{} {} {}", pattern, path, sees_hidden);
+                if matched {
+                    let prefix = glob.literal_prefix();
+                    prop_assert!(prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')));
+                    for (slash, _) in path.match_indices('/') {
+                        prop_assert!(glob.can_match_beneath(&path[..slash]), "{} {} {}", pattern, path, slash);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_enters_only_where_something_matches(pattern in patterns(), directory in relative_paths(), beneath in vec("[ab]{1,2}|\\.a", 1..3)) {
+        // That no match is missed stands above; here that the answer is not simply yes.
+        if let Ok(glob) = Glob::parse_visible(&pattern, false) {
+            let path = format!("{directory}/{}", beneath.join("/"));
+            prop_assert!(!glob.is_match(&path) || glob.can_match_beneath(&directory));
+            if !pattern.contains("**") && pattern.trim_end_matches('/').contains('/') {
+                let depth = pattern.matches('/').count();
+                if directory.split('/').count() > depth {
+                    prop_assert!(!glob.can_match_beneath(&directory), "{} {}", pattern, directory);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_glob_matches_what_globset_says(
+        segments in vec(prop_oneof![Just("**".to_owned()), "[ab]?(\\*|\\?|\\[ab\\]|\\[a-c\\]|x\\{a,b\\*,\\}|a\\{b\\{,a\\},\\?\\})?[ab.]?\\*?"], 1..5),
+        paths in vec("[abx.]{1,3}(/[abx.]{1,3}){0,4}", 1..8),
+    ) {
+        let segments: Vec<_> = segments.into_iter().filter(|segment| !segment.is_empty() && !segment.starts_with('.')).collect();
+        prop_assume!(!segments.is_empty());
+        let pattern = segments.join("/");
+        let theirs = if segments.len() == 1 { format!("**/{pattern}") } else { pattern.clone() };
+        let theirs = globset::GlobBuilder::new(&theirs).literal_separator(true).empty_alternates(true).build().expect("legal").compile_matcher();
+        let ours = Glob::parse(&pattern, false).expect("legal");
+        for path in &paths {
+            prop_assert_eq!(ours.is_match(path), theirs.is_match(path), "{} {}", pattern, path);
+        }
+    }
+
+    #[test]
+    fn case_is_all_that_insensitivity_ignores(pattern in "[aBé*?]{1,4}", path in "[AbÉ]{1,4}") {
+        let glob = Glob::parse(&pattern, true).expect("legal");
+        prop_assert_eq!(glob.is_match(&path), naive::is_match(&pattern.to_lowercase(), &path.to_lowercase(), true));
+        prop_assert!(glob.is_match(&path.to_uppercase()) == glob.is_match(&path.to_lowercase()));
+    }
+
+    #[test]
+    fn a_bound_leaves_nothing_out(pattern in patterns(), base in relative_paths(), beneath in relative_paths(), hidden in any::<bool>()) {
+        let mut options = GlobOptions::new(pattern.clone()).with_hidden(hidden);
+        options.scope.base = path(&format!("/{base}"));
+        let (root, found) = (path("/r"), path(&format!("/r/{beneath}")));
+        if let Ok(filter) = PathFilter::for_glob(&root, &options) {
+            let walked = found.ancestors().filter(|above| above.starts_with(&root) && **above != *root).all(|above| filter.enters(above));
+            let selected = naive::is_match(&pattern, &format!("{base}/{beneath}"), hidden) && !pattern.ends_with('/');
+            prop_assert_eq!(filter.bound().is_some() && walked && filter.selects(&found, false), selected, "{} {} {}", pattern, base, beneath);
+            prop_assert!(!selected || filter.bound().is_some_and(|bound| found.starts_with(&bound)));
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_glob_or_an_error(pattern in "\\PC{0,40}|[{}\\[\\]*?!,/\\\\.^a-]{0,40}", path in "\\PC{0,20}") {
+        for insensitive in [true, false] {
+            if let Ok(glob) = Glob::parse(&pattern, insensitive) {
+                glob.is_match(&path);
+                glob.can_match_beneath(&path);
+            }
+        }
+        let _ = PathFilter::for_glob(VfsPath::ROOT, &GlobOptions::new(&*pattern)).map(|filter| filter.bound());
+        let _ = PathFilter::for_grep(VfsPath::ROOT, &GrepOptions::new("x").with_include(&*pattern).with_exclude(&*pattern));
+    }
+}
+
+/// The lines of a content as the definition says: each line by itself.
+fn naive_lines(content: &Bytes, options: &GrepOptions) -> Vec<GrepLine> {
+    let mut pattern = if options.regex { options.pattern.clone() } else { regex::escape(&options.pattern) };
+    if options.whole_line {
+        pattern = format!("^(?:{pattern})$");
+    } else if options.word {
+        pattern = format!(r"\b{{start-half}}(?:{pattern})\b{{end-half}}");
+    }
+    let expression = regex::bytes::RegexBuilder::new(&pattern)
+        .case_insensitive(options.case == CaseMode::Insensitive)
+        .multi_line(true)
+        .crlf(true)
+        .dot_matches_new_line(true)
+        .build()
+        .expect("legal");
+    let mut all = Vec::new();
+    let mut at = 0;
+    for (index, line) in content.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let text = trim_terminator(line);
+        let ranges = kept(expression.find_iter(text).map(|found| found.range()).collect());
+        let is_match = ranges.is_empty() == options.invert;
+        let ranges = if options.invert { Vec::new() } else { ranges };
+        all.push(GrepLine::new(index + 1, at as u64, content.slice(at..at + text.len()), ranges, is_match));
+        at += line.len();
+    }
+    with_context(all, options)
+}
+
+/// Drops empty ranges beside others.
+fn kept(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let solid: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
+    if solid.is_empty() { ranges.into_iter().take(1).collect() } else { solid }
+}
+
+/// Keeps matches up to the limit of the file, and the lines around them; context ends before a match over that limit.
+fn with_context(all: Vec<GrepLine>, options: &GrepOptions) -> Vec<GrepLine> {
+    let limit = options.file_matches_max.unwrap_or(usize::MAX);
+    let matches: Vec<usize> = all.iter().enumerate().filter(|(_, line)| line.is_match).map(|(index, _)| index).collect();
+    let (within, over) = matches.split_at(limit.min(matches.len()));
+    let end = over.first().copied().unwrap_or(all.len());
+    let near = |index: usize| within.iter().any(|found| index + options.before >= *found && index <= *found + options.after);
+    all.into_iter().enumerate().filter(|(index, _)| *index < end && near(*index)).map(|(_, line)| line).collect()
+}
+
+fn search(options: &GrepOptions, path: &VfsPath, content: &Bytes) -> (usize, Vec<GrepLine>, bool) {
+    match GrepMatcher::compile(options).expect("legal").search(path, content) {
+        FileOutcome::Searched { count, lines, cut } => (count, lines, cut),
+        other => panic!("not searched: {other:?}"),
+    }
+}
+
+fn expressions() -> impl Strategy<Value = String> {
+    let atom = prop::sample::select(vec![
+        "a", "b", "ab", "é", ".", ".*", "a+", "[^a]", r"\s", r"\w", r"\b", "^", "$", "a?", "(?:a|ab)", r"\r", "", r"\B", r"\S+", "(?i:A)",
+        r"\A", r"\z", r"\x{e9}",
+    ]);
+    vec(atom, 1..4).prop_map(|atoms| atoms.concat())
+}
+
+fn contents() -> impl Strategy<Value = Bytes> {
+    let piece = prop::sample::select(vec![
+        &b"a"[..],
+        b"b",
+        b"ab",
+        b" ",
+        b"\n",
+        b"\n",
+        b"\r\n",
+        b"\r",
+        "é".as_bytes(),
+        b"\xff",
+        b"\xc3",
+        b"A",
+        b"aa b\n",
+        b"\n\n",
+    ]);
+    vec(piece, 0..30).prop_map(|pieces| Bytes::from(pieces.concat()))
+}
+
+fn line_options() -> impl Strategy<Value = GrepOptions> {
+    let pattern = prop_oneof![expressions().prop_map(GrepOptions::regex), "[abé. ]{0,3}|\r?a".prop_map(GrepOptions::new)];
+    (pattern, any::<bool>(), any::<[bool; 3]>(), 0..4_usize, 0..4_usize, prop::option::of(0..4_usize)).prop_map(
+        |(options, invert, [insensitive, word, whole_line], before, after, file_matches_max)| {
+            let mut options = options.with_invert(invert).with_context(before, after).with_word(word).with_whole_line(whole_line);
+            options.case = if insensitive { CaseMode::Insensitive } else { CaseMode::Sensitive };
+            options.file_matches_max = file_matches_max;
+            options
+        },
+    )
+}
+
+/// Asks for page after page; the pages laid end to end are one result.
+fn paged(options: &GrepOptions, files: &[(VfsPathBuf, Bytes)]) -> Result<GrepResult, TestCaseError> {
+    let (mut options, mut whole) = (options.clone(), GrepResult::default());
+    for _ in 0..1000 {
+        let matcher = GrepMatcher::compile(&options).expect("legal");
+        let filter = PathFilter::for_grep(VfsPath::ROOT, &options).expect("legal");
+        let mut collector = GrepCollector::new(&options);
+        for (path, content) in files.iter().filter(|(path, _)| filter.selects(path, false)) {
+            if collector.push(path.clone(), matcher.search(path, content)).is_break() {
+                break;
+            }
+        }
+        let page = collector.finish();
+        prop_assert!(page.matches() <= options.matches_max);
+        prop_assert!(page.truncated.is_none() || page.matches() == options.matches_max, "a page that is cut is full");
+        for file in page.files {
+            match whole.files.last_mut().filter(|last| last.path == file.path) {
+                Some(last) => {
+                    last.count += file.count;
+                    last.lines.extend(file.lines);
+                }
+                None => whole.files.push(file),
+            }
+        }
+        match page.truncated {
+            None => return Ok(whole),
+            Some(truncation) => options.start_after = Some(truncation.cursor.parse::<GrepCursor>().expect("a cursor")),
+        }
+    }
+    Err(TestCaseError::fail("paging does not end"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn lines_are_those_that_match_by_themselves(options in line_options(), content in contents()) {
+        let (count, lines, cut) = search(&options, &path("/f"), &content);
+        let expected = naive_lines(&content, &options);
+        prop_assert_eq!(&lines, &expected);
+        prop_assert!(!cut);
+        prop_assert_eq!(count, lines.iter().filter(|line| line.is_match).count());
+        let counted = search(&options.clone().with_output(GrepOutput::Counts), &path("/f"), &content);
+        prop_assert_eq!((counted.0, counted.1.len()), (count, 0));
+        let any = search(&options.with_output(GrepOutput::Files), &path("/f"), &content);
+        prop_assert_eq!((any.0, any.1.len()), (count.min(1), 0));
+    }
+
+    #[test]
+    fn pages_laid_end_to_end_are_the_whole(
+        options in line_options(),
+        multiline in any::<bool>(),
+        output in prop::sample::select(vec![GrepOutput::Content, GrepOutput::Content, GrepOutput::Files, GrepOutput::Counts]),
+        page_size in 1..6_usize,
+        contents in vec(contents(), 1..5),
+    ) {
+        let files: Vec<_> = contents.into_iter().enumerate().map(|(index, content)| (path(&format!("/f{index}")), content)).collect();
+        let options = options.with_multiline(multiline).with_output(output);
+        let whole = paged(&options, &files)?;
+        let mut expected: Vec<GrepFile> = Vec::new();
+        for (path, content) in &files {
+            let (count, lines, _) = search(&options, path, content);
+            if count > 0 {
+                expected.push(GrepFile::new(path.clone(), count, lines));
+            }
+        }
+        prop_assert_eq!(&whole.files, &expected);
+        let pages = paged(&options.with_matches_max(page_size), &files)?;
+        prop_assert_eq!(pages.files, expected);
+    }
+
+    #[test]
+    fn a_match_over_lines_covers_the_lines_it_touches(
+        pattern in prop::sample::select(vec![r"a\s+b", "a\nb", r"(?s)a.*?b", r"\n", r"^$", "b$", r"\s+", "[^a]+", r"a\r?\n", "", r"\z", r"\Aa", r"b\n*a"]),
+        content in contents(),
+        invert in any::<bool>(),
+    ) {
+        let options = GrepOptions::regex(pattern).with_multiline(true).with_invert(invert);
+        let expression = regex::bytes::RegexBuilder::new(pattern).multi_line(true).crlf(true).build().expect("legal");
+        let mut starts: Vec<usize> = memchr::memchr_iter(b'\n', &content).map(|at| at + 1).collect();
+        starts.insert(0, 0);
+        starts.retain(|start| *start < content.len());
+        let line_of = |at: usize| starts.partition_point(|start| *start <= at) - 1;
+        let mut covered = vec![false; starts.len()];
+        for found in expression.find_iter(&content) {
+            if !starts.is_empty() && (found.start() < content.len() || content.last() != Some(&b'\n')) {
+                covered[line_of(found.start())..=line_of(found.end().max(found.start() + 1) - 1)].fill(true);
+            }
+        }
+        let mut returned = vec![false; starts.len()];
+        let (_, lines, _) = search(&options, &path("/f"), &content);
+        for line in &lines {
+            prop_assert_eq!(line.byte_offset as usize, starts[line.line - 1]);
+            let count = memchr::memchr_iter(b'\n', &line.text).count() + 1;
+            prop_assert!(!returned[line.line - 1..line.line - 1 + count].contains(&true), "no line is returned twice");
+            returned[line.line - 1..line.line - 1 + count].fill(true);
+            for range in &line.ranges {
+                prop_assert!(range.start <= range.end && range.end <= line.text.len());
+            }
+        }
+        prop_assert_eq!(returned, covered.iter().map(|covered| covered != &invert).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn lines_are_those_that_ripgrep_finds(pattern in expressions(), content in contents(), invert in any::<bool>()) {
+        // A `\r` is where the two differ on purpose: ripgrep takes the one of a terminator for text.
+        let content = Bytes::from(content.iter().copied().filter(|byte| *byte != b'\r').collect::<Vec<_>>());
+        let theirs = RegexMatcherBuilder::new().multi_line(true).line_terminator(Some(b'\n')).build(&pattern).expect("legal");
+        let mut expected = Vec::new();
+        SearcherBuilder::new()
+            .invert_match(invert)
+            .build()
+            .search_slice(theirs, &content, sinks::Bytes(|line, _| {
+                expected.push(line as usize);
+                Ok(true)
+            }))
+            .expect("a content is searched");
+        let (_, lines, _) = search(&GrepOptions::regex(pattern).with_invert(invert), &path("/f"), &content);
+        prop_assert_eq!(lines.iter().map(|line| line.line).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_literal_of_several_lines_meets_both_endings(before in "[ab]{0,2}", after in "[ab]{1,2}", tail in "(\r?\n[ab]{0,2}){0,3}") {
+        let options = GrepOptions::new(format!("{before}\n{after}"));
+        for ending in ["\n", "\r\n"] {
+            let content = Bytes::from(format!("x\n{before}{ending}{after}{tail}"));
+            let (count, lines, _) = search(&options, &path("/f"), &content);
+            prop_assert!(count >= 1 && lines[0].line == 2, "{:?}", lines);
+        }
+    }
+
+    #[test]
+    fn any_text_is_an_expression_or_an_error(pattern in "\\PC{0,20}|[(){}\\[\\]*+?|^$.\\\\abdswAz,0-9\n]{0,30}", content in contents(), flags in any::<[bool; 6]>()) {
+        let mut options = if flags[0] { GrepOptions::regex(pattern) } else { GrepOptions::new(pattern) };
+        options = options.with_word(flags[1]).with_whole_line(flags[2]).with_multiline(flags[3]).with_invert(flags[4]).with_context(1, 1);
+        options.case = if flags[5] { CaseMode::Smart } else { CaseMode::Insensitive };
+        match GrepMatcher::compile(&options) {
+            Ok(matcher) => {
+                let first = matcher.search(&path("/f"), &content);
+                let FileOutcome::Searched { lines, .. } = first else { panic!("searched") };
+                for line in lines {
+                    prop_assert!(line.ranges.iter().all(|range| range.end <= line.text.len()));
+                }
+            }
+            Err(error) => {
+                prop_assert!(options.regex, "literal text always compiles: {}", error);
+                prop_assert!(error.message().len() < 400 && !error.message().contains('\n') || options.pattern.contains('\n'), "{}", error);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_of_nothing_says_whether_there_is_something() {
+    let files = [(path("/a"), Bytes::from_static(b"x\nx\nx\n")), (path("/b"), Bytes::from_static(b"x\n"))];
+    let run = |options: &GrepOptions, files: &[(VfsPathBuf, Bytes)]| {
+        let matcher = GrepMatcher::compile(options).expect("legal");
+        let mut collector = GrepCollector::new(options);
+        let _ = files.iter().try_for_each(|(path, content)| match collector.push(path.clone(), matcher.search(path, content)) {
+            ControlFlow::Break(()) => Err(()),
+            ControlFlow::Continue(()) => Ok(()),
+        });
+        collector.finish()
+    };
+    for output in [GrepOutput::Content, GrepOutput::Files, GrepOutput::Counts] {
+        let nothing = GrepOptions::new("x").with_matches_max(0).with_output(output);
+        let result = run(&nothing, &files);
+        assert!(result.files.is_empty());
+        assert_eq!(result.truncated.expect("there is more").cursor, "/a:0");
+        assert!(run(&nothing.clone().with_file_matches_max(0), &files).truncated.is_none());
+        let resumed = run(&nothing.with_start_after(GrepCursor { path: path("/a"), line: 2 }), &files);
+        assert_eq!(resumed.truncated.expect("there is more").cursor, "/a:2");
+    }
+    // A result that is just full is not cut.
+    let full = run(&GrepOptions::new("x").with_matches_max(4), &files);
+    assert!(full.truncated.is_none() && full.matches() == 4 && full.files_searched == 2);
+    let cut = run(&GrepOptions::new("x").with_matches_max(3), &files);
+    assert_eq!((cut.matches(), cut.files_searched, cut.truncated.expect("there is more").cursor.as_str()), (3, 1, "/b:0"));
+    let within = run(&GrepOptions::new("x").with_matches_max(2), &files);
+    assert_eq!(within.truncated.expect("there is more").cursor, "/a:2");
+}

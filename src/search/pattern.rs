@@ -1,0 +1,296 @@
+//! The syntax of globs: from text to alternatives, each a list of segments.
+//!
+//! Braces whose alternatives decide where segments begin and end (a `/`, a `**`, an empty or `.` alternative) multiply the
+//! alternatives of the whole pattern; all others multiply those of their segment only. Both are bounded.
+
+use std::borrow::Cow;
+
+/// The longest pattern in bytes.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+
+/// How many segments one alternative may have: a walk keeps its place among them in the bits of one word.
+pub(super) const SEGMENTS_MAX: usize = 60;
+
+/// How many alternatives the braces of one pattern, and of one segment, may expand to.
+const ALTERNATIVES_MAX: usize = 1000;
+
+/// How many tokens all alternatives together may have.
+const TOKENS_MAX: usize = 16 * 1024;
+
+/// How deep braces may nest.
+const NESTING_MAX: usize = 16;
+
+/// What is wrong with a pattern.
+pub(super) type Problem = Cow<'static, str>;
+
+/// A parsed pattern.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    /// Never empty, nor is any of them.
+    pub(super) alternatives: Vec<Vec<Segment>>,
+    /// Whether it ended with a `/`.
+    pub(super) trailing_slash: bool,
+}
+
+/// One segment of an alternative.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// `**`: any number of segments.
+    Deep,
+    /// One segment that any of these matches.
+    Name(Vec<Vec<Token>>),
+}
+
+/// What one or more characters of a name are matched by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Token {
+    /// A character as written.
+    Char(char),
+    /// `?`
+    One,
+    /// `*`
+    Star,
+    /// `**` as written: a segment of its own is [`Segment::Deep`]; within one it is turned into [`Token::Star`].
+    Deep,
+    /// `[...]`
+    Class {
+        /// Whether what is listed is left out.
+        negated: bool,
+        /// The ranges listed, ends included.
+        ranges: Vec<(char, char)>,
+    },
+    /// `/`; never within a [`Segment`].
+    Slash,
+    /// `{...}`; never within a [`Segment`].
+    Braces(Vec<Vec<Token>>),
+}
+
+impl Pattern {
+    /// Parses a pattern. Without a slash but at its end its alternatives start with [`Segment::Deep`].
+    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(format!("it is over {PATTERN_BYTES_MAX} bytes; shorten it").into());
+        }
+        if text.chars().any(char::is_control) {
+            return Err("it holds a control character, which no path does; remove it".into());
+        }
+        let mut tokens = Parser { text, at: 0 }.tokens(0)?;
+        let length = tokens.len();
+        while tokens.last() == Some(&Token::Slash) {
+            tokens.pop();
+        }
+        let trailing_slash = tokens.len() < length;
+        let anchored = has_slash(&tokens);
+        let mut alternatives = Vec::new();
+        let mut size = 0;
+        for alternative in expand(&tokens, shapes_segments)? {
+            let mut segments = segments(&alternative)?;
+            if segments.is_empty() {
+                continue;
+            }
+            if !anchored {
+                segments.insert(0, Segment::Deep);
+            }
+            segments.dedup_by(|next, previous| *next == Segment::Deep && *previous == Segment::Deep);
+            if segments.len() > SEGMENTS_MAX {
+                return Err(format!("it has over {SEGMENTS_MAX} segments; write `**` for most of them").into());
+            }
+            size += segments.iter().map(Segment::size).sum::<usize>();
+            if size > TOKENS_MAX {
+                return Err(too_many());
+            }
+            alternatives.push(segments);
+        }
+        if alternatives.is_empty() {
+            return Err("it names nothing; `**` finds everything".into());
+        }
+        Ok(Self { alternatives, trailing_slash })
+    }
+}
+
+impl Segment {
+    fn size(&self) -> usize {
+        match self {
+            Self::Deep => 1,
+            Self::Name(names) => names.iter().map(Vec::len).sum(),
+        }
+    }
+}
+
+/// Returns the text of tokens without wildcards.
+pub(super) fn literal(tokens: &[Token]) -> Option<String> {
+    tokens.iter().map(|token| if let Token::Char(literal) = token { Some(*literal) } else { None }).collect()
+}
+
+/// Cuts an alternative at its slashes. Empty and `.` segments are dropped, as paths are normalised.
+fn segments(tokens: &[Token]) -> Result<Vec<Segment>, Problem> {
+    let mut segments = Vec::new();
+    for segment in tokens.split(|token| *token == Token::Slash) {
+        if segment == [Token::Deep] {
+            segments.push(Segment::Deep);
+            continue;
+        }
+        let mut names = expand(segment, |_| true)?;
+        for name in &mut names {
+            name.iter_mut().filter(|token| **token == Token::Deep).for_each(|token| *token = Token::Star);
+            name.dedup_by(|next, previous| *next == Token::Star && *previous == Token::Star);
+            if literal(name).as_deref() == Some("..") {
+                return Err("it holds a `..` segment; name the target from the search root".into());
+            }
+        }
+        // Braces with such an alternative were expanded before, so it is the only one here.
+        if !matches!(literal(&names[0]).as_deref(), Some("" | ".")) {
+            segments.push(Segment::Name(names));
+        }
+    }
+    Ok(segments)
+}
+
+/// Expands the braces that have an alternative for which `opens` says so, and all within them.
+fn expand(tokens: &[Token], opens: fn(&[Token]) -> bool) -> Result<Vec<Vec<Token>>, Problem> {
+    let mut expanded: Vec<Vec<Token>> = vec![Vec::new()];
+    for token in tokens {
+        let Token::Braces(alternatives) = token else {
+            expanded.iter_mut().for_each(|before| before.push(token.clone()));
+            continue;
+        };
+        if !alternatives.iter().any(|alternative| opens(alternative)) {
+            expanded.iter_mut().for_each(|before| before.push(token.clone()));
+            continue;
+        }
+        let mut choices = Vec::new();
+        for alternative in alternatives {
+            choices.extend(expand(alternative, opens)?);
+        }
+        let size = |of: &[Vec<Token>]| of.iter().map(Vec::len).sum::<usize>();
+        let count = expanded.len() * choices.len();
+        if count > ALTERNATIVES_MAX || size(&expanded) * choices.len() + size(&choices) * expanded.len() > TOKENS_MAX {
+            return Err(too_many());
+        }
+        expanded = expanded.iter().flat_map(|before| choices.iter().map(|choice| [&before[..], choice].concat())).collect();
+    }
+    Ok(expanded)
+}
+
+/// Tells whether an alternative of braces can decide where segments begin and end, or that one is none.
+fn shapes_segments(tokens: &[Token]) -> bool {
+    matches!(tokens, [] | [Token::Char('.')])
+        || tokens.iter().any(|token| match token {
+            Token::Slash | Token::Deep => true,
+            Token::Braces(alternatives) => alternatives.iter().any(|alternative| shapes_segments(alternative)),
+            _ => false,
+        })
+}
+
+fn has_slash(tokens: &[Token]) -> bool {
+    tokens.iter().any(|token| match token {
+        Token::Slash => true,
+        Token::Braces(alternatives) => alternatives.iter().any(|alternative| has_slash(alternative)),
+        _ => false,
+    })
+}
+
+fn too_many() -> Problem {
+    "its braces expand to too many alternatives; split it into several".into()
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn next(&mut self) -> Option<char> {
+        let next = self.text[self.at..].chars().next()?;
+        self.at += next.len_utf8();
+        Some(next)
+    }
+
+    fn takes(&mut self, wanted: char) -> bool {
+        let found = self.text[self.at..].starts_with(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+
+    fn escaped(&mut self) -> Result<char, Problem> {
+        self.next().ok_or(Cow::Borrowed(r"it ends with `\`; write `\\` for a backslash"))
+    }
+
+    /// Reads up to the end or, within braces, up to the `,` or `}` that ends the alternative, which is left.
+    fn tokens(&mut self, nesting: usize) -> Result<Vec<Token>, Problem> {
+        let mut tokens = Vec::new();
+        loop {
+            let start = self.at;
+            let Some(next) = self.next() else { return Ok(tokens) };
+            tokens.push(match next {
+                ',' | '}' if nesting > 0 => {
+                    self.at = start;
+                    return Ok(tokens);
+                }
+                '/' => Token::Slash,
+                '*' => match self.text[self.at..].chars().take_while(|next| *next == '*').count() {
+                    1 => {
+                        self.at += 1;
+                        Token::Deep
+                    }
+                    more => {
+                        self.at += more;
+                        Token::Star
+                    }
+                },
+                '?' => Token::One,
+                '[' => self.class(start)?,
+                '{' if nesting == NESTING_MAX => return Err(format!("its braces nest deeper than {NESTING_MAX}; split it").into()),
+                '{' => self.braces(start, nesting)?,
+                '\\' => match self.escaped()? {
+                    '/' => Token::Slash,
+                    literal => Token::Char(literal),
+                },
+                literal => Token::Char(literal),
+            });
+        }
+    }
+
+    fn braces(&mut self, start: usize, nesting: usize) -> Result<Token, Problem> {
+        let mut alternatives = Vec::new();
+        loop {
+            alternatives.push(self.tokens(nesting + 1)?);
+            if self.takes('}') {
+                return Ok(Token::Braces(alternatives));
+            }
+            if !self.takes(',') {
+                return Err(format!(r"the `{{` at byte {start} is not closed; write `\{{` for a brace").into());
+            }
+        }
+    }
+
+    fn class(&mut self, start: usize) -> Result<Token, Problem> {
+        let open = || Cow::Owned(format!(r"the `[` at byte {start} is not closed; write `\[` for a bracket"));
+        let negated = self.takes('!') || self.takes('^');
+        let mut ranges = Vec::new();
+        loop {
+            let from = match self.next().ok_or_else(open)? {
+                // In the first place it is a member.
+                ']' if !ranges.is_empty() => return Ok(Token::Class { negated, ranges }),
+                '\\' => self.escaped()?,
+                literal => literal,
+            };
+            let mark = self.at;
+            let mut to = from;
+            // In the last place a `-` is a member.
+            if self.takes('-') {
+                match self.next().ok_or_else(open)? {
+                    ']' => self.at = mark,
+                    '\\' => to = self.escaped()?,
+                    literal => to = literal,
+                }
+            }
+            if to < from {
+                return Err(format!("its range `{from}-{to}` runs backwards; write `{to}-{from}`").into());
+            }
+            ranges.push((from, to));
+        }
+    }
+}
