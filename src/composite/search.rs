@@ -9,8 +9,7 @@ use crate::ops::{
     Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, OnFailure, PathGuard, SearchScope, Truncation,
 };
 use crate::path::{VfsPath, VfsPathBuf};
-use crate::search::PathFilter;
-use crate::search::grep::{FileOutcome, GrepCollector, GrepMatcher};
+use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use std::collections::HashSet;
