@@ -275,6 +275,7 @@ fn unknown_tool(name: &str) -> Error {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+    use proptest::prelude::*;
     use serde_json::json;
 
     #[test]
@@ -303,5 +304,64 @@ mod tests {
         let call = ToolCall::from_json("ls", json!({"path": "/a/"})).expect("a legal call");
         assert_eq!(call.arguments(), json!({"path": "/a", "limit": 1000, "cursor": ""}));
         assert_eq!(ToolCall::from_json("ls", call.arguments()).expect("the same call"), call);
+    }
+
+    #[test]
+    fn every_call_is_read_back_from_its_own_arguments() {
+        for (name, arguments) in [
+            ("ls", json!({"path": "/a", "limit": 3, "cursor": "x"})),
+            ("read_file", json!({"path": "/a", "offset": 1, "limit": 2, "column": 3, "line_numbers": true})),
+            ("write_file", json!({"path": "/a", "content": "x", "mode": "append"})),
+            ("edit_file", json!({"path": "/a", "old_string": "x", "new_string": "", "replace_all": true})),
+            ("edit_file", json!({"path": "/a", "edits": [{"old_string": "x", "new_string": "y"}]})),
+            ("apply_patch", json!({"patch": "x", "base": "/a"})),
+            ("glob", json!({"pattern": "*", "hidden": true, "ignored": true, "directories": true})),
+            ("grep", json!({"pattern": "x", "glob": "*", "output_mode": "count", "regex": true, "before": 1, "after": 2})),
+            ("delete", json!({"path": "/a", "recursive": true})),
+            ("move", json!({"from": "/a", "to": "/b", "overwrite": true})),
+        ] {
+            let call = ToolCall::from_json(name, arguments).expect("a legal call");
+            assert_eq!(call.info().name, name);
+            assert_eq!(ToolCall::from_json(name, call.arguments()).expect("the same call"), call);
+        }
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let text =
+            prop_oneof![Just("/a".to_owned()), Just("*** Begin Patch\n*** Update File: a\n-x\n+y\n*** End Patch".to_owned()), ".{0,12}"];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            text.prop_map(Value::from)
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            let name = prop_oneof![Just("old_string".to_owned()), Just("new_string".to_owned()), "[a-z]{1,3}"];
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map(name, inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect()))
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn whatever_is_asked_is_answered(tool in 0..9usize, chosen in proptest::collection::vec(any::<bool>(), 20), values in proptest::collection::vec(any_value(), 20)) {
+            let info = &tools()[tool];
+            let names = info.input_schema["properties"].as_object().expect("arguments").keys();
+            let arguments = names.zip(chosen).zip(values).filter(|((_, chosen), _)| *chosen).map(|((name, _), value)| (name.clone(), value)).collect();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            let answer = runtime.block_on(async {
+                let backend = stage::tree(&[("/a", "x\n")]).await;
+                match ToolCall::from_json(info.name, Value::Object(arguments)) {
+                    Ok(call) => call.run(&backend).await.error,
+                    Err(error) => Some(ErrorRecord::from(&error)),
+                }
+            });
+            prop_assert_ne!(answer.map(|error| error.code), Some(ErrorKind::Internal.code().to_owned()));
+        }
     }
 }

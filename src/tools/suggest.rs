@@ -104,6 +104,7 @@ fn likeness(wanted: &str, name: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stage::tree;
     use super::*;
 
     #[test]
@@ -114,5 +115,32 @@ mod tests {
         assert_eq!(near("ofset", &["path", "offset", "limit"]), "offset");
         assert_eq!(near("x", &["y", "zebra"]), "");
         assert_eq!(near("abcd", &["abce", "abcf", "abcg", "abch"]), "abce abcf abcg");
+    }
+
+    #[tokio::test]
+    async fn looks_beside_above_and_elsewhere() {
+        let backend = tree(&[
+            ("/workspace/src/main.rs", ""),
+            ("/workspace/docs/guide.md", ""),
+            ("/memories/AGENTS.md", ""),
+            ("/peers/a/notes.md", ""),
+            ("/peers/b/notes.md", ""),
+        ])
+        .await;
+        let near = async |path: &str| {
+            let path = VfsPathBuf::parse(path).expect("a legal path");
+            with_near_paths(&backend, Error::not_found(&path)).await.message().to_owned()
+        };
+        assert_eq!(near("/src/main.rs").await, "`/src/main.rs` does not exist; did you mean `/workspace/src/main.rs`?");
+        assert_eq!(
+            near("/workspace/memories/AGENTS.md").await,
+            "`/workspace/memories/AGENTS.md` does not exist; did you mean `/memories/AGENTS.md`?"
+        );
+        assert_eq!(near("/memories/agents.md").await, "`/memories/agents.md` does not exist; did you mean `/memories/AGENTS.md`?");
+        assert_eq!(near("/workspaces/docs/guide.md").await, "`/workspaces/docs/guide.md` does not exist; did you mean `/workspace`?");
+        assert_eq!(near("/peers/c/notes.md").await, "`/peers/c/notes.md` does not exist");
+        assert_eq!(near("/nothing/like/it").await, "`/nothing/like/it` does not exist");
+        let other = Error::invalid_argument("x").at(VfsPath::ROOT);
+        assert_eq!(with_near_paths(&backend, other).await.message(), "x");
     }
 }

@@ -317,6 +317,7 @@ fn too_long(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn played(text: &str) -> Vec<String> {
         Transcript::new(text.as_bytes()).map(|event| shown(&event)).collect()
@@ -457,5 +458,23 @@ mod tests {
         assert_eq!(plain_name("mcp__strata__read_file"), "read_file");
         assert_eq!(plain_name("mcp__github__search"), "mcp__github__search");
         assert_eq!(plain_name("ls"), "ls");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_recorded_is_read_to_its_end(lines in proptest::collection::vec(prop_oneof![
+            Just(r#"{"tool": "ls"}"#.to_owned()), Just("{".to_owned()), Just("[".to_owned()), Just(String::new()),
+            Just(r#"{"messages": [{"content": [{"type": "tool_use", "name": "ls", "input": 1}]}]}"#.to_owned()), ".{0,20}",
+        ], 0..8)) {
+            let text = lines.join("\n");
+            let good = lines.iter().filter(|line| *line == r#"{"tool": "ls"}"#).count();
+            let events: Vec<TranscriptEvent> = Transcript::new(text.as_bytes()).collect();
+            let calls = events.iter().filter(|event| matches!(event, TranscriptEvent::Call { call: Ok(_), .. })).count();
+            // A document may hold lines that would be calls by themselves.
+            prop_assert!(calls <= good);
+            if lines.first().is_none_or(|first| serde_json::from_str::<Value>(first).is_ok()) {
+                prop_assert_eq!(calls, good);
+            }
+        }
     }
 }
