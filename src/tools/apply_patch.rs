@@ -421,11 +421,22 @@ mod tests {
         assert_eq!(files(&backend).await, owned(&[("/top", "x\n"), ("/w/a", "2\n")]));
     }
 
-    /// A tree in which another writer changes `/a` before each of the first batches, and a later change of each batch may fail.
+    /// A tree in which another writer is faster than each of the first batches.
     #[derive(Debug)]
     struct Contended {
         inner: Arc<dyn Backend>,
-        others: AtomicUsize,
+        other: Change,
+        times: AtomicUsize,
+    }
+
+    impl Contended {
+        fn new(inner: impl Backend + 'static, other: Change, times: usize) -> Self {
+            Self { inner: Arc::new(inner), other, times: AtomicUsize::new(times) }
+        }
+    }
+
+    fn append() -> Change {
+        Change::Append { path: VfsPathBuf::parse("/a").expect("a legal path"), content: "other\n".into() }
     }
 
     impl fmt::Display for Contended {
@@ -455,9 +466,8 @@ mod tests {
             self.inner.grep(path, options).await
         }
         async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-            let left = self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-            if let Ok(left) = left {
-                self.inner.append("/a", format!("other {left}\n")).await?;
+            if self.times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                self.inner.apply_one(self.other.clone()).await?;
             }
             self.inner.apply(changes, options).await
         }
@@ -465,15 +475,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_lost_race_is_worked_out_anew_and_nothing_of_either_writer_is_lost() {
-        let backend = Contended { inner: Arc::new(tree(&[("/a", "1\n")]).await), others: AtomicUsize::new(2) };
+        let backend = Contended::new(tree(&[("/a", "1\n")]).await, append(), 2);
         let output = call(&backend, "apply_patch", patch("*** Update File: a\n-1\n+one\n*** Add File: n\n+x")).await;
         assert!(!output.is_error, "{}", output.text);
-        assert_eq!(files(&backend).await, owned(&[("/a", "one\nother 2\nother 1\n"), ("/n", "x\n")]));
+        assert_eq!(files(&backend).await, owned(&[("/a", "one\nother\nother\n"), ("/n", "x\n")]));
     }
 
     #[tokio::test]
     async fn a_race_lost_again_and_again_is_a_conflict_and_changes_nothing() {
-        let backend = Contended { inner: Arc::new(tree(&[("/a", "1\n")]).await), others: AtomicUsize::new(100) };
+        let backend = Contended::new(tree(&[("/a", "1\n")]).await, append(), 100);
         let output = call(&backend, "apply_patch", patch("*** Add File: 0\n+x\n*** Update File: a\n-1\n+one")).await;
         assert_eq!(output.error.expect("a conflict").code, "conflict");
         assert!(output.text.ends_with("; nothing was changed"), "{}", output.text);
@@ -504,5 +514,40 @@ mod tests {
 
     fn mounted(state: StateBackend, memories: Arc<dyn Backend>) -> CompositeBackend {
         CompositeBackend::builder(Arc::new(state)).route("/memories", memories).and_then(CompositeBuilder::build).expect("two mounts")
+    }
+
+    #[cfg(all(feature = "filesystem", unix))]
+    mod on_the_host {
+        use super::*;
+        use crate::backend::{FilesystemBackend, FilesystemOptions};
+
+        fn directory() -> (tempfile::TempDir, FilesystemBackend) {
+            let directory = tempfile::tempdir().expect("a directory");
+            let backend = FilesystemBackend::open(directory.path(), FilesystemOptions::new()).expect("a root");
+            (directory, backend)
+        }
+
+        #[tokio::test]
+        async fn a_patch_moves_adds_and_deletes() {
+            let (directory, backend) = directory();
+            backend.write("/a", "1\r\n").await.expect("a file");
+            std::os::unix::fs::symlink("a", directory.path().join("link")).expect("a link");
+            let body = "*** Delete File: link\n*** Update File: a\n*** Move to: d/b\n-1\n+2\n*** Add File: c\n+x";
+            let output = call(&backend, "apply_patch", patch(body)).await;
+            assert!(!output.is_error, "{}", output.text);
+            assert_eq!(files(&backend).await, owned(&[("/c", "x\n"), ("/d/b", "2\r\n")]));
+            assert!(!directory.path().join("link").is_symlink());
+        }
+
+        #[tokio::test]
+        async fn a_failure_half_way_says_what_has_changed() {
+            let (_directory, backend) = directory();
+            backend.write("/a", "1\n").await.expect("a file");
+            let path = VfsPathBuf::parse("/b").expect("a legal path");
+            let backend = Contended::new(backend, Change::CreateDir { path }, 1);
+            let output = call(&backend, "apply_patch", patch("*** Add File: b\n+x\n*** Update File: a\n-1\n+2\n*** Add File: c\n+x")).await;
+            assert!(output.text.ends_with("; already changed: `/a`; not changed: `/b`, `/c`"), "{}", output.text);
+            assert_eq!(files(&backend).await, owned(&[("/a", "2\n")]));
+        }
     }
 }

@@ -300,6 +300,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_line_that_did_not_fit_is_told_by_the_answer_that_shows_it() {
+        let backend = tree(&[("/f", &format!("{}\n", "x".repeat(2500)).repeat(60))]).await;
+        let facts = call(&backend, "read_file", json!({"path": "/f"})).await.data.expect("facts");
+        assert_eq!(facts["next_offset"], 49);
+        assert_eq!(facts["cut_lines"], json!((1..=49).collect::<Vec<_>>()));
+    }
+
+    #[tokio::test]
     async fn one_huge_line_is_bounded_too() {
         let backend = tree(&[("/f", &"x".repeat(3 << 20))]).await;
         let output = call(&backend, "read_file", json!({"path": "/f"})).await;
