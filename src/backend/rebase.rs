@@ -68,7 +68,7 @@ impl View<'_> {
         self.entries(&mut result.entries);
         self.failures(&mut result.failures);
         result.truncated =
-            result.truncated.map(|cut| self.truncation(cut, |cursor| Some(self.path(&*VfsPath::parse(cursor).ok()?).into_string())));
+            result.truncated.map(|cut| self.truncation(cut, |cursor| Some(self.path(&VfsPath::parse(cursor).ok()?).into_string())));
         result
     }
 

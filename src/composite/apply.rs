@@ -1,7 +1,7 @@
 //! Changes: which backend each goes to, what no mount allows, and batches over several.
 
+use super::CompositeBackend;
 use super::router::Place;
-use super::{CompositeBackend, is_absence};
 use crate::backend::rebase::View;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{ApplyOptions, Change, Changed, OpKind};
@@ -134,7 +134,7 @@ impl CompositeBackend {
         for (change, step) in changes.iter().zip(steps) {
             match step {
                 Step::Nothing => {}
-                Step::Mount(mount) => drop(mounts.insert(*mount)),
+                Step::Mount(mount) => mounts.extend([*mount]),
                 Step::Transfer => mounts.extend(change.paths().map(|path| self.router.find(path).mount)),
             }
         }
@@ -144,8 +144,8 @@ impl CompositeBackend {
         }
         let names: Vec<String> = mounts.iter().map(|mount| format!("`{}`", self.router.prefix(*mount))).collect();
         let message = format!(
-            "the batch changes the mounts {}, which cannot change as one; apply it mount by mount, or allow a partial result",
-            names.join(" and ")
+            "the batch changes {}, which are mounted apart and cannot change as one; apply it mount by mount, or allow a partial result",
+            names.join(", ")
         );
         let other = |step: &Step| !matches!((step, &steps[0]), (Step::Mount(one), Step::Mount(first)) if one == first);
         let index = transfer.or_else(|| steps.iter().position(other)).unwrap_or(0);
@@ -166,7 +166,7 @@ impl CompositeBackend {
         };
         let mut results = match applied {
             Ok(results) => View::Beneath(prefix).changed(results).into_iter(),
-            Err(error) => return Err(self.change_error(error, prefix, &run, &done, changes)),
+            Err(error) => return Err(self.change_error(error, prefix, &run, &done, changes).await),
         };
         let missing = || Error::new(ErrorKind::Internal, "a backend returned fewer results than changes");
         run.changes
@@ -178,20 +178,26 @@ impl CompositeBackend {
     }
 
     /// Shows the error of a batch in the caller's paths and counts.
-    fn change_error(&self, error: Error, prefix: &VfsPath, run: &Run, done: &[usize], changes: &[Change]) -> Error {
+    async fn change_error(&self, error: Error, prefix: &VfsPath, run: &Run, done: &[usize], changes: &[Change]) -> Error {
         let failed = error.change().and_then(|change| done.get(change)).copied().unwrap_or(done[0]);
         let applied = match error.applied() {
             0 => run.changes.start,
             some => done.get(some).copied().unwrap_or(run.changes.end),
         };
-        let asked: Vec<&VfsPath> = changes[failed].paths().filter_map(|path| path.strip_prefix(prefix)).collect();
+        let change = &changes[failed];
+        let asked: Vec<&VfsPath> = change.paths().filter_map(|path| path.strip_prefix(prefix)).collect();
         let error = View::Beneath(prefix).error(error, &asked).in_batch(failed, applied);
-        match error.path() {
-            Some(at) if is_absence(&error) && self.is_virtual(self.router.find(at)) => {
-                let message = format!("`{at}` leads to mounts and is a file in the tree beneath, so nothing else can be put in it");
-                error.with_message(message)
-            }
-            _ => error,
+        let at = error.path().unwrap_or(change.path());
+        if error.kind() != ErrorKind::NotADirectory || !self.is_beneath_hidden_file(at).await {
+            return error;
+        }
+        let puts = matches!(change, Change::Write { .. } | Change::Append { .. } | Change::CreateDir { .. }) || change.target() == Some(at);
+        if puts {
+            let message =
+                format!("`{at}` lies in a directory of mounts whose place a file takes in the tree beneath; nothing can be put there");
+            error.with_message(message)
+        } else {
+            Error::not_found(at).during(change.kind()).in_batch(failed, applied)
         }
     }
 }

@@ -17,7 +17,7 @@ impl CompositeBackend {
             Some(node) => self.list_with_mounts(node, place, target, options).await,
             None => match target.backend.ls(target.rest, options).await {
                 Ok(listing) => Ok(target.outward().listing(listing)),
-                Err(error) => Err(self.read_error(error, target, path)),
+                Err(error) => Err(self.read_error(error, target, path).await),
             },
         }
     }

@@ -116,11 +116,21 @@ impl CompositeBackend {
         place.node.is_some_and(|node| self.router.node(node).mount().is_none())
     }
 
-    /// Shows the error of a read in the caller's paths. A file that a virtual directory hides is not there.
-    fn read_error(&self, error: Error, target: Target<'_>, path: &VfsPath) -> Error {
+    /// Shows the error of a read in the caller's paths.
+    async fn read_error(&self, error: Error, target: Target<'_>, path: &VfsPath) -> Error {
         let error = target.outward().error(error, &[target.rest]);
-        let hidden = error.kind() == ErrorKind::NotADirectory && error.path().is_some_and(|at| self.is_virtual(self.router.find(at)));
-        if hidden { Error::not_found(path) } else { error }
+        let is_absent = error.kind() == ErrorKind::NotADirectory && self.is_beneath_hidden_file(path).await;
+        if is_absent { Error::not_found(path) } else { error }
+    }
+
+    /// Tells whether the file that makes nothing of a path is itself hidden, as mounts make a directory of its place.
+    async fn is_beneath_hidden_file(&self, path: &VfsPath) -> bool {
+        let mut above = std::iter::successors(path.parent(), |above| above.parent());
+        let Some(nearest) = above.find(|above| self.is_virtual(self.router.find(above))) else { return false };
+        match self.target(self.router.find(nearest), nearest) {
+            Ok(target) => !target.backend.stat(target.rest).await.is_ok_and(|entry| entry.is_directory()),
+            Err(_) => false,
+        }
     }
 
     async fn stat_virtual(&self, place: Place, path: &VfsPath) -> Result<Entry> {
@@ -129,7 +139,7 @@ impl CompositeBackend {
             Ok(entry) if entry.is_directory() => Ok(Entry { path: path.to_owned(), ..entry }),
             Ok(_) => Ok(Entry::directory(path)),
             Err(error) if is_absence(&error) => Ok(Entry::directory(path)),
-            Err(error) => Err(self.read_error(error, target, path)),
+            Err(error) => Err(self.read_error(error, target, path).await),
         }
     }
 }
@@ -197,7 +207,7 @@ impl Backend for CompositeBackend {
         let target = self.target(place, path)?;
         match target.backend.stat(target.rest).await {
             Ok(entry) => Ok(Entry { path: path.to_owned(), ..entry }),
-            Err(error) => Err(self.read_error(error, target, path)),
+            Err(error) => Err(self.read_error(error, target, path).await),
         }
     }
 
@@ -207,7 +217,10 @@ impl Backend for CompositeBackend {
             return Err(Error::is_directory(path));
         }
         let target = self.target(place, path)?;
-        target.backend.read(target.rest, options).await.map_err(|error| self.read_error(error, target, path))
+        match target.backend.read(target.rest, options).await {
+            Ok(read) => Ok(read),
+            Err(error) => Err(self.read_error(error, target, path).await),
+        }
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {

@@ -32,13 +32,26 @@ struct Plan<'a> {
     directories: Vec<Entry>,
 }
 
+impl<'a> Plan<'a> {
+    /// Adds a mount, unless all that can be selected in it lies in a mount within it. Everything selected lies at or beneath
+    /// `bound`.
+    fn add(&mut self, ask: Ask<'a>, bound: &VfsPath, composite: &CompositeBackend) {
+        if !bound.starts_with(ask.path) || composite.router.find(bound).mount == ask.mount {
+            self.asks.push(ask);
+        }
+    }
+}
+
 impl CompositeBackend {
     /// Finds paths by pattern.
     pub(super) async fn find_paths(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
         let place = self.router.find(path);
         let target = self.target(place, path)?;
         let Some(node) = place.node.filter(|node| self.router.node(*node).is_above_mounts()) else {
-            return self.find_paths_in(target, options).await.map_err(|error| self.read_error(error, target, path));
+            return match self.find_paths_in(target, options).await {
+                Ok(result) => Ok(result),
+                Err(error) => Err(self.read_error(error, target, path).await),
+            };
         };
         let filter = PathFilter::for_glob(path, options)?;
         let plan = self.plan(place, node, path, &filter);
@@ -70,7 +83,10 @@ impl CompositeBackend {
         let place = self.router.find(path);
         let target = self.target(place, path)?;
         let Some(node) = place.node.filter(|node| self.router.node(*node).is_above_mounts()) else {
-            return self.find_lines_in(target, options).await.map_err(|error| self.read_error(error, target, path));
+            return match self.find_lines_in(target, options).await {
+                Ok(result) => Ok(result),
+                Err(error) => Err(self.read_error(error, target, path).await),
+            };
         };
         let filter = PathFilter::for_grep(path, options)?;
         GrepMatcher::compile(options)?;
@@ -108,15 +124,14 @@ impl CompositeBackend {
     /// Decides whom a search asks: the backend that holds the path, and each mount beneath that the filter can reach.
     fn plan<'a>(&'a self, place: Place, node: usize, path: &'a VfsPath, filter: &PathFilter) -> Plan<'a> {
         let mut plan = Plan::default();
-        // What the literal part of a pattern leads to may lie in a mount altogether.
-        if filter.bound().is_some_and(|bound| self.router.find(&bound).mount == place.mount) {
-            plan.asks.push(Ask { mount: place.mount, node, path, is_virtual: self.is_virtual(place) });
+        if let Some(bound) = filter.bound() {
+            plan.add(Ask { mount: place.mount, node, path, is_virtual: self.is_virtual(place) }, &bound, self);
+            self.plan_beneath(node, filter, &bound, &mut plan);
         }
-        self.plan_beneath(node, filter, &mut plan);
         plan
     }
 
-    fn plan_beneath<'a>(&'a self, parent: usize, filter: &PathFilter, plan: &mut Plan<'a>) {
+    fn plan_beneath<'a>(&'a self, parent: usize, filter: &PathFilter, bound: &VfsPath, plan: &mut Plan<'a>) {
         for child in self.router.node(parent).children() {
             let node = self.router.node(*child);
             let ask = node.mount().map(|mount| Ask { mount, node: *child, path: node.path(), is_virtual: false });
@@ -128,8 +143,8 @@ impl CompositeBackend {
                 plan.directories.push(Entry::directory(node.path()));
             }
             if filter.enters(node.path()) {
-                plan.asks.extend(ask);
-                self.plan_beneath(*child, filter, plan);
+                ask.into_iter().for_each(|ask| plan.add(ask, bound, self));
+                self.plan_beneath(*child, filter, bound, plan);
             }
         }
     }

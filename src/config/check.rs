@@ -74,6 +74,7 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
         ("root", route.root.is_some(), RouteType::Filesystem),
         ("sync", route.sync.is_some(), RouteType::Filesystem),
         ("cross_mounts", route.cross_mounts.is_some(), RouteType::Filesystem),
+        ("create_root", route.create_root.is_some(), RouteType::Filesystem),
     ];
     for (key, is_set, owner) in keys {
         if is_set && route.tier != owner {

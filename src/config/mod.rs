@@ -9,16 +9,20 @@
 
 use crate::error::{Error, Result};
 use crate::path::VfsPath;
+use crate::scope::ScopeField;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 mod check;
 mod fault;
+mod open;
 mod settings;
+mod stores;
 
 pub use fault::ConfigFault;
 pub use settings::{Origin, Setting};
+pub use stores::Stores;
 
 /// The name of the store that routes and thread saves use unless they name another.
 pub const DEFAULT_STORE: &str = "default";
@@ -65,6 +69,9 @@ pub struct Config {
     /// The text, to say where a setting stands.
     #[serde(skip)]
     text: String,
+    /// What the caller set over the text, by its keys, and who it was.
+    #[serde(skip)]
+    callers: BTreeMap<Vec<String>, String>,
 }
 
 /// Who calls when nobody is named: the values of a scope's fields.
@@ -147,7 +154,9 @@ pub enum RouteSync {
     /// When the host sees fit.
     #[default]
     None,
-    /// Before a change is acknowledged.
+    /// The content of a file before its change is acknowledged.
+    File,
+    /// Content and name before a change is acknowledged: it survives the loss of power.
     Full,
 }
 
@@ -174,6 +183,9 @@ pub struct RouteConfig {
     /// Of a filesystem route: whether other file systems mounted beneath the root are entered. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross_mounts: Option<bool>,
+    /// Of a filesystem route: whether a missing root is made. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create_root: Option<bool>,
     /// Whether changes are refused. Default false.
     #[serde(default)]
     pub read_only: bool,
@@ -182,7 +194,16 @@ pub struct RouteConfig {
 impl RouteConfig {
     /// Makes a route to the thread's state.
     pub fn state() -> Self {
-        Self { tier: RouteType::State, store: None, namespace: None, root: None, sync: None, cross_mounts: None, read_only: false }
+        Self {
+            tier: RouteType::State,
+            store: None,
+            namespace: None,
+            root: None,
+            sync: None,
+            cross_mounts: None,
+            create_root: None,
+            read_only: false,
+        }
     }
 
     /// Makes a route to rows of a store.
@@ -197,6 +218,7 @@ impl RouteConfig {
             root: Some(root.into()),
             sync: Some(RouteSync::default()),
             cross_mounts: Some(false),
+            create_root: Some(false),
             ..Self::state()
         }
     }
@@ -240,6 +262,7 @@ impl Config {
             routes: BTreeMap::new(),
             place: place.clone(),
             text: String::new(),
+            callers: BTreeMap::new(),
         };
         config.fill_in();
         config
@@ -276,9 +299,26 @@ impl Config {
         &self.place
     }
 
-    /// Sets the data directory, whatever the file says.
-    pub fn set_data(&mut self, data: impl Into<PathBuf>) {
+    /// Sets the data directory, whatever the file says; `by` is who says so, as [`Origin::Caller`] shows it.
+    pub fn set_data(&mut self, data: impl Into<PathBuf>, by: impl Into<String>) {
         self.data = data.into();
+        self.callers.insert(vec!["data".to_owned()], by.into());
+    }
+
+    /// Sets who calls, whatever the file says; `by` is who says so, as [`Origin::Caller`] shows it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not legal.
+    pub fn set_scope(&mut self, field: ScopeField, id: &str, by: impl Into<String>) -> Result<()> {
+        let id = id.to_owned();
+        match field {
+            ScopeField::Tenant => self.scope.tenant = id,
+            ScopeField::User => self.scope.user = id,
+            ScopeField::Agent => self.scope.agent = Some(id),
+            ScopeField::Thread => self.scope.thread = id,
+        }
+        self.callers.insert(vec!["scope".to_owned(), field.name().to_owned()], by.into());
+        self.scope().validate()
     }
 
     /// Puts the defaults where nothing was said.
@@ -304,6 +344,7 @@ impl Config {
                 RouteType::Filesystem => {
                     route.sync.get_or_insert_default();
                     route.cross_mounts.get_or_insert(false);
+                    route.create_root.get_or_insert(false);
                 }
             }
         }

@@ -88,6 +88,9 @@ impl Config {
     }
 
     fn origin(&self, keys: &[String]) -> Origin {
+        if let Some(name) = self.callers.get(keys) {
+            return Origin::Caller { name: name.clone() };
+        }
         match fault::line_of(&self.text, keys) {
             Some(line) => Origin::File { file: self.place.file.clone().unwrap_or_else(|| "configuration".into()), line },
             None => Origin::Default,

@@ -92,7 +92,7 @@ impl Backend for ModelBackend {
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
         let tree = self.tree.lock();
-        let pattern = Pattern::parse(&options.pattern, options.case_insensitive)?;
+        let pattern = Pattern::parse(&options.pattern, options.case_insensitive, options.scope.hidden)?;
         tree.expect_directory(path)?;
         let found = tree
             .nodes
@@ -101,7 +101,7 @@ impl Backend for ModelBackend {
                 key.parent().is_some_and(|parent| parent.starts_with(path))
                     && (options.directories || node.content.is_some())
                     && options.start_after.as_ref().is_none_or(|after| *key > after)
-                    && tree.is_visible(path, key, &options.scope, std::slice::from_ref(&pattern))
+                    && tree.is_entered(path, key, &options.scope)
                     && pattern.matches(&relative(path, key, &options.scope))
             })
             .filter_map(|(key, _)| tree.entry(key).ok());
@@ -341,11 +341,9 @@ impl Tree {
         }
     }
 
-    /// Tells whether a search from `root` sees `key`: nothing on the way is pruned, hidden or ignored.
-    fn is_visible(&self, root: &VfsPath, key: &VfsPath, scope: &SearchScope, patterns: &[Pattern]) -> bool {
-        let is_hidden = |segment: &str| segment.starts_with('.') && !patterns.iter().any(|pattern| pattern.names_hidden(segment));
-        (scope.hidden || !relative(root, key, scope).split('/').any(is_hidden))
-            && !scope.prune.iter().any(|pruned| key.starts_with(pruned))
+    /// Tells whether a walk from `root` comes to `key`: nothing on the way is pruned, ignored or kept by the guard.
+    fn is_entered(&self, root: &VfsPath, key: &VfsPath, scope: &SearchScope) -> bool {
+        !scope.prune.iter().any(|pruned| key.starts_with(pruned))
             && (scope.ignored || !self.is_ignored(root, key))
             && key.ancestors().filter(|above| above.starts_with(root) && *above != root).all(|above| admits(scope, above, true))
             && admits(scope, key, self.nodes[key].content.is_none())
@@ -366,8 +364,9 @@ impl Tree {
     }
 
     fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        let parse = |globs: &[String]| globs.iter().map(|glob| Pattern::parse(glob, false)).collect::<Result<Vec<_>>>();
-        let (include, exclude) = (parse(&options.include)?, parse(&options.exclude)?);
+        let hidden = options.scope.hidden;
+        let parse = |globs: &[String], hidden| globs.iter().map(|glob| Pattern::parse(glob, false, hidden)).collect::<Result<Vec<_>>>();
+        let (include, exclude) = (parse(&options.include, hidden)?, parse(&options.exclude, true)?);
         grep_lines(&Bytes::new(), options)?;
         let types = types(&options.types)?;
         let one_file = !self.entry(path)?.is_directory();
@@ -379,9 +378,10 @@ impl Tree {
             let matches_any = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
             let excluded =
                 || matches_any(&exclude, &name) || name.match_indices('/').any(|(slash, _)| matches_any(&exclude, &name[..slash]));
-            let included = || include.is_empty() || matches_any(&include, &name);
+            let is_plain = || hidden || !name.split('/').any(|segment| segment.starts_with('.'));
+            let included = || if include.is_empty() { is_plain() } else { matches_any(&include, &name) };
             let typed = || types.as_ref().is_none_or(|types| types.matched(&name, false).is_whitelist());
-            if !one_file && (!typed() || !self.is_visible(path, key, &options.scope, &include) || !included() || excluded()) {
+            if !one_file && (!typed() || !self.is_entered(path, key, &options.scope) || !included() || excluded()) {
                 continue;
             }
             let after_line = match &options.start_after {
@@ -424,13 +424,13 @@ fn grep_file(
     if matching.is_empty() {
         return Ok(None);
     }
+    let of_file = matching.len().min(options.file_matches_max.unwrap_or(usize::MAX));
     if options.output != GrepOutput::Content {
         *left -= 1;
-        let count = if options.output == GrepOutput::Files { 1 } else { matching.len() };
+        let count = if options.output == GrepOutput::Files { 1 } else { of_file };
         result.files.push(GrepFile::new(key, count, Vec::new()));
         return Ok(None);
     }
-    let of_file = matching.len().min(options.file_matches_max.unwrap_or(usize::MAX));
     let wanted = &matching[..of_file.min(*left)];
     *left -= wanted.len();
     let is_shown = |line: usize, is_match: bool| match is_match {

@@ -5,48 +5,74 @@ use crate::ops::{CaseMode, GrepLine, GrepOptions};
 use crate::search::Glob;
 use bytes::Bytes;
 
-/// A glob as the sum of its expanded alternatives, each a list of segments.
+/// A glob as the sum of its expanded alternatives, each a list of segments. Without trailing slashes.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    anchored: bool,
     insensitive: bool,
+    sees_hidden: bool,
     alternatives: Vec<Vec<Vec<char>>>,
 }
 
 impl Pattern {
-    /// Parses what the real rules accept: what is malformed is theirs to say, what matches is decided here again.
-    pub(super) fn parse(text: &str, insensitive: bool) -> Result<Self> {
+    /// Parses what the real rules accept: what is malformed is theirs to say, what matches is decided here again. A pattern that
+    /// does not see hidden names meets one only by a segment that starts with a dot itself.
+    pub(super) fn parse(text: &str, insensitive: bool, sees_hidden: bool) -> Result<Self> {
         Glob::parse(text, insensitive)?;
-        let text = if insensitive { text.to_lowercase() } else { text.to_owned() };
         let alternatives = expand(&text.chars().collect::<Vec<_>>())
             .into_iter()
             .map(|alternative| {
                 let segments = alternative.split(|character| *character == '/').map(<[char]>::to_vec);
-                segments.filter(|segment| !segment.is_empty() && *segment != ['.']).collect()
+                // Without a slash, a pattern is about names at any depth.
+                let anywhere = (!text.contains('/')).then(|| vec!['*', '*']);
+                anywhere.into_iter().chain(segments.filter(|segment| !segment.is_empty() && *segment != ['.'])).collect()
             })
             .collect();
-        Ok(Self { anchored: text.contains('/'), insensitive, alternatives })
+        Ok(Self { insensitive, sees_hidden, alternatives })
     }
 
     /// Tells whether a path relative to the search root matches.
     pub(super) fn matches(&self, relative: &str) -> bool {
-        let segments: Vec<Vec<char>> = self.folded(relative).split('/').map(|segment| segment.chars().collect()).collect();
-        self.alternatives.iter().any(|alternative| match alternative.as_slice() {
-            [only] if *only == ['*', '*'] => true,
-            // Without a slash, a pattern is about the name alone.
-            _ if !self.anchored => segments_match(alternative, &segments[segments.len() - 1..]),
-            _ => segments_match(alternative, &segments),
-        })
+        let path: Vec<Vec<char>> = relative.split('/').map(|segment| segment.chars().collect()).collect();
+        self.alternatives.iter().any(|alternative| self.segments_match(alternative, &path))
     }
 
-    /// Tells whether a segment of the pattern that starts with a dot matches this segment.
-    pub(super) fn names_hidden(&self, segment: &str) -> bool {
-        let segment: Vec<char> = self.folded(segment).chars().collect();
-        self.alternatives.iter().flatten().any(|of| matches!(of.as_slice(), ['.', ..] | ['\\', '.', ..]) && segment_matches(of, &segment))
+    fn segments_match(&self, pattern: &[Vec<char>], path: &[Vec<char>]) -> bool {
+        match pattern {
+            [] => path.is_empty(),
+            [first, rest @ ..] if *first == ['*', '*'] => {
+                let beneath = rest.is_empty() && !path.is_empty() && path.iter().all(|segment| self.may_meet(segment));
+                let passed = path.iter().take_while(|segment| self.may_meet(segment)).count();
+                beneath || (!rest.is_empty() && (0..=passed).any(|skipped| self.segments_match(rest, &path[skipped..])))
+            }
+            [first, rest @ ..] => {
+                path.split_first().is_some_and(|(segment, below)| self.segment_matches(first, segment) && self.segments_match(rest, below))
+            }
+        }
     }
 
-    fn folded(&self, text: &str) -> String {
-        if self.insensitive { text.to_lowercase() } else { text.to_owned() }
+    /// Tells whether a wildcard may stand for a segment or for its first character.
+    fn may_meet(&self, segment: &[char]) -> bool {
+        self.sees_hidden || segment.first() != Some(&'.')
+    }
+
+    fn segment_matches(&self, pattern: &[char], segment: &[char]) -> bool {
+        (self.may_meet(segment) || matches!(pattern, ['.', ..] | ['\\', '.', ..])) && self.text_matches(pattern, segment)
+    }
+
+    fn text_matches(&self, pattern: &[char], text: &[char]) -> bool {
+        let same = |one: &char, other: &char| one == other || (self.insensitive && one.to_lowercase().eq(other.to_lowercase()));
+        match pattern {
+            [] => text.is_empty(),
+            ['*', rest @ ..] => (0..=text.len()).any(|skipped| self.text_matches(rest, &text[skipped..])),
+            ['?', rest @ ..] => !text.is_empty() && self.text_matches(rest, &text[1..]),
+            ['\\', literal, rest @ ..] => text.first().is_some_and(|first| same(first, literal)) && self.text_matches(rest, &text[1..]),
+            ['[', ..] => {
+                let end = class_end(pattern, 0);
+                text.first().is_some_and(|first| class_matches(&pattern[1..end], *first))
+                    && self.text_matches(&pattern[end + 1..], &text[1..])
+            }
+            [literal, rest @ ..] => text.first().is_some_and(|first| same(first, literal)) && self.text_matches(rest, &text[1..]),
+        }
     }
 }
 
@@ -88,32 +114,6 @@ fn class_end(pattern: &[char], start: usize) -> usize {
     (first + 1..pattern.len()).find(|at| pattern[*at] == ']').expect("the class is closed: the pattern was parsed")
 }
 
-fn segments_match(pattern: &[Vec<char>], path: &[Vec<char>]) -> bool {
-    match pattern {
-        [] => path.is_empty(),
-        [last] if *last == ['*', '*'] => !path.is_empty(),
-        [first, rest @ ..] if *first == ['*', '*'] => (0..=path.len()).any(|skipped| segments_match(rest, &path[skipped..])),
-        [first, rest @ ..] => {
-            path.split_first().is_some_and(|(segment, below)| segment_matches(first, segment) && segments_match(rest, below))
-        }
-    }
-}
-
-fn segment_matches(pattern: &[char], text: &[char]) -> bool {
-    match pattern {
-        [] => text.is_empty(),
-        ['*', rest @ ..] => (0..=text.len()).any(|skipped| segment_matches(rest, &text[skipped..])),
-        ['?', rest @ ..] => !text.is_empty() && segment_matches(rest, &text[1..]),
-        ['\\', literal, rest @ ..] => text.first() == Some(literal) && segment_matches(rest, &text[1..]),
-        ['[', ..] => {
-            let end = class_end(pattern, 0);
-            text.first().is_some_and(|character| class_matches(&pattern[1..end], *character))
-                && segment_matches(&pattern[end + 1..], &text[1..])
-        }
-        [literal, rest @ ..] => text.first() == Some(literal) && segment_matches(rest, &text[1..]),
-    }
-}
-
 fn class_matches(class: &[char], character: char) -> bool {
     let negated = matches!(class.first(), Some('!' | '^'));
     let mut members = &class[usize::from(negated)..];
@@ -146,6 +146,9 @@ pub(super) fn grep_lines(content: &Bytes, options: &GrepOptions) -> Result<Vec<G
     let expression = regex::bytes::RegexBuilder::new(&pattern)
         .case_insensitive(insensitive)
         .multi_line(true)
+        // `$` stands before `\r\n` too; within a line `.` is any character.
+        .crlf(true)
+        .dot_matches_new_line(!options.multiline)
         .build()
         .map_err(|error| Error::invalid_argument("the pattern is malformed").with_source(error))?;
     let spans = if options.multiline { spans(content, &expression) } else { Vec::new() };

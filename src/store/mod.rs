@@ -29,7 +29,7 @@ mod sqlite;
 
 pub use memory::MemoryStore;
 #[cfg(feature = "sled")]
-pub use sled::SledStore;
+pub use sled::{SledOptions, SledStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 

@@ -128,3 +128,59 @@ pub(super) fn left_out(hidden: bool, ignored: bool) -> &'static str {
 fn line(entry: &Entry) -> String {
     format!("{}{}\n", entry.path, if entry.is_directory() { "/" } else { "" })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{call, played, tree};
+    use super::*;
+
+    #[tokio::test]
+    async fn answers() {
+        let backend = tree(&[
+            ("/README.md", ""),
+            ("/src/main.rs", ""),
+            ("/src/lib/a.rs", ""),
+            ("/src/lib/b.rs", ""),
+            ("/.github/ci.yml", ""),
+            ("/.gitignore", "target/\n"),
+            ("/target/out.rs", ""),
+        ])
+        .await;
+        let calls = [
+            json!({"pattern": "*.rs"}),
+            json!({"pattern": "src/*.rs"}),
+            json!({"pattern": "*.rs", "path": "/src/lib/"}),
+            json!({"pattern": "*.rs", "ignored": true}),
+            json!({"pattern": "*.yml"}),
+            json!({"pattern": "*.yml", "hidden": true}),
+            json!({"pattern": "{src,docs}/**", "directories": true}),
+            json!({"pattern": "*.rs", "limit": 2}),
+            json!({"pattern": "*.rs", "limit": 2, "cursor": "/src/lib/b.rs"}),
+            json!({"pattern": "*.py", "hidden": true, "ignored": true}),
+            json!({"pattern": "[a"}),
+            json!({"pattern": "*.rs", "cursor": "b.rs"}),
+            json!({"pattern": "*.rs", "path": "/scr"}),
+        ];
+        insta::assert_snapshot!(played(&backend, "glob", &calls).await);
+    }
+
+    #[tokio::test]
+    async fn the_cursors_of_cut_answers_lead_through_all_that_matches() {
+        let names: Vec<String> = (0..1000).map(|number| format!("/d{:02}/{number:04}{}", number / 100, "x".repeat(240))).collect();
+        let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+        let backend = tree(&files).await;
+        let mut seen: Vec<String> = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let output = call(&backend, "glob", json!({"pattern": "*x", "limit": 9999, "cursor": cursor})).await;
+            let shown: Vec<&str> = output.text.lines().take_while(|line| line.starts_with('/')).collect();
+            assert!(shown.len() <= LIMIT);
+            seen.extend(shown.into_iter().map(ToOwned::to_owned));
+            match output.data.expect("a result")["cursor"].as_str() {
+                Some(next) => next.clone_into(&mut cursor),
+                None => break,
+            }
+        }
+        assert_eq!(seen, names);
+    }
+}

@@ -160,7 +160,7 @@ impl Tool for Grep {
 
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
         let result = backend.grep(&self.path, &self.options()?).await?;
-        let mut answer = Answer { page: Page::new(Self::NAME), files: Vec::new(), matches: 0, cursor: None, lines_cut: 0 };
+        let mut answer = Answer { page: Page::new(Self::NAME), files: Vec::new(), matches: 0, cursor: None, lines_cut: 0, first_cut: None };
         for file in &result.files {
             if !answer.push_file(file, self.output_mode) {
                 break;
@@ -195,23 +195,20 @@ impl Grep {
                 render::counted(answer.matches, noun)
             ));
         } else if answer.files.is_empty() && self.cursor.is_empty() {
-            page.note(format!(
-                "no match for `{}` in {}{}",
-                self.pattern,
-                render::counted(result.files_searched, "file"),
-                left_out(self.hidden, self.ignored)
-            ));
+            let files = render::counted(result.files_searched, "file");
+            page.note(format!("no match for `{}` in {files}{}", self.pattern, left_out(self.hidden, self.ignored)));
+            if result.files_binary > 0 {
+                page.note(format!("{} skipped", render::counted(result.files_binary, "binary file")));
+            }
             if !self.regex && REGEX_SIGNS.iter().any(|sign| self.pattern.contains(sign)) {
                 page.note("the pattern was taken literally; to use it as a regular expression, set regex=true");
             }
         } else if answer.files.is_empty() {
             page.note("no further match");
         }
-        if answer.lines_cut > 0 {
-            page.note(format!(
-                "{} cut to {LINE_CHARS_MAX} characters around the match; read_file with that line and a column shows the rest",
-                if answer.lines_cut == 1 { "1 line is".to_owned() } else { format!("{} lines are", answer.lines_cut) }
-            ));
+        if let Some(first) = &answer.first_cut {
+            let lines = if answer.lines_cut == 1 { "1 line is".to_owned() } else { format!("{} lines are", answer.lines_cut) };
+            page.note(format!("{lines} cut to {LINE_CHARS_MAX} characters around the match; to see more, call read_file with {first}"));
         }
         if result.files_too_large > 0 {
             page.note(format!("{} skipped for their size", render::counted(result.files_too_large, "file")));
@@ -229,6 +226,8 @@ struct Answer {
     /// Where to go on, once the answer is full.
     cursor: Option<String>,
     lines_cut: usize,
+    /// The arguments of read_file that show more of the first line that was cut.
+    first_cut: Option<String>,
 }
 
 impl Answer {
@@ -259,7 +258,11 @@ impl Answer {
                 break;
             }
             self.matches += usize::from(line.is_match);
-            self.lines_cut += usize::from(cut);
+            if let Some(column) = cut {
+                self.lines_cut += 1;
+                let place = || format!("path={:?}, offset={}, limit=1, column={column}", file.path.as_str(), line.line.saturating_sub(1));
+                self.first_cut.get_or_insert_with(place);
+            }
             lines.push(json!({"line": line.line, "text": text, "is_match": line.is_match}));
             last = Some(line);
         }
@@ -296,16 +299,96 @@ fn line_span(line: &GrepLine) -> usize {
     memchr::memchr_iter(b'\n', &line.text).count() + 1
 }
 
-/// Returns what is shown of a line: all of it, or a part around its first match; and whether it was cut.
-fn shown_text(line: &GrepLine) -> (String, bool) {
+/// Returns what is shown of a line: all of it, or a part around its first match and the column where that part starts.
+fn shown_text(line: &GrepLine) -> (String, Option<usize>) {
     let text = line.text_lossy();
     if text.len() <= LINE_CHARS_MAX {
-        return (text.into_owned(), false);
+        return (text.into_owned(), None);
     }
     let at = line.ranges.first().map_or(0, |range| range.start);
-    let column = String::from_utf8_lossy(&line.text[..at.min(line.text.len())]).chars().count();
-    let start = column.saturating_sub(LEAD_CHARS);
-    let (part, more) = render::cut_line(&text, start, LINE_CHARS_MAX);
-    let cut = more || start > 0;
-    (format!("{}{part}{}", if start > 0 { "..." } else { "" }, if more { "..." } else { "" }), cut)
+    let before = String::from_utf8_lossy(&line.text[..at.min(line.text.len())]).chars().count();
+    let column = before.saturating_sub(LEAD_CHARS);
+    let (part, more) = render::cut_line(&text, column, LINE_CHARS_MAX);
+    let cut = more || column > 0;
+    (format!("{}{part}{}", if column > 0 { "..." } else { "" }, if more { "..." } else { "" }), cut.then_some(column))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{call, played, tree};
+    use super::*;
+    use crate::backend::BackendExt;
+
+    #[tokio::test]
+    async fn answers() {
+        let minified = format!("{}needle{}", "a".repeat(3000), "b".repeat(3000));
+        let backend = tree(&[
+            ("/README.md", "# Greeter\n\nSays hello.\n"),
+            ("/src/main.rs", "fn main() {\n    greet(\"hello\");\n}\n\nfn greet(name: &str) {\n    println!(\"Hello, {name}\");\n}\n"),
+            ("/src/lib.rs", "pub fn greet() {}\r\n// hello\r\n"),
+            ("/src/app.min.js", &minified),
+            ("/.env", "GREETING=hello\n"),
+            ("/.gitignore", "target/\n"),
+            ("/target/log", "hello\n"),
+        ])
+        .await;
+        backend.write("/data.bin", &b"hello\0"[..]).await.expect("bytes");
+        let calls = [
+            json!({"pattern": "hello"}),
+            json!({"pattern": "hello", "ignore_case": true, "glob": "*.rs"}),
+            json!({"pattern": "greet", "output_mode": "files_with_matches"}),
+            json!({"pattern": "greet", "output_mode": "count"}),
+            json!({"pattern": "fn \\w+\\(\\)", "regex": true}),
+            json!({"pattern": "greet", "path": "/src/main.rs", "-C": 1}),
+            json!({"pattern": "println", "path": "/src", "before": 1}),
+            json!({"pattern": "main\\(\\) \\{\\n    greet", "regex": true, "multiline": true}),
+            json!({"pattern": "hello", "hidden": true, "ignored": true, "output_mode": "files_with_matches"}),
+            json!({"pattern": "hello", "limit": 2}),
+            json!({"pattern": "hello", "limit": 2, "cursor": "/src/lib.rs:2"}),
+            json!({"pattern": "greet", "limit": 1, "output_mode": "count"}),
+            json!({"pattern": "needle"}),
+            json!({"pattern": "n", "path": "/src/main.rs", "regex": true, "after": 1, "limit": 2}),
+            json!({"pattern": "}", "path": "/src/main.rs", "before": 1}),
+            json!({"pattern": "goodbye"}),
+            json!({"pattern": "fn .*main", "hidden": true, "ignored": true}),
+            json!({"pattern": "(", "regex": true}),
+            json!({"pattern": "hello", "cursor": "nowhere"}),
+            json!({"pattern": "hello", "path": "/source"}),
+            json!({"pattern": "hello", "path": "/main.rs"}),
+        ];
+        insta::assert_snapshot!(played(&backend, "grep", &calls).await);
+    }
+
+    #[tokio::test]
+    async fn the_cursors_of_cut_answers_lead_through_every_match() {
+        let files: Vec<(String, String)> = (0..40)
+            .map(|file| {
+                let lines = (0..60).map(|line| format!("{} needle {line}\nother\n", "x".repeat(file * 14)));
+                (format!("/{file:02}.txt"), lines.collect())
+            })
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
+        let backend = tree(&files).await;
+        for context in [0, 1] {
+            let (mut seen, mut cursor) = (Vec::new(), String::new());
+            loop {
+                let arguments = json!({"pattern": "needle", "limit": 9999, "context": context, "cursor": cursor});
+                let output = call(&backend, "grep", arguments).await;
+                let data = output.data.expect("a result");
+                assert!(data["matches"].as_u64().expect("a count") as usize <= LIMIT);
+                assert!(output.text.chars().count() <= render::TEXT_CHARS_MAX + 1000);
+                for file in data["files"].as_array().expect("files") {
+                    for line in file["lines"].as_array().expect("lines").iter().filter(|line| line["is_match"] == true) {
+                        seen.push(format!("{}:{}", file["path"].as_str().expect("a path"), line["line"]));
+                    }
+                }
+                match data["cursor"].as_str() {
+                    Some(next) => next.clone_into(&mut cursor),
+                    None => break,
+                }
+            }
+            let all: Vec<String> = (0..40).flat_map(|file| (0..60).map(move |line| format!("/{file:02}.txt:{}", line * 2 + 1))).collect();
+            assert_eq!(seen, all, "context {context}");
+        }
+    }
 }

@@ -33,6 +33,8 @@ mod read_file;
 mod render;
 pub mod schema;
 #[cfg(test)]
+mod shipped;
+#[cfg(test)]
 mod stage;
 mod suggest;
 pub mod transcript;

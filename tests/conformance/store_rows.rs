@@ -19,3 +19,13 @@ async fn fresh_sqlite() -> Fresh<dyn Store> {
 
 #[cfg(feature = "sqlite")]
 stratafs::store_conformance!(sqlite, fresh_sqlite);
+
+#[cfg(feature = "sled")]
+async fn fresh_sled() -> Fresh<dyn Store> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    Fresh::new(Arc::new(store) as Arc<dyn Store>).keeping(directory)
+}
+
+#[cfg(feature = "sled")]
+stratafs::store_conformance!(sled, fresh_sled);

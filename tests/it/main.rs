@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod composite;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod layers;

@@ -236,13 +236,11 @@ impl Writer<'_> {
 
     fn copy(&self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Changed> {
         check_pair(from, to, "copied")?;
-        if from == to {
-            return Err(Error::invalid_argument(format!("`{from}` cannot be copied onto itself; name another target")).at(from));
-        }
         match self.root.open_file(from) {
+            Err(error) if error.kind() != ErrorKind::IsDirectory => Err(error),
+            _ if from == to => Err(Error::invalid_argument(format!("`{from}` cannot be copied onto itself; name another target")).at(from)),
             Ok(file) => self.copy_file(&file, to, overwrite),
-            Err(error) if error.kind() == ErrorKind::IsDirectory => self.copy_directory(from, to),
-            Err(error) => Err(error),
+            Err(_) => self.copy_directory(from, to),
         }
     }
 

@@ -1,1 +1,34 @@
-fn main() {}
+//! The command `stratafs`: one tree of an agent's files, at the shell.
+//!
+//! It parses its arguments, calls the library and prints: data to standard output, everything else to standard error. What a
+//! command does stands in the file of its name in `commands`; [`context`] opens what a command needs and nothing else,
+//! [`output`] is how it prints, [`exit`] what its exit code means.
+
+mod args;
+mod commands;
+mod context;
+mod exit;
+mod output;
+
+use args::Cli;
+use clap::Parser;
+use context::Context;
+use exit::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
+    cli.global.color.write_global();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::report(&Failure::from(error), &cli.global),
+    };
+    let mut context = Context::new(cli.global.clone());
+    match runtime.block_on(context::until_interrupted(&mut context, cli.command)) {
+        Ok(outcome) => outcome.into(),
+        Err(failure) => exit::report(&failure, &cli.global),
+    }
+}

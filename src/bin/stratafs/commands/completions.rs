@@ -1,0 +1,56 @@
+//! `completions` and `man`: the command line told to shells and readers.
+
+use crate::args::Cli;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  stratafs completions bash > ~/.local/share/bash-completion/completions/stratafs
+  stratafs completions zsh > ~/.zfunc/_stratafs
+  stratafs completions fish > ~/.config/fish/completions/stratafs.fish")]
+pub(crate) struct Completions {
+    /// Shell
+    shell: Shell,
+}
+
+/// Print a manual page
+///
+/// Without a command, the page of stratafs itself.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  stratafs man grep | man -l -")]
+pub(crate) struct Man {
+    /// Command, such as `grep` or `config show`
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Completions {
+    pub(crate) fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "stratafs", &mut script);
+        context.out.bytes(&script)?;
+        Ok(Outcome::Done)
+    }
+}
+
+impl Man {
+    pub(crate) fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let mut root = Cli::command();
+        root.build();
+        let mut command = &root;
+        for name in &self.command {
+            command = command.find_subcommand(name).ok_or_else(|| {
+                stratafs::Error::new(stratafs::ErrorKind::NotFound, format!("there is no command `{name}`; `stratafs --help` lists them"))
+            })?;
+        }
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command.clone()).render(&mut page)?;
+        context.out.bytes(&page)?;
+        Ok(Outcome::Done)
+    }
+}

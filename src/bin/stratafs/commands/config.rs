@@ -1,0 +1,104 @@
+//! `config`: what holds, whether a file is sound, and a file to start with.
+
+use crate::context::{CONFIG_FILE, Context};
+use crate::exit::{Failure, Outcome};
+use crate::output::Style;
+use clap::Subcommand;
+use serde_json::json;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use stratafs::config::{ConfigFault, Origin, Setting, TEMPLATE};
+use stratafs::{Error, ErrorKind};
+
+/// Show, check and start the configuration
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Print every setting that holds, and where it comes from
+    ///
+    /// What is printed is itself a configuration file.
+    Show,
+    /// Check the configuration file
+    ///
+    /// A fault is told with file, line, column, and the key that was probably meant.
+    Check {
+        /// File [default: the one that would be read]
+        file: Option<PathBuf>,
+    },
+    /// Write a commented configuration file that sets what holds anyway
+    Init {
+        /// File
+        #[arg(default_value = CONFIG_FILE)]
+        file: PathBuf,
+    },
+}
+
+impl Config {
+    pub(crate) fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        match self {
+            Self::Show => show(context),
+            Self::Check { file } => check(context, file),
+            Self::Init { file } => init(context, &file),
+        }
+    }
+}
+
+fn show(context: &mut Context) -> Result<Outcome, Failure> {
+    let settings = context.config()?.settings();
+    let out = &mut context.out;
+    if !out.is_text() {
+        let settings: Vec<_> =
+            settings.iter().map(|Setting { keys, value, origin, .. }| json!({"keys": keys, "value": value, "origin": origin})).collect();
+        out.json_list(&settings)?;
+        return Ok(Outcome::Done);
+    }
+    let mut table = None;
+    for setting in &settings {
+        if setting.table() != table {
+            table = setting.table();
+            out.line(format_args!("\n[{}]", table.as_deref().unwrap_or_default()))?;
+        }
+        let origin = match &setting.origin {
+            Origin::Default => String::new(),
+            origin => format!("  {}", out.paint(Style::Faint, format_args!("# {origin}"))),
+        };
+        out.line(format_args!("{} = {}{origin}", setting.key(), setting.value))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failure> {
+    if file.is_some() {
+        context.global.config = file;
+    }
+    let checked = context.config();
+    if let Err(error) = &checked
+        && let Some(fault) = std::error::Error::source(error).and_then(|source| source.downcast_ref::<ConfigFault>())
+        && !context.out.is_text()
+    {
+        let ConfigFault { file, line, column, message, hint, .. } = fault;
+        context.out.json(&json!({"ok": false, "file": file, "line": line, "column": column, "message": message, "hint": hint}))?;
+        context.out.flush()?;
+    }
+    let config = checked?;
+    let file = config.place().file.clone();
+    match (context.out.is_text(), file) {
+        (false, file) => context.out.json(&json!({"ok": true, "file": file}))?,
+        (true, Some(file)) => context.out.line(format_args!("{} is sound", file.display()))?,
+        (true, None) => context.out.line("no configuration file; what is built in holds")?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn init(context: &mut Context, file: &Path) -> Result<Outcome, Failure> {
+    let mut created = std::fs::File::create_new(file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Error::new(ErrorKind::AlreadyExists, format!("`{}` exists already; name another file", file.display()))
+        }
+        _ => Error::new(ErrorKind::Unavailable, format!("`{}` cannot be made: {error}", file.display())),
+    })?;
+    created
+        .write_all(TEMPLATE.as_bytes())
+        .map_err(|error| Error::new(ErrorKind::Unavailable, format!("`{}` cannot be written: {error}", file.display())))?;
+    context.out.notice(format_args!("wrote {}", file.display()));
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,71 @@
+//! `diff`: what differs between two files, as a unified diff.
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::Style;
+use clap::Args;
+use serde::Serialize;
+use similar::TextDiff;
+use stratafs::file::is_binary;
+use stratafs::{BackendExt, VfsPath, VfsPathBuf};
+
+/// Compare two files
+///
+/// Prints a unified diff from A to B, which `patch` of other tools understands. Exits 0 when they are the same, 1 when not.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  stratafs diff /workspace/plan.md /memories/plan.md")]
+pub(crate) struct Diff {
+    /// File before
+    a: String,
+    /// File after
+    b: String,
+    /// Print N lines around each difference
+    #[arg(short = 'U', long, value_name = "N", default_value_t = 3)]
+    unified: usize,
+}
+
+/// A difference as JSON.
+#[derive(Debug, Serialize)]
+struct Difference<'a> {
+    a: &'a VfsPath,
+    b: &'a VfsPath,
+    same: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<String>,
+}
+
+impl Diff {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let (a, b) = (VfsPathBuf::parse(&self.a)?, VfsPathBuf::parse(&self.b)?);
+        let tree = context.tree().await?;
+        let (before, after) = (tree.read_bytes(a.as_str()).await?, tree.read_bytes(b.as_str()).await?);
+        let same = before == after;
+        let binary = is_binary(&before) || is_binary(&after);
+        let diff = (!same && !binary).then(|| unified(&before, &after, &a, &b, self.unified));
+        let out = &mut context.out;
+        if !out.is_text() {
+            let diff = diff.map(|diff| String::from_utf8_lossy(&diff).into_owned());
+            out.json(&Difference { a: &a, b: &b, same, diff })?;
+        } else if let Some(diff) = diff {
+            for line in diff.split_inclusive(|byte| *byte == b'\n') {
+                match line.first() {
+                    Some(b'+') => out.painted_bytes(Style::Added, line)?,
+                    Some(b'-') => out.painted_bytes(Style::Removed, line)?,
+                    Some(b'@') => out.painted_bytes(Style::Faint, line)?,
+                    _ => out.bytes(line)?,
+                }
+            }
+        } else if !same {
+            out.line(format_args!("binary files {a} and {b} differ"))?;
+        }
+        Ok(Outcome::found(same))
+    }
+}
+
+fn unified(before: &[u8], after: &[u8], a: &VfsPath, b: &VfsPath, context: usize) -> Vec<u8> {
+    let diff = TextDiff::from_lines(before, after);
+    let mut text = Vec::new();
+    diff.unified_diff().context_radius(context).header(a.as_str(), b.as_str()).to_writer(&mut text).expect("a vector takes every byte");
+    text
+}

@@ -1,0 +1,97 @@
+//! `ls`: the children of a directory.
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::{Output, Style};
+use clap::Args;
+use stratafs::ops::{Entry, EntryKind, Listing, LsOptions};
+use stratafs::{Backend, VfsPath};
+
+/// List a directory
+///
+/// Prints the names, sorted, a directory with a `/` behind it. Hidden names are shown.
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Directory
+    #[arg(default_value = "/")]
+    path: String,
+    /// Print kind, size in bytes, time and name
+    #[arg(short, long)]
+    long: bool,
+    /// Print at most N entries
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+impl Ls {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let path = VfsPath::parse(&self.path)?;
+        let tree = context.tree().await?;
+        let listing = list(&*tree, &path, self.limit).await?;
+        let out = &mut context.out;
+        match out.format() {
+            crate::output::Format::Json => out.json(&listing)?,
+            crate::output::Format::JsonLines => out.json_list(&listing.entries)?,
+            crate::output::Format::Text => {
+                for entry in &listing.entries {
+                    if self.long {
+                        print_long(out, entry, &name(out, entry))?;
+                    } else {
+                        let name = name(out, entry);
+                        out.line(name)?;
+                    }
+                }
+            }
+        }
+        if listing.truncated.is_some() {
+            out.notice("there are more entries; raise `--limit`");
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Lists a directory to its end or to a limit, page by page.
+async fn list(tree: &dyn Backend, path: &VfsPath, limit: Option<usize>) -> Result<Listing, stratafs::Error> {
+    let mut whole = Listing::default();
+    let mut options = LsOptions::new();
+    loop {
+        if let Some(limit) = limit {
+            options.limit = (limit - whole.entries.len()).min(10_000);
+        }
+        let page = tree.ls(path, &options).await?;
+        whole.entries.extend(page.entries);
+        whole.failures.extend(page.failures);
+        match page.truncated {
+            Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => options.start_after = Some(truncation.cursor),
+            truncated => {
+                whole.truncated = truncated;
+                return Ok(whole);
+            }
+        }
+    }
+}
+
+fn name(out: &Output, entry: &Entry) -> String {
+    marked(out, entry, entry.name())
+}
+
+/// Returns a name as it is shown: a directory with `/` behind it, a link with `@`.
+pub(crate) fn marked(out: &Output, entry: &Entry, name: &str) -> String {
+    match entry.kind {
+        EntryKind::Directory => format!("{}/", out.paint(Style::Directory, name)),
+        EntryKind::Symlink => format!("{name}@"),
+        EntryKind::File | EntryKind::Other => name.to_owned(),
+    }
+}
+
+/// Prints an entry with what is known of it.
+pub(crate) fn print_long(out: &mut Output, entry: &Entry, name: &str) -> Result<(), Failure> {
+    let kind = match entry.kind {
+        EntryKind::Directory => 'd',
+        EntryKind::Symlink => 'l',
+        EntryKind::File => '-',
+        EntryKind::Other => '?',
+    };
+    let time = entry.modified_at.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    out.line(format_args!("{kind} {:>10} {time:>20} {name}", entry.size_bytes))
+}

@@ -1,0 +1,44 @@
+//! `stat`: what is known of a path.
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use clap::Args;
+use stratafs::{Backend, VfsPath};
+
+/// Show what is known of a path: kind, size, version, times
+///
+/// The version is what `--if-version` of `write`, `edit` and `rm` compares.
+#[derive(Debug, Args)]
+pub(crate) struct Stat {
+    /// Paths
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<String>,
+}
+
+impl Stat {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let tree = context.tree().await?;
+        for path in &self.paths {
+            let entry = tree.stat(&VfsPath::parse(path)?).await?;
+            let out = &mut context.out;
+            if !out.is_text() {
+                out.json(&entry)?;
+                continue;
+            }
+            out.line(format_args!("path      {}", entry.path))?;
+            out.line(format_args!("kind      {}", entry.kind))?;
+            out.line(format_args!("size      {}", entry.size_bytes))?;
+            let facts = [
+                ("version", entry.version.map(|version| version.to_string())),
+                ("created", entry.created_at.map(|time| time.to_string())),
+                ("modified", entry.modified_at.map(|time| time.to_string())),
+            ];
+            for (name, value) in facts {
+                if let Some(value) = value {
+                    out.line(format_args!("{name:<9} {value}"))?;
+                }
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}

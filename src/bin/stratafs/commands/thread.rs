@@ -1,0 +1,75 @@
+//! `thread`: the conversations whose state is saved.
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use clap::Subcommand;
+use std::sync::Arc;
+use stratafs::checkpoint::Threads;
+use stratafs::{Error, Scope};
+
+/// List and remove saved threads
+#[derive(Debug, Subcommand)]
+pub(crate) enum Thread {
+    /// List the saved threads of the user
+    ///
+    /// Prints id, number of entries, size in bytes and time of the last save.
+    Ls,
+    /// Remove saved threads
+    Rm {
+        /// Threads
+        #[arg(required = true, value_name = "ID")]
+        threads: Vec<String>,
+    },
+}
+
+/// How many threads are asked for at a time.
+const PAGE: usize = 1_000;
+
+impl Thread {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let scope = context.scope()?;
+        let threads = saved(context)?;
+        match self {
+            Self::Ls => list(context, &*threads, &scope).await,
+            Self::Rm { threads: ids } => {
+                for id in ids {
+                    threads.delete(&scope.clone().with_thread(&id)).await?;
+                    context.out.detail(format_args!("removed thread `{id}`"));
+                }
+                Ok(Outcome::Done)
+            }
+        }
+    }
+}
+
+async fn list(context: &mut Context, threads: &dyn Threads, scope: &Scope) -> Result<Outcome, Failure> {
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let page = threads.list(scope, after.as_deref(), PAGE).await?;
+        all.extend(page.threads);
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    let out = &mut context.out;
+    if !out.is_text() {
+        out.json_list(&all)?;
+        return Ok(Outcome::Done);
+    }
+    let width = all.iter().map(|info| info.thread.chars().count()).max().unwrap_or(0);
+    for info in &all {
+        let saved_at = info.saved_at.strftime("%Y-%m-%dT%H:%M:%SZ");
+        out.line(format_args!("{:<width$} {:>6} {:>10} {saved_at}", info.thread, info.entries, info.size_bytes))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn saved(context: &mut Context) -> Result<Arc<dyn Threads>, Error> {
+    context
+        .workspace()?
+        .threads()
+        .cloned()
+        .ok_or_else(|| Error::invalid_argument("threads are not saved here; set `save = true` under `[threads]` of the configuration"))
+}

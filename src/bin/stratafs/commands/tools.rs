@@ -1,0 +1,43 @@
+//! `tools`: what an agent may call, as its API wants to be told.
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use clap::{Args, ValueEnum};
+use stratafs::tools::{ToolFormat, schema};
+
+/// Print the tools with their JSON Schemas, as a model's API takes them
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  stratafs tools --format openai > tools.json")]
+pub(crate) struct Tools {
+    /// Whose shape
+    #[arg(long, value_enum, default_value = "anthropic")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// `tools` of the Anthropic Messages API
+    Anthropic,
+    /// `tools` of the OpenAI Chat Completions API
+    #[value(name = "openai")]
+    OpenAi,
+    /// `tools` of an MCP `tools/list` result
+    Mcp,
+}
+
+impl Tools {
+    pub(crate) fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let format = match self.format {
+            Format::Anthropic => ToolFormat::Anthropic,
+            Format::OpenAi => ToolFormat::OpenAi,
+            Format::Mcp => ToolFormat::Mcp,
+        };
+        let tools = schema::export(format);
+        match tools.as_array() {
+            Some(tools) => context.out.json_list(tools)?,
+            None => context.out.json(&tools)?,
+        }
+        Ok(Outcome::Done)
+    }
+}

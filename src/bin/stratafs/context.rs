@@ -1,0 +1,180 @@
+//! What a command runs in: the flags, the output, and the workspace, each opened when a command asks for it.
+
+use crate::args::{Command, Global};
+use crate::commands;
+use crate::exit::{Failure, Outcome};
+use crate::output::{Output, Progress};
+use etcetera::BaseStrategy;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stratafs::config::{Config, Place};
+use stratafs::scope::ScopeField;
+use stratafs::{Backend, Error, ErrorKind, Scope, Session, Workspace};
+
+/// The configuration that is read when none is named.
+pub(crate) const CONFIG_FILE: &str = "stratafs.toml";
+
+/// What a command runs in.
+pub(crate) struct Context {
+    /// The flags that every command understands.
+    pub(crate) global: Global,
+    /// Where it prints.
+    pub(crate) out: Output,
+    workspace: Option<Workspace>,
+    session: Option<Session>,
+    /// Set while a thread is being saved, which an interrupt waits for.
+    saving: Arc<AtomicBool>,
+}
+
+/// Runs a command to its end, or until the user interrupts it: a save that has begun is finished then, and none begins.
+pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
+    let saving = context.saving.clone();
+    let run = std::pin::pin!(finished(context, command));
+    let mut run = run;
+    tokio::select! {
+        biased;
+        ended = &mut run => ended,
+        _ = tokio::signal::ctrl_c() => {
+            if saving.load(Ordering::Acquire) {
+                run.await?;
+            }
+            Ok(Outcome::Interrupted)
+        }
+    }
+}
+
+async fn finished(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
+    let outcome = commands::run(context, command).await?;
+    context.out.flush()?;
+    Ok(outcome)
+}
+
+impl Context {
+    /// Makes the context of the flags; opens nothing.
+    pub(crate) fn new(global: Global) -> Self {
+        Self { out: Output::new(&global), global, workspace: None, session: None, saving: Arc::default() }
+    }
+
+    /// Reads the configuration: the file that is named, else the one in the current directory, else what is built in. Flags
+    /// are stronger than it.
+    pub(crate) fn config(&self) -> Result<Config, Error> {
+        let data = match &self.global.data {
+            Some(data) => data.clone(),
+            None => user_data()?,
+        };
+        let mut config = match &self.global.config {
+            Some(file) => Config::load(file, &data)?,
+            None if Path::new(CONFIG_FILE).exists() => Config::load(Path::new(CONFIG_FILE), &data)?,
+            None => Config::builtin(&Place::new(absolute(Path::new("."))?, &data)),
+        };
+        if let Some(data) = &self.global.data {
+            config.set_data(absolute(data)?, "--data or STRATAFS_DATA");
+        }
+        let fields = [
+            (ScopeField::Tenant, &self.global.tenant, "--tenant or STRATAFS_TENANT"),
+            (ScopeField::User, &self.global.user, "--user or STRATAFS_USER"),
+            (ScopeField::Agent, &self.global.agent, "--agent or STRATAFS_AGENT"),
+            (ScopeField::Thread, &self.global.thread, "--thread or STRATAFS_THREAD"),
+        ];
+        for (field, id, by) in fields {
+            if let Some(id) = id {
+                config.set_scope(field, id, by)?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// Returns who calls.
+    pub(crate) fn scope(&self) -> Result<Scope, Error> {
+        Ok(self.config()?.scope())
+    }
+
+    /// Returns the workspace, which opens its stores when they are needed.
+    pub(crate) fn workspace(&mut self) -> Result<&Workspace, Error> {
+        match self.workspace {
+            Some(ref workspace) => Ok(workspace),
+            None => {
+                let config = self.config()?;
+                Ok(self.workspace.insert(config.workspace()?))
+            }
+        }
+    }
+
+    /// Returns the session of the thread.
+    pub(crate) async fn session(&mut self) -> Result<Session, Error> {
+        if let Some(session) = &self.session {
+            return Ok(session.clone());
+        }
+        let scope = self.scope()?;
+        let session = self.workspace()?.session(scope).await?;
+        self.session = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Returns the tree of the thread.
+    pub(crate) async fn tree(&mut self) -> Result<Arc<dyn Backend>, Error> {
+        Ok(self.session().await?.backend())
+    }
+
+    /// Shows that work goes on, on a terminal, once it takes long.
+    pub(crate) fn progress(&self, doing: &'static str) -> Progress {
+        Progress::new(doing, !self.global.quiet && !self.global.is_json())
+    }
+
+    /// Saves the thread, so that what a command did is told only once it lasts.
+    pub(crate) async fn save(&mut self) -> Result<(), Error> {
+        let Some(session) = self.session.clone() else { return Ok(()) };
+        self.save_session(&session).await
+    }
+
+    /// Saves the thread of a session; an interrupt waits for it.
+    pub(crate) async fn save_session(&self, session: &Session) -> Result<(), Error> {
+        self.saving.store(true, Ordering::Release);
+        let saved = session.save().await;
+        self.saving.store(false, Ordering::Release);
+        saved.map(drop)
+    }
+}
+
+/// Returns the content that an argument names: the text itself, or standard input for `-` or no argument.
+pub(crate) fn content(text: Option<&str>) -> Result<Vec<u8>, Error> {
+    match text {
+        Some(text) if text != "-" => Ok(text.as_bytes().to_owned()),
+        None if crate::output::stdin_is_terminal() => {
+            Err(Error::invalid_argument("no content is given; name it as an argument, or pipe it in"))
+        }
+        _ => {
+            let mut content = Vec::new();
+            io::stdin().lock().read_to_end(&mut content).map_err(|error| {
+                Error::new(ErrorKind::Unavailable, format!("standard input cannot be read: {error}")).with_source(error)
+            })?;
+            Ok(content)
+        }
+    }
+}
+
+/// Makes the error of a file of the host that cannot be read.
+pub(crate) fn unread(file: &str, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        io::ErrorKind::IsADirectory => ErrorKind::IsDirectory,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("`{file}` cannot be read: {error}")).with_source(error)
+}
+
+fn user_data() -> Result<PathBuf, Error> {
+    let strategy = etcetera::choose_base_strategy().map_err(|error| {
+        Error::invalid_argument("there is no home directory to keep data in; name a directory by `--data`").with_source(error)
+    })?;
+    Ok(strategy.data_dir().join("stratafs"))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(path)
+        .map(|path| path.components().collect())
+        .map_err(|error| Error::new(ErrorKind::Unavailable, format!("`{}` cannot be resolved: {error}", path.display())).with_source(error))
+}

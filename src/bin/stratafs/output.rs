@@ -1,0 +1,227 @@
+//! How commands print: bytes as they are, lines, or JSON; notices to standard error.
+
+use crate::args::Global;
+use crate::exit::Failure;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::time::{Duration, Instant};
+
+/// Standard output and standard error, as the flags say.
+///
+/// Standard output is buffered and never altered: content goes out byte for byte, and colours are written only where
+/// [`Output::color`] says that they are shown.
+#[derive(Debug)]
+pub(crate) struct Output {
+    stdout: BufWriter<Stdout>,
+    format: Format,
+    color: bool,
+    notices: bool,
+    details: bool,
+}
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One JSON value.
+    Json,
+    /// One JSON value a line.
+    JsonLines,
+}
+
+impl Output {
+    /// Makes the output that the flags ask for.
+    pub(crate) fn new(global: &Global) -> Self {
+        let format = match (global.json, global.jsonl) {
+            (true, _) => Format::Json,
+            (_, true) => Format::JsonLines,
+            _ => Format::Text,
+        };
+        Self {
+            stdout: BufWriter::with_capacity(64 << 10, io::stdout()),
+            format,
+            color: format == Format::Text && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
+            notices: !global.quiet,
+            details: global.verbose,
+        }
+    }
+
+    /// Returns how data is printed.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Tells whether data is printed for people.
+    pub(crate) fn is_text(&self) -> bool {
+        self.format == Format::Text
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.stdout.write_all(bytes)?)
+    }
+
+    /// Writes a line.
+    pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
+        Ok(writeln!(self.stdout, "{line}")?)
+    }
+
+    /// Writes a JSON value: indented when it is the only one, else on a line of its own.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        match self.format {
+            Format::JsonLines => serde_json::to_writer(&mut self.stdout, value),
+            _ => serde_json::to_writer_pretty(&mut self.stdout, value),
+        }
+        .map_err(io::Error::from)?;
+        Ok(self.stdout.write_all(b"\n")?)
+    }
+
+    /// Writes a JSON value on a line of its own, whatever the format: for lists too long to be one value.
+    pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.stdout, value).map_err(io::Error::from)?;
+        Ok(self.stdout.write_all(b"\n")?)
+    }
+
+    /// Writes a list: an array as JSON, an element a line as JSON lines.
+    pub(crate) fn json_list<T: Serialize>(&mut self, values: &[T]) -> Result<(), Failure> {
+        match self.format {
+            Format::JsonLines => values.iter().try_for_each(|value| self.json(value)),
+            _ => self.json(&values),
+        }
+    }
+
+    /// Colours a text where colours are shown.
+    pub(crate) fn paint<T: fmt::Display>(&self, style: Style, text: T) -> Painted<T> {
+        Painted { style: self.color.then_some(style), text }
+    }
+
+    /// Writes bytes in a colour where colours are shown.
+    pub(crate) fn painted_bytes(&mut self, style: Style, bytes: &[u8]) -> Result<(), Failure> {
+        if !self.color {
+            return self.bytes(bytes);
+        }
+        // The colour ends before the line does, so that a pager shows nothing of it on the next.
+        let (line, end) = match bytes.strip_suffix(b"\n") {
+            Some(line) => (line, &b"\n"[..]),
+            None => (bytes, &b""[..]),
+        };
+        write!(self.stdout, "\u{1b}[{}m", style.code())?;
+        self.stdout.write_all(line)?;
+        self.stdout.write_all(b"\x1b[0m")?;
+        self.bytes(end)
+    }
+
+    /// Sends out what is buffered.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.stdout.flush()?)
+    }
+
+    /// Writes a notice to standard error, unless quiet.
+    pub(crate) fn notice(&mut self, text: impl fmt::Display) {
+        if self.notices {
+            self.write_stderr(text);
+        }
+    }
+
+    /// Writes to standard error what was done, when asked to tell.
+    pub(crate) fn detail(&mut self, text: impl fmt::Display) {
+        if self.details {
+            self.write_stderr(text);
+        }
+    }
+
+    fn write_stderr(&mut self, text: impl fmt::Display) {
+        // On a terminal both are read together, so what was printed before comes before.
+        let _ = self.stdout.flush();
+        let _ = writeln!(io::stderr(), "stratafs: {text}");
+    }
+}
+
+/// Tells whether standard input is a terminal, where nobody piped anything in.
+pub(crate) fn stdin_is_terminal() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// What a colour says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// A directory.
+    Directory,
+    /// A path before what was found in it.
+    Path,
+    /// The number of a line.
+    Line,
+    /// What was found.
+    Match,
+    /// A line that was added.
+    Added,
+    /// A line that was removed.
+    Removed,
+    /// Where something stands, or what matters less.
+    Faint,
+}
+
+impl Style {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Directory => "1;34",
+            Self::Path => "35",
+            Self::Line | Self::Added => "32",
+            Self::Match => "1;31",
+            Self::Removed => "31",
+            Self::Faint => "2",
+        }
+    }
+}
+
+/// A text in its colour.
+#[derive(Debug)]
+pub(crate) struct Painted<T> {
+    style: Option<Style>,
+    text: T,
+}
+
+impl<T: fmt::Display> fmt::Display for Painted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.style {
+            Some(style) => write!(f, "\u{1b}[{}m{}\u{1b}[0m", style.code(), self.text),
+            None => self.text.fmt(f),
+        }
+    }
+}
+
+/// A sign that work goes on: on a terminal's standard error, and only once the work has taken half a second.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    doing: &'static str,
+}
+
+impl Progress {
+    pub(crate) fn new(doing: &'static str, wanted: bool) -> Self {
+        let bar = (wanted && io::stderr().is_terminal()).then(|| ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()));
+        Self { bar, started: Instant::now(), doing }
+    }
+
+    /// Tells how far the work is.
+    pub(crate) fn tell(&self, count: u64, what: &str) {
+        let Some(bar) = &self.bar else { return };
+        if bar.is_hidden() && self.started.elapsed() > Duration::from_millis(500) {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_position(count);
+        bar.set_message(format!("{}: {count} {what}", self.doing));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The stores of a configuration, each opened when it is first used.
+
+use super::Config;
+use super::check::StoreUrl;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{Durability, Version};
+use crate::store::{Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// The stores of a configuration by name. Clones share what is open.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    stores: BTreeMap<String, Arc<dyn Store>>,
+}
+
+impl Stores {
+    /// Names the stores of a configuration; opens none.
+    pub(super) fn new(config: &Config) -> Result<Self> {
+        let stores = config
+            .stores
+            .iter()
+            .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(name, &store.url, config)?) as Arc<dyn Store>)))
+            .collect::<Result<_>>()?;
+        Ok(Self { stores })
+    }
+
+    /// Returns a store, which its first call opens.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) for a name that the configuration does not have.
+    pub fn get(&self, name: &str) -> Result<Arc<dyn Store>> {
+        self.stores.get(name).cloned().ok_or_else(|| {
+            let names = self.stores.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            Error::new(ErrorKind::NotFound, format!("no store is named `{name}`; the configuration names {names}"))
+        })
+    }
+
+    /// Returns every store with its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<dyn Store>)> {
+        self.stores.iter().map(|(name, store)| (name.as_str(), store))
+    }
+}
+
+/// Which engine, and where.
+#[derive(Debug, Clone)]
+enum Engine {
+    Memory,
+    Sled(PathBuf),
+    Sqlite(PathBuf),
+}
+
+/// A store that its first call opens. A failure to open is that call's, and the next tries again.
+#[derive(Clone)]
+struct LazyStore(Arc<Lazy>);
+
+struct Lazy {
+    name: String,
+    url: String,
+    engine: Engine,
+    store: OnceLock<Arc<dyn Store>>,
+    /// Held while the store is opened, so that it is opened once.
+    opening: Mutex<()>,
+}
+
+impl LazyStore {
+    fn new(name: &str, url: &str, config: &Config) -> Result<Self> {
+        let engine = match StoreUrl::parse(url).map_err(|(message, _)| Error::invalid_argument(message))? {
+            StoreUrl::Memory => Engine::Memory,
+            StoreUrl::Sled(directory) => Engine::Sled(config.store_path(directory)),
+            StoreUrl::Sqlite(file) => Engine::Sqlite(config.store_path(file)),
+        };
+        let lazy = Lazy { name: name.to_owned(), url: url.to_owned(), engine, store: OnceLock::new(), opening: Mutex::default() };
+        Ok(Self(Arc::new(lazy)))
+    }
+
+    /// Returns the store; opens it on a thread for that when this is the first call, since engines block.
+    async fn opened(&self) -> Result<&Arc<dyn Store>> {
+        if let Some(store) = self.0.store.get() {
+            return Ok(store);
+        }
+        let lazy = self.clone();
+        tokio::task::spawn_blocking(move || lazy.0.open().map(drop))
+            .await
+            .map_err(|error| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(error))??;
+        self.0.store.get().ok_or_else(|| Error::new(ErrorKind::Internal, "a store that was opened is not there"))
+    }
+}
+
+impl Lazy {
+    fn open(&self) -> Result<&Arc<dyn Store>> {
+        let _opening = self.opening.lock();
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let store = self.engine.open().map_err(|error| {
+            let message = format!("the store `{}` ({}) cannot be opened: {}", self.name, self.url, error.message());
+            error.with_message(message)
+        })?;
+        Ok(self.store.get_or_init(|| store))
+    }
+}
+
+impl Engine {
+    fn open(&self) -> Result<Arc<dyn Store>> {
+        match self {
+            Self::Memory => Ok(Arc::new(MemoryStore::new())),
+            Self::Sled(directory) => open_sled(directory),
+            Self::Sqlite(file) => open_sqlite(file),
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(file: &Path) -> Result<Arc<dyn Store>> {
+    create_parent(file)?;
+    Ok(Arc::new(crate::store::SqliteStore::open(file)?))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_file: &Path) -> Result<Arc<dyn Store>> {
+    Err(Error::unsupported("this program was built without `sqlite`; build it with that feature or name another engine"))
+}
+
+fn open_sled(_directory: &Path) -> Result<Arc<dyn Store>> {
+    Err(Error::unsupported("this program was built without `sled`; build it with that feature or name another engine"))
+}
+
+/// Makes the directory that a store stands in, for its owner alone; one that is there is left as it is.
+#[cfg(feature = "sqlite")]
+fn create_parent(path: &Path) -> Result<()> {
+    let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(parent).map_err(|error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            _ => ErrorKind::Unavailable,
+        };
+        Error::new(kind, format!("its directory cannot be made ({error})")).with_source(error)
+    })
+}
+
+impl fmt::Display for LazyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.store.get() {
+            Some(store) => store.fmt(f),
+            None => f.pad(&self.0.url),
+        }
+    }
+}
+
+impl fmt::Debug for LazyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LazyStore").field("name", &self.0.name).field("url", &self.0.url).field("store", &self.0.store.get()).finish()
+    }
+}
+
+#[async_trait]
+impl Store for LazyStore {
+    /// Opens the store, which blocks; what one that cannot be opened offers is nothing.
+    fn capabilities(&self) -> StoreCapabilities {
+        self.0.open().map_or_else(|_| StoreCapabilities::new(Durability::None), |store| store.capabilities())
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        self.opened().await?.get(namespace, key).await
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        self.opened().await?.get_many(namespace, keys, with_values).await
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        self.opened().await?.scan(namespace, options).await
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        self.opened().await?.namespaces(options).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        self.opened().await?.commit(batch).await
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        self.opened().await?.current_version().await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.opened().await?.sweep(limit).await
+    }
+}

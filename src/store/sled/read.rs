@@ -1,0 +1,214 @@
+//! The reading side.
+//!
+//! The engine has no snapshots, but all that changes rows is the one writer: it holds a lock while a group of commits takes
+//! effect in memory (not while it waits for the disk), and what reads several rows of one moment shares that lock. A read of
+//! one item takes no lock; it starts over when its body was replaced meanwhile.
+
+use super::error::{damaged, failed, guarded};
+use super::rows::{Record, namespaces_start, record_key, records_end, split_record_key};
+use crate::error::Result;
+use crate::ops::Version;
+use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
+use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use parking_lot::{RwLock, RwLockWriteGuard};
+use sled::{Db, IVec};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A handle for reading. Clones share it.
+#[derive(Clone)]
+pub(super) struct Reader {
+    rows: Db,
+    /// The version of the newest commit.
+    version: Arc<AtomicU64>,
+    moment: Arc<RwLock<()>>,
+}
+
+/// What a read of one item found.
+pub(super) enum Got {
+    /// Nothing that is live.
+    Absent,
+    /// The item.
+    Item(Item),
+    /// An item whose body is longer than was asked for.
+    TooLong,
+}
+
+impl Got {
+    /// Returns the item, if one was found.
+    pub(super) fn into_item(self) -> Option<Item> {
+        if let Self::Item(item) = self { Some(item) } else { None }
+    }
+}
+
+impl Reader {
+    /// Reads from an open store.
+    pub(super) fn new(rows: Db, version: u64) -> Self {
+        Self { rows, version: Arc::new(AtomicU64::new(version)), moment: Arc::default() }
+    }
+
+    /// Returns the rows.
+    pub(super) fn rows(&self) -> &Db {
+        &self.rows
+    }
+
+    /// Keeps readers of several rows out while rows change.
+    pub(super) fn change(&self) -> RwLockWriteGuard<'_, ()> {
+        self.moment.write()
+    }
+
+    /// Sets the version of the newest commit.
+    pub(super) fn set_version(&self, version: u64) {
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// Returns the version of the newest commit.
+    pub(super) fn current_version(&self) -> Version {
+        Version::new(self.version.load(Ordering::Acquire))
+    }
+
+    /// Reads one item; with its body if that has at most `body_bytes_max` bytes, without if none is asked for.
+    pub(super) fn get(&self, namespace: &Namespace, key: &str, now: i64, body_bytes_max: Option<u64>) -> Result<Got> {
+        guarded(|| self.find(namespace, key, now, body_bytes_max))
+    }
+
+    /// Reads several items at one moment; none when a body is longer than `body_bytes_max`.
+    pub(super) fn get_many(
+        &self,
+        namespace: &Namespace,
+        keys: &[impl AsRef<str>],
+        now: i64,
+        body_bytes_max: Option<u64>,
+    ) -> Result<Option<Vec<Option<Item>>>> {
+        guarded(|| {
+            let _moment = self.moment.read();
+            let mut items = Vec::with_capacity(keys.len());
+            for key in keys {
+                match self.find(namespace, key.as_ref(), now, body_bytes_max)? {
+                    Got::TooLong => return Ok(None),
+                    got => items.push(got.into_item()),
+                }
+            }
+            Ok(Some(items))
+        })
+    }
+
+    fn find(&self, namespace: &Namespace, key: &str, now: i64, body_bytes_max: Option<u64>) -> Result<Got> {
+        let record_key = record_key(namespace, key);
+        let mut last_seen = None;
+        loop {
+            let Some(stored) = self.rows.get(&record_key).map_err(failed)? else { return Ok(Got::Absent) };
+            let record = Record::decode(&stored)?;
+            if !record.is_live(now) {
+                return Ok(Got::Absent);
+            }
+            if body_bytes_max.is_some_and(|max| record.size > max) {
+                return Ok(Got::TooLong);
+            }
+            if let Some(item) = record.item(key, body_bytes_max.is_some(), |key| self.rows.get(key).map_err(failed))? {
+                return Ok(Got::Item(item));
+            }
+            // Either another put took its place between the two reads, and then the record is another by now, or it is lost.
+            if last_seen.replace(record.version) == Some(record.version) {
+                return Err(damaged("a row has lost its body"));
+            }
+        }
+    }
+
+    /// Reads a page; none when it takes more than `rows_max` rows.
+    pub(super) fn scan(&self, namespace: &Namespace, options: &ScanOptions, now: i64, rows_max: usize) -> Result<Option<Scan>> {
+        let mut page = PageBuilder::new(options.clone());
+        guarded(|| {
+            let _moment = self.moment.read();
+            Ok(self.fill(&mut page, namespace, now, rows_max)?.then(|| page.finish()))
+        })
+    }
+
+    fn fill(&self, page: &mut PageBuilder, namespace: &Namespace, now: i64, rows_max: usize) -> Result<bool> {
+        let end = records_end(namespace, page.end().as_deref());
+        let mut rows_left = rows_max;
+        let mut start = page.start();
+        while let Some(from) = start.take() {
+            for row in self.rows.range(record_key(namespace, &from)..end.clone()) {
+                let (stored_key, stored) = row.map_err(failed)?;
+                rows_left = match rows_left.checked_sub(1) {
+                    Some(left) => left,
+                    None => return Ok(false),
+                };
+                match self.show(page, &stored_key, &stored, now)? {
+                    Step::Next => {}
+                    Step::Seek(to) => {
+                        start = Some(to);
+                        break;
+                    }
+                    Step::End => return Ok(true),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn show(&self, page: &mut PageBuilder, stored_key: &IVec, stored: &IVec, now: i64) -> Result<Step> {
+        let record = Record::decode(stored)?;
+        if !record.is_live(now) {
+            return Ok(Step::Next);
+        }
+        let (_, key) = split_record_key(stored_key)?;
+        page.take(key, |with_value| {
+            let item = record.item(key, with_value, |key| self.rows.get(key).map_err(failed))?;
+            item.ok_or_else(|| damaged("a row has lost its body"))
+        })
+    }
+
+    /// Lists namespaces with a live item: one seek for each, and one more for each item whose time is over and that comes
+    /// before the first live one of its namespace.
+    pub(super) fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
+        let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
+        let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
+        if let Some(after) = &options.start_after {
+            // Records of a namespace have NUL after its text, so the first behind them has the character after NUL there.
+            start = start.max(format!("{}\u{1}", after.encoded()));
+        }
+        guarded(|| {
+            let _moment = self.moment.read();
+            let mut namespaces = Vec::new();
+            while let Some(found) = self.first_namespace(&start, end.as_deref(), now)? {
+                if namespaces.len() >= options.limit {
+                    return Ok(NamespacePage::new(namespaces, true));
+                }
+                start = format!("{found}\u{1}");
+                namespaces.push(Namespace::from_encoded(&found)?);
+            }
+            Ok(NamespacePage::new(namespaces, false))
+        })
+    }
+
+    fn first_namespace(&self, start: &str, end: Option<&str>, now: i64) -> Result<Option<String>> {
+        let end = end.map_or_else(|| b"s".to_vec(), namespaces_start);
+        for row in self.rows.range(namespaces_start(start)..end) {
+            let (stored_key, stored) = row.map_err(failed)?;
+            if Record::decode(&stored)?.is_live(now) {
+                return Ok(Some(split_record_key(&stored_key)?.0.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the keys and records of a namespace whose keys are in a range, in order.
+    pub(super) fn records(
+        &self,
+        namespace: &Namespace,
+        start: &str,
+        end: Option<&str>,
+    ) -> impl Iterator<Item = Result<(IVec, Record<'static>)>> + use<> {
+        self.rows.range(record_key(namespace, start)..records_end(namespace, end)).map(|row| {
+            let (key, stored) = row.map_err(failed)?;
+            Ok((key, Record::decode(&stored)?.detached()))
+        })
+    }
+}
+
+/// Returns the bounds of the keys beneath a prefix, the prefix itself left out.
+pub(super) fn beneath(prefix: &str) -> (String, Option<String>) {
+    (key_after(prefix), prefix_end(prefix))
+}

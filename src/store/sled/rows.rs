@@ -1,0 +1,234 @@
+//! What is stored: four kinds of rows in one tree, told apart by their first byte.
+//!
+//! One tree, because a batch on one is atomic and several times cheaper than a transaction over two.
+//!
+//! | tag | key | value |
+//! | --- | --- | --- |
+//! | `f` | | the number of this format |
+//! | `c` | | the version of the newest commit, big-endian |
+//! | `r` | namespace, NUL, key | the record of an item |
+//! | `b` | version of the item, number of the piece, both big-endian | a piece of its body, at most 8,000 bytes |
+//! | `e` | moment of expiry, namespace, NUL, key | nothing |
+//!
+//! Neither namespaces nor keys hold NUL, so records sort by namespace and then by key. A body's pieces stand under the
+//! version of its put, which no other put has: the body of one version is never mixed with that of another.
+
+use super::error::damaged;
+use crate::error::Result;
+use crate::store::{Item, Namespace};
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// The key of the format's number.
+pub(super) const FORMAT_KEY: &[u8] = b"f";
+
+/// The format that this program writes.
+pub(super) const FORMAT: &[u8] = b"stratafs rows 1";
+
+/// How every format's number starts.
+pub(super) const FORMAT_MARK: &[u8] = b"stratafs rows ";
+
+/// The key of the counter.
+pub(super) const COUNTER_KEY: &[u8] = b"c";
+
+/// The most bytes of a body in one row. A node of the engine holds 16 rows and more than 128 KiB of them go to a file each.
+const PIECE_BYTES: usize = 8_000;
+
+/// A meta over this size stands in front of the body instead of in the record, so that a record, too, stays below 8,000 bytes.
+const META_INLINE_BYTES: usize = 2_000;
+
+/// The record of an item.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Record<'r> {
+    pub(super) version: u64,
+    pub(super) created_at: i64,
+    pub(super) modified_at: i64,
+    pub(super) expires_at: Option<i64>,
+    /// The bytes of the body.
+    pub(super) size: u64,
+    /// The bytes of a meta that stands in front of the body; 0 for one that stands here.
+    meta_size: u64,
+    #[serde(borrow)]
+    meta: &'r [u8],
+}
+
+impl<'r> Record<'r> {
+    /// Makes the record of a put.
+    pub(super) fn new(version: u64, (created_at, modified_at): (i64, i64), expires_at: Option<i64>, meta: &'r [u8], value: &[u8]) -> Self {
+        let (meta_size, meta) = if meta.len() > META_INLINE_BYTES { (meta.len() as u64, &[][..]) } else { (0, meta) };
+        Self { version, created_at, modified_at, expires_at, size: value.len() as u64, meta_size, meta }
+    }
+
+    /// Reads a record back.
+    pub(super) fn decode(stored: &'r [u8]) -> Result<Self> {
+        postcard::from_bytes(stored).map_err(|source| damaged("a row cannot be read back").with_source(source))
+    }
+
+    /// Writes the record down.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("a record of numbers and bytes can be written to memory")
+    }
+
+    pub(super) fn is_live(&self, now: i64) -> bool {
+        self.expires_at.is_none_or(|at| now < at)
+    }
+
+    /// Returns the record without its meta, which may outlive what it was read from.
+    pub(super) fn detached(&self) -> Record<'static> {
+        Record { meta: &[], ..*self }
+    }
+
+    /// Returns the keys of the pieces.
+    pub(super) fn piece_keys(&self) -> impl Iterator<Item = [u8; 13]> + use<> {
+        let (version, size) = (self.version, self.meta_size + self.size);
+        let count = u32::try_from(size.div_ceil(PIECE_BYTES as u64)).expect("bodies are bounded to 256 MiB");
+        (0..count).map(move |number| piece_key(version, number))
+    }
+
+    /// Calls `put` with each piece and its key.
+    pub(super) fn each_piece(&self, meta: &[u8], value: &[u8], mut put: impl FnMut([u8; 13], &[u8])) {
+        let joined = if self.meta_size > 0 { Cow::Owned([meta, value].concat()) } else { Cow::Borrowed(value) };
+        self.piece_keys().zip(joined.chunks(PIECE_BYTES)).for_each(|(key, piece)| put(key, piece));
+    }
+
+    /// Makes the item, with its body if asked. `piece` gets a piece by its key; without one of them there is no item, because
+    /// another put has taken its place meanwhile.
+    pub(super) fn item(
+        &self,
+        key: &str,
+        with_value: bool,
+        mut piece: impl FnMut(&[u8]) -> Result<Option<::sled::IVec>>,
+    ) -> Result<Option<Item>> {
+        let wanted = self.meta_size + if with_value { self.size } else { 0 };
+        let mut joined = Vec::with_capacity(usize::try_from(wanted).map_err(|_| damaged("a body is longer than memory"))?);
+        for key in self.piece_keys().take_while(|key| piece_start(key) < wanted) {
+            match piece(&key)? {
+                Some(piece) => joined.extend_from_slice(&piece),
+                None => return Ok(None),
+            }
+        }
+        if (joined.len() as u64) < wanted || (with_value && joined.len() as u64 > wanted) {
+            return Err(damaged("a body has lost a part"));
+        }
+        let joined = Bytes::from(joined);
+        let meta_size = self.meta_size as usize;
+        let meta = if meta_size > 0 { joined.slice(..meta_size) } else { Bytes::copy_from_slice(self.meta) };
+        let value = if with_value { joined.slice(meta_size..) } else { Bytes::new() };
+        let item = Item::new(key, meta, value, crate::ops::Version::new(self.version), time(self.created_at)?, time(self.modified_at)?);
+        Ok(Some(item.with_expires_at(self.expires_at.map(time).transpose()?)))
+    }
+}
+
+fn piece_key(version: u64, number: u32) -> [u8; 13] {
+    let mut key = [b'b'; 13];
+    key[1..9].copy_from_slice(&version.to_be_bytes());
+    key[9..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Returns where in a body a piece starts.
+fn piece_start(key: &[u8; 13]) -> u64 {
+    u64::from(u32::from_be_bytes([key[9], key[10], key[11], key[12]])) * PIECE_BYTES as u64
+}
+
+fn time(microseconds: i64) -> Result<Timestamp> {
+    Timestamp::from_microsecond(microseconds).map_err(|_| damaged("a row has a time outside the calendar"))
+}
+
+/// Returns the key of the record of an item.
+pub(super) fn record_key(namespace: &Namespace, key: &str) -> Vec<u8> {
+    [b"r", namespace.encoded().as_bytes(), b"\0", key.as_bytes()].concat()
+}
+
+/// Returns the first key behind those of the records of a namespace up to and without `end`, or of all its records.
+pub(super) fn records_end(namespace: &Namespace, end: Option<&str>) -> Vec<u8> {
+    match end {
+        Some(end) => record_key(namespace, end),
+        None => [b"r", namespace.encoded().as_bytes(), b"\x01"].concat(),
+    }
+}
+
+/// Returns the first key that the record of a namespace from `encoded` on may have.
+pub(super) fn namespaces_start(encoded: &str) -> Vec<u8> {
+    [b"r", encoded.as_bytes()].concat()
+}
+
+/// Takes the key of a record apart into namespace and key.
+pub(super) fn split_record_key(stored: &[u8]) -> Result<(&str, &str)> {
+    let split = || {
+        let text = std::str::from_utf8(stored.strip_prefix(b"r")?).ok()?;
+        text.split_once('\0')
+    };
+    split().ok_or_else(|| damaged("the key of a row cannot be read back"))
+}
+
+/// Returns the key of the row that says when the item of a record is over.
+pub(super) fn expiry_key(expires_at: i64, record_key: &[u8]) -> Vec<u8> {
+    [&expiries_before(expires_at)[..], &record_key[1..]].concat()
+}
+
+/// Returns the first key behind those of all items that are over before a moment.
+pub(super) fn expiries_before(moment: i64) -> [u8; 9] {
+    let mut key = [b'e'; 9];
+    // With the sign bit turned over, big-endian bytes sort as signed numbers do.
+    key[1..].copy_from_slice(&(moment ^ i64::MIN).to_be_bytes());
+    key
+}
+
+/// Returns the key of the record that a row of expiry is about.
+pub(super) fn expiring_record_key(stored: &[u8]) -> Vec<u8> {
+    [b"r", stored.get(9..).unwrap_or_default()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_sort_by_namespace_and_then_by_key() {
+        let namespace = |text: &str| Namespace::parse(text).expect("a legal namespace");
+        let rows = [("a!", "z"), ("a", "x"), ("a", "x\u{1}"), ("a", "\u{10FFFF}"), ("a/b", "a"), ("b", "")];
+        let keys: Vec<Vec<u8>> = rows.iter().map(|(space, key)| record_key(&namespace(space), key)).collect();
+        assert!(keys.is_sorted());
+        assert!(records_end(&namespace("a"), None) > keys[3] && records_end(&namespace("a"), None) < keys[4]);
+        for ((space, key), stored) in rows.iter().zip(&keys) {
+            assert_eq!(split_record_key(stored).expect("its own key"), (namespace(space).encoded(), *key));
+        }
+        assert!(split_record_key(b"rno nul").is_err());
+    }
+
+    #[test]
+    fn expiries_sort_by_time() {
+        let times = [i64::MIN, -1, 0, 1, i64::MAX];
+        assert!(times.map(expiries_before).is_sorted());
+        let key = record_key(&Namespace::parse("a").expect("a legal namespace"), "k");
+        let stored = expiry_key(5, &key);
+        assert!(expiries_before(5)[..] < stored[..] && stored[..] < expiries_before(6)[..]);
+        assert_eq!(expiring_record_key(&expiry_key(5, &key)), key);
+    }
+
+    #[test]
+    fn a_record_and_its_pieces_join_to_the_item() {
+        for (meta_size, size) in [(0, 0), (1, 1), (2_000, 8_000), (2_001, 0), (2_001, 7_999), (65_536, 8_001), (10, 24_000)] {
+            let (meta, value) = (vec![1; meta_size], vec![2; size]);
+            let record = Record::new(7, (1, 2), Some(3), &meta, &value);
+            let mut pieces = Vec::new();
+            record.each_piece(&meta, &value, |key, piece| pieces.push((key, piece.to_vec())));
+            assert!(pieces.iter().all(|(_, piece)| !piece.is_empty() && piece.len() <= PIECE_BYTES));
+            let stored = record.encode();
+            let record = Record::decode(&stored).expect("its own bytes");
+            let get = |key: &[u8]| Ok(pieces.iter().find(|(name, _)| name[..] == *key).map(|(_, piece)| piece.as_slice().into()));
+            let item = record.item("k", true, get).expect("a whole item").expect("a whole item");
+            assert_eq!((&item.meta[..], &item.value[..]), (&meta[..], &value[..]));
+            let bare = record.item("k", false, get).expect("a whole item").expect("a whole item");
+            assert_eq!((&bare.meta[..], &bare.value[..]), (&meta[..], &b""[..]));
+            if size > 0 {
+                assert_eq!(record.item("k", true, |_| Ok(None)).expect("no damage"), None);
+                assert!(record.item("k", true, |_| Ok(Some(vec![0].into()))).is_err() || size == 1);
+            }
+        }
+        assert!(Record::decode(b"\xFF").is_err());
+    }
+}

@@ -1,0 +1,285 @@
+//! The writing side: a group of batches becomes one batch of the engine, then one barrier.
+//!
+//! The batches of a group are checked and gathered one after the other, each seeing what those before it will leave; what
+//! they come to is applied as one. So each is all or nothing, and the group costs one wait for the disk.
+
+use super::barrier::Barrier;
+use super::error::{failed, guarded};
+use super::read::{Reader, beneath};
+use super::rows::{COUNTER_KEY, Record, expiries_before, expiring_record_key, expiry_key, record_key, records_end};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use crate::store::committer::{Work, Writer, Written};
+use crate::store::page::prefix_end;
+use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, precondition_failed, whole_microseconds};
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The one that writes.
+pub(super) struct SledWriter {
+    reader: Reader,
+    barrier: Barrier,
+    clock: Clock,
+    /// After a failure it is unknown what reached the disk, and later commits must not be acknowledged on top of it.
+    failure: Option<Arc<Error>>,
+}
+
+impl SledWriter {
+    /// Takes the writing side of an open store.
+    pub(super) fn new(reader: Reader, barrier: Barrier, clock: Clock) -> Self {
+        Self { reader, barrier, clock, failure: None }
+    }
+}
+
+impl Writer for SledWriter {
+    fn write(&mut self, group: &[Work]) -> Vec<Result<Written>> {
+        if self.failure.is_none() {
+            match self.write_together(group) {
+                Ok(answers) => return answers,
+                Err(error) => self.failure = Some(Arc::new(error)),
+            }
+        }
+        group.iter().map(|_| Err(self.refusal())).collect()
+    }
+}
+
+impl SledWriter {
+    fn write_together(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
+        guarded(|| {
+            let mut gathered = Gathered::new(&self.reader, &self.clock);
+            let answers = group.iter().map(|work| gathered.add(work)).collect::<Result<Vec<_>>>()?;
+            if gathered.changes.is_empty() {
+                return Ok(answers);
+            }
+            let version = gathered.version;
+            let batch = gathered.into_batch();
+            {
+                let _change = self.reader.change();
+                self.reader.rows().apply_batch(batch).map_err(failed)?;
+                self.reader.set_version(version);
+            }
+            self.reader.rows().flush().map_err(failed)?;
+            self.barrier.sync().map_err(|error| failed(error.into()))?;
+            Ok(answers)
+        })
+    }
+
+    fn refusal(&self) -> Error {
+        let failure = self.failure.as_ref().expect("it is set before anything is refused");
+        let kind = if failure.kind() == ErrorKind::Corrupt { ErrorKind::Corrupt } else { ErrorKind::Unavailable };
+        let message =
+            "the store failed to write, and takes no more changes until it is opened again; whether the last one is kept is unknown";
+        Error::new(kind, message).with_source(failure.clone())
+    }
+}
+
+/// What a group of batches comes to, by the key of the record.
+struct Gathered<'g> {
+    reader: &'g Reader,
+    clock: &'g Clock,
+    changes: BTreeMap<Vec<u8>, Change<'g>>,
+    version: u64,
+}
+
+/// What happens to one record.
+struct Change<'g> {
+    /// What the store holds now.
+    old: Option<Record<'static>>,
+    /// What it will hold.
+    new: Option<New<'g>>,
+}
+
+/// A put: the record, and what it is about.
+struct New<'g> {
+    record: Record<'g>,
+    meta: &'g [u8],
+    value: &'g [u8],
+}
+
+impl<'g> Gathered<'g> {
+    fn new(reader: &'g Reader, clock: &'g Clock) -> Self {
+        Self { reader, clock, changes: BTreeMap::new(), version: reader.current_version().number() }
+    }
+
+    fn add(&mut self, work: &'g Work) -> Result<Result<Written>> {
+        match work {
+            Work::Commit(batch) => self.commit(batch),
+            Work::Sweep(limit) => Ok(Ok(Written { swept: self.sweep(*limit)?, ..Written::default() })),
+        }
+    }
+
+    /// Gathers one batch, or refuses it: the inner error.
+    fn commit(&mut self, batch: &'g Batch) -> Result<Result<Written>> {
+        let now = whole_microseconds(self.clock.now());
+        for (index, precondition) in batch.preconditions.iter().enumerate() {
+            let met = self.met(precondition, now.as_microsecond())?.map(Version::new);
+            if !precondition.condition.holds(met) {
+                return Ok(Err(precondition_failed(index, precondition, met)));
+            }
+        }
+        let mut versions = Vec::new();
+        let mut removed = 0;
+        for write in &batch.writes {
+            match write {
+                BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
+                    self.version += 1;
+                    versions.push(Version::new(self.version));
+                    let created_at = created_at.map(|at| whole_microseconds(at).as_microsecond());
+                    let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
+                    self.put(record_key(namespace, key), (meta, value), now, created_at, expires_at)?;
+                }
+                BatchWrite::Delete { namespace, key } => removed += usize::from(self.remove(record_key(namespace, key))?),
+                BatchWrite::DeletePrefix { namespace, prefix } => removed += self.remove_prefix(namespace, prefix)?,
+            }
+        }
+        if versions.is_empty() && removed > 0 {
+            self.version += 1;
+        }
+        Ok(Ok(Written { versions, ..Written::default() }))
+    }
+
+    /// Returns the version that a condition is about.
+    fn met(&self, precondition: &Precondition, now: i64) -> Result<Option<u64>> {
+        let Precondition { namespace, key, condition } = precondition;
+        match condition {
+            Condition::NoneBeneath => self.first_beneath(namespace, key, now, 0),
+            Condition::NoneBeneathSince(version) => self.first_beneath(namespace, key, now, version.number()),
+            Condition::Absent | Condition::Exists | Condition::Version(_) => {
+                let record = self.current(&record_key(namespace, key))?;
+                Ok(record.filter(|record| record.is_live(now)).map(|record| record.version))
+            }
+        }
+    }
+
+    /// Returns the version of a live item beneath a prefix that is newer than `since`.
+    fn first_beneath(&self, namespace: &Namespace, prefix: &str, now: i64, since: u64) -> Result<Option<u64>> {
+        let is_met = |record: &Record<'_>| record.is_live(now) && record.version > since;
+        let (start, end) = beneath(prefix);
+        for row in self.reader.records(namespace, &start, end.as_deref()) {
+            let (key, record) = row?;
+            if !self.changes.contains_key(&key[..]) && is_met(&record) {
+                return Ok(Some(record.version));
+            }
+        }
+        let gathered = self.changes.range::<[u8], _>(bounds(&record_key(namespace, &start), &records_end(namespace, end.as_deref())));
+        let mut puts = gathered.filter_map(|(_, change)| change.new.as_ref()).map(|new| new.record);
+        Ok(puts.find(is_met).map(|record| record.version))
+    }
+
+    /// Returns the record at a key as the batches before leave it.
+    fn current(&self, key: &[u8]) -> Result<Option<Record<'static>>> {
+        match self.changes.get(key) {
+            Some(change) => Ok(change.new.as_ref().map(|new| new.record.detached())),
+            None => stored(self.reader, key),
+        }
+    }
+
+    fn put(
+        &mut self,
+        key: Vec<u8>,
+        (meta, value): (&'g [u8], &'g [u8]),
+        now: Timestamp,
+        created_at: Option<i64>,
+        expires_at: Option<i64>,
+    ) -> Result<()> {
+        let kept = self.current(&key)?.filter(|record| record.is_live(now.as_microsecond())).map(|record| record.created_at);
+        let now = now.as_microsecond();
+        let times = (created_at.or(kept).unwrap_or(now), now);
+        let record = Record::new(self.version, times, expires_at, meta, value);
+        self.change(key)?.new = Some(New { record, meta, value });
+        Ok(())
+    }
+
+    fn remove(&mut self, key: Vec<u8>) -> Result<bool> {
+        if self.current(&key)?.is_none() {
+            return Ok(false);
+        }
+        self.change(key)?.new = None;
+        Ok(true)
+    }
+
+    fn remove_prefix(&mut self, namespace: &Namespace, prefix: &str) -> Result<usize> {
+        let end = prefix_end(prefix);
+        let mut removed = 0;
+        for row in self.reader.records(namespace, prefix, end.as_deref()) {
+            let (key, record) = row?;
+            if let Entry::Vacant(entry) = self.changes.entry(key.to_vec()) {
+                entry.insert(Change { old: Some(record), new: None });
+                removed += 1;
+            }
+        }
+        let bounds = (record_key(namespace, prefix), records_end(namespace, end.as_deref()));
+        for (_, change) in self.changes.range_mut::<[u8], _>(self::bounds(&bounds.0, &bounds.1)) {
+            removed += usize::from(change.new.take().is_some());
+        }
+        Ok(removed)
+    }
+
+    fn sweep(&mut self, limit: usize) -> Result<usize> {
+        let now = self.clock.now().as_microsecond();
+        let mut swept = 0;
+        for row in self.reader.rows().range(&expiries_before(i64::MIN)[..]..&expiries_before(now.saturating_add(1))[..]) {
+            if swept == limit {
+                break;
+            }
+            let (key, _) = row.map_err(failed)?;
+            let key = expiring_record_key(&key);
+            // A batch of this group may have put it anew.
+            if self.current(&key)?.is_some_and(|record| !record.is_live(now)) {
+                self.change(key)?.new = None;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Returns the change of a key, to be set.
+    fn change(&mut self, key: Vec<u8>) -> Result<&mut Change<'g>> {
+        Ok(match self.changes.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let old = stored(self.reader, entry.key())?;
+                entry.insert(Change { old, new: None })
+            }
+        })
+    }
+
+    /// Makes the one batch: what replaces a body removes the pieces of the old one.
+    fn into_batch(self) -> ::sled::Batch {
+        let mut batch = ::sled::Batch::default();
+        for (key, change) in self.changes {
+            if let Some(old) = change.old {
+                old.piece_keys().for_each(|piece| batch.remove(&piece[..]));
+                if let Some(at) = old.expires_at {
+                    batch.remove(expiry_key(at, &key));
+                }
+            }
+            match change.new {
+                Some(New { record, meta, value }) => {
+                    record.each_piece(meta, value, |piece, bytes| batch.insert(&piece[..], bytes));
+                    if let Some(at) = record.expires_at {
+                        batch.insert(expiry_key(at, &key), &[]);
+                    }
+                    batch.insert(key, record.encode());
+                }
+                None if change.old.is_some() => batch.remove(key),
+                None => {}
+            }
+        }
+        batch.insert(COUNTER_KEY, &self.version.to_be_bytes());
+        batch
+    }
+}
+
+fn stored(reader: &Reader, key: &[u8]) -> Result<Option<Record<'static>>> {
+    let stored = reader.rows().get(key).map_err(failed)?;
+    stored.map(|stored| Ok(Record::decode(&stored)?.detached())).transpose()
+}
+
+fn bounds<'b>(start: &'b [u8], end: &'b [u8]) -> (Bound<&'b [u8]>, Bound<&'b [u8]>) {
+    (Bound::Included(start), Bound::Excluded(end))
+}
