@@ -126,8 +126,9 @@ impl CompositeBackend {
     /// Tells whether the file that makes nothing of a path is itself hidden, as mounts make a directory of its place.
     async fn is_beneath_hidden_file(&self, path: &VfsPath) -> bool {
         let mut above = std::iter::successors(path.parent(), |above| above.parent());
-        let Some(nearest) = above.find(|above| self.is_virtual(self.router.find(above))) else { return false };
-        match self.target(self.router.find(nearest), nearest) {
+        let nearest = above.find_map(|above| Some((above, self.router.find(above))).filter(|(_, place)| place.node.is_some()));
+        let Some((above, place)) = nearest.filter(|(_, place)| self.is_virtual(*place)) else { return false };
+        match self.target(place, above) {
             Ok(target) => !target.backend.stat(target.rest).await.is_ok_and(|entry| entry.is_directory()),
             Err(_) => false,
         }

@@ -1,5 +1,7 @@
 //! The composite: what its backends show as one tree, and the faults of its peers that it does not have.
 
+mod property;
+
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -237,6 +239,15 @@ mod routing {
             "`/a/x` lies in a directory of mounts whose place a file takes in the tree beneath; nothing can be put there",
         );
         assert_eq!(default.read_text("/a").await.unwrap(), "needle\n");
+    }
+
+    /// Found by the flat tree: the file was taken for one that the directory above its mount hides.
+    #[tokio::test]
+    async fn beneath_a_file_of_a_mount_is_no_directory() {
+        let tree = filled(&["/v/w"], &["/v/w/f"]).await;
+        let message = "`/v/w/f/x` lies beneath a file; name a path in a directory";
+        refused(tree.stat(&path("/v/w/f/x")).await, ErrorKind::NotADirectory, message);
+        refused(tree.delete("/v/w/f/x").await, ErrorKind::NotADirectory, message);
     }
 
     #[tokio::test]
