@@ -15,7 +15,7 @@ pub fn is_binary(content: &[u8]) -> bool {
 /// The small record of a file in a flat key space, so that a listing never reads bodies.
 ///
 /// As bytes it starts with its format's number; fields are only ever added at its end, where an older program passes over them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct FileRecord {
     /// The size of the body in bytes.
     pub(crate) size_bytes: u64,

@@ -6,3 +6,4 @@ mod composite;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod layers;
+mod tiers;

@@ -3,8 +3,9 @@
 //! Each file and each directory is a row; [`rows`] tells which. Nothing is kept in memory, so any number of backends, threads
 //! and processes see one tree, as durable as the store. Changes are optimistic ([`transaction`]); a lost race is done again.
 //!
-//! Round trips, where nothing else changes the same rows: `stat`, `read` and a page of `ls` one; a change one read and one commit
-//! when its parents are there and its file is as the change expects (an append or edit: that it exists).
+//! Round trips, where nothing else changes the same rows: `stat`, `read` and a page of `ls` one. A write, append, edit or delete
+//! of a file one read and one commit; only the commit when the change says itself what to expect (`CreateNew`, `IfVersion`, a
+//! delete with a version). What is missing on the way costs one read more: the parents of a new file, the reason of a failure.
 
 mod rows;
 mod search;
@@ -132,24 +133,34 @@ impl StoreBackend {
         Ok(Listing::from_sorted(entries, options))
     }
 
-    async fn apply_once(&self, changes: &[Change]) -> Result<Attempt> {
-        let mut transaction = StoreTransaction::new(self);
-        transaction.prefetch(changes).await?;
+    /// Does a batch once; none when something it relies on changed before it was committed.
+    async fn attempt(&self, mut transaction: StoreTransaction<'_>, changes: &[Change]) -> Result<Option<Vec<Changed>>> {
         let done = flat::apply(&mut transaction, changes).await?;
         match transaction.commit().await {
-            Ok(versions) => Ok(Attempt::Landed(done.into_iter().map(|done| done.resolve(|put| versions[put])).collect())),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Attempt::Lost),
+            Ok(versions) => Ok(Some(done.into_iter().map(|done| done.resolve(|put| versions[put])).collect())),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(None),
             Err(error) => Err(error),
         }
     }
-}
 
-/// How one attempt of a batch ended.
-enum Attempt {
-    /// It was committed.
-    Landed(Vec<Changed>),
-    /// Something it relied on had changed.
-    Lost,
+    async fn apply_all(&self, changes: &[Change]) -> Result<Vec<Changed>> {
+        let mut transaction = StoreTransaction::new(self);
+        if transaction.assume(changes)
+            && let Some(results) = self.attempt(transaction, changes).await?
+        {
+            return Ok(results);
+        }
+        for attempt in 0..ATTEMPTS_MAX {
+            let mut transaction = StoreTransaction::new(self);
+            transaction.prefetch(changes).await?;
+            match self.attempt(transaction, changes).await? {
+                Some(results) => return Ok(results),
+                None => pause(attempt).await,
+            }
+        }
+        let message = format!("others changed the same files {ATTEMPTS_MAX} times meanwhile; try again");
+        Err(Error::new(ErrorKind::Unavailable, message).without_effect())
+    }
 }
 
 /// Sets the path of an error that names none.
@@ -240,14 +251,6 @@ impl Backend for StoreBackend {
         let contended = changes.iter().filter(|change| matches!(change, Change::Append { .. } | Change::Edit { .. }));
         let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
         let op = Op::apply(changes);
-        let named = |error: Error| located(error, op.path).during(op.kind);
-        for attempt in 0..ATTEMPTS_MAX {
-            match self.apply_once(changes).await.map_err(named)? {
-                Attempt::Landed(results) => return Ok(results),
-                Attempt::Lost => pause(attempt).await,
-            }
-        }
-        let message = format!("others changed the same files {ATTEMPTS_MAX} times meanwhile; try again");
-        Err(named(Error::new(ErrorKind::Unavailable, message).without_effect()))
+        self.apply_all(changes).await.map_err(|error| located(error, op.path).during(op.kind))
     }
 }

@@ -5,7 +5,7 @@
 
 use super::StoreBackend;
 use super::rows::{self, file_key};
-use super::walk::{Root, Selected, StoreWalk};
+use super::walk::{Selected, StoreWalk};
 use crate::backend::flat::{Walk, in_background, workers};
 use crate::error::{Error, Result};
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
@@ -19,14 +19,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many bytes of bodies the first chunk has at least: few, as a limit may end the search with it.
-const CHUNK_BYTES_FIRST: u64 = 512 << 10;
-
-/// How many bytes of bodies a chunk has, but for one file that goes over it.
-const CHUNK_BYTES_MAX: u64 = 8 << 20;
+/// How many files the first chunk has at most: few, as a limit may end the search with it.
+const CHUNK_FILES_FIRST: usize = 64;
 
 /// How many files a chunk has at most.
 const CHUNK_FILES_MAX: usize = 2_048;
+
+/// How many bytes of bodies a chunk has for each file it may have; one file may go over it.
+const FILE_BYTES: u64 = 4 << 10;
 
 /// The most bytes that are searched without a thread of their own.
 const BYTES_AT_ONCE: u64 = 128 << 10;
@@ -34,10 +34,8 @@ const BYTES_AT_ONCE: u64 = 128 << 10;
 /// Finds paths by pattern.
 pub(super) async fn glob(backend: &StoreBackend, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
     let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
-    let mut walk = match StoreWalk::begin(backend, walk, path, options.start_after.as_deref()).await? {
-        Root::Directory(walk) => walk,
-        Root::File => return Err(Error::not_a_directory(path)),
-    };
+    let walk = StoreWalk::begin(backend, walk, path, options.start_after.as_deref()).await?;
+    let Some(mut walk) = walk else { return Err(Error::not_a_directory(path)) };
     let mut entries = Vec::new();
     while entries.len() <= options.limit {
         let Some(page) = walk.next_page(false).await? else { break };
@@ -53,18 +51,14 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
     let matcher = Arc::new(GrepMatcher::compile(options)?);
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
     let cursor = options.start_after.as_ref().map(|cursor| &*cursor.path);
-    let collector = GrepCollector::new(options);
-    let walk = match StoreWalk::begin(backend, walk, path, cursor).await? {
-        Root::Directory(walk) => walk,
-        Root::File => {
-            let item = backend.store.get(&backend.namespace, &file_key(path)).await?;
-            let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| Body::Read(item.value));
-            return Ok(search(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
-        }
+    let mut collector = GrepCollector::new(options);
+    let Some(walk) = StoreWalk::begin(backend, walk, path, cursor).await? else {
+        let item = backend.store.get(&backend.namespace, &file_key(path)).await?;
+        let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| Body::Read(item.value));
+        return Ok(search(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
     };
     let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
-    let mut chunks = Chunks { backend, walk, waiting: VecDeque::new(), size_max_bytes, chunk_bytes: CHUNK_BYTES_FIRST, with_values: false };
-    let mut collector = collector;
+    let mut chunks = Chunks { backend, walk, waiting: VecDeque::new(), size_max_bytes, files_max: CHUNK_FILES_FIRST, with_values: false };
     let mut chunk = chunks.next().await?;
     while let Some(files) = chunk {
         let searched = pin!(search(matcher.clone(), collector, files));
@@ -143,7 +137,8 @@ struct Chunks<'b> {
     walk: StoreWalk<'b>,
     waiting: VecDeque<Selected>,
     size_max_bytes: u64,
-    chunk_bytes: u64,
+    /// How many files the next chunk has at most.
+    files_max: usize,
     /// Whether pages are read with bodies, as most of them are wanted.
     with_values: bool,
 }
@@ -153,7 +148,7 @@ impl Chunks<'_> {
     async fn next(&mut self) -> Result<Option<Vec<(VfsPathBuf, Body)>>> {
         let mut chosen: Vec<Selected> = Vec::new();
         let mut size_bytes = 0;
-        while size_bytes < self.chunk_bytes && chosen.len() < CHUNK_FILES_MAX {
+        while size_bytes < self.files_max as u64 * FILE_BYTES && chosen.len() < self.files_max {
             let Some(selected) = self.waiting.pop_front() else {
                 match self.walk.next_page(self.with_values).await? {
                     Some(page) => self.waiting.extend(page),
@@ -167,7 +162,7 @@ impl Chunks<'_> {
         if chosen.is_empty() {
             return Ok(None);
         }
-        self.chunk_bytes = (self.chunk_bytes * 4).min(CHUNK_BYTES_MAX);
+        self.files_max = (self.files_max * 4).min(CHUNK_FILES_MAX);
         self.with_values = self.walk.wants_most();
         self.bodies(chosen).await.map(Some)
     }

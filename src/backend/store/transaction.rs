@@ -10,7 +10,7 @@ use super::rows::{self, Place, directory_key, file_key};
 use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileRecord;
-use crate::ops::{Change, Version};
+use crate::ops::{Change, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::store::{Batch, BatchWrite, Condition, Item, Precondition, ScanEntry, ScanOptions};
 use bytes::Bytes;
@@ -72,6 +72,36 @@ impl<'b> StoreTransaction<'b> {
             puts: 0,
             since: None,
         }
+    }
+
+    /// Takes for granted what a single change says itself of the rows it needs, and tells whether it said enough to read none:
+    /// that a file has the version expected, or that a new one has a directory to stand in. The commit finds out.
+    pub(super) fn assume(&mut self, changes: &[Change]) -> bool {
+        let (path, expected) = match changes {
+            [Change::Write { path, mode: WriteMode::IfVersion(version), .. } | Change::Delete { path, expect: Some(version), .. }] => {
+                (path, Some(*version))
+            }
+            [Change::Write { path, mode: WriteMode::CreateNew, .. }] => (path, None),
+            _ => return false,
+        };
+        let Some(parent) = path.parent() else { return false };
+        match expected {
+            Some(version) => self.assume_row(file_key(path), FileRecord::default().to_bytes(), version),
+            None => {
+                for key in [file_key(path), directory_key(path)] {
+                    self.facts.insert(key, Fact { item: None, has_value: false });
+                }
+                self.assume_row(directory_key(parent), Bytes::new(), Version::new(0));
+            }
+        }
+        true
+    }
+
+    /// Stands in for a row that was not read: all that is used of it is that it is there, and its version.
+    fn assume_row(&mut self, key: String, meta: Bytes, version: Version) {
+        let never = Timestamp::UNIX_EPOCH;
+        let item = Item::new(key.clone(), meta, Bytes::new(), version, never, never);
+        self.facts.insert(key, Fact { item: Some(item), has_value: false });
     }
 
     /// Reads the rows that the changes will most likely need, at most one request for records and one for contents, both at once.

@@ -29,14 +29,6 @@ pub(super) struct Selected {
     pub(super) has_value: bool,
 }
 
-/// What a search found at its root.
-pub(super) enum Root<'b> {
-    /// A directory, to be walked.
-    Directory(StoreWalk<'b>),
-    /// A file; its row was read without its body.
-    File,
-}
-
 /// A walk in the making.
 pub(super) struct StoreWalk<'b> {
     backend: &'b StoreBackend,
@@ -52,11 +44,11 @@ pub(super) struct StoreWalk<'b> {
 }
 
 impl<'b> StoreWalk<'b> {
-    /// Looks at the search root and starts beneath it, or behind the cursor. One round trip.
+    /// Looks at the search root and starts beneath it, or behind the cursor. Returns none when the root is a file. One round trip.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) and those of the store.
-    pub(super) async fn begin(backend: &'b StoreBackend, walk: Walk, root: &VfsPath, cursor: Option<&VfsPath>) -> Result<Root<'b>> {
+    pub(super) async fn begin(backend: &'b StoreBackend, walk: Walk, root: &VfsPath, cursor: Option<&VfsPath>) -> Result<Option<Self>> {
         let stretch = walk.stretch(cursor);
         let from = stretch.as_ref().map_or(root, |stretch| &stretch.from);
         let mut rows = Rows::default();
@@ -72,7 +64,7 @@ impl<'b> StoreWalk<'b> {
         match rows.place(root) {
             _ if root.is_root() => {}
             Some((place, _)) if place.is_directory => {}
-            Some(_) => return Ok(Root::File),
+            Some(_) => return Ok(None),
             None => return Err(backend.missing(root).await),
         }
         let resolved = from.ancestors().chain([from]).map(ToOwned::to_owned).collect();
@@ -81,7 +73,7 @@ impl<'b> StoreWalk<'b> {
         if let Some(stretch) = stretch {
             this.start(root, &stretch, rows.place(&stretch.from));
         }
-        Ok(Root::Directory(this))
+        Ok(Some(this))
     }
 
     /// Finds the first row to ask for. The start itself was looked at already, so the scan runs behind it.

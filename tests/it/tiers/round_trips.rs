@@ -1,0 +1,185 @@
+//! What each operation asks of a store.
+
+use super::spy::Spy;
+use super::{kind, namespace, path};
+use std::sync::Arc;
+use stratafs::ops::{Change, GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use stratafs::{Backend, BackendExt, ErrorKind, StoreBackend, VfsPath};
+
+fn spied() -> (StoreBackend, Spy) {
+    let spy = Spy::default();
+    (StoreBackend::new(Arc::new(spy.clone()), namespace()), spy)
+}
+
+#[tokio::test]
+async fn a_look_is_one_round_trip() {
+    let (tree, spy) = spied();
+    tree.write("/a/b/file", "content").await.unwrap();
+    spy.calls();
+    tree.stat(&path("/a/b/file")).await.unwrap();
+    assert_eq!(spy.calls(), ["get_many"]);
+    tree.read(&path("/a/b/file"), &ReadOptions::lines(0, 1)).await.unwrap();
+    assert_eq!(spy.calls(), ["get"]);
+    tree.ls(&path("/a/b"), &LsOptions::new()).await.unwrap();
+    assert_eq!(spy.calls(), ["scan"]);
+    tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap();
+    assert_eq!(spy.calls(), ["scan"]);
+    assert_eq!(tree.stat(VfsPath::ROOT).await.unwrap().name(), "");
+    assert_eq!(spy.calls(), Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn a_change_of_a_file_is_one_read_and_one_commit() {
+    let (tree, spy) = spied();
+    tree.write("/a/b/file", "one\n").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "get_many", "commit"], "the parents were missing");
+    tree.write("/a/b/new", "one\n").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "commit"], "a new file");
+    tree.write("/a/b/file", "two\n").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "commit"], "an overwrite");
+    tree.append("/a/b/file", "three\n").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "commit"], "an append");
+    tree.edit("/a/b/file", "two", "2").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "commit"], "an edit");
+    tree.edit("/a/b/file", "2", "2").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many"], "an edit that changes nothing");
+    tree.delete("/a/b/file").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "commit"], "a delete");
+    tree.create_dir("/a/b/c").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "commit"], "a directory");
+    tree.rename("/a/b/new", "/a/b/c/old").await.unwrap();
+    assert_eq!(spy.calls(), ["get_many", "get_many", "commit"], "a rename reads records and a body at once");
+}
+
+#[tokio::test]
+async fn a_change_that_says_what_it_expects_is_one_commit() {
+    let (tree, spy) = spied();
+    tree.create_dir("/a/b").await.unwrap();
+    spy.calls();
+    let first = tree.create("/a/b/file", "one").await.unwrap();
+    assert_eq!((spy.calls(), first.created), (vec!["commit"], true));
+    let second = tree.write_if("/a/b/file", "two", first.version.unwrap()).await.unwrap();
+    assert_eq!((spy.calls(), second.created), (vec!["commit"], false));
+    let delete = |version| Change::Delete { path: path("/a/b/file"), recursive: false, expect: version };
+    assert_eq!(kind(tree.apply_one(delete(first.version)).await), ErrorKind::Conflict);
+    assert_eq!(spy.calls(), ["commit", "get_many"], "what was expected is not there, and the read tells what is");
+    tree.apply_one(delete(second.version)).await.unwrap();
+    assert_eq!(spy.calls(), ["commit"]);
+    tree.create("/x/y/file", "one").await.unwrap();
+    assert_eq!(spy.calls(), ["commit", "get_many", "get_many", "commit"], "the parents were missing");
+}
+
+#[tokio::test]
+async fn directories_that_are_there_are_not_written_again() {
+    let (tree, _) = spied();
+    tree.write("/a/b/one", "").await.unwrap();
+    let made = tree.stat(&path("/a/b")).await.unwrap().created_at;
+    let rows = tree.store().get_many(&namespace(), &["a\u{1}", "a\u{1}b\u{1}"], false).await.unwrap();
+    tree.write("/a/b/two", "").await.unwrap();
+    tree.delete("/a/b/one").await.unwrap();
+    tree.create_dir("/a/b").await.unwrap();
+    assert_eq!(tree.store().get_many(&namespace(), &["a\u{1}", "a\u{1}b\u{1}"], false).await.unwrap(), rows);
+    assert_eq!(tree.stat(&path("/a/b")).await.unwrap().created_at, made);
+}
+
+#[tokio::test]
+async fn a_listing_reads_its_children_and_no_body() {
+    let (tree, spy) = spied();
+    for index in 0..20 {
+        tree.write(&format!("/here/file{index}"), "body").await.unwrap();
+        for beneath in 0..50 {
+            tree.write(&format!("/here/directory{index}/{beneath}"), "body").await.unwrap();
+        }
+    }
+    spy.read();
+    assert_eq!(tree.ls(&path("/here"), &LsOptions::new()).await.unwrap().entries.len(), 40);
+    assert_eq!(spy.read(), (41, 0), "the children and the directory itself");
+    spy.calls();
+    let page = tree.ls(&path("/here"), &LsOptions::new().with_limit(5).with_start_after("directory3")).await.unwrap();
+    assert_eq!(
+        page.entries.iter().map(|entry| entry.name()).collect::<Vec<_>>(),
+        ["directory4", "directory5", "directory6", "directory7", "directory8"]
+    );
+    assert_eq!((spy.calls(), spy.read()), (vec!["scan"], (7, 0)));
+}
+
+#[tokio::test]
+async fn a_glob_reads_what_lies_beneath_its_literal_prefix() {
+    let (tree, spy) = spied();
+    for directory in ["src", "src/lib", "target", "target/debug"] {
+        for index in 0..300 {
+            tree.write(&format!("/{directory}/{index}.rs"), "body").await.unwrap();
+        }
+    }
+    spy.calls();
+    spy.read();
+    let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("src/lib/*.rs")).await.unwrap();
+    assert_eq!(found.entries.len(), 300);
+    let (rows, _) = spy.read();
+    assert!(rows < 320, "{rows} rows for 300 files");
+    assert!(spy.calls().len() <= 5, "two looks and three pages");
+    // What is not entered is passed over: a page of it is read at most.
+    let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("/*/7.rs")).await.unwrap();
+    assert_eq!(found.entries.len(), 2);
+    let (rows, _) = spy.read();
+    assert!(rows < 1_000, "{rows} rows of 1,200");
+}
+
+#[tokio::test]
+async fn ignore_files_cost_no_round_trip_where_a_page_shows_there_are_none() {
+    let (tree, spy) = spied();
+    for index in 0..500 {
+        tree.write(&format!("/d{}/f{index}", index % 10), "body").await.unwrap();
+    }
+    spy.calls();
+    let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.unwrap();
+    assert_eq!(found.entries.len(), 500);
+    let calls = spy.calls();
+    let pages = calls.iter().filter(|call| **call == "scan").count();
+    assert_eq!(calls.len(), pages + 1, "the look at the root, and pages: {calls:?}");
+    tree.write("/.gitignore", "/d3/\n").await.unwrap();
+    tree.write("/d4/.ignore", "f4*\n").await.unwrap();
+    let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("f4")).await.unwrap();
+    assert_eq!(found.entries.len(), 0);
+    let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("f*3")).await.unwrap();
+    assert_eq!(found.entries.len(), 0);
+    assert_eq!(tree.glob(VfsPath::ROOT, &GlobOptions::new("f*3").with_ignored(true)).await.unwrap().entries.len(), 50);
+}
+
+#[tokio::test]
+async fn a_grep_reads_only_bodies_that_it_selects() {
+    let (tree, spy) = spied();
+    for index in 0..600 {
+        tree.write(&format!("/d{}/{index}.{}", index % 6, if index % 10 == 0 { "md" } else { "bin" }), "needle").await.unwrap();
+    }
+    spy.read();
+    let found = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_include("*.md")).await.unwrap();
+    let (_, bodies) = spy.read();
+    assert_eq!(found.files.len(), 60);
+    assert!((60..100).contains(&bodies), "{bodies} bodies for 60 files and the ignore files asked for");
+    // A limit stops the fetch.
+    let found = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_matches_max(1)).await.unwrap();
+    assert!(found.truncated.is_some());
+    let (_, bodies) = spy.read();
+    assert!(bodies < 100, "{bodies}");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_never_an_empty_tree() {
+    let (tree, spy) = spied();
+    tree.write("/d/file", "needle").await.unwrap();
+    spy.fail(true);
+    assert_eq!(kind(tree.stat(&path("/d/file")).await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.read(&path("/d/file"), &ReadOptions::new()).await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.ls(&path("/d"), &LsOptions::new()).await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.ls(VfsPath::ROOT, &LsOptions::new()).await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.glob(VfsPath::ROOT, &GlobOptions::new("**").with_ignored(true)).await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.write("/d/file", "").await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.delete_all("/d").await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.exists("/d/file").await), ErrorKind::Unavailable);
+    let error = tree.append("/d/file", "x").await.unwrap_err();
+    assert_eq!(error.path(), Some(&*path("/d/file")));
+    spy.fail(false);
+    assert_eq!(tree.read_text("/d/file").await.unwrap(), "needle");
+}

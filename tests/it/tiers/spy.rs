@@ -1,0 +1,123 @@
+//! A store that tells what it was asked, fails when told to, and lets something happen just before a commit.
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use stratafs::ops::Version;
+use stratafs::store::{Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use stratafs::{Error, ErrorKind, MemoryStore, Result};
+
+type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
+
+#[derive(Clone, Default)]
+pub(super) struct Spy {
+    pub(super) inner: MemoryStore,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+    rows: Arc<AtomicUsize>,
+    bodies: Arc<AtomicUsize>,
+    fails: Arc<AtomicBool>,
+    before_commit: Arc<Mutex<Option<Before>>>,
+}
+
+impl Spy {
+    /// Returns the calls since the last time.
+    pub(super) fn calls(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.calls.lock())
+    }
+
+    /// Returns how many rows were read since the last time, and how many of them with their bodies.
+    pub(super) fn read(&self) -> (usize, usize) {
+        (self.rows.swap(0, Ordering::Relaxed), self.bodies.swap(0, Ordering::Relaxed))
+    }
+
+    /// Makes every call fail from now on, or succeed again.
+    pub(super) fn fail(&self, fails: bool) {
+        self.fails.store(fails, Ordering::Relaxed);
+    }
+
+    /// Does something, once, when the next commit is asked for and before it is done.
+    pub(super) fn before_commit<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce() -> F + Send + 'static) {
+        *self.before_commit.lock() = Some(Box::new(|| Box::pin(act())));
+    }
+
+    fn note(&self, call: &'static str) -> Result<()> {
+        self.calls.lock().push(call);
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Unavailable, "the store is down"));
+        }
+        Ok(())
+    }
+
+    fn count(&self, rows: usize, with_values: bool) {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+        if with_values {
+            self.bodies.fetch_add(rows, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Display for Spy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "spy on {}", self.inner)
+    }
+}
+
+impl fmt::Debug for Spy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[async_trait]
+impl Store for Spy {
+    fn capabilities(&self) -> StoreCapabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        self.note("get")?;
+        self.count(1, true);
+        self.inner.get(namespace, key).await
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        self.note("get_many")?;
+        self.count(keys.len(), with_values);
+        self.inner.get_many(namespace, keys, with_values).await
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        self.note("scan")?;
+        let with_values = options.with_values;
+        let page = self.inner.scan(namespace, options).await?;
+        self.count(page.entries.len(), with_values);
+        Ok(page)
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        self.note("namespaces")?;
+        self.inner.namespaces(options).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        self.note("commit")?;
+        let before = self.before_commit.lock().take();
+        if let Some(before) = before {
+            before().await;
+        }
+        self.inner.commit(batch).await
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        self.note("current_version")?;
+        self.inner.current_version().await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.note("sweep")?;
+        self.inner.sweep(limit).await
+    }
+}
