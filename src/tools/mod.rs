@@ -18,6 +18,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorRecord, Result};
 use serde::Serialize;
 use serde_json::Value;
+use std::fmt;
 use std::sync::LazyLock;
 
 mod apply_patch;
@@ -152,6 +153,26 @@ impl ToolCall {
             Ok(output) => output,
             Err(error) => ToolOutput::from_error(&suggest::with_near_paths(backend, error).await),
         }
+    }
+}
+
+/// Prints the call as a person would write it: the tool's name and the arguments that are not as by default.
+///
+/// ```
+/// use stratafs::tools::ToolCall;
+///
+/// let call = ToolCall::from_json("read_file", serde_json::json!({"path": "/a.md/", "offset": 0, "limit": 5}))?;
+/// assert_eq!(call.to_string(), r#"read_file {"limit":5,"path":"/a.md"}"#);
+/// # Ok::<(), stratafs::Error>(())
+/// ```
+impl fmt::Display for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let properties = &self.info().input_schema["properties"];
+        let mut arguments = self.arguments();
+        if let Value::Object(object) = &mut arguments {
+            object.retain(|name, value| properties[name].get("default") != Some(value));
+        }
+        write!(f, "{} {arguments}", self.name())
     }
 }
 
