@@ -3,8 +3,7 @@
 //! Match on [`Error::kind`]; show [`Error`] itself. What only the operator should see (SQL, host paths) is kept as the
 //! [`source`](std::error::Error::source) and never stands in the message.
 
-use crate::ops::OpKind;
-use crate::ops::Version;
+use crate::ops::{InvalidVersion, OpKind, Version};
 use crate::path::{InvalidPath, VfsPath, VfsPathBuf};
 use std::fmt;
 
@@ -364,6 +363,12 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<InvalidVersion> for Error {
+    fn from(invalid: InvalidVersion) -> Self {
+        Self::new(ErrorKind::InvalidArgument, invalid.to_string())
     }
 }
 

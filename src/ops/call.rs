@@ -1,0 +1,31 @@
+//! One call, as a layer sees it.
+
+use super::{Change, OpKind};
+use crate::path::VfsPath;
+
+/// One call as a layer sees it before it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Op<'a> {
+    /// What is called. A batch of one change is called by that change's kind.
+    pub kind: OpKind,
+    /// The path it is called on; of a batch, its first change's.
+    pub path: &'a VfsPath,
+    /// The changes, when it writes.
+    pub changes: &'a [Change],
+}
+
+impl<'a> Op<'a> {
+    /// Makes the call of a read method.
+    pub const fn read(kind: OpKind, path: &'a VfsPath) -> Self {
+        Self { kind, path, changes: &[] }
+    }
+
+    /// Makes the call of `apply`.
+    pub fn apply(changes: &'a [Change]) -> Self {
+        match changes {
+            [] => Self { kind: OpKind::Apply, path: VfsPath::ROOT, changes },
+            [one] => Self { kind: one.kind(), path: one.path(), changes },
+            [first, ..] => Self { kind: OpKind::Apply, path: first.path(), changes },
+        }
+    }
+}

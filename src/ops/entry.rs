@@ -1,0 +1,130 @@
+//! What stands at a path, and what a result lacks.
+
+use super::Version;
+use crate::error::ErrorRecord;
+use crate::path::VfsPathBuf;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// Bytes.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link of the host, shown as such.
+    Symlink,
+    /// A device, socket or pipe of the host: listed, never opened.
+    Other,
+}
+
+impl fmt::Display for EntryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::File => "file",
+            Self::Directory => "directory",
+            Self::Symlink => "symlink",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The whole path.
+    pub path: VfsPathBuf,
+    /// What it is.
+    pub kind: EntryKind,
+    /// The size in bytes; 0 for directories.
+    pub size_bytes: u64,
+    /// The version; none for directories.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<Version>,
+    /// When it first appeared, where the tier knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Timestamp>,
+    /// When its content last changed, where the tier knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modified_at: Option<Timestamp>,
+}
+
+impl Entry {
+    /// Makes the entry of a directory without times.
+    pub fn directory(path: impl Into<VfsPathBuf>) -> Self {
+        Self { path: path.into(), kind: EntryKind::Directory, size_bytes: 0, version: None, created_at: None, modified_at: None }
+    }
+
+    /// Makes the entry of a file without times.
+    pub fn file(path: impl Into<VfsPathBuf>, size_bytes: u64, version: Version) -> Self {
+        Self { path: path.into(), kind: EntryKind::File, size_bytes, version: Some(version), created_at: None, modified_at: None }
+    }
+
+    /// Sets the kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: EntryKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Sets the times.
+    #[must_use]
+    pub fn with_times(mut self, created_at: Option<Timestamp>, modified_at: Option<Timestamp>) -> Self {
+        self.created_at = created_at;
+        self.modified_at = modified_at;
+        self
+    }
+
+    /// Returns the last segment of the path.
+    pub fn name(&self) -> &str {
+        self.path.name()
+    }
+
+    /// Tells whether this is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind == EntryKind::Directory
+    }
+}
+
+/// Why a result was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TruncationReason {
+    /// The caller's limit was reached.
+    Limit,
+    /// The result would be larger in bytes than one answer may be.
+    Size,
+}
+
+/// A result that was cut, and how to go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Truncation {
+    /// Why.
+    pub reason: TruncationReason,
+    /// What to give as `start_after` for the rest.
+    pub cursor: String,
+}
+
+/// A part of the tree that could not be read; what was read stands beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The file, directory or mount.
+    pub path: VfsPathBuf,
+    /// Why.
+    pub error: ErrorRecord,
+}
+
+/// What a search over several mounts does when one of them fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// Fails as a whole, naming the mount.
+    #[default]
+    Fail,
+    /// Returns what the others found and lists the mount among the failures.
+    Partial,
+}

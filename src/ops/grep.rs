@@ -1,0 +1,376 @@
+//! Finding lines.
+
+use super::{Failure, OnFailure, SearchScope, Truncation};
+use crate::error::Error;
+use crate::path::VfsPathBuf;
+use bytes::Bytes;
+use serde::Serialize;
+use std::fmt;
+use std::ops::Range;
+
+/// How letters compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CaseMode {
+    /// As written.
+    #[default]
+    Sensitive,
+    /// Ignoring case.
+    Insensitive,
+    /// Ignoring case unless the pattern has an upper-case letter.
+    Smart,
+}
+
+/// What a grep returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GrepOutput {
+    /// The matching lines.
+    #[default]
+    Content,
+    /// The files that hold a match, each once.
+    Files,
+    /// The number of matching lines of each file that holds one.
+    Counts,
+}
+
+/// How to find lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrepOptions {
+    /// What to find: literal text unless `regex`.
+    pub pattern: String,
+    /// Reads the pattern as a regular expression (linear time; the syntax of the `regex` crate). Default false.
+    pub regex: bool,
+    /// How letters compare.
+    pub case: CaseMode,
+    /// Matches whole words only.
+    pub word: bool,
+    /// Matches whole lines only.
+    pub whole_line: bool,
+    /// Finds the lines that do not match.
+    pub invert: bool,
+    /// Lets a match span lines.
+    pub multiline: bool,
+    /// How many lines before each match to return.
+    pub before: usize,
+    /// How many lines after each match to return.
+    pub after: usize,
+    /// Searches only files that one of these globs matches.
+    pub include: Vec<String>,
+    /// Searches no file that one of these globs matches, and nothing beneath a directory that one matches.
+    pub exclude: Vec<String>,
+    /// Searches only files of these types, such as `rust` or `py`.
+    pub types: Vec<String>,
+    /// Searches binary files too, as bytes. Default false: they are skipped and counted.
+    pub binary: bool,
+    /// Skips and counts files over this size in bytes. Default none.
+    pub size_max_bytes: Option<u64>,
+    /// What to return.
+    pub output: GrepOutput,
+    /// The most matching lines (with [`GrepOutput::Content`]) or files returned. Default 10,000.
+    pub matches_max: usize,
+    /// The most matching lines returned of one file.
+    pub file_matches_max: Option<usize>,
+    /// Goes on after this file and line: the cursor of a cut result.
+    pub start_after: Option<GrepCursor>,
+    /// Where the search stands and what it leaves out.
+    pub scope: SearchScope,
+}
+
+impl GrepOptions {
+    /// Finds literal text, returning up to 10,000 lines.
+    pub fn new(pattern: impl Into<String>) -> Self {
+        Self {
+            pattern: pattern.into(),
+            regex: false,
+            case: CaseMode::default(),
+            word: false,
+            whole_line: false,
+            invert: false,
+            multiline: false,
+            before: 0,
+            after: 0,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            types: Vec::new(),
+            binary: false,
+            size_max_bytes: None,
+            output: GrepOutput::default(),
+            matches_max: 10_000,
+            file_matches_max: None,
+            start_after: None,
+            scope: SearchScope::default(),
+        }
+    }
+
+    /// Finds a regular expression, returning up to 10,000 lines.
+    pub fn regex(pattern: impl Into<String>) -> Self {
+        Self { regex: true, ..Self::new(pattern) }
+    }
+
+    /// Sets how letters compare.
+    #[must_use]
+    pub fn with_case(mut self, case: CaseMode) -> Self {
+        self.case = case;
+        self
+    }
+
+    /// Matches whole words only.
+    #[must_use]
+    pub fn with_word(mut self, word: bool) -> Self {
+        self.word = word;
+        self
+    }
+
+    /// Matches whole lines only.
+    #[must_use]
+    pub fn with_whole_line(mut self, whole_line: bool) -> Self {
+        self.whole_line = whole_line;
+        self
+    }
+
+    /// Finds the lines that do not match.
+    #[must_use]
+    pub fn with_invert(mut self, invert: bool) -> Self {
+        self.invert = invert;
+        self
+    }
+
+    /// Lets a match span lines.
+    #[must_use]
+    pub fn with_multiline(mut self, multiline: bool) -> Self {
+        self.multiline = multiline;
+        self
+    }
+
+    /// Sets how many lines around each match to return.
+    #[must_use]
+    pub fn with_context(mut self, before: usize, after: usize) -> Self {
+        self.before = before;
+        self.after = after;
+        self
+    }
+
+    /// Adds a glob of files to search.
+    #[must_use]
+    pub fn with_include(mut self, glob: impl Into<String>) -> Self {
+        self.include.push(glob.into());
+        self
+    }
+
+    /// Adds a glob of files not to search.
+    #[must_use]
+    pub fn with_exclude(mut self, glob: impl Into<String>) -> Self {
+        self.exclude.push(glob.into());
+        self
+    }
+
+    /// Adds a file type to search.
+    #[must_use]
+    pub fn with_type(mut self, name: impl Into<String>) -> Self {
+        self.types.push(name.into());
+        self
+    }
+
+    /// Searches binary files too.
+    #[must_use]
+    pub fn with_binary(mut self, binary: bool) -> Self {
+        self.binary = binary;
+        self
+    }
+
+    /// Skips files over a size in bytes.
+    #[must_use]
+    pub fn with_size_max_bytes(mut self, size_max_bytes: u64) -> Self {
+        self.size_max_bytes = Some(size_max_bytes);
+        self
+    }
+
+    /// Sets what to return.
+    #[must_use]
+    pub fn with_output(mut self, output: GrepOutput) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Sets the most matching lines or files returned.
+    #[must_use]
+    pub fn with_matches_max(mut self, matches_max: usize) -> Self {
+        self.matches_max = matches_max;
+        self
+    }
+
+    /// Sets the most matching lines returned of one file.
+    #[must_use]
+    pub fn with_file_matches_max(mut self, file_matches_max: usize) -> Self {
+        self.file_matches_max = Some(file_matches_max);
+        self
+    }
+
+    /// Goes on after a file and line.
+    #[must_use]
+    pub fn with_start_after(mut self, cursor: GrepCursor) -> Self {
+        self.start_after = Some(cursor);
+        self
+    }
+
+    /// Includes names that start with a dot.
+    #[must_use]
+    pub fn with_hidden(mut self, hidden: bool) -> Self {
+        self.scope.hidden = hidden;
+        self
+    }
+
+    /// Includes what ignore files exclude.
+    #[must_use]
+    pub fn with_ignored(mut self, ignored: bool) -> Self {
+        self.scope.ignored = ignored;
+        self
+    }
+
+    /// Sets what a failing mount does.
+    #[must_use]
+    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.scope.on_failure = on_failure;
+        self
+    }
+}
+
+/// The place a grep goes on from: what lies after this line of this file. As text, `path:line`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GrepCursor {
+    /// The file.
+    pub path: VfsPathBuf,
+    /// The last line already returned, from 1; [`GrepCursor::END`] when the whole file was.
+    pub line: usize,
+}
+
+impl GrepCursor {
+    /// Stands for the end of a file, whatever its length.
+    pub const END: usize = usize::MAX;
+}
+
+impl fmt::Display for GrepCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Self::END => write!(f, "{}:end", self.path),
+            line => write!(f, "{}:{line}", self.path),
+        }
+    }
+}
+
+impl std::str::FromStr for GrepCursor {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || Error::invalid_argument(format!("`{text}` is not a cursor; use the one that the cut result gave"));
+        let (path, line) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let line = if line == "end" { Self::END } else { line.parse().map_err(|_| invalid())? };
+        Ok(Self { path: VfsPathBuf::parse(path).map_err(|_| invalid())?, line })
+    }
+}
+
+/// One line of a file that a grep returned, or several when a match spans them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrepLine {
+    /// The number of the (first) line, from 1: read's line number.
+    pub line: usize,
+    /// Where the line starts in the file, in bytes from 0.
+    pub byte_offset: u64,
+    /// The line as stored, without its terminator (`\n` or `\r\n`).
+    pub text: Bytes,
+    /// Where the matches lie, in bytes of `text`; empty for a line of context and with `invert`.
+    pub ranges: Vec<Range<usize>>,
+    /// False for a line of context.
+    pub is_match: bool,
+}
+
+impl GrepLine {
+    /// Makes a line.
+    pub fn new(line: usize, byte_offset: u64, text: Bytes, ranges: Vec<Range<usize>>, is_match: bool) -> Self {
+        Self { line, byte_offset, text, ranges, is_match }
+    }
+
+    /// Returns the column of the first match in bytes, from 1.
+    pub fn column(&self) -> Option<usize> {
+        self.ranges.first().map(|range| range.start + 1)
+    }
+
+    /// Returns the line as text, with what is not UTF-8 replaced.
+    pub fn text_lossy(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.text)
+    }
+}
+
+impl Serialize for GrepLine {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut line = serializer.serialize_struct("GrepLine", 5)?;
+        line.serialize_field("line", &self.line)?;
+        line.serialize_field("byte_offset", &self.byte_offset)?;
+        line.serialize_field("text", &self.text_lossy())?;
+        line.serialize_field("ranges", &self.ranges.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>())?;
+        line.serialize_field("is_match", &self.is_match)?;
+        line.end()
+    }
+}
+
+/// What a grep found in one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct GrepFile {
+    /// The file.
+    pub path: VfsPathBuf,
+    /// How many of its lines match; with [`GrepOutput::Files`] at least 1, with [`GrepOutput::Content`] those returned.
+    pub count: usize,
+    /// The lines, with [`GrepOutput::Content`], in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<GrepLine>,
+}
+
+impl GrepFile {
+    /// Makes the result of one file.
+    pub fn new(path: impl Into<VfsPathBuf>, count: usize, lines: Vec<GrepLine>) -> Self {
+        Self { path: path.into(), count, lines }
+    }
+}
+
+/// What a grep found, by file in path order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct GrepResult {
+    /// The files with a match.
+    pub files: Vec<GrepFile>,
+    /// How many files were searched to the end or to their limit.
+    pub files_searched: usize,
+    /// How many files were skipped because they are binary.
+    pub files_binary: usize,
+    /// How many files were skipped for their size.
+    pub files_too_large: usize,
+    /// Set when there is more; the cursor is a [`GrepCursor`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<Truncation>,
+    /// What could not be read: at most [`GrepResult::FAILURES_MAX`] are named, [`GrepResult::failures_count`] counts all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// How many could not be read.
+    pub failures_count: usize,
+}
+
+impl GrepResult {
+    /// How many failures are named at most.
+    pub const FAILURES_MAX: usize = 100;
+
+    /// Returns how many lines (or, without lines, files) were found.
+    pub fn matches(&self) -> usize {
+        self.files.iter().map(|file| file.lines.iter().filter(|line| line.is_match).count().max(usize::from(file.lines.is_empty()))).sum()
+    }
+
+    /// Adds a failure, named while there is room.
+    pub fn push_failure(&mut self, failure: Failure) {
+        self.failures_count += 1;
+        if self.failures.len() < Self::FAILURES_MAX {
+            self.failures.push(failure);
+        }
+    }
+}

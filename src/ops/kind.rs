@@ -1,0 +1,69 @@
+//! The names of the operations.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The name of an operation, as rules, audit rows and errors say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OpKind {
+    /// Looks at one path.
+    Stat,
+    /// Reads content.
+    Read,
+    /// Lists the children of a directory.
+    Ls,
+    /// Finds paths by pattern.
+    Glob,
+    /// Finds lines by pattern.
+    Grep,
+    /// Writes a whole file.
+    Write,
+    /// Adds to the end of a file.
+    Append,
+    /// Replaces text within a file.
+    Edit,
+    /// Makes a directory.
+    CreateDir,
+    /// Removes a file or directory.
+    Delete,
+    /// Moves a file or directory.
+    Rename,
+    /// Copies a file or directory.
+    Copy,
+    /// Applies several changes as one batch.
+    Apply,
+}
+
+impl OpKind {
+    /// Tells whether the operation changes the tree.
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::Stat | Self::Read | Self::Ls | Self::Glob | Self::Grep)
+    }
+
+    /// Returns the stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stat => "stat",
+            Self::Read => "read",
+            Self::Ls => "ls",
+            Self::Glob => "glob",
+            Self::Grep => "grep",
+            Self::Write => "write",
+            Self::Append => "append",
+            Self::Edit => "edit",
+            Self::CreateDir => "create_dir",
+            Self::Delete => "delete",
+            Self::Rename => "rename",
+            Self::Copy => "copy",
+            Self::Apply => "apply",
+        }
+    }
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

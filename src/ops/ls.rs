@@ -1,0 +1,77 @@
+//! Listing one directory.
+
+use super::{Entry, Failure, OnFailure, Truncation, TruncationReason};
+use serde::Serialize;
+
+/// How to list a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LsOptions {
+    /// The most entries returned. Default 10,000.
+    pub limit: usize,
+    /// Goes on after this name: the cursor of a cut listing.
+    pub start_after: Option<String>,
+    /// What a failing mount does to the listing of the directory above it.
+    pub on_failure: OnFailure,
+}
+
+impl Default for LsOptions {
+    fn default() -> Self {
+        Self { limit: 10_000, start_after: None, on_failure: OnFailure::default() }
+    }
+}
+
+impl LsOptions {
+    /// Lists up to 10,000 children.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the most entries returned.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Goes on after a name.
+    #[must_use]
+    pub fn with_start_after(mut self, name: impl Into<String>) -> Self {
+        self.start_after = Some(name.into());
+        self
+    }
+
+    /// Sets what a failing mount does.
+    #[must_use]
+    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+}
+
+/// The children of one directory, sorted by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The children.
+    pub entries: Vec<Entry>,
+    /// Set when there are more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<Truncation>,
+    /// Mounts that could not be looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+}
+
+impl Listing {
+    /// Makes a listing from all children after the cursor, in order; cuts at the limit.
+    pub fn from_sorted(entries: impl IntoIterator<Item = Entry>, options: &LsOptions) -> Self {
+        let mut all = entries.into_iter();
+        let entries: Vec<Entry> = all.by_ref().take(options.limit).collect();
+        let truncated = all.next().map(|_| Truncation {
+            reason: TruncationReason::Limit,
+            cursor: entries.last().map(|entry| entry.name().to_owned()).or_else(|| options.start_after.clone()).unwrap_or_default(),
+        });
+        Self { entries, truncated, failures: Vec::new() }
+    }
+}

@@ -1,0 +1,29 @@
+//! Every operation as data: options go in, results come out, and [`Change`] is all that mutates.
+//!
+//! Reading is methods of [`Backend`](crate::Backend), each with one options struct here. Changing is a list of [`Change`]
+//! for [`apply`](crate::Backend::apply). Every operation is bounded: limits come in with the options, and a result that
+//! was cut says why and how to go on in its [`Truncation`].
+
+mod call;
+mod capabilities;
+mod change;
+mod entry;
+mod glob;
+mod grep;
+mod kind;
+mod ls;
+mod read;
+mod scope;
+mod version;
+
+pub use call::Op;
+pub use capabilities::{Capabilities, Durability};
+pub use change::{ApplyOptions, Change, Changed, Edit, WriteMode};
+pub use entry::{Entry, EntryKind, Failure, OnFailure, Truncation, TruncationReason};
+pub use glob::{GlobOptions, GlobResult};
+pub use grep::{CaseMode, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult};
+pub use kind::OpKind;
+pub use ls::{Listing, LsOptions};
+pub use read::{FileRead, ReadOptions, ReadRange, Window};
+pub use scope::{PathGuard, SearchScope};
+pub use version::{InvalidVersion, Version};
