@@ -15,6 +15,10 @@ use rustix::io::{Errno, Result as Host, pread, read};
 /// A window of lines of a file up to this size is cut out of the whole content; of a larger one, line by line as it is read.
 const WHOLE_BYTES_MAX: u64 = 8 << 20;
 
+/// The largest file that is read without a hop to a blocking thread: the copy costs less than the hop.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const IN_MEMORY_BYTES_MAX: u64 = 64 << 10;
+
 /// How much is read at a time where the whole is not held.
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -46,12 +50,39 @@ pub(super) fn read_part(path: &VfsPath, file: &OpenFile, options: &ReadOptions, 
             (content, Some(window))
         }
     };
-    let mut part = FileRead::new(content, file.meta.version(path), file.meta.modified_at());
-    if options.range != ReadRange::Whole {
-        part.size_bytes = size_bytes;
+    Ok(part(path, file, content, window))
+}
+
+/// Reads what `options` ask for of a small file, if all of it is in memory; none when the host would have to wait for a device.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn read_part_in_memory(path: &VfsPath, file: &OpenFile, options: &ReadOptions) -> Option<Result<FileRead>> {
+    let size_bytes = file.meta.size_bytes;
+    if size_bytes > IN_MEMORY_BYTES_MAX {
+        return None;
     }
+    // A byte of room beyond what is expected shows that there is no more.
+    let mut content = vec![0; size_bytes as usize + 1];
+    let mut into = [std::io::IoSliceMut::new(&mut content)];
+    let count = rustix::io::preadv2(&file.handle, &mut into, 0, rustix::io::ReadWriteFlags::NOWAIT).ok()?;
+    if count as u64 != size_bytes {
+        return None;
+    }
+    content.truncate(count);
+    Some(text::cut(&Bytes::from(content), options).map(|(content, window)| part(path, file, content, window)))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn read_part_in_memory(_: &VfsPath, _: &OpenFile, _: &ReadOptions) -> Option<Result<FileRead>> {
+    None
+}
+
+fn part(path: &VfsPath, file: &OpenFile, content: Bytes, window: Option<Window>) -> FileRead {
+    let whole_bytes = content.len() as u64;
+    let mut part = FileRead::new(content, file.meta.version(path), file.meta.modified_at());
+    // A file that grew since it was looked at has at least what was read of it.
+    part.size_bytes = file.meta.size_bytes.max(whole_bytes);
     part.window = window;
-    Ok(part)
+    part
 }
 
 /// Reads a file from where its handle stands to its end, at most `limit` bytes. `size_bytes` is how many are expected.

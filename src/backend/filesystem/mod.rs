@@ -6,8 +6,10 @@
 
 mod change;
 mod content;
+mod delete;
 mod directory;
 mod errno;
+mod ground;
 mod list;
 mod lock;
 mod meta;
@@ -16,6 +18,7 @@ mod search;
 mod sweep;
 mod temp;
 mod time;
+mod transfer;
 mod tree;
 mod walk;
 
@@ -193,11 +196,20 @@ impl Backend for FilesystemBackend {
     }
 
     async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        tokio::task::coop::consume_budget().await;
+        if let Some(meta) = self.root.stat_in_memory(path) {
+            return meta.map(|meta| meta.entry(path)).map_err(|error| error.during(OpKind::Stat));
+        }
         let at = path.to_owned();
         self.run(OpKind::Stat, path, move |root, _| Ok(root.stat(&at)?.entry(&at))).await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        tokio::task::coop::consume_budget().await;
+        let in_memory = self.root.open_file_in_memory(path).and_then(|file| content::read_part_in_memory(path, &file, options));
+        if let Some(part) = in_memory {
+            return part.map_err(|error| placed(error, path).during(OpKind::Read));
+        }
         let (at, options) = (path.to_owned(), options.clone());
         self.run(OpKind::Read, path, move |root, _| {
             let file = root.open_file(&at)?;
@@ -230,7 +242,7 @@ impl Backend for FilesystemBackend {
         let Some(first) = changes.first() else { return Ok(Vec::new()) };
         let (changes, sync) = (changes.to_vec(), self.sync);
         self.run(OpKind::Apply, first.path(), move |root, cancel| {
-            let writer = change::Writer { root, sync, cancel };
+            let writer = change::Writer::new(root, sync, cancel);
             let mut done = Vec::with_capacity(changes.len());
             for (index, change) in changes.iter().enumerate() {
                 done.push(writer.apply(change).map_err(|error| error.during(change.kind()).in_batch(index, index))?);

@@ -40,6 +40,16 @@ const PASS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const PASS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// Opens a path only to look at it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const LOOK: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+
+/// What `fstatfs` calls btrfs, ext4, f2fs, overlay, tmpfs, XFS and ZFS.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const LOCAL_FILESYSTEMS: [u32; 7] = [0x9123_683E, 0xEF53, 0xF2F5_2010, 0x794C_7630, 0x0102_1994, 0x5846_5342, 0x2FC1_2FC1];
+
 /// Opens a directory to list, lock or flush it.
 pub(super) const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -54,6 +64,8 @@ pub(super) struct Root {
     device: u64,
     cross_mounts: bool,
     by_kernel: bool,
+    /// Whether the kernel can say that it would have to wait, instead of waiting.
+    from_memory: bool,
 }
 
 /// A name in an open directory, and what stands there.
@@ -102,9 +114,11 @@ impl Root {
             device: meta.id.device,
             cross_mounts: options.cross_mounts,
             by_kernel: options.openat2 && cfg!(any(target_os = "linux", target_os = "android")),
+            from_memory: false,
         };
         // A kernel without the call and a sandbox that filters it answer alike: not with a handle.
         root.by_kernel = root.by_kernel && root.open_by_kernel(".", PASS).is_ok();
+        root.from_memory = root.by_kernel && !options.cross_mounts && root.is_local();
         Ok(root)
     }
 
@@ -148,6 +162,29 @@ impl Root {
         let meta = fstat(&handle).map(Meta::from).map_err(behind)?;
         check_readable(path, &meta)?;
         Ok(OpenFile { handle, meta })
+    }
+
+    /// Looks at a path like [`Root::stat`], if nothing but memory is needed for it; none when the host would have to wait for a
+    /// device.
+    pub(super) fn stat_in_memory(&self, path: &VfsPath) -> Option<Result<Meta>> {
+        let meta = match relative(path) {
+            Ok(relative) => self.open_in_memory(relative, LOOK | OFlags::NOFOLLOW)?.and_then(fstat),
+            Err(error) => return Some(Err(error)),
+        };
+        Some(meta.map(Meta::from).map_err(|errno| self.fault(path, errno)))
+    }
+
+    /// Opens a regular file like [`Root::open_file`], if nothing but memory is needed for it; none when the host would have to wait, and
+    /// when anything else than a file is there.
+    pub(super) fn open_file_in_memory(&self, path: &VfsPath) -> Option<OpenFile> {
+        let relative = relative(path).ok()?;
+        let look = self.open_in_memory(relative, LOOK)?.ok()?;
+        if !Meta::from(fstat(look).ok()?).is_file() {
+            return None;
+        }
+        let handle = self.open_in_memory(relative, READ)?.ok()?;
+        let meta = Meta::from(fstat(&handle).ok()?);
+        meta.is_file().then_some(OpenFile { handle, meta })
     }
 
     /// Finds the directory and name that a change of a path is made by. `follow` goes through a link at the end of the path, to the
@@ -212,7 +249,7 @@ impl Root {
     fn stat_relative(&self, path: &str, follow: bool) -> Host<Meta> {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if self.by_kernel {
-            let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+            let flags = LOOK | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
             return fstat(self.open_by_kernel(path, flags)?).map(Meta::from);
         }
         let Resolved { parent, names } = self.resolve(path, follow)?;
@@ -243,6 +280,35 @@ impl Root {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     fn open_by_kernel(&self, path: &str, flags: OFlags) -> Host<OwnedFd> {
         self.open_by_component(path, flags)
+    }
+
+    /// Opens a path if the kernel finds all of it in memory.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn open_in_memory(&self, path: &str, flags: OFlags) -> Option<Host<OwnedFd>> {
+        if !self.from_memory {
+            return None;
+        }
+        match openat2(&self.handle, path, flags, Mode::empty(), self.seal() | ResolveFlags::CACHED) {
+            // Kernels before 5.12 do not know the flag.
+            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL) => None,
+            other => Some(other),
+        }
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn open_in_memory(&self, _path: &str, _flags: OFlags) -> Option<Host<OwnedFd>> {
+        None
+    }
+
+    /// Tells whether the root lies on a filesystem that keeps what it knows in memory, and asks no server about it.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn is_local(&self) -> bool {
+        rustix::fs::fstatfs(&self.handle).is_ok_and(|about| LOCAL_FILESYSTEMS.contains(&(about.f_type as u32)))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn is_local(&self) -> bool {
+        false
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]

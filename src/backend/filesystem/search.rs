@@ -16,17 +16,23 @@ use crate::ops::{Failure, GlobOptions, GlobResult, GrepLine, GrepOptions, GrepRe
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::OsStr;
 
-/// The largest file that is searched: its content is held in memory, once for each thread.
+/// The largest file that is searched: its content is held in memory.
 const SEARCH_BYTES_MAX: u64 = 1 << 30;
 
 /// Up to this size a file is read at once; of a larger one the start is looked at first, as most large files are binary.
 const AT_ONCE_BYTES: u64 = 64 << 10;
+
+/// Of files over this size one is held in memory at a time, whatever the number of threads and searches.
+const ALONE_BYTES: u64 = 32 << 20;
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The largest buffer that a thread keeps for its next file.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
@@ -118,6 +124,7 @@ impl Search<'_> {
         if file.meta.size_bytes > max {
             return FileOutcome::TooLarge;
         }
+        let _alone = (file.meta.size_bytes > ALONE_BYTES).then(|| ALONE.lock());
         let mut content = BUFFER.take();
         content.clear();
         match self.read(file, &mut content) {

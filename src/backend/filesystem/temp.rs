@@ -39,11 +39,12 @@ impl<'a> Temp<'a> {
         write_all(&self.file, content)
     }
 
-    /// Makes the file ready to take the place of `old`: its owner and mode, and a modification time after its own.
+    /// Makes the file ready to take the place of `old`: its owner and mode, and a modification time after its own. Then flushes it to
+    /// the device, where the mode asks for it.
     ///
     /// # Errors
     /// [`Errno::ACCESS`] when the process may not write to `old`: a rename would replace it all the same.
-    pub(super) fn dress(&self, name: &OsStr, old: Option<&Meta>) -> Result<()> {
+    pub(super) fn finish(&self, name: &OsStr, old: Option<&Meta>, sync: SyncMode) -> Result<()> {
         if let Some(old) = old {
             check_writable(self.directory, name)?;
             let new = Meta::from(fstat(&self.file)?);
@@ -56,27 +57,28 @@ impl<'a> Temp<'a> {
                 fchmod(&self.file, Mode::from_raw_mode(mode))?;
             }
         }
-        stamp(&self.file, old.map(|old| old.modified_ns))
-    }
-
-    /// Flushes the content to the device, where the mode asks for it.
-    pub(super) fn sync(&self, sync: SyncMode) -> Result<()> {
+        stamp(&self.file, old.map(|old| old.modified_ns))?;
         if sync == SyncMode::None { Ok(()) } else { fsync(&self.file) }
     }
 
-    /// Takes the place of whatever stands at the name, or of nothing, and returns what stands there now.
-    pub(super) fn replace(mut self, name: &OsStr) -> Result<Meta> {
+    /// Takes the place of whatever stands at the name, or of nothing.
+    pub(super) fn replace(mut self, name: &OsStr) -> Result<Self> {
         renameat(self.directory, &self.name, self.directory, name)?;
         self.published = true;
-        fstat(&self.file).map(Meta::from)
+        Ok(self)
     }
 
-    /// Takes a name where nothing stands, and returns what stands there now.
+    /// Takes a name where nothing stands.
     ///
     /// # Errors
     /// [`Errno::EXIST`] when something is there.
-    pub(super) fn place(mut self, name: &OsStr) -> Result<Meta> {
+    pub(super) fn place(mut self, name: &OsStr) -> Result<Self> {
         self.published = move_new(self.directory, OsStr::new(&self.name), self.directory, name)?;
+        Ok(self)
+    }
+
+    /// Returns what the file is now: of one that took its name, what stands there unless somebody changed it since.
+    pub(super) fn meta(&self) -> Result<Meta> {
         fstat(&self.file).map(Meta::from)
     }
 }
@@ -112,7 +114,7 @@ pub(super) fn stamp(file: impl AsFd, old_ns: Option<i128>) -> Result<()> {
 
 /// Refuses a file that the process may not write to, whatever its directory allows.
 pub(super) fn check_writable(directory: impl AsFd, name: &OsStr) -> Result<()> {
-    match accessat(directory, name, Access::WRITE_OK, AtFlags::EACCESS) {
+    match accessat(directory, name, Access::WRITE_OK, AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW) {
         // Where the call is not offered the rename decides.
         Err(Errno::NOSYS | Errno::NOENT | Errno::INVAL) | Ok(()) => Ok(()),
         Err(errno) => Err(errno),

@@ -118,6 +118,10 @@ impl<'a> Walk<'a> {
         let contents = [0, 1].map(|index| if ignores[index] { self.ignore_file(&handle, IGNORE_FILE_NAMES[index]) } else { None });
         self.insert_ignore_files(&path, contents);
         names.sort_unstable_by(|one, other| other.bytes.cmp(&one.bytes));
+        // A directory whose last name this was is closed first, so that a deep and narrow tree takes few handles.
+        while self.stack.last().is_some_and(|level| level.names.is_empty()) {
+            self.stack.pop();
+        }
         self.stack.push(Level { handle, path, names });
     }
 

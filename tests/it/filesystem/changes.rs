@@ -63,11 +63,6 @@ async fn names_with_dots_and_brackets_are_names() {
         let long = "x".repeat(255);
         host.tree.write(&format!("/{long}"), "x").await.unwrap();
         assert_eq!(host.tree.read_text(&format!("/{long}")).await.unwrap(), "x");
-        let deep = format!("/{}", ["d"; 2000].join("/"));
-        host.tree.write(&format!("{deep}/file"), "x").await.unwrap();
-        assert_eq!(host.tree.read_text(&format!("{deep}/file")).await.unwrap(), "x");
-        assert!(host.tree.delete_all("/d").await.unwrap().entries > 2000);
-        host.assert_no_leftovers();
     }
 }
 
@@ -375,4 +370,90 @@ async fn a_directory_locked_by_another_program_is_waited_for() {
     lock.unlock().unwrap();
     write.await.unwrap().unwrap();
     assert_eq!(host.tree.read_text("/file").await.unwrap(), "y");
+}
+
+/// Directories come and go while others write into them: each write makes its own way or is told why not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_write_outlives_the_directories_that_others_take_away() {
+    for host in Host::both() {
+        let refused = {
+            let tree = host.tree.clone();
+            tokio::spawn(async move {
+                for _ in 0..200 {
+                    // Refused, so that the directories made for it go again.
+                    let absent = WriteMode::IfVersion(stratafs::ops::Version::new(1));
+                    let change = Change::Write { path: path("/new/deep/refused"), content: "x".into(), mode: absent };
+                    assert_eq!(kind(tree.apply_one(change).await), ErrorKind::Conflict);
+                }
+            })
+        };
+        let made = {
+            let tree = host.tree.clone();
+            tokio::spawn(async move {
+                for round in 0..200 {
+                    tree.create_dir("/new/deep/made").await.unwrap();
+                    if round % 2 == 0 {
+                        let _ = tree.delete_all("/new").await;
+                    }
+                }
+            })
+        };
+        for round in 0..200 {
+            let at = format!("/new/deep/{round}");
+            tree_write(&host.tree, &at).await;
+            if round % 3 == 0 {
+                let _ = host.tree.delete_all("/new/deep").await;
+            }
+        }
+        refused.await.unwrap();
+        made.await.unwrap();
+        host.assert_no_leftovers();
+    }
+}
+
+async fn tree_write(tree: &FilesystemBackend, at: &str) {
+    tree.write(at, "x").await.unwrap();
+    tree.append(at, "y").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_change_states_that_it_had_no_effect() {
+    let host = Host::new(FilesystemOptions::new());
+    host.tree.write("/file", "x").await.unwrap();
+    for error in [
+        host.tree.write("/file/below", "x").await.unwrap_err(),
+        host.tree.edit("/file", "missing", "x").await.unwrap_err(),
+        host.tree.rename("/missing", "/new/deep/name").await.unwrap_err(),
+        host.tree.copy("/missing", "/new/deep/name").await.unwrap_err(),
+        host.tree.delete("/missing").await.unwrap_err(),
+    ] {
+        assert!(error.is_without_effect(), "{error:?}");
+    }
+    assert_eq!(tree_names(&host.tree).await, ["/file"]);
+}
+
+#[tokio::test]
+async fn a_file_keeps_its_owner_where_that_is_allowed() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for host in Host::both() {
+        host.tree.write("/file", "x").await.unwrap();
+        std::os::unix::fs::chown(host.at("file"), Some(65534), Some(65534)).unwrap();
+        host.tree.edit("/file", "x", "y").await.unwrap();
+        let meta = fs::metadata(host.at("file")).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (65534, 65534));
+    }
+}
+
+#[tokio::test]
+async fn a_tree_deeper_than_there_are_handles_is_walked_and_removed() {
+    let host = Host::new(FilesystemOptions::new());
+    let deep = format!("/{}", ["d"; 2000].join("/"));
+    host.tree.write(&format!("{deep}/file"), "needle").await.unwrap();
+    let found = host.tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap();
+    assert_eq!((found.files.len(), found.failures_count), (1, 0));
+    assert_eq!(host.tree.glob(VfsPath::ROOT, &GlobOptions::new("file")).await.unwrap().entries.len(), 1);
+    assert_eq!(host.tree.delete_all("/d").await.unwrap().entries, 2001);
+    host.assert_no_leftovers();
 }

@@ -124,7 +124,10 @@ async fn lines_found_do_not_keep_their_files_in_memory() {
     let mut result = host.tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_context(1, 0)).await.unwrap();
     let lines = result.files.pop().unwrap().lines;
     assert_eq!(lines.iter().map(|line| line.text_lossy().into_owned()).collect::<Vec<_>>(), ["filler", "a needle at the end"]);
-    assert_eq!((lines[1].line, lines[1].byte_offset, lines[1].ranges.clone()), (100_001, 700_000, vec![2..8]));
+    assert_eq!(
+        (lines[1].line, lines[1].byte_offset, &lines[1].ranges[..]),
+        (100_001, 700_000, &[std::ops::Range { start: 2, end: 8 }][..])
+    );
     let texts = lines.into_iter().map(|line| line.text).collect::<Vec<_>>();
     let bytes: Vec<usize> = texts.into_iter().map(|text| text.try_into_mut().map_or(0, |text| text.capacity())).collect();
     assert!(bytes.iter().all(|bytes| *bytes < 1000), "{bytes:?}");

@@ -1,0 +1,188 @@
+//! Moving and copying.
+
+use super::Cancel;
+use super::change::{DIRECTORY_MODE, Filling, STARTS_MAX, Writer};
+use super::content::copy_all;
+use super::directory::unfinished_name;
+use super::errno::outside;
+use super::ground::restless;
+use super::meta::Meta;
+use super::root::{OpenFile, Root, check_readable};
+use super::temp::{Temp, check_writable, move_new};
+use super::tree::{self, CopyFault};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{Changed, OpKind};
+use crate::path::VfsPath;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, SeekFrom, mkdirat, renameat, seek, statat, unlinkat};
+use rustix::io::{Errno, Result as Host};
+use std::ffi::{OsStr, OsString};
+
+impl Writer<'_> {
+    /// Moves what stands at a path itself: a link and not what it names.
+    pub(super) fn rename(&self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Changed> {
+        check_no_root(from, to, "moved")?;
+        let source = self.root.stat(from)?;
+        if from == to {
+            let changed = Changed::new(OpKind::Rename, to).with_entries(0);
+            return Ok(if source.is_file() { changed.with_file(source.version(to), source.size_bytes) } else { changed });
+        }
+        if source.is_directory() {
+            check_not_beneath(from, to, "moved")?;
+        }
+        self.with_parents(to, || self.rename_under_lock(from, to, overwrite))
+    }
+
+    fn rename_under_lock(&self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Changed> {
+        let (old, new, _lock) = self.claim_both(from, to)?;
+        let Some(source) = old.current else { return Err(Error::not_found(from)) };
+        let is_same = new.current.is_some_and(|target| target.id == source.id);
+        // On a host that ignores case, a name of its own in other letters is no other file.
+        let is_respelled = is_same && source.links == 1;
+        if let Some(target) = new.current
+            && !is_respelled
+            && (!overwrite || target.is_directory() || source.is_directory())
+        {
+            return Err(Error::already_exists(to));
+        }
+        self.cancel.check(from)?;
+        let moved = if is_same && !is_respelled {
+            // Of two names of one file a rename would keep both.
+            unlinkat(&old.directory, &old.name, AtFlags::empty())
+        } else if new.current.is_some() {
+            check_writable(&new.directory, &new.name).and_then(|()| renameat(&old.directory, &old.name, &new.directory, &new.name))
+        } else {
+            move_new(&old.directory, &old.name, &new.directory, &new.name).map(drop)
+        };
+        moved.map_err(|errno| self.move_fault(from, to, errno))?;
+        self.effect();
+        let fault = |errno| self.root.fault(to, errno);
+        let meta = statat(&new.directory, &new.name, AtFlags::SYMLINK_NOFOLLOW).map(Meta::from).map_err(fault)?;
+        self.sync_directory(&new.directory).and_then(|()| self.sync_directory(&old.directory)).map_err(fault)?;
+        let changed = Changed::new(OpKind::Rename, to).with_created(new.current.is_none());
+        Ok(if meta.is_file() { changed.with_file(meta.version(to), meta.size_bytes) } else { changed })
+    }
+
+    /// Copies the file or directory that a path stands for, through a link at its end. Links within a directory are copied as links.
+    pub(super) fn copy(&self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Changed> {
+        check_no_root(from, to, "copied")?;
+        match self.root.open_file(from) {
+            Err(error) if error.kind() != ErrorKind::IsDirectory => Err(error),
+            _ if from == to => Err(Error::invalid_argument(format!("`{from}` cannot be copied onto itself; name another target")).at(from)),
+            Ok(file) => self.copy_file(&file, to, overwrite),
+            Err(_) => self.copy_directory(from, to),
+        }
+    }
+
+    fn copy_file(&self, source: &OpenFile, to: &VfsPath, overwrite: bool) -> Result<Changed> {
+        let check = |current: Option<&Meta>| match current {
+            Some(meta) if !overwrite || meta.is_directory() => Err(Error::already_exists(to)),
+            Some(meta) => check_readable(to, meta),
+            None => Ok(()),
+        };
+        let filling = Filling { operation: OpKind::Copy, follow: overwrite, only_new: !overwrite, mode: source.meta.mode };
+        self.fill(to, &filling, check, |temp: &Temp<'_>| {
+            seek(&source.handle, SeekFrom::Start(0))?;
+            copy_all(&source.handle, temp.file())
+        })
+    }
+
+    fn copy_directory(&self, from: &VfsPath, to: &VfsPath) -> Result<Changed> {
+        check_not_beneath(from, to, "copied")?;
+        self.with_parents(to, || {
+            let fault = |errno| self.root.fault(to, errno);
+            for _ in 0..STARTS_MAX {
+                let source = self.root.open_directory(from)?;
+                let place = self.root.locate(to, false)?;
+                if place.current.is_some() {
+                    return Err(Error::already_exists(to));
+                }
+                let aside = TempTree::create(self.root, &place.directory).map_err(fault)?;
+                let target = self.root.open_child_directory(place.directory.as_fd(), &aside.name).map_err(fault)?;
+                let copied = tree::copy(self.root, source, target, self.sync, self.cancel);
+                let entries = copied.map_err(|stop| self.copy_fault(from, to, stop))?;
+                let claim = self.claim(to, false)?;
+                if claim.place.directory_id != place.directory_id {
+                    continue;
+                }
+                aside.place(&claim.place.name).map_err(fault)?;
+                self.effect();
+                self.sync_directory(&place.directory).map_err(fault)?;
+                return Ok(Changed::new(OpKind::Copy, to).with_created(true).with_entries(entries));
+            }
+            Err(restless(to))
+        })
+    }
+
+    fn move_fault(&self, from: &VfsPath, to: &VfsPath, errno: Errno) -> Error {
+        match errno {
+            Errno::XDEV => {
+                Error::unsupported(format!("`{from}` and `{to}` lie on different filesystems; copy it, then delete it")).at(from)
+            }
+            Errno::INVAL => into_itself(from, to, "moved"),
+            Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR => Error::already_exists(to),
+            errno => self.root.fault(to, errno),
+        }
+    }
+
+    fn copy_fault(&self, from: &VfsPath, to: &VfsPath, stop: CopyFault) -> Error {
+        match stop {
+            CopyFault::Host(Errno::XDEV) => Error::new(ErrorKind::PermissionDenied, outside(from)).at(from),
+            CopyFault::Host(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::ROFS)) => self.root.fault(to, errno),
+            CopyFault::Host(errno) => self.root.fault(from, errno),
+            CopyFault::Special => {
+                let message = format!("`{from}` holds a device, pipe or socket, which cannot be copied; copy its files one by one");
+                Error::unsupported(message).at(from)
+            }
+            CopyFault::Cancelled => Cancel::error(from),
+        }
+    }
+}
+
+/// A directory being filled beside the name it will take; removed with all it holds when dropped before that.
+struct TempTree<'a> {
+    root: &'a Root,
+    parent: &'a OwnedFd,
+    name: OsString,
+    published: bool,
+}
+
+impl<'a> TempTree<'a> {
+    fn create(root: &'a Root, parent: &'a OwnedFd) -> Host<Self> {
+        let name = OsString::from(unfinished_name());
+        mkdirat(parent, &name, Mode::from_raw_mode(DIRECTORY_MODE))?;
+        Ok(Self { root, parent, name, published: false })
+    }
+
+    fn place(mut self, name: &OsStr) -> Host<()> {
+        self.published = move_new(self.parent, &self.name, self.parent, name)?;
+        Ok(())
+    }
+}
+
+impl Drop for TempTree<'_> {
+    fn drop(&mut self) {
+        if !self.published {
+            // What cannot be removed now is removed by a sweep.
+            let _ = tree::remove(self.root, self.parent, &self.name);
+        }
+    }
+}
+
+fn check_no_root(from: &VfsPath, to: &VfsPath, verb: &str) -> Result<()> {
+    match [from, to].into_iter().find(|path| path.is_root()) {
+        Some(root) => {
+            let message = format!("the root cannot be {verb} or be a target; name a path beneath it");
+            Err(Error::invalid_argument(message).at(root))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_not_beneath(from: &VfsPath, to: &VfsPath, verb: &str) -> Result<()> {
+    if to.starts_with(from) { Err(into_itself(from, to, verb)) } else { Ok(()) }
+}
+
+fn into_itself(from: &VfsPath, to: &VfsPath, verb: &str) -> Error {
+    Error::invalid_argument(format!("`{to}` lies beneath `{from}`; a directory cannot be {verb} into itself")).at(to)
+}
