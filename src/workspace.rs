@@ -14,6 +14,7 @@ use crate::session::{LiveThread, Session};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
@@ -66,7 +67,7 @@ struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     layers: Vec<OpenLayer>,
     threads: Option<Arc<dyn Threads>>,
-    open: Mutex<OpenThreads>,
+    open: Mutex<Shared<ThreadKey, LiveThread>>,
 }
 
 impl Workspace {
@@ -86,7 +87,7 @@ impl Workspace {
             return Err(Error::invalid_argument("the scope names no thread; set one"));
         };
         let key = ThreadKey { tenant: scope.tenant.clone(), user: scope.user.clone(), thread };
-        let live = self.0.open.lock().get_or_insert(key, || LiveThread::new(scope.clone(), self.0.threads.clone()));
+        let live = self.0.open.lock().get_or_insert(key, || Arc::new(LiveThread::new(scope.clone(), self.0.threads.clone())));
         let opening = Opening { scope: &scope, thread: &live };
         let mut root = opening.state();
         let mut mounts = Vec::new();
@@ -115,7 +116,7 @@ impl Workspace {
 
     /// Returns how many threads are open now.
     pub fn open_threads(&self) -> usize {
-        self.0.open.lock().live()
+        self.0.open.lock().count()
     }
 }
 
@@ -198,30 +199,37 @@ struct ThreadKey {
     thread: String,
 }
 
-/// The threads that a session holds. One whose sessions are all gone is forgotten when the table has doubled, so that
-/// opening one costs the same however many there were.
-#[derive(Debug, Default)]
-struct OpenThreads {
-    threads: HashMap<ThreadKey, Weak<LiveThread>>,
+/// What is shared as long as someone holds it. What nobody holds any more is forgotten when the table has doubled, so that a
+/// lookup costs the same however many there were.
+#[derive(Debug)]
+pub(crate) struct Shared<K, T: ?Sized> {
+    held: HashMap<K, Weak<T>>,
     sweep_at: usize,
 }
 
-impl OpenThreads {
-    fn get_or_insert(&mut self, key: ThreadKey, make: impl FnOnce() -> LiveThread) -> Arc<LiveThread> {
-        if let Some(live) = self.threads.get(&key).and_then(Weak::upgrade) {
-            return live;
+impl<K: Eq + Hash, T: ?Sized> Shared<K, T> {
+    /// Returns what is held at a key, or makes it.
+    pub(crate) fn get_or_insert(&mut self, key: K, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        if let Some(found) = self.held.get(&key).and_then(Weak::upgrade) {
+            return found;
         }
-        if self.threads.len() >= self.sweep_at {
-            self.threads.retain(|_, thread| thread.strong_count() > 0);
-            self.sweep_at = (self.threads.len() * 2).max(64);
+        if self.held.len() >= self.sweep_at {
+            self.held.retain(|_, held| held.strong_count() > 0);
+            self.sweep_at = (self.held.len() * 2).max(64);
         }
-        let live = Arc::new(make());
-        self.threads.insert(key, Arc::downgrade(&live));
-        live
+        let made = make();
+        self.held.insert(key, Arc::downgrade(&made));
+        made
     }
 
-    fn live(&self) -> usize {
-        self.threads.values().filter(|thread| thread.strong_count() > 0).count()
+    fn count(&self) -> usize {
+        self.held.values().filter(|held| held.strong_count() > 0).count()
+    }
+}
+
+impl<K, T: ?Sized> Default for Shared<K, T> {
+    fn default() -> Self {
+        Self { held: HashMap::new(), sweep_at: 64 }
     }
 }
 
@@ -328,11 +336,11 @@ mod tests {
 
     #[test]
     fn gone_threads_are_forgotten() {
-        let mut open = OpenThreads::default();
+        let mut open = Shared::default();
         for index in 0..10_000 {
             let key = ThreadKey { tenant: None, user: None, thread: index.to_string() };
-            drop(open.get_or_insert(key, || LiveThread::new(Scope::new(), None)));
+            drop(open.get_or_insert(key, || Arc::new(LiveThread::new(Scope::new(), None))));
         }
-        assert!(open.threads.len() <= 64);
+        assert!(open.held.len() <= 64);
     }
 }

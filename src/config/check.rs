@@ -3,9 +3,12 @@
 use super::fault::{Broken, did_you_mean};
 use super::{Config, DEFAULT_STORE, RouteConfig, RouteType, ScopeConfig};
 use crate::error::Error;
+use crate::layer::{Operations, Rule};
 use crate::path::VfsPathBuf;
 use crate::scope::{NamespaceTemplate, Scope, Template};
+use jiff::SignedDuration;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Checks a configuration as it was written, before defaults are filled in.
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
@@ -14,7 +17,47 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
         StoreUrl::parse(&store.url).map_err(|broken| Broken::new(&["stores", name, "url"], broken.0).with_hint(broken.1))?;
     }
     check_store_name(config, &["threads", "store"], &config.threads.store)?;
-    check_routes(config)
+    check_routes(config)?;
+    check_layers(config)
+}
+
+fn check_layers(config: &Config) -> Result<(), Broken> {
+    let layers = &config.layers;
+    if let Some(text) = &layers.timeout {
+        duration(text).map_err(|error| Broken::new(&["layers", "timeout"], error.message()))?;
+    }
+    let one_at_least = [("attempts_max", layers.attempts_max), ("running_max", layers.running_max)];
+    for (key, count) in one_at_least {
+        if count == Some(0) {
+            return Err(Broken::new(&["layers", key], format!("`{key}` is 0, which lets no call through"))
+                .with_hint(Some("name at least 1, or leave it out".to_owned())));
+        }
+    }
+    if layers.waiting_max.is_some() && layers.running_max.is_none() {
+        return Err(Broken::new(&["layers", "waiting_max"], "`waiting_max` bounds who waits for `running_max`, which is not set"));
+    }
+    for (index, rule) in layers.permissions.iter().enumerate() {
+        let keys = |key| ["layers", "permissions", &index.to_string(), key].map(str::to_owned);
+        for operation in &rule.operations {
+            Operations::named(operation).map_err(|error| Broken::under(keys("operations"), error.message()))?;
+        }
+        Rule::deny(Operations::ALL, &rule.paths).map_err(|error| Broken::under(keys("paths"), error.message()))?;
+        for (key, is_empty) in [("operations", rule.operations.is_empty()), ("paths", rule.paths.is_empty())] {
+            if is_empty {
+                return Err(Broken::under(keys(key), format!("a rule without `{key}` is about nothing")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a duration such as `30s` or `1m 30s`.
+pub(super) fn duration(text: &str) -> Result<Duration, Error> {
+    text.parse::<SignedDuration>()
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| Error::invalid_argument(format!("`{text}` is no time that a call may take; write it as `30s` or `500ms`")))
 }
 
 fn check_scope(config: &Config) -> Result<(), Broken> {

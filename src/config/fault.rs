@@ -58,7 +58,12 @@ pub(super) struct Broken {
 impl Broken {
     /// Makes the fault of the value under `keys`; keys that are not in the text are passed over.
     pub(super) fn new(keys: &[&str], message: impl Into<String>) -> Self {
-        Self { keys: keys.iter().map(|key| (*key).to_owned()).collect(), message: message.into(), hint: None }
+        Self::under(keys.iter().map(|key| (*key).to_owned()), message)
+    }
+
+    /// Makes the fault of the value under keys of which some are numbers of a list.
+    pub(super) fn under(keys: impl IntoIterator<Item = String>, message: impl Into<String>) -> Self {
+        Self { keys: keys.into_iter().collect(), message: message.into(), hint: None }
     }
 
     /// Says what was meant.

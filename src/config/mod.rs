@@ -63,6 +63,9 @@ pub struct Config {
     /// What stands where in the tree, by path. A file that names any route names all of them but `/`.
     #[serde(default)]
     pub routes: BTreeMap<String, RouteConfig>,
+    /// What stands around the whole tree.
+    #[serde(default)]
+    pub layers: LayersConfig,
     /// Where the text came from.
     #[serde(skip)]
     place: Place,
@@ -189,6 +192,80 @@ pub struct RouteConfig {
     /// Whether changes are refused. Default false.
     #[serde(default)]
     pub read_only: bool,
+    /// What the tree may hold. Default no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaConfig>,
+}
+
+/// What the tree of a route may hold: each tree for itself, so that of each user where the template names one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct QuotaConfig {
+    /// The most bytes all files together may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<u64>,
+    /// The most files there may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_max: Option<u64>,
+    /// The most bytes one file may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_bytes_max: Option<u64>,
+}
+
+/// What stands around the whole tree of each session; from the outside in: audit, permissions, timeout, retry, limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LayersConfig {
+    /// A file that a record of every call is appended to, as JSON Lines. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<String>,
+    /// Whether a call whose record cannot be kept is refused. Default false: it goes on.
+    #[serde(default)]
+    pub audit_required: bool,
+    /// How long a call may take, such as `30s`. Default no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// How often a call that failed in passing is tried in all, where that is safe. Default once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts_max: Option<usize>,
+    /// How many calls of the process run at once; others wait. Default no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_max: Option<usize>,
+    /// How many calls may wait; others are refused. Default no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_max: Option<usize>,
+    /// Rules about paths; the first that is about a call decides. What no rule is about is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<PermissionConfig>,
+}
+
+/// What a rule does with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum PermissionEffect {
+    /// Lets it go on.
+    Allow,
+    /// Refuses it; a path that may not be read is not there.
+    Deny,
+}
+
+/// A rule about paths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PermissionConfig {
+    /// What it does.
+    pub effect: PermissionEffect,
+    /// The operations it is about: `read`, `write`, `all`, or by their names.
+    pub operations: Vec<String>,
+    /// The paths it is about, and all that lies beneath them: absolute globs.
+    pub paths: Vec<String>,
+    /// Whether letters of either case are the same. Default false.
+    #[serde(default)]
+    pub ignore_case: bool,
 }
 
 impl RouteConfig {
@@ -203,6 +280,7 @@ impl RouteConfig {
             cross_mounts: None,
             create_root: None,
             read_only: false,
+            quota: None,
         }
     }
 
@@ -260,6 +338,7 @@ impl Config {
             threads: ThreadsConfig::default(),
             stores: BTreeMap::new(),
             routes: BTreeMap::new(),
+            layers: LayersConfig::default(),
             place: place.clone(),
             text: String::new(),
             callers: BTreeMap::new(),
@@ -399,6 +478,16 @@ mod tests {
                 "stratafs.toml:4:13: `namespace` belongs to a route of type `store` and this one is `filesystem`",
             ),
             ("[routes.\"m\"]\ntype = \"state\"", "stratafs.toml:1:9: the path is not absolute; start it with `/`"),
+            ("[layers]\ntimeout = \"soon\"", "stratafs.toml:2:11: `soon` is no time that a call may take; write it as `30s` or `500ms`"),
+            (
+                "[layers]\nrunning_max = 0",
+                "stratafs.toml:2:15: `running_max` is 0, which lets no call through; name at least 1, or leave it out",
+            ),
+            (
+                "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"fly\"]\npaths = [\"/\"]",
+                "stratafs.toml:3:1: `fly` is no operation of a rule; name `read`, `write`, `all` or one of stat, read, ls, glob, grep, \
+                 write, append, edit, create_dir, delete, rename, copy",
+            ),
             ("[scope]\nuser = \"\"", "stratafs.toml:2:8: the user id is empty; leave it out or name one"),
         ];
         for (text, fault) in table {

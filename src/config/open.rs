@@ -1,15 +1,19 @@
 //! A configuration opened: each route becomes a mount, each layer stands where its order has meaning.
 
 use super::stores::Stores;
-use super::{Config, DEFAULT_STORE, RouteConfig, RouteType};
+use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
 use crate::backend::{Backend, StoreBackend};
 use crate::checkpoint::{RESERVED_NAMESPACE, StoreThreads};
-use crate::error::{Error, Result};
-use crate::layer::{Layered, ReadOnly};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layer::{
+    Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
+};
 use crate::scope::{NamespaceTemplate, Scope, Template};
 use crate::store::Namespace;
-use crate::workspace::{Opening, Workspace};
-use std::path::PathBuf;
+use crate::workspace::{Opening, Shared, Workspace, WorkspaceBuilder};
+use parking_lot::Mutex;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Config {
@@ -48,14 +52,48 @@ impl Config {
             workspace = workspace.threads(StoreThreads::new(stores.get(&self.threads.store)?));
         }
         for (path, route) in &self.routes {
-            let open = self.tier(route, stores)?;
+            let open = with_quota(self.tier(route, stores)?, route.quota);
             let read_only = route.read_only;
             workspace = workspace.mount(path, move |opening| {
-                let tree = open(opening)?;
+                let (_, tree) = open(opening)?;
                 Ok(if read_only { Arc::new(Layered::new(ReadOnly::new(), tree)) } else { tree })
             })?;
         }
-        Ok(workspace.build())
+        Ok(self.layered(workspace)?.build())
+    }
+
+    /// Puts the layers around the whole tree, the innermost first. What they share they share for all sessions.
+    fn layered(&self, mut workspace: WorkspaceBuilder) -> Result<WorkspaceBuilder> {
+        let layers = &self.layers;
+        if let Some(running_max) = layers.running_max {
+            let limit = Limit::new(running_max);
+            let limit = Arc::new(match layers.waiting_max {
+                Some(waiting_max) => limit.with_waiting_max(waiting_max),
+                None => limit,
+            });
+            workspace = workspace.layer(move |tree, _| Arc::new(Layered::new(limit.clone(), tree)));
+        }
+        if let Some(attempts_max) = layers.attempts_max.filter(|attempts| *attempts > 1) {
+            let retry = Retry::new(attempts_max);
+            workspace = workspace.layer(move |tree, _| Arc::new(Layered::new(retry.clone(), tree)));
+        }
+        if let Some(text) = &layers.timeout {
+            let timeout = Timeout::new(check::duration(text)?);
+            workspace = workspace.layer(move |tree, _| Arc::new(Layered::new(timeout.clone(), tree)));
+        }
+        if !layers.permissions.is_empty() {
+            let rules = layers.permissions.iter().map(rule).collect::<Result<Vec<_>>>()?;
+            workspace = workspace.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree)));
+        }
+        if let Some(file) = &layers.audit {
+            let sink = Arc::new(JsonLinesSink::new(open_log(&self.resolve(file))?));
+            let on_failure = if layers.audit_required { SinkFailure::Refuse } else { SinkFailure::Continue };
+            workspace = workspace.layer(move |tree, scope| {
+                let audit = Audit::new(sink.clone()).with_sink_failure(on_failure).with_scope(scope.clone());
+                Arc::new(Layered::new(audit, tree))
+            });
+        }
+        Ok(workspace)
     }
 
     /// Returns the directory of the host that stands at a route for a scope; none when the route is of another type.
@@ -70,7 +108,11 @@ impl Config {
     /// Returns what opens the tier of a route.
     fn tier(&self, route: &RouteConfig, stores: &Stores) -> Result<OpenTier> {
         match route.tier {
-            RouteType::State => Ok(Box::new(|opening| Ok(opening.state()))),
+            RouteType::State => Ok(Box::new(|opening| {
+                let mut scope = opening.scope().clone();
+                scope.agent = None;
+                Ok((Place::State(scope), opening.state()))
+            })),
             RouteType::Store => {
                 let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
                 let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
@@ -82,7 +124,7 @@ impl Config {
                             "the namespace `{namespace}` is where threads are saved; start the template `{template}` with another name"
                         )));
                     }
-                    Ok(Arc::new(StoreBackend::new(store.clone(), namespace)))
+                    Ok((Place::Rows(namespace.clone()), Arc::new(StoreBackend::new(store.clone(), namespace))))
                 }))
             }
             RouteType::Filesystem => self.filesystem(route),
@@ -110,7 +152,7 @@ impl Config {
                 let message = format!("the directory `{}` cannot be opened: {}", root.display(), error.message());
                 error.with_message(message)
             })?;
-            Ok(Arc::new(tree))
+            Ok((Place::Directory(root), Arc::new(tree)))
         }))
     }
 
@@ -128,7 +170,51 @@ impl Config {
     }
 }
 
-type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
+type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;
+
+/// Which tree a route leads to for a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Place {
+    State(Scope),
+    Rows(Namespace),
+    Directory(PathBuf),
+}
+
+/// Bounds what a tree may hold. All sessions that a route leads to the same tree share one count of it.
+fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
+    let Some(quota) = quota else { return open };
+    let mut limits = QuotaLimits::new();
+    limits.bytes_max = quota.bytes_max;
+    limits.files_max = quota.files_max;
+    limits.file_bytes_max = quota.file_bytes_max;
+    let counted: Mutex<Shared<Place, dyn Backend>> = Mutex::default();
+    Box::new(move |opening| {
+        let (place, tree) = open(opening)?;
+        let tree = counted.lock().get_or_insert(place.clone(), || Arc::new(Quota::new(limits, tree)));
+        Ok((place, tree))
+    })
+}
+
+fn rule(rule: &PermissionConfig) -> Result<Rule> {
+    let operations = rule.operations.iter().map(|name| Operations::named(name)).reduce(|one, other| Ok(one? | other?));
+    let operations = operations.unwrap_or_else(|| Err(Error::invalid_argument("a rule names no operation; name `all` for every one")))?;
+    let made = match rule.effect {
+        PermissionEffect::Allow => Rule::allow(operations, &rule.paths)?,
+        PermissionEffect::Deny => Rule::deny(operations, &rule.paths)?,
+    };
+    if rule.ignore_case { made.ignoring_case() } else { Ok(made) }
+}
+
+fn open_log(file: &Path) -> Result<File> {
+    File::options().create(true).append(true).open(file).map_err(|error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            _ => ErrorKind::Unavailable,
+        };
+        Error::new(kind, format!("the audit log `{}` cannot be opened: {error}", file.display())).with_source(error)
+    })
+}
 
 /// Fills a root with the scope. An id must be one name of a directory there: it never leads up, down or elsewhere.
 fn filled_root(template: &Template, scope: &Scope) -> Result<String> {

@@ -18,6 +18,7 @@ use crate::path::VfsPath;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::fmt;
+use std::sync::Arc;
 
 mod audit;
 mod fault;
@@ -59,6 +60,22 @@ pub trait Layer: Send + Sync + fmt::Debug {
     /// Changes what is declared; as it is by default.
     fn capabilities(&self, inner: Capabilities) -> Capabilities {
         inner
+    }
+}
+
+/// A layer that several trees share, such as one [`Limit`] for all of them.
+#[async_trait]
+impl<L: Layer> Layer for Arc<L> {
+    fn name(&self) -> LayerName {
+        (**self).name()
+    }
+
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
+        (**self).around(op, next).await
+    }
+
+    fn capabilities(&self, inner: Capabilities) -> Capabilities {
+        (**self).capabilities(inner)
     }
 }
 
