@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[cfg(feature = "cli")]
+mod cli;
 mod composite;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;

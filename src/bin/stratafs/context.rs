@@ -36,7 +36,7 @@ pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -
     tokio::select! {
         biased;
         ended = &mut run => ended,
-        _ = tokio::signal::ctrl_c() => {
+        Ok(()) = tokio::signal::ctrl_c() => {
             if saving.load(Ordering::Acquire) {
                 run.await?;
             }
@@ -139,20 +139,25 @@ impl Context {
 }
 
 /// Returns the content that an argument names: the text itself, or standard input for `-` or no argument.
-pub(crate) fn content(text: Option<&str>) -> Result<Vec<u8>, Error> {
+pub(crate) async fn content(text: Option<String>) -> Result<Vec<u8>, Error> {
     match text {
-        Some(text) if text != "-" => Ok(text.as_bytes().to_owned()),
+        Some(text) if text != "-" => Ok(text.into_bytes()),
         None if crate::output::stdin_is_terminal() => {
             Err(Error::invalid_argument("no content is given; name it as an argument, or pipe it in"))
         }
-        _ => {
-            let mut content = Vec::new();
-            io::stdin().lock().read_to_end(&mut content).map_err(|error| {
-                Error::new(ErrorKind::Unavailable, format!("standard input cannot be read: {error}")).with_source(error)
-            })?;
-            Ok(content)
-        }
+        _ => stdin().await,
     }
+}
+
+/// Reads standard input to its end, on a thread of its own: a pipe that stays silent keeps no signal waiting.
+async fn stdin() -> Result<Vec<u8>, Error> {
+    let unreadable =
+        |error: io::Error| Error::new(ErrorKind::Unavailable, format!("standard input cannot be read: {error}")).with_source(error);
+    let read = tokio::task::spawn_blocking(|| {
+        let mut content = Vec::new();
+        io::stdin().lock().read_to_end(&mut content).map(|_| content)
+    });
+    read.await.map_err(io::Error::from).and_then(|content| content).map_err(unreadable)
 }
 
 /// Makes the error of a file of the host that cannot be read.

@@ -27,8 +27,12 @@ fn main() -> ExitCode {
         Err(error) => return exit::report(&Failure::from(error), &cli.global),
     };
     let mut context = Context::new(cli.global.clone());
-    match runtime.block_on(context::until_interrupted(&mut context, cli.command)) {
+    let code = match runtime.block_on(context::until_interrupted(&mut context, cli.command)) {
         Ok(outcome) => outcome.into(),
         Err(failure) => exit::report(&failure, &cli.global),
-    }
+    };
+    // Stores finish what was handed to them when they are dropped; a thread that waits for standard input is not waited for.
+    drop(context);
+    runtime.shutdown_background();
+    code
 }

@@ -34,6 +34,9 @@ pub(crate) struct Find {
     /// Print kind, size in bytes, time and path
     #[arg(short, long)]
     long: bool,
+    /// Print at most N paths
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -63,6 +66,11 @@ impl Find {
                 && self.larger.is_none_or(|bytes| entry.size_bytes > bytes)
                 && self.smaller.is_none_or(|bytes| entry.size_bytes < bytes)
         });
+        let found = result.entries.len();
+        result.entries.truncate(self.limit.unwrap_or(usize::MAX));
+        if found > result.entries.len() {
+            context.out.notice(format_args!("{} more were found; raise `--limit`", found - result.entries.len()));
+        }
         if self.long && context.out.is_text() {
             for entry in &result.entries {
                 print_long(&mut context.out, entry, entry.path.as_str())?;

@@ -3,7 +3,7 @@
 use crate::commands::glob::tell_unread;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::output::{Format, Output, Style};
+use crate::output::{Format, Output, Style, counted};
 use clap::Args;
 use serde::Serialize;
 use stratafs::ops::{CaseMode, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult};
@@ -132,7 +132,8 @@ impl Grep {
             context.out.notice("there are more matches; raise `--limit`");
         }
         if whole.files_binary > 0 && matches == 0 {
-            context.out.notice(format_args!("{} binary files were not searched; `--binary` searches them", whole.files_binary));
+            let files = counted(whole.files_binary, "binary file was", "binary files were");
+            context.out.notice(format_args!("{files} not searched; `--binary` searches binary files too"));
         }
         Ok(match tell_unread(context, &whole.failures, whole.failures_count) {
             Some(kind) => Outcome::Failed(kind),

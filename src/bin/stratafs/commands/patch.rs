@@ -29,7 +29,7 @@ impl Patch {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let patch = match self.file.as_deref() {
             Some(file) if file != "-" => std::fs::read(file).map_err(|error| context::unread(file, error))?,
-            _ => context::content(None)?,
+            _ => context::content(None).await?,
         };
         let patch = String::from_utf8(patch)
             .map_err(|error| Error::new(ErrorKind::InvalidArgument, "the patch is not UTF-8 text").with_source(error))?;

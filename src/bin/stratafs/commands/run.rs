@@ -2,15 +2,17 @@
 
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome, error_of, tell};
-use crate::output::{Format, Style};
+use crate::output::{Format, Style, counted};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use stratafs::error::ErrorRecord;
+use stratafs::scope::ScopeField;
 use stratafs::tools::{Transcript, TranscriptEvent};
 use stratafs::{Error, ErrorKind, Scope, Session, ToolCall, ToolOutput};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 /// Play a transcript of tool calls
@@ -19,8 +21,9 @@ use uuid::Uuid;
 /// would be told. A line `{"thread": "t2"}` goes on in another thread. All calls are made; the exit code is that of the first
 /// one that failed. A closed output does not stop the play.
 #[derive(Debug, Args)]
-#[command(after_long_help = r#"Example:
-  echo '{"tool": "write_file", "args": {"path": "/memories/a.md", "content": "hello"}}' | stratafs run -"#)]
+#[command(after_long_help = r#"Examples:
+  stratafs run conversation.jsonl
+  echo '{"tool": "ls", "args": {"path": "/memories"}}' | stratafs run -"#)]
 pub(crate) struct Run {
     /// Transcript; `-` reads standard input
     file: String,
@@ -28,6 +31,9 @@ pub(crate) struct Run {
     #[arg(long)]
     allow_errors: bool,
 }
+
+/// How many characters of each text argument are shown to people.
+const SHOWN_CHARACTERS: usize = 100;
 
 /// One call with its answer, as JSON.
 #[derive(Debug, Serialize)]
@@ -45,12 +51,12 @@ struct Played<'a> {
 
 impl Run {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let reader: Box<dyn BufRead> = match self.file.as_str() {
-            "-" => Box::new(BufReader::new(io::stdin())),
-            file => Box::new(BufReader::new(File::open(file).map_err(|error| context::unread(file, error))?)),
+        let mut events = match self.file.as_str() {
+            "-" => events(BufReader::new(io::stdin())),
+            file => events(BufReader::new(File::open(file).map_err(|error| context::unread(file, error))?)),
         };
         let mut player = Player::new(context).await?;
-        for event in Transcript::new(reader) {
+        while let Some(event) = events.recv().await {
             player.play(context, event).await?;
         }
         let (player, saved) = player.end(context).await;
@@ -58,13 +64,26 @@ impl Run {
             let played = Value::Array(player.played);
             player_output(context.out.json(&played))?;
         }
-        context.out.notice(format_args!("{} calls, {} failed", player.calls, player.failures));
+        context.out.notice(format_args!("{}, {} failed", counted(player.calls, "call", "calls"), player.failures));
         saved?;
         Ok(match player.first_failure {
             Some(kind) if !self.allow_errors => Outcome::Failed(kind),
             _ => Outcome::Done,
         })
     }
+}
+
+/// Reads a transcript on a thread of its own, so that a pipe which stays silent keeps no signal waiting.
+fn events(reader: impl BufRead + Send + 'static) -> mpsc::Receiver<TranscriptEvent> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::task::spawn_blocking(move || {
+        for event in Transcript::new(reader) {
+            if sender.blocking_send(event).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
 }
 
 /// A play: the thread it stands in, and how it went.
@@ -88,16 +107,21 @@ impl Player {
         match event {
             TranscriptEvent::Call { line, id, name, call } => {
                 self.calls += 1;
+                let shown = call.as_ref().map_or(Value::Null, |call| brief(&call.arguments(), &call.info().input_schema));
                 let (arguments, output) = self.call(call).await;
                 if let Some(error) = &output.error {
                     self.failed(error);
                 }
                 let thread = thread(&self.session);
                 let played = Played { line, id: id.as_deref(), thread, tool: &name, arguments, output: &output };
-                print(context, &mut self.played, &played)
+                print(context, &mut self.played, &played, &shown)
             }
             TranscriptEvent::Thread { scope, .. } => {
                 save(context, &self.session).await?;
+                if context.out.is_text() {
+                    let head = context.out.paint(Style::Faint, format_args!("# {}", who(&scope))).to_string();
+                    player_output(context.out.line(format_args!("{head}\n")))?;
+                }
                 let scope = overlaid(&self.base, scope);
                 self.session = context.workspace()?.session(scope).await?;
                 Ok(())
@@ -132,19 +156,39 @@ impl Player {
 }
 
 /// Prints one call with its answer; for the one JSON value at the end it is kept.
-fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>) -> Result<(), Failure> {
+fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>, shown: &Value) -> Result<(), Failure> {
     let out = &mut context.out;
     match out.format() {
         Format::Json => kept.push(serde_json::to_value(played).unwrap_or_default()),
-        Format::JsonLines => player_output(out.json(played))?,
+        // Each answer goes out at once: what plays a pipe waits for it.
+        Format::JsonLines => player_output(out.json(played).and_then(|()| out.flush()))?,
         Format::Text => {
-            let head = format!("> {} {}", played.tool, played.arguments);
-            let head = out.paint(Style::Faint, head).to_string();
+            let head = out.paint(Style::Faint, format_args!("> {} {shown}", played.tool)).to_string();
             let end = if played.output.text.ends_with('\n') { "" } else { "\n" };
-            player_output(out.bytes(format!("{head}\n{}{end}\n", played.output.text).as_bytes()))?;
+            let answer = format!("{head}\n{}{end}\n", played.output.text);
+            player_output(out.bytes(answer.as_bytes()).and_then(|()| out.flush()))?;
         }
     }
     Ok(())
+}
+
+/// Returns arguments for people: without those that are as they would be anyway, and with long texts cut.
+fn brief(arguments: &Value, schema: &Value) -> Value {
+    match arguments {
+        Value::Object(fields) => {
+            let told = fields.iter().filter_map(|(name, value)| {
+                let field = &schema["properties"][name];
+                (field.get("default") != Some(value)).then(|| (name.clone(), brief(value, field)))
+            });
+            Value::Object(told.collect())
+        }
+        Value::Array(items) => items.iter().map(|item| brief(item, &schema["items"])).collect(),
+        Value::String(text) => match text.char_indices().nth(SHOWN_CHARACTERS) {
+            Some((end, _)) => format!("{}…", &text[..end]).into(),
+            None => text.as_str().into(),
+        },
+        other => other.clone(),
+    }
 }
 
 /// Saves the thread of a session. What meets another's save is not lost: it is saved as a thread of its own.
@@ -172,6 +216,12 @@ fn player_output(printed: Result<(), Failure>) -> Result<(), Failure> {
 
 fn thread(session: &Session) -> &str {
     session.scope().thread.as_deref().unwrap_or_default()
+}
+
+/// Says whom a transcript names, such as `user ada, thread t2`.
+fn who(scope: &Scope) -> String {
+    let named = ScopeField::ALL.into_iter().filter_map(|field| scope.field(field).map(|id| format!("{field} {id}")));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a scope with the fields that a transcript sets over those of the caller.

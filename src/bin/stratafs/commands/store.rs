@@ -186,7 +186,7 @@ impl Put {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (store, namespace) = (self.store.open(context)?, Namespace::parse(&self.namespace)?);
         let key = unescape(&self.key)?;
-        let value: Bytes = context::content(self.value.as_deref())?.into();
+        let value: Bytes = context::content(self.value).await?.into();
         let found = store.get_many(&namespace, &[&key], false).await?;
         if found.into_iter().flatten().any(|item| !item.meta.is_empty()) {
             let message = format!("`{}` in `{namespace}` is a row of a file tree or thread; write the file by `stratafs write`", self.key);

@@ -3,7 +3,7 @@
 use crate::commands::ls::marked;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::output::{Output, Style};
+use crate::output::{Output, Style, counted};
 use clap::Args;
 use stratafs::ops::Entry;
 use stratafs::{BackendExt, VfsPath};
@@ -71,8 +71,4 @@ fn draw(out: &mut Output, entries: &[Entry], base: usize) -> Result<(), Failure>
 /// Tells whether the first of `entries` has no sibling after it.
 fn is_last(entries: &[Entry], depth: usize) -> bool {
     entries[1..].iter().find(|entry| entry.path.depth() <= depth).is_none_or(|entry| entry.path.depth() < depth)
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -48,7 +48,7 @@ impl Write {
             None if self.new => WriteMode::CreateNew,
             None => WriteMode::Overwrite,
         };
-        let content = context::content(self.text.as_deref())?.into();
+        let content = context::content(self.text).await?.into();
         apply(context, &[Change::Write { path, content, mode }]).await
     }
 }
@@ -56,7 +56,7 @@ impl Write {
 impl Append {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let path = VfsPathBuf::parse(&self.path)?;
-        let content = context::content(self.text.as_deref())?.into();
+        let content = context::content(self.text).await?.into();
         apply(context, &[Change::Append { path, content }]).await
     }
 }

@@ -1,0 +1,150 @@
+//! `config`, and the flags and variables over it.
+
+use super::Home;
+
+#[test]
+fn a_fault_is_told_with_line_and_column_by_every_command() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[stores.main]\nurl = \"sqlite:a.db\"\n\n[routes.\"/m\"]\ntype = \"store\"\nnamespase = \"m\"\n");
+    let fault = "stratafs: stratafs.toml:6:1: unknown key `namespase`; did you mean `namespace`?\n";
+    for args in [&["config", "check"][..], &["ls"], &["write", "/m/a", "x"]] {
+        assert_eq!(home.error(args, 2), fault);
+    }
+    let checked = home.run(&["--json", "config", "check"], 2);
+    let checked: serde_json::Value = serde_json::from_slice(&checked.get_output().stdout).unwrap();
+    assert_eq!((&checked["line"], &checked["column"]), (&6.into(), &1.into()));
+}
+
+#[test]
+fn check_says_what_is_sound() {
+    let home = Home::new();
+    assert_eq!(home.ok(&["config", "check"]), "no configuration file; what is built in holds\n");
+    let file = home.put("one.toml", "[scope]\nuser = \"ada\"\n");
+    assert!(home.ok(&["config", "check", file.to_str().unwrap()]).ends_with("one.toml is sound\n"));
+    home.run(&["config", "check", "missing.toml"], 3);
+}
+
+#[test]
+fn show_says_what_holds_and_why() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[scope]\nuser = \"ada\"\n");
+    let shown = home.ok(&["config", "show", "--thread", "t2"]);
+    assert!(shown.contains("user = \"ada\"  # stratafs.toml:2\n"), "{shown}");
+    assert!(shown.contains("thread = \"t2\"  # --thread or STRATAFS_THREAD\n"), "{shown}");
+    assert!(shown.contains("tenant = \"default\"\n"), "{shown}");
+    let again = home.put("again.toml", &shown);
+    home.ok(&["config", "check", again.to_str().unwrap()]);
+    let settings = home.json(&["--json", "config", "show"]);
+    assert!(settings.as_array().unwrap().iter().any(|setting| setting["keys"] == serde_json::json!(["scope", "user"])));
+}
+
+#[test]
+fn init_writes_a_file_that_changes_nothing() {
+    let home = Home::new();
+    let before = home.json(&["--json", "config", "show"]);
+    home.ok(&["config", "init"]);
+    home.ok(&["config", "check"]);
+    let values = |settings: &serde_json::Value| -> Vec<serde_json::Value> {
+        settings.as_array().unwrap().iter().map(|setting| setting["value"].clone()).collect()
+    };
+    assert_eq!(values(&home.json(&["--json", "config", "show"])), values(&before));
+    assert!(home.error(&["config", "init"], 4).contains("exists already"));
+}
+
+#[test]
+fn relative_paths_start_at_the_file() {
+    let home = Home::new();
+    let config = home.put("nested/stratafs.toml", "[routes.\"/here\"]\ntype = \"filesystem\"\nroot = \"files\"\ncreate_root = true\n");
+    home.ok(&["--config", config.to_str().unwrap(), "write", "/here/a.md", "one"]);
+    assert_eq!(std::fs::read_to_string(home.work().join("nested/files/a.md")).unwrap(), "one");
+    home.run(&["cat", "/workspace/nested/files/a.md"], 0).stdout("one");
+}
+
+#[test]
+fn a_root_is_of_its_scope_and_nothing_leads_out() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[routes.\"/own\"]\ntype = \"filesystem\"\nroot = \"homes/{tenant}/{user}\"\ncreate_root = true\n");
+    home.ok(&["--user", "ada", "write", "/own/a.md", "ada's"]);
+    home.run(&["--user", "bob", "cat", "/own/a.md"], 3);
+    assert!(home.work().join("homes/default/ada/a.md").exists());
+    for user in ["..", ".", "../../etc", "/etc", "a/b"] {
+        assert!(home.error(&["--user", user, "ls", "/own"], 2).contains("cannot be a directory"), "{user}");
+    }
+    home.run(&["--user", "", "ls", "/own"], 2);
+}
+
+#[test]
+fn a_template_that_needs_what_nobody_names_is_refused() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[routes.\"/own\"]\ntype = \"store\"\nnamespace = \"{agent}/notes\"\n");
+    assert!(home.error(&["ls", "/own"], 2).contains("needs a agent") || home.error(&["ls", "/own"], 2).contains("needs an agent"));
+    home.ok(&["--agent", "coder", "ls", "/own"]);
+}
+
+#[test]
+fn the_namespace_of_threads_is_theirs() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"{tenant}/{user}\"\n");
+    assert!(home.error(&["--tenant", "threads", "ls", "/m"], 2).contains("where threads are saved"));
+    home.ok(&["ls", "/m"]);
+}
+
+#[test]
+fn routes_of_one_store_share_it_and_engines_may_differ() {
+    let home = Home::new();
+    home.put(
+        "stratafs.toml",
+        "[stores.one]\nurl = \"sqlite:{data}/one.db\"\n[stores.quick]\nurl = \"memory:\"\n\
+         [routes.\"/a\"]\ntype = \"store\"\nstore = \"one\"\nnamespace = \"shared\"\n\
+         [routes.\"/b\"]\ntype = \"store\"\nstore = \"one\"\nnamespace = \"shared\"\n\
+         [routes.\"/quick\"]\ntype = \"store\"\nstore = \"quick\"\nnamespace = \"q\"\n",
+    );
+    home.ok(&["write", "/a/x", "one"]);
+    assert_eq!(home.ok(&["cat", "/b/x"]), "one");
+    home.ok(&["write", "/quick/x", "gone with the process"]);
+    home.run(&["cat", "/quick/x"], 3);
+    assert!(home.data().join("one.db").exists());
+}
+
+#[test]
+fn layers_stand_around_the_tree() {
+    let home = Home::new();
+    home.put(
+        "stratafs.toml",
+        r#"
+        [routes."/memories"]
+        type = "store"
+        namespace = "{user}/memories"
+        [routes."/memories".quota]
+        bytes_max = 10
+        [routes."/workspace"]
+        type = "filesystem"
+        root = "."
+
+        [layers]
+        audit = "audit.jsonl"
+        timeout = "30s"
+        attempts_max = 3
+        running_max = 4
+        [[layers.permissions]]
+        effect = "deny"
+        operations = ["all"]
+        paths = ["/**/.env"]
+        [[layers.permissions]]
+        effect = "deny"
+        operations = ["write"]
+        paths = ["/workspace/fixed"]
+        "#,
+    );
+    home.put(".env", "KEY=1");
+    home.put("fixed/a", "one");
+    home.ok(&["write", "/memories/a", "12345678"]);
+    assert!(home.error(&["append", "/memories/a", "901"], 5).contains("10"), "over the quota");
+    home.run(&["write", "/workspace/fixed/a", "two"], 5);
+    home.run(&["cat", "/workspace/.env"], 3);
+    assert!(!home.ok(&["find", "/workspace"]).contains(".env"));
+    let audit = std::fs::read_to_string(home.work().join("audit.jsonl")).unwrap();
+    let records: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(records.iter().any(|record| record["operation"] == "write" && record["scope"]["user"] == "default"));
+    assert!(!audit.contains("12345678"), "never content");
+}

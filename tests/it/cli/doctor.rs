@@ -1,0 +1,45 @@
+//! `doctor`: what is in order is said to be, and what is not fails.
+
+use super::Home;
+
+#[test]
+fn everything_is_in_order_at_the_start() {
+    let home = Home::new();
+    let report = home.ok(&["doctor"]);
+    assert!(report.lines().all(|line| line.starts_with("ok ")), "{report}");
+    for check in ["configuration", "data directory", "store default", "thread saves", "route /", "route /memories", "route /workspace"] {
+        assert!(report.contains(check), "{report}");
+    }
+    home.ok(&["write", "/a", "one"]);
+    assert!(home.ok(&["doctor", "--repair"]).contains("0 unfinished writes removed"));
+}
+
+#[test]
+fn what_is_broken_fails_by_name() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[routes.\"/gone\"]\ntype = \"filesystem\"\nroot = \"missing\"\n");
+    let report = home.run(&["doctor"], 3);
+    assert!(String::from_utf8_lossy(&report.get_output().stdout).contains("FAIL"));
+    home.put("stratafs.toml", "[[\n");
+    home.run(&["doctor"], 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_open_data_directory_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    home.ok(&["write", "/a", "one"]);
+    assert_eq!(std::fs::metadata(home.data()).unwrap().permissions().mode() & 0o777, 0o700, "made for its owner alone");
+    std::fs::set_permissions(home.data(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(home.ok(&["doctor"]).contains("warn  data directory"));
+}
+
+#[test]
+fn a_store_in_memory_is_warned_of() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[stores.default]\nurl = \"memory:\"\n");
+    let report = home.json(&["--json", "doctor"]);
+    let store = report.as_array().unwrap().iter().find(|check| check["check"] == "store default").unwrap();
+    assert_eq!(store["status"], "warning");
+}

@@ -1,0 +1,199 @@
+//! Every file verb, and bytes that come out as they went in.
+
+use super::Home;
+
+const AWKWARD: &[u8] = b"\xef\xbb\xbfone\r\ntwo\0\xff\xfe\nno end";
+
+#[test]
+fn bytes_come_out_as_they_went_in_on_every_tier() {
+    let home = Home::new();
+    for path in ["/bytes", "/memories/bytes", "/workspace/bytes"] {
+        home.with_stdin(&["write", path], AWKWARD).code(0).stdout("");
+        home.run(&["cat", path], 0).stdout(AWKWARD);
+        home.with_stdin(&["append", path, "-"], b"\n").code(0);
+        home.run(&["cat", path], 0).stdout([AWKWARD, b"\n"].concat());
+        home.with_stdin(&["write", path], b"").code(0);
+        home.run(&["cat", path], 0).stdout("");
+    }
+    assert_eq!(std::fs::read(home.work().join("bytes")).unwrap(), b"");
+}
+
+#[test]
+fn content_is_an_argument_or_standard_input() {
+    let home = Home::new();
+    home.ok(&["write", "/a", "text"]);
+    assert_eq!(home.ok(&["cat", "/a"]), "text");
+    home.ok(&["append", "/a", " and more"]);
+    assert_eq!(home.ok(&["cat", "/a", "/a"]), "text and moretext and more");
+    home.ok(&["write", "/a", "--", "-dash"]);
+    assert_eq!(home.ok(&["cat", "/a"]), "-dash");
+    home.with_stdin(&["write", "/a", "-"], b"stdin").code(0);
+    assert_eq!(home.ok(&["cat", "--", "/a"]), "stdin");
+}
+
+#[test]
+fn a_large_file_is_printed_whole() {
+    let home = Home::new();
+    let content: Vec<u8> = (0..20_000_000_u32).map(|index| (index % 251) as u8).collect();
+    home.put("large", &content);
+    let assert = home.run(&["cat", "/workspace/large"], 0);
+    assert!(assert.get_output().stdout == content);
+}
+
+#[test]
+fn windows_of_lines() {
+    let home = Home::new();
+    let text: String = (1..=30).map(|line| format!("line {line}\r\n")).collect();
+    home.with_stdin(&["write", "/a"], text.as_bytes()).code(0);
+    assert_eq!(home.ok(&["head", "-n", "2", "/a"]), "line 1\r\nline 2\r\n");
+    assert_eq!(home.ok(&["head", "/a"]).lines().count(), 10);
+    assert_eq!(home.ok(&["cat", "/a", "--offset", "28"]), "line 29\r\nline 30\r\n");
+    assert_eq!(home.ok(&["cat", "/a", "--offset", "1", "--limit", "1"]), "line 2\r\n");
+    let read = home.json(&["--json", "cat", "/a", "--offset", "1", "--limit", "1"]);
+    assert_eq!((&read["content"], &read["window"]["total_lines"]), (&"line 2\r\n".into(), &30.into()));
+}
+
+#[test]
+fn listings_show_every_tier() {
+    let home = Home::new();
+    home.put("src/main.rs", "fn main() {}\n");
+    home.ok(&["write", "/notes/a.md", "a"]);
+    home.ok(&["write", "/memories/b.md", "bb"]);
+    home.ok(&["mkdir", "/empty"]);
+    assert_eq!(home.ok(&["ls"]), "empty/\nmemories/\nnotes/\nworkspace/\n");
+    assert_eq!(home.ok(&["ls", "/memories"]), "b.md\n");
+    let long = home.ok(&["ls", "--long", "/memories"]);
+    assert!(long.starts_with("-          2 20") && long.ends_with("Z b.md\n"), "{long}");
+    assert_eq!(
+        home.ok(&["tree"]),
+        "/\n├── empty/\n├── memories/\n│   └── b.md\n├── notes/\n│   └── a.md\n└── workspace/\n    └── src/\n        └── main.rs\n\n\
+         5 directories, 3 files\n"
+    );
+    assert_eq!(home.ok(&["tree", "-L", "1", "/notes"]), "/notes\n└── a.md\n\n0 directories, 1 file\n");
+    let listing = home.json(&["--json", "ls", "/notes"]);
+    assert_eq!(listing["entries"][0]["path"], "/notes/a.md");
+    let lines = home.ok(&["--jsonl", "ls"]);
+    assert_eq!(lines.lines().count(), 4);
+    for line in lines.lines() {
+        assert_eq!(serde_json::from_str::<serde_json::Value>(line).unwrap()["kind"], "directory");
+    }
+    let cut = home.run(&["ls", "--limit", "2"], 0).stdout("empty/\nmemories/\n");
+    assert!(String::from_utf8_lossy(&cut.get_output().stderr).contains("--limit"));
+    home.run(&["-q", "ls", "--limit", "2"], 0).stderr("");
+}
+
+#[test]
+fn long_listings_are_whole() {
+    let home = Home::new();
+    let directory = home.work().join("many");
+    std::fs::create_dir(&directory).unwrap();
+    for index in 0..10_500 {
+        std::fs::write(directory.join(format!("f{index:05}")), "").unwrap();
+    }
+    assert_eq!(home.ok(&["ls", "/workspace/many"]).lines().count(), 10_500);
+    assert_eq!(home.ok(&["glob", "f*", "/workspace/many"]).lines().count(), 10_500);
+    assert_eq!(home.ok(&["find", "/workspace/many", "--limit", "3"]).lines().count(), 3);
+}
+
+#[test]
+fn edits_replace_exactly() {
+    let home = Home::new();
+    home.ok(&["write", "/memories/a.md", "one two one\n"]);
+    assert!(home.error(&["edit", "/memories/a.md", "one", "1"], 4).contains("occurs 2 times"));
+    home.ok(&["edit", "/memories/a.md", "two", "2"]);
+    home.ok(&["edit", "--all", "/memories/a.md", "one", "1"]);
+    assert_eq!(home.ok(&["cat", "/memories/a.md"]), "1 2 1\n");
+    home.ok(&["edit", "/memories/a.md", "1 2 1", "-5"]);
+    home.ok(&["edit", "/memories/a.md", "-5", "--six"]);
+    assert_eq!(home.ok(&["cat", "/memories/a.md"]), "--six\n");
+}
+
+#[test]
+fn versions_guard_changes() {
+    let home = Home::new();
+    let changed = home.json(&["--json", "write", "/memories/a", "one"]);
+    let version = changed["version"].as_str().unwrap().to_owned();
+    assert_eq!(changed["created"], true);
+    home.run(&["write", "--new", "/memories/a", "two"], 4);
+    home.ok(&["write", "--if-version", &version, "/memories/a", "two"]);
+    for stale in [
+        &["write", "--if-version", &version, "/memories/a", "three"][..],
+        &["edit", "--if-version", &version, "/memories/a", "two", "three"],
+        &["rm", "--if-version", &version, "/memories/a"],
+    ] {
+        home.run(stale, 4);
+    }
+    let now = home.json(&["--json", "stat", "/memories/a"]);
+    home.ok(&["rm", "--if-version", now["version"].as_str().unwrap(), "/memories/a"]);
+    home.run(&["cat", "/memories/a"], 3);
+}
+
+#[test]
+fn moves_and_copies_within_and_across_tiers() {
+    let home = Home::new();
+    home.ok(&["write", "/a.md", "text"]);
+    home.ok(&["mv", "/a.md", "/memories/"]);
+    assert_eq!(home.ok(&["cat", "/memories/a.md"]), "text");
+    home.run(&["cat", "/a.md"], 3);
+    home.ok(&["cp", "/memories/a.md", "/workspace/deep/b.md"]);
+    assert_eq!(std::fs::read_to_string(home.work().join("deep/b.md")).unwrap(), "text");
+    home.ok(&["cp", "/workspace/deep", "/copied"]);
+    assert_eq!(home.ok(&["cat", "/copied/b.md"]), "text");
+    home.ok(&["write", "/copied/b.md", "newer"]);
+    home.run(&["mv", "/copied/b.md", "/memories/a.md"], 4);
+    home.ok(&["mv", "--force", "/copied/b.md", "/memories/a.md"]);
+    assert_eq!(home.ok(&["cat", "/memories/a.md"]), "newer");
+}
+
+#[test]
+fn removes_what_is_named_and_no_mount() {
+    let home = Home::new();
+    for path in ["/d/a", "/d/b", "/c"] {
+        home.ok(&["write", path, ""]);
+    }
+    assert!(home.error(&["rm", "/d"], 2).contains("recursive"));
+    home.ok(&["rm", "-r", "/d", "/c"]);
+    home.run(&["rm", "/d"], 3);
+    home.ok(&["rm", "-f", "/d", "/c"]);
+    assert_eq!(home.ok(&["ls"]), "memories/\nworkspace/\n");
+    for mount in ["/", "/memories", "/workspace"] {
+        assert!(!home.error(&["rm", "-r", mount], 2).is_empty());
+    }
+    assert!(home.work().exists());
+}
+
+#[test]
+fn a_patch_changes_several_tiers() {
+    let home = Home::new();
+    home.ok(&["write", "/a.md", "one\ntwo\n"]);
+    let patch = "*** Begin Patch\n*** Update File: /a.md\n@@\n one\n-two\n+2\n*** Add File: /memories/b.md\n+new\n*** End Patch\n";
+    home.with_stdin(&["patch"], patch.as_bytes()).code(0);
+    assert_eq!(home.ok(&["cat", "/a.md", "/memories/b.md"]), "one\n2\nnew\n");
+    let file = home.put("again.patch", patch);
+    home.run(&["patch", file.to_str().unwrap()], 4);
+    home.run(&["patch", "missing.patch"], 3);
+    home.with_stdin(&["patch", "-"], b"no patch").code(2);
+}
+
+#[test]
+fn differences_are_unified() {
+    let home = Home::new();
+    home.ok(&["write", "/a", "one\ntwo\nthree\n"]);
+    home.ok(&["write", "/memories/b", "one\n2\nthree\n"]);
+    home.run(&["diff", "/a", "/memories/b"], 1).stdout("--- /a\n+++ /memories/b\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n");
+    home.run(&["diff", "/a", "/a"], 0).stdout("");
+    home.with_stdin(&["write", "/c"], b"\0\xff").code(0);
+    home.run(&["diff", "/a", "/c"], 1).stdout("binary files /a and /c differ\n");
+    home.run(&["diff", "/a", "/missing"], 3);
+    let difference = home.run(&["--json", "diff", "/a", "/memories/b"], 1);
+    let difference: serde_json::Value = serde_json::from_slice(&difference.get_output().stdout).unwrap();
+    assert_eq!(difference["same"], false);
+}
+
+#[test]
+fn told_what_was_done_only_when_asked() {
+    let home = Home::new();
+    home.run(&["write", "/a", "one"], 0).stdout("").stderr("");
+    let told = home.run(&["-v", "write", "/a", "one"], 0).stdout("");
+    assert!(String::from_utf8_lossy(&told.get_output().stderr).starts_with("stratafs: write `/a`: 3 bytes, version "));
+}

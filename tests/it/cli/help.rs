@@ -1,0 +1,32 @@
+//! Help texts, read as prose; completions and manual pages.
+
+use super::Home;
+
+#[test]
+fn the_help_of_every_command() {
+    let home = Home::new();
+    insta::assert_snapshot!("help", home.ok(&["--help"]));
+    for command in ["ls", "cat", "write", "edit", "patch", "grep", "glob", "run", "store", "config", "doctor"] {
+        insta::assert_snapshot!(format!("help_{command}"), local_part(&home.ok(&[command, "--help"])));
+    }
+}
+
+/// Leaves the options out that every command has.
+fn local_part(help: &str) -> String {
+    let Some(start) = help.find("Global options:") else { return help.to_owned() };
+    let rest = &help[start..];
+    let end = rest.find("\nExample").map_or("", |at| &rest[at..]);
+    format!("{}{end}", &help[..start])
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(home.ok(&["completions", shell]).contains("stratafs"));
+    }
+    assert!(home.ok(&["man"]).starts_with(".ie"));
+    assert!(home.ok(&["man", "config", "show"]).contains("Print every setting that holds"));
+    home.run(&["man", "fly"], 3);
+    assert!(home.ok(&["--version"]).starts_with("stratafs "));
+}

@@ -1,0 +1,91 @@
+//! The command, run as users run it: a real process, a data directory of its own.
+
+mod configuration;
+mod doctor;
+mod exit;
+mod files;
+mod help;
+mod processes;
+mod run;
+mod search;
+mod stores;
+mod threads;
+
+use assert_cmd::Command;
+use assert_cmd::assert::Assert;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A home of its own: a data directory, and a directory to stand in.
+struct Home {
+    root: TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("work")).unwrap();
+        Self { root }
+    }
+
+    /// The directory that commands stand in, which is `/workspace`.
+    fn work(&self) -> PathBuf {
+        self.root.path().join("work")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.root.path().join("data")
+    }
+
+    fn put(&self, file: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.work().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// The command, with nothing of the caller's environment that it reads.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(args).current_dir(self.work()).env("STRATAFS_DATA", self.data()).env("HOME", self.root.path());
+        for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
+            command.env_remove(format!("STRATAFS_{name}"));
+        }
+        for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "XDG_DATA_HOME", "RUST_BACKTRACE"] {
+            command.env_remove(name);
+        }
+        command.timeout(std::time::Duration::from_secs(60));
+        command
+    }
+
+    /// Runs a command that must succeed, and returns what it printed.
+    fn ok(&self, args: &[&str]) -> String {
+        String::from_utf8(self.run(args, 0).get_output().stdout.clone()).unwrap()
+    }
+
+    /// Runs a command that must end with a code.
+    fn run(&self, args: &[&str], code: i32) -> Assert {
+        self.command(args).assert().code(code)
+    }
+
+    /// Runs a command that must end with a code, and returns what it says on standard error.
+    fn error(&self, args: &[&str], code: i32) -> String {
+        let assert = self.run(args, code);
+        assert!(assert.get_output().stdout.is_empty(), "data and an error: {:?}", assert.get_output());
+        String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+    }
+
+    fn with_stdin(&self, args: &[&str], stdin: &[u8]) -> Assert {
+        self.command(args).write_stdin(stdin).assert()
+    }
+
+    /// Runs a command that prints one JSON value.
+    fn json(&self, args: &[&str]) -> serde_json::Value {
+        let text = self.ok(args);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+}
+
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_stratafs"))
+}

@@ -1,0 +1,75 @@
+//! Several processes on one data directory at once.
+
+use super::{Home, binary};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+fn spawn(home: &Home, args: &[&str]) -> Child {
+    let mut command = Command::new(binary());
+    command.args(args).current_dir(home.work()).env("STRATAFS_DATA", home.data());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn concurrent_edits_of_one_memory_all_arrive() {
+    let home = Home::new();
+    let slots: String = (0..8).map(|slot| format!("slot {slot}: empty\n")).collect();
+    home.ok(&["write", "/memories/board.md", &slots]);
+    let children: Vec<Child> = (0..8)
+        .map(|slot| {
+            let (old, new) = (format!("slot {slot}: empty"), format!("slot {slot}: taken"));
+            spawn(&home, &["edit", "/memories/board.md", &old, &new])
+        })
+        .chain((0..8).map(|index| spawn(&home, &["append", "/memories/log.md", &format!("entry {index}\n")])))
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(home.ok(&["cat", "/memories/board.md"]), slots.replace("empty", "taken"));
+    assert_eq!(home.ok(&["cat", "/memories/log.md"]).lines().count(), 8);
+}
+
+/// Starts a play that reads the thread, and waits for more on standard input.
+fn play(home: &Home) -> Child {
+    let mut child = spawn(home, &["--jsonl", "run", "-"]);
+    let stdin = child.stdin.as_mut().unwrap();
+    writeln!(stdin, r#"{{"tool": "write_file", "args": {{"path": "/a.md", "content": "played"}}}}"#).unwrap();
+    child
+}
+
+#[test]
+fn the_second_to_save_a_thread_is_told_and_loses_nothing() {
+    let home = Home::new();
+    home.ok(&["write", "/start.md", "start"]);
+    let mut child = play(&home);
+    // The play has read the thread once its answer is there to read; then another command saves it.
+    let mut answer = [0; 1];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
+    home.ok(&["write", "/b.md", "meanwhile"]);
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    let record: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    assert_eq!(record["code"], "conflict");
+    assert_eq!(home.ok(&["ls"]), "b.md\nmemories/\nstart.md\nworkspace/\n", "the first save stands");
+    let message = record["message"].as_str().unwrap();
+    let aside = message.rsplit('`').nth(1).unwrap();
+    assert_eq!(home.ok(&["--thread", aside, "cat", "/a.md", "/start.md"]), "playedstart", "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_a_play_with_130_and_saves_nothing_half() {
+    let home = Home::new();
+    home.ok(&["write", "/start.md", "start"]);
+    let mut child = play(&home);
+    let mut answer = [0; 1];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(home.ok(&["ls"]), "memories/\nstart.md\nworkspace/\n");
+}

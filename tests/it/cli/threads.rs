@@ -1,0 +1,87 @@
+//! The state at `/`: it lasts from one command to the next of its thread, and stays within it.
+
+use super::Home;
+
+#[test]
+fn state_lasts_within_a_thread_and_stays_there() {
+    let home = Home::new();
+    home.ok(&["write", "/plan.md", "mine"]);
+    home.ok(&["--thread", "t2", "write", "/plan.md", "other"]);
+    assert_eq!(home.ok(&["cat", "/plan.md"]), "mine");
+    assert_eq!(home.ok(&["cat", "/plan.md", "--thread", "t2"]), "other");
+    home.run(&["--thread", "t3", "cat", "/plan.md"], 3);
+    home.run(&["--user", "ada", "cat", "/plan.md"], 3);
+    home.run(&["--tenant", "acme", "cat", "/plan.md"], 3);
+    let by_environment = home.command(&["cat", "/plan.md"]).env("STRATAFS_THREAD", "t2").assert();
+    by_environment.code(0).stdout("other");
+    assert_eq!(home.ok(&["--agent", "coder", "cat", "/plan.md"]), "mine", "a thread is not an agent's");
+}
+
+#[test]
+fn memories_are_shared_by_threads_and_not_by_users() {
+    let home = Home::new();
+    home.ok(&["--thread", "t1", "write", "/memories/a.md", "ours"]);
+    assert_eq!(home.ok(&["--thread", "t2", "cat", "/memories/a.md"]), "ours");
+    home.run(&["--user", "ada", "cat", "/memories/a.md"], 3);
+    // An id is one component, whatever it holds.
+    home.run(&["--tenant", "default/default", "cat", "/memories/a.md"], 3);
+}
+
+#[test]
+fn threads_are_listed_and_removed() {
+    let home = Home::new();
+    assert_eq!(home.ok(&["thread", "ls"]), "");
+    home.ok(&["--thread", "b", "write", "/d/a", "12345"]);
+    home.ok(&["--thread", "a", "write", "/a", "1"]);
+    home.ok(&["--thread", "looked-at", "ls"]);
+    let list = home.ok(&["thread", "ls"]);
+    let ids: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(ids, ["a", "b"], "a thread that was only read is not saved");
+    let list = home.json(&["--json", "thread", "ls"]);
+    assert_eq!((&list[1]["entries"], &list[1]["size_bytes"]), (&2.into(), &5.into()));
+    assert_eq!(home.ok(&["thread", "ls", "--user", "ada"]), "");
+    home.ok(&["thread", "rm", "a", "b"]);
+    home.run(&["thread", "rm", "a"], 3);
+    home.run(&["--thread", "a", "cat", "/a"], 3);
+}
+
+#[test]
+fn what_did_not_change_is_not_saved() {
+    let home = Home::new();
+    home.ok(&["write", "/a", "one"]);
+    let before = home.json(&["--json", "thread", "ls"]);
+    home.ok(&["cat", "/a"]);
+    home.ok(&["ls"]);
+    home.run(&["write", "--new", "/a", "two"], 4);
+    home.ok(&["write", "/memories/b", "two"]);
+    assert_eq!(home.json(&["--json", "thread", "ls"]), before);
+}
+
+#[test]
+fn a_thread_that_cannot_be_read_is_not_an_empty_one() {
+    let home = Home::new();
+    home.ok(&["write", "/a", "one"]);
+    home.ok(&["store", "rm", "threads/default/default", "default"]);
+    home.with_stdin(&["store", "put", "threads/default/default", "default"], b"\x01damaged").code(0);
+    for args in [&["cat", "/a"][..], &["ls", "/"], &["write", "/b", "two"]] {
+        assert!(home.error(args, 6).contains("cannot be read back"));
+    }
+    assert_eq!(home.ok(&["store", "get", "threads/default/default", "default"]), "\u{1}damaged", "left as it is");
+    home.ok(&["write", "/memories/b", "the other tiers are there"]);
+}
+
+#[test]
+fn threads_are_saved_where_the_configuration_says_or_nowhere() {
+    let home = Home::new();
+    let config = home.put("one.toml", "[threads]\nstore = \"own\"\n[stores.own]\nurl = \"sqlite:own.db\"\n");
+    let config = config.to_str().unwrap();
+    home.ok(&["--config", config, "write", "/a", "one"]);
+    assert_eq!(home.ok(&["--config", config, "cat", "/a"]), "one");
+    assert!(home.work().join("own.db").exists());
+    home.run(&["cat", "/a"], 3);
+    let nowhere = home.put("two.toml", "[threads]\nsave = false\n");
+    let nowhere = nowhere.to_str().unwrap();
+    home.ok(&["--config", nowhere, "write", "/a", "one"]);
+    home.run(&["--config", nowhere, "cat", "/a"], 3);
+    home.run(&["--config", nowhere, "thread", "ls"], 2);
+}
