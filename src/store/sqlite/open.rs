@@ -106,9 +106,12 @@ fn create_unless_exists(path: &Path) -> io::Result<()> {
 /// Decides by the header whether the file is ours, or empty and ours to fill.
 ///
 /// `immutable` lets SQLite read the header as it stands: it takes no lock, rolls nothing back and creates nothing beside it.
+/// The file may be shorter than its header says, because a checkpoint was cut off and the rest is in the log; that is damage
+/// to SQLite unless `writable_schema` is set.
 fn recognise(shown: &str, path: &Path) -> Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(immutable_uri(path), flags).map_err(failed)?;
+    connection.pragma_update(None, "writable_schema", true).map_err(failed)?;
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
     match number("PRAGMA page_count") {
         Ok(0) => return Ok(()),
