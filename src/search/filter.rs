@@ -80,16 +80,20 @@ impl PathFilter {
     /// Compiles the selection of a grep: includes, excludes and types.
     ///
     /// An include that ends with a `/` takes all files beneath that directory; an exclude that ends with one concerns
-    /// directories only. A hidden name is searched when an include names it by a segment that starts with a dot itself.
+    /// directories only. An include that starts with `!` is an exclude, as ripgrep's are; `\!` is the character. A hidden name is
+    /// searched when an include names it by a segment that starts with a dot itself.
     ///
     /// # Errors
     /// `invalid_argument` for a malformed glob or an unknown type.
     pub fn for_grep(root: &VfsPath, options: &GrepOptions) -> Result<Self> {
         let hidden = options.scope.hidden;
         let include = GlobRules { case_insensitive: false, sees_hidden: hidden, takes_beneath: true };
-        let include = options.include.iter().map(|glob| Glob::compile(glob, include)).collect::<Result<Vec<_>>>()?;
+        let (negated, positive): (Vec<&str>, Vec<&str>) =
+            options.include.iter().map(|glob| &**glob).partition(|glob| glob.starts_with('!'));
+        let exclude = negated.iter().map(|glob| &glob[1..]).chain(options.exclude.iter().map(|glob| &**glob));
+        let exclude = exclude.map(|glob| Glob::parse(glob, false)).collect::<Result<Vec<_>>>()?;
+        let include = positive.into_iter().map(|glob| Glob::compile(glob, include)).collect::<Result<Vec<_>>>()?;
         let include = if include.is_empty() { Include::All { hidden } } else { Include::Globs(include) };
-        let exclude = options.exclude.iter().map(|glob| Glob::parse(glob, false)).collect::<Result<Vec<_>>>()?;
         let types = (!options.types.is_empty()).then(|| select_types(&options.types)).transpose()?;
         let cursor =
             options.start_after.as_ref().map(|cursor| Cursor { path: cursor.path.clone(), inclusive: cursor.line != GrepCursor::END });
@@ -131,10 +135,12 @@ impl PathFilter {
         self.bound.clone()
     }
 
-    /// Tells whether a directory strictly beneath the search root is entered, given that its parent was.
+    /// Tells whether a directory strictly beneath the search root is entered, given that its parent was. Nothing is when there is no
+    /// [bound](PathFilter::bound).
     pub fn enters(&self, directory: &VfsPath) -> bool {
         let Some(relative) = self.relative(directory) else { return false };
-        !self.prune.contains(directory)
+        self.bound.is_some()
+            && !self.prune.contains(directory)
             && self.may_hold(&relative)
             && !self.exclude.iter().any(|glob| glob.is_match(&relative))
             && self.cursor.as_ref().is_none_or(|cursor| *directory > *cursor.path || cursor.path.starts_with(directory))
@@ -150,7 +156,8 @@ impl PathFilter {
             _ => {}
         }
         let Some(relative) = self.relative(path) else { return false };
-        self.matches(&relative)
+        self.bound.is_some()
+            && self.matches(&relative)
             && !self.prune.contains(path)
             && !self.exclude.iter().any(|glob| (is_directory || !glob.directories_only()) && glob.is_match(&relative))
             && self.types.as_ref().is_none_or(|types| types.matched(path.name(), false).is_whitelist())
@@ -361,6 +368,10 @@ mod tests {
         assert!(!filter.enters(&path("/src/target")));
         assert!(!filter.enters(&path("/src/generated")));
         assert!(filter.enters(&path("/x")));
+        let filter = of_grep(&GrepOptions::new("x").with_include("!*.md").with_include(r"\!a"));
+        assert!(filter.selects(&path("/!a"), false) && !filter.selects(&path("/a"), false));
+        let filter = of_grep(&GrepOptions::new("x").with_include("!*.md"));
+        assert!(filter.selects(&path("/a"), false) && !filter.selects(&path("/x/a.md"), false));
         let filter = of_grep(&GrepOptions::new("x").with_type("rust").with_type("md"));
         assert!(filter.selects(&path("/a.rs"), false) && filter.selects(&path("/x/b.md"), false) && !filter.selects(&path("/c.py"), false));
     }

@@ -12,11 +12,13 @@ mod collect;
 mod expression;
 pub mod filter;
 pub mod glob;
+#[cfg(test)]
+mod glob_laws;
 pub mod grep;
 mod hits;
 pub mod ignore;
 #[cfg(test)]
-mod laws;
+mod line_laws;
 mod name;
 mod page;
 pub mod parallel;

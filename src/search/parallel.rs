@@ -20,9 +20,9 @@ const BATCHES_AHEAD: usize = 2;
 /// Runs `work` on every item, on as many threads as `workers` (1 runs in place, without threads), and gives the results to
 /// `sink` in the order of the items. When `sink` breaks, no further item is taken and the call returns soon.
 ///
-/// Items and `sink` run on the calling thread, which works too while it has nothing else to do. Few items are done in place;
-/// threads are started when there are more than 16. At most some hundred results wait for their turn, however slow one item is.
-/// A panic in `work` ends the call with that panic.
+/// Items and `sink` run on the calling thread, which works too while it has nothing else to do. The first 16 items are done in
+/// place; then threads are started one by one while there is work that none is free for. At most some hundred results wait
+/// for their turn, however slow one item is. A panic in `work` ends the call with that panic.
 ///
 /// Blocks: call it from a blocking thread.
 pub fn ordered<I: Send, R: Send>(
@@ -47,11 +47,15 @@ pub fn ordered<I: Send, R: Send>(
     thread::scope(|scope| {
         // However the caller's part ends, the workers do.
         let _close = CloseOnDrop(&queue);
-        for index in 1..workers {
-            // Fewer threads than asked for are enough: the calling thread does what is left.
-            let _ = thread::Builder::new().name(format!("search-{index}")).spawn_scoped(scope, || queue.serve(&work));
-        }
-        queue.drive(&mut items, workers * BATCHES_AHEAD, &work, &mut sink);
+        let mut started = 1;
+        let mut start = || {
+            if started < workers {
+                started += 1;
+                // Fewer threads than asked for are enough: the calling thread does what is left.
+                let _ = thread::Builder::new().name("search".to_owned()).spawn_scoped(scope, || queue.serve(&work));
+            }
+        };
+        queue.drive(&mut items, workers * BATCHES_AHEAD, &mut start, &work, &mut sink);
     });
 }
 
@@ -72,6 +76,8 @@ struct State<I, R> {
     done: VecDeque<Option<Vec<R>>>,
     /// The number of the first of them.
     due: usize,
+    /// How many workers wait for a batch.
+    idle: usize,
     panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -89,7 +95,7 @@ impl<I, R> Drop for CloseOnDrop<'_, I, R> {
 impl<I: Send, R: Send> Queue<I, R> {
     fn new() -> Self {
         Self {
-            state: Mutex::new(State { waiting: VecDeque::new(), done: VecDeque::new(), due: 0, panic: None }),
+            state: Mutex::new(State { waiting: VecDeque::new(), done: VecDeque::new(), due: 0, idle: 0, panic: None }),
             batch_waits: Condvar::new(),
             batch_done: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -101,6 +107,7 @@ impl<I: Send, R: Send> Queue<I, R> {
         &self,
         items: &mut impl Iterator<Item = I>,
         batches_max: usize,
+        start_worker: &mut impl FnMut(),
         work: &(impl Fn(I) -> R + Sync),
         sink: &mut impl FnMut(R) -> ControlFlow<()>,
     ) {
@@ -131,6 +138,10 @@ impl<I: Send, R: Send> Queue<I, R> {
                     let number = state.due + state.done.len();
                     state.done.push_back(None);
                     state.waiting.push_back((number, batch));
+                    if state.idle < state.waiting.len() {
+                        drop(state);
+                        start_worker();
+                    }
                     self.batch_waits.notify_one();
                 }
             } else if let Some((number, batch)) = state.waiting.pop_front() {
@@ -169,7 +180,9 @@ impl<I: Send, R: Send> Queue<I, R> {
             if let Some(batch) = state.waiting.pop_front() {
                 return Some(batch);
             }
+            state.idle += 1;
             self.batch_waits.wait(&mut state);
+            state.idle -= 1;
         }
     }
 
