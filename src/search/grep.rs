@@ -115,8 +115,8 @@ impl GrepMatcher {
         })
     }
 
-    /// Searches one content. Shares it: no line is copied (see [`FileOutcome::detached`]). Checks the size limit and for binary content itself. Context is cut
-    /// to this file. `path` tells whether the cursor of the options lies in it.
+    /// Searches one content. Shares it: no line is copied (see [`FileOutcome::detached`]). Checks the size limit and for binary
+    /// content itself. Context is cut to this file. `path` tells whether the cursor of the options lies in it.
     ///
     /// Cost: one pass over the content, two when binary content is skipped; a search for files ends at the first match.
     pub fn search(&self, path: &VfsPath, content: &Bytes) -> FileOutcome {

@@ -12,7 +12,7 @@ use super::root::{OpenFile, Root};
 use super::walk::{Met, Selected, Walk, is_gone};
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::file::{BINARY_PROBE_BYTES, is_binary};
-use crate::ops::{Failure, GlobOptions, GlobResult, GrepLine, GrepOptions, GrepResult};
+use crate::ops::{Failure, GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
 use bytes::{Bytes, BytesMut};
@@ -136,10 +136,7 @@ impl Search<'_> {
             Err(errno) => return FileOutcome::Failed(self.root.fault(path, errno)),
         }
         let content = Bytes::from(content);
-        let mut outcome = self.matcher.search(path, &content);
-        if let FileOutcome::Searched { lines, .. } = &mut outcome {
-            detach(lines, content.len());
-        }
+        let outcome = self.matcher.search(path, &content).detached();
         if let Ok(buffer) = content.try_into_mut() {
             keep_buffer(emptied(buffer));
         }
@@ -159,21 +156,6 @@ impl Search<'_> {
         content.reserve((size_bytes as usize).saturating_sub(content.len()));
         read_into(&file.handle, content, size_bytes, SEARCH_BYTES_MAX)?;
         Ok(true)
-    }
-}
-
-/// Gives lines a memory of their own when they are a small part of the content they share: a line found must not keep its whole
-/// file in memory.
-fn detach(lines: &mut [GrepLine], content_bytes: usize) {
-    let total: usize = lines.iter().map(|line| line.text.len()).sum();
-    if lines.is_empty() || total > content_bytes / 2 {
-        return;
-    }
-    let mut texts = BytesMut::with_capacity(total);
-    lines.iter().for_each(|line| texts.extend_from_slice(&line.text));
-    let mut texts = texts.freeze();
-    for line in lines {
-        line.text = texts.split_to(line.text.len());
     }
 }
 

@@ -103,7 +103,7 @@ async fn search(
 ) -> Result<(GrepCollector, ControlFlow<()>)> {
     let work = move |(path, body): (VfsPathBuf, Body)| {
         let outcome = match body {
-            Body::Read(content) => matcher.search(&path, &content),
+            Body::Read(content) => matcher.search(&path, &content).detached(),
             Body::Decided(outcome) => outcome,
         };
         (path, outcome)
