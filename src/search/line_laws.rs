@@ -198,7 +198,9 @@ proptest! {
 
     #[test]
     fn a_match_over_lines_covers_the_lines_it_touches(
-        pattern in prop::sample::select(vec![r"a\s+b", "a\nb", r"(?s)a.*?b", r"\n", r"^$", "b$", r"\s+", "[^a]+", r"a\r?\n", "", r"\z", r"\Aa", r"b\n*a"]),
+        pattern in prop::sample::select(vec![
+            r"a\s+b", "a\nb", r"(?s)a.*?b", r"\n", r"^$", "b$", r"\s+", "[^a]+", r"a\r?\n", "", r"\z", r"\Aa", r"b\n*a",
+        ]),
         content in contents(),
         invert in any::<bool>(),
     ) {
@@ -257,7 +259,11 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_an_expression_or_an_error(pattern in "\\PC{0,20}|[(){}\\[\\]*+?|^$.\\\\abdswAz,0-9\n]{0,30}", content in contents(), flags in any::<[bool; 6]>()) {
+    fn any_text_is_an_expression_or_an_error(
+        pattern in "\\PC{0,20}|[(){}\\[\\]*+?|^$.\\\\abdswAz,0-9\n]{0,30}",
+        content in contents(),
+        flags in any::<[bool; 6]>(),
+    ) {
         let mut options = if flags[0] { GrepOptions::regex(pattern) } else { GrepOptions::new(pattern) };
         options = options.with_word(flags[1]).with_whole_line(flags[2]).with_multiline(flags[3]).with_invert(flags[4]).with_context(1, 1);
         options.case = if flags[5] { CaseMode::Smart } else { CaseMode::Insensitive };
