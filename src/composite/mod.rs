@@ -14,8 +14,8 @@
 //! - A batch within one mount is that mount's. One over several is refused unless a partial result is allowed.
 //! - A rename between mounts copies, verifies, then deletes what is still as it was copied: a fault between leaves both.
 //!
-//! [`router`] is the table; `ls`, `search` (glob and grep), `apply` and `transfer` (between mounts) are how several mounts
-//! answer as one. Start reading at [`CompositeBackend`]'s `stat`.
+//! `router` is the table; `ls`, `search` (glob and grep), `apply` and `transfer` (between mounts) are how several mounts
+//! answer as one. Start reading at `stat` of [`CompositeBackend`].
 
 mod apply;
 mod builder;

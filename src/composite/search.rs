@@ -14,6 +14,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// One mount to ask, for what it holds at and beneath a path.
 struct Ask<'a> {
@@ -183,15 +184,19 @@ impl CompositeBackend {
         }
         let target = self.ask_target(ask);
         let mut options = options.clone();
-        self.narrow(ask, root, &mut options.scope);
+        let hidden = self.narrow(ask, root, &mut options.scope);
         let found = match self.is_hidden_file(ask, target).await {
             Ok(true) => return Ok(GlobResult::default()),
             Ok(false) => self.find_paths_in(target, &options).await,
             Err(error) => Err(error),
         };
         match found {
+            Ok(mut result) => {
+                result.entries.retain(|entry| entry.is_directory() || !hidden.contains(&entry.path));
+                Ok(result)
+            }
             Err(error) if ask.is_virtual && is_absence(&error) => Ok(GlobResult::default()),
-            found => found.map_err(|error| target.outward().error(error, &[target.rest])),
+            Err(error) => Err(target.outward().error(error, &[target.rest])),
         }
     }
 
@@ -199,17 +204,21 @@ impl CompositeBackend {
         let is_file = self.router.mount(ask.mount).is_file;
         let target = self.ask_target(ask);
         let mut options = options.clone();
-        self.narrow(ask, root, &mut options.scope);
+        let hidden = self.narrow(ask, root, &mut options.scope);
         let found = match self.is_hidden_file(ask, target).await {
             Ok(true) => return Ok(GrepResult::default()),
             Ok(false) => self.find_lines_in(target, &options).await,
             Err(error) => Err(error),
         };
         match found {
+            Ok(mut result) => {
+                result.files.retain(|file| !hidden.contains(&file.path));
+                Ok(result)
+            }
             Err(error) if (ask.is_virtual || is_file) && is_absence(&error) => Ok(GrepResult::default()),
             // A directory in the place of a file is as good as nothing.
             Err(error) if is_file && error.kind() == ErrorKind::IsDirectory => Ok(GrepResult::default()),
-            found => found.map_err(|error| target.outward().error(error, &[target.rest])),
+            Err(error) => Err(target.outward().error(error, &[target.rest])),
         }
     }
 
@@ -252,16 +261,20 @@ impl CompositeBackend {
         Ok(ask.is_virtual && !target.backend.stat(target.rest).await?.is_directory())
     }
 
-    /// Narrows the scope of a search to one mount of it: how far down it stands, and what other mounts hide of it.
-    fn narrow(&self, ask: &Ask<'_>, root: &VfsPath, scope: &mut SearchScope) {
+    /// Narrows the scope of a search to one mount of it: how far down it stands, and what other mounts hide of it. Returns the
+    /// paths where only a directory shows: a backend that knows no guards (one behind a wire) may still find a file there.
+    fn narrow(&self, ask: &Ask<'_>, root: &VfsPath, scope: &mut SearchScope) -> Arc<HashSet<VfsPathBuf>> {
         scope.base = scope.base.concat(rest_of(ask.path, root));
         scope.prune.extend(self.router.outermost_beneath(ask.node).map(|mount| self.router.prefix(mount).to_owned()));
         let mut virtual_paths = HashSet::new();
         self.collect_virtual(ask.node, &mut virtual_paths);
+        let virtual_paths = Arc::new(virtual_paths);
         if !virtual_paths.is_empty() {
-            let files = PathGuard::new(move |path, is_directory| is_directory || !virtual_paths.contains(path));
+            let hidden = virtual_paths.clone();
+            let files = PathGuard::new(move |path, is_directory| is_directory || !hidden.contains(path));
             scope.guard = Some(scope.guard.as_ref().map_or(files.clone(), |guard| guard.and(&files)));
         }
+        virtual_paths
     }
 
     /// Collects the directories that lead to mounts, down to those: a file of the backend in their place is hidden.

@@ -718,6 +718,31 @@ mod changing {
         assert_eq!(tree.apply(&[], &ApplyOptions::new()).await.unwrap(), []);
     }
 
+    /// Notes where the changes of a call lie.
+    #[derive(Debug)]
+    struct Noted(Arc<AtomicUsize>);
+
+    #[async_trait]
+    impl Layer for Noted {
+        fn name(&self) -> LayerName {
+            LayerName::new("Noted")
+        }
+
+        async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
+            self.0.store(op.changes.as_ptr() as usize, Ordering::Relaxed);
+            next.run().await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_of_the_default_is_handed_on_as_it_is() {
+        let noted = Arc::new(AtomicUsize::new(0));
+        let tree = built(CompositeBackend::builder(Arc::new(Layered::new(Noted(noted.clone()), StateBackend::new()))), &["/m"]);
+        let batch = [write("/a", "1"), write("/b", "2")];
+        tree.apply(&batch, &ApplyOptions::new()).await.unwrap();
+        assert_eq!(noted.load(Ordering::Relaxed), batch.as_ptr() as usize);
+    }
+
     #[tokio::test]
     async fn a_batch_over_several_mounts_is_refused_unless_a_part_will_do() {
         let tree = filled(&["/m", "/n"], &["/m/x"]).await;
