@@ -4,8 +4,6 @@
 
 #[path = "conformance/backend_rows.rs"]
 mod backend;
-#[path = "conformance/composite_rows.rs"]
-mod composite;
 #[path = "conformance/layer_rows.rs"]
 mod layer;
 #[path = "conformance/layer_trees.rs"]

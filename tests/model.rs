@@ -218,6 +218,9 @@ rows! {
     composite_mount: 64, trees::composite_mount;
     composite_nested: 64, trees::composite_nested;
     composite_three_deep: 64, trees::composite_three_deep;
+    composite_merged: 64, trees::composite_merged;
+    composite_merged_mount: 64, trees::composite_merged_mount;
+    subtree: 64, trees::subtree;
     layer_audit: 32, layer_trees::layer_audit;
     layer_limit: 32, layer_trees::layer_limit;
     layer_permissions: 32, layer_trees::layer_permissions;

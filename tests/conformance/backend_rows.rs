@@ -17,3 +17,6 @@ backend_conformance!(composite_default, trees::composite_default);
 backend_conformance!(composite_mount, trees::composite_mount);
 backend_conformance!(composite_nested, trees::composite_nested);
 backend_conformance!(composite_three_deep, trees::composite_three_deep);
+backend_conformance!(composite_merged, trees::composite_merged);
+backend_conformance!(composite_merged_mount, trees::composite_merged_mount);
+backend_conformance!(subtree, trees::subtree);

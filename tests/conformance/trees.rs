@@ -9,7 +9,7 @@ use stratafs::composite::CompositeBackend;
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::Tree;
 use stratafs::conformance::model::ModelBackend;
-use stratafs::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, Store, StoreBackend};
+use stratafs::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, Store, StoreBackend, Subtree};
 
 pub(crate) async fn model() -> Fresh<Tree> {
     Tree::new(ModelBackend::new()).fresh()
@@ -79,6 +79,26 @@ pub(crate) async fn composite_nested() -> Fresh<Tree> {
 pub(crate) async fn composite_three_deep() -> Fresh<Tree> {
     let routes = [("/a", state_with_noise().await), ("/a/b", state_with_noise().await), ("/a/b/c", arc(rows(MemoryStore::new())))];
     Tree::new(composite(state_with_noise().await, routes)).at("/a/b/c").fresh()
+}
+
+/// A composite at its root. What is mounted is a file that is not there, so that every listing and search is a merged one.
+pub(crate) async fn composite_merged() -> Fresh<Tree> {
+    Tree::new(CompositeBackend::builder(arc(StateBackend::new())).file_route("/absent", absent_file()).unwrap().build().unwrap()).fresh()
+}
+
+/// The same in a mount, whose searches know their base.
+pub(crate) async fn composite_merged_mount() -> Fresh<Tree> {
+    let builder = CompositeBackend::builder(state_with_noise().await).route("/a/b", arc(StateBackend::new())).unwrap();
+    Tree::new(builder.file_route("/a/b/absent", absent_file()).unwrap().build().unwrap()).at("/a/b").fresh()
+}
+
+/// A directory that is not there until the first write.
+pub(crate) async fn subtree() -> Fresh<Tree> {
+    Tree::new(Subtree::new(arc(StateBackend::new()), "/deep/base".parse().unwrap())).fresh()
+}
+
+fn absent_file() -> Arc<dyn Backend> {
+    arc(Subtree::file(arc(StateBackend::new()), "/file".parse().unwrap()))
 }
 
 fn composite<const N: usize>(default: impl Backend + 'static, routes: [(&str, Arc<dyn Backend>); N]) -> CompositeBackend {
