@@ -95,6 +95,8 @@ fn routes_of_one_store_share_it_and_engines_may_differ() {
     home.put(
         "stratafs.toml",
         "[stores.one]\nurl = \"sqlite:{data}/one.db\"\n[stores.quick]\nurl = \"memory:\"\n\
+         [stores.tree]\nurl = \"sled:tree\"\n\
+         [routes.\"/tree\"]\ntype = \"store\"\nstore = \"tree\"\nnamespace = \"t\"\n\
          [routes.\"/a\"]\ntype = \"store\"\nstore = \"one\"\nnamespace = \"shared\"\n\
          [routes.\"/b\"]\ntype = \"store\"\nstore = \"one\"\nnamespace = \"shared\"\n\
          [routes.\"/quick\"]\ntype = \"store\"\nstore = \"quick\"\nnamespace = \"q\"\n",
@@ -103,7 +105,9 @@ fn routes_of_one_store_share_it_and_engines_may_differ() {
     assert_eq!(home.ok(&["cat", "/b/x"]), "one");
     home.ok(&["write", "/quick/x", "gone with the process"]);
     home.run(&["cat", "/quick/x"], 3);
-    assert!(home.data().join("one.db").exists());
+    home.ok(&["write", "/tree/x", "kept"]);
+    assert_eq!(home.ok(&["cat", "/tree/x"]), "kept");
+    assert!(home.data().join("one.db").exists() && home.work().join("tree").is_dir());
 }
 
 #[test]

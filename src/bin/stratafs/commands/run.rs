@@ -32,9 +32,6 @@ pub(crate) struct Run {
     allow_errors: bool,
 }
 
-/// How many characters of each text argument are shown to people.
-const SHOWN_CHARACTERS: usize = 100;
-
 /// One call with its answer, as JSON.
 #[derive(Debug, Serialize)]
 struct Played<'a> {
@@ -107,7 +104,7 @@ impl Player {
         match event {
             TranscriptEvent::Call { line, id, name, call } => {
                 self.calls += 1;
-                let shown = call.as_ref().map_or(Value::Null, |call| brief(&call.arguments(), &call.info().input_schema));
+                let shown = call.as_ref().map_or_else(|_| name.clone(), ToString::to_string);
                 let (arguments, output) = self.call(call).await;
                 if let Some(error) = &output.error {
                     self.failed(error);
@@ -156,39 +153,20 @@ impl Player {
 }
 
 /// Prints one call with its answer; for the one JSON value at the end it is kept.
-fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>, shown: &Value) -> Result<(), Failure> {
+fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>, shown: &str) -> Result<(), Failure> {
     let out = &mut context.out;
     match out.format() {
         Format::Json => kept.push(serde_json::to_value(played).unwrap_or_default()),
         // Each answer goes out at once: what plays a pipe waits for it.
         Format::JsonLines => player_output(out.json(played).and_then(|()| out.flush()))?,
         Format::Text => {
-            let head = out.paint(Style::Faint, format_args!("> {} {shown}", played.tool)).to_string();
+            let head = out.paint(Style::Faint, format_args!("> {shown}")).to_string();
             let end = if played.output.text.ends_with('\n') { "" } else { "\n" };
             let answer = format!("{head}\n{}{end}\n", played.output.text);
             player_output(out.bytes(answer.as_bytes()).and_then(|()| out.flush()))?;
         }
     }
     Ok(())
-}
-
-/// Returns arguments for people: without those that are as they would be anyway, and with long texts cut.
-fn brief(arguments: &Value, schema: &Value) -> Value {
-    match arguments {
-        Value::Object(fields) => {
-            let told = fields.iter().filter_map(|(name, value)| {
-                let field = &schema["properties"][name];
-                (field.get("default") != Some(value)).then(|| (name.clone(), brief(value, field)))
-            });
-            Value::Object(told.collect())
-        }
-        Value::Array(items) => items.iter().map(|item| brief(item, &schema["items"])).collect(),
-        Value::String(text) => match text.char_indices().nth(SHOWN_CHARACTERS) {
-            Some((end, _)) => format!("{}…", &text[..end]).into(),
-            None => text.as_str().into(),
-        },
-        other => other.clone(),
-    }
 }
 
 /// Saves the thread of a session. What meets another's save is not lost: it is saved as a thread of its own.
