@@ -1,4 +1,52 @@
 //! One file tree for AI agents, whose parts live in different tiers.
+//!
+//! The agent sees paths and a few file operations. Behind them a [`CompositeBackend`] routes each path, by its longest prefix, to
+//! the tier that fits: the state of the conversation in memory ([`StateBackend`]), long-term rows in a [`Store`]
+//! ([`StoreBackend`]), a directory of the host, sealed at its root (`FilesystemBackend`). Every tier is a [`Backend`] and keeps
+//! one contract: the same bytes, lines, globs, matches, versions and errors everywhere.
+//!
+//! A [`Workspace`] is the plan of such a tree for every user and thread of a process; it opens a [`Session`] for a [`Scope`],
+//! whose state is found again by the next session of the same thread.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use stratafs::checkpoint::StoreThreads;
+//! use stratafs::{BackendExt, MemoryStore, NamespaceTemplate, Scope, StoreBackend, ToolCall, Workspace};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> stratafs::Result<()> {
+//! let store = Arc::new(MemoryStore::new());
+//! let memories = NamespaceTemplate::parse("{user}/memories")?;
+//! let rows = store.clone();
+//! let workspace = Workspace::builder()
+//!     .mount("/memories", move |opening| {
+//!         Ok(Arc::new(StoreBackend::new(rows.clone(), memories.fill(opening.scope())?)))
+//!     })?
+//!     .threads(StoreThreads::new(store))
+//!     .build();
+//!
+//! let ada = Scope::new().with_user("ada");
+//! let monday = workspace.session(ada.clone().with_thread("monday")).await?;
+//! monday.backend().write("/memories/AGENTS.md", "The theme colour is #FD5108.\n").await?;
+//! monday.backend().write("/scratch.md", "only this conversation's\n").await?;
+//! monday.close().await?;
+//!
+//! // Another conversation of the same user finds the memory, as a model's tool call too, and not the scratch file.
+//! let friday = workspace.session(ada.with_thread("friday")).await?;
+//! let call = ToolCall::from_json("grep", serde_json::json!({"pattern": "colour"}))?;
+//! assert_eq!(friday.call(call).await.text.trim_end(), "/memories/AGENTS.md:1:The theme colour is #FD5108.");
+//! assert!(!friday.backend().exists("/scratch.md").await?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A configuration file makes the same of a few lines: see [`config`]. Where to read on: [`path`] and [`ops`] are the words,
+//! [`backend`], [`composite`] and [`layer`] the tree, [`store`] the rows, [`tools`] what a model calls, and
+#![cfg_attr(feature = "conformance", doc = "[`conformance`] the contract as test cases, for a backend or store of your own.")]
+#![cfg_attr(
+    not(feature = "conformance"),
+    doc = "`conformance` (a feature) the contract as test cases, for a backend or store of your own."
+)]
 
 pub mod clock;
 pub mod error;
@@ -34,6 +82,10 @@ pub use error::{Error, ErrorKind, Result};
 pub use path::{InvalidPath, VfsPath, VfsPathBuf};
 pub use scope::{NamespaceTemplate, Scope};
 pub use session::Session;
+#[cfg(feature = "sled")]
+pub use store::SledStore;
+#[cfg(feature = "sqlite")]
+pub use store::SqliteStore;
 pub use store::{MemoryStore, Namespace, Store};
 pub use tools::{ToolCall, ToolOutput};
 pub use workspace::{Workspace, WorkspaceBuilder};

@@ -126,12 +126,19 @@ fn open_sqlite(_file: &Path) -> Result<Arc<dyn Store>> {
     Err(Error::unsupported("this program was built without `sqlite`; build it with that feature or name another engine"))
 }
 
+#[cfg(feature = "sled")]
+fn open_sled(directory: &Path) -> Result<Arc<dyn Store>> {
+    create_parent(directory)?;
+    Ok(Arc::new(crate::store::SledStore::open(directory)?))
+}
+
+#[cfg(not(feature = "sled"))]
 fn open_sled(_directory: &Path) -> Result<Arc<dyn Store>> {
     Err(Error::unsupported("this program was built without `sled`; build it with that feature or name another engine"))
 }
 
 /// Makes the directory that a store stands in, for its owner alone; one that is there is left as it is.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sled", feature = "sqlite"))]
 fn create_parent(path: &Path) -> Result<()> {
     let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
     let mut builder = std::fs::DirBuilder::new();
