@@ -197,7 +197,10 @@ mod tests {
             json!({"path": "/f", "old_string": "5\n6\n", "new_string": ""}),
             json!({"path": "/f", "old_string": "3", "new_string": "3"}),
             json!({"path": "/crlf", "old_string": "a\nb", "new_string": "x\ny\nz"}),
-            json!({"path": "/many", "edits": [{"old_string": "line 10\n", "new_string": "ten\n"}, {"old_string": "line 50\n", "new_string": "fifty\n"}]}),
+            json!({"path": "/many", "edits": [
+                {"old_string": "line 10\n", "new_string": "ten\n"},
+                {"old_string": "line 50\n", "new_string": "fifty\n"},
+            ]}),
             json!({"path": "/word", "old_string": "word", "new_string": ""}),
             json!({"path": "/f", "old_string": "", "new_string": "x"}),
             json!({"path": "/f"}),

@@ -68,7 +68,9 @@ mod tests {
         ];
         let shown = played(&backend, "move", &calls).await;
         // The raw name of this module does not belong into the name of a file.
-        insta::with_settings!({prepend_module_to_snapshot => false}, { insta::assert_snapshot!("stratafs__tools__move__tests__answers", shown) });
+        insta::with_settings!({prepend_module_to_snapshot => false}, {
+            insta::assert_snapshot!("stratafs__tools__move__tests__answers", shown);
+        });
         assert_eq!(backend.read_text("/b.md").await.expect("the file"), "a");
     }
 }

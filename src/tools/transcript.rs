@@ -365,7 +365,8 @@ mod tests {
     fn reads_anthropic_blocks_alone_in_messages_and_in_a_document() {
         let block = r#"{"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {"path": "/a"}}"#;
         let message = format!(r#"{{"role": "assistant", "content": [{{"type": "text", "text": "I look."}}, {block}]}}"#);
-        let result = r#"{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "tool_use", "name": "ls", "input": {}}]}]}"#;
+        let result =
+            r#"{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "tool_use", "name": "ls", "input": {}}]}]}"#;
         let call = "toolu_1 read_file /a";
         assert_eq!(played(block), [format!("1 {call}")]);
         assert_eq!(played(&format!("{message}\n{result}\n")), [format!("1 {call}")]);

@@ -311,8 +311,8 @@ mod tests {
         let message = |content: &str, lines: &str| updated(content, lines).expect_err("a miss").message().to_owned();
         assert_eq!(
             message("fn a() {\n    one();\n    two();\n}\n", "@@\n fn a() {\n     one();\n-    too();\n+    three();"),
-            "Failed to find expected lines in `f`:\nfn a() {\n    one();\n    too();\nnearest is line 1: there line 3 is `    two();` where the patch has \
-             `    too();`; copy the lines exactly"
+            "Failed to find expected lines in `f`:\nfn a() {\n    one();\n    too();\nnearest is line 1: \
+             there line 3 is `    two();` where the patch has `    too();`; copy the lines exactly"
         );
         assert_eq!(
             message("alpha\nbeta\n", "@@\n-alpha\n+a\n@@\n-betta\n+b"),
@@ -396,7 +396,10 @@ mod tests {
 
         #[test]
         fn no_patch_text_panics(
-            lines in proptest::collection::vec("\\*\\*\\* (Begin Patch|(Update|Add|Delete) File: a|Move to: b|End of File)|@@ ?b?|[ +-]?[ab]?|x", 0..12),
+            lines in proptest::collection::vec(
+                "\\*\\*\\* (Begin Patch|(Update|Add|Delete) File: a|Move to: b|End of File)|@@ ?b?|[ +-]?[ab]?|x",
+                0..12,
+            ),
             content in "[ab\r\n ]{0,20}",
         ) {
             for section in parse(&wrapped(&format!("{UPDATE}a\n{}", lines.join("\n")))).unwrap_or_default() {
@@ -407,7 +410,11 @@ mod tests {
         }
 
         #[test]
-        fn a_run_of_lines_is_found_where_a_plain_search_finds_it(lines in proptest::collection::vec("[ab]", 0..30), pattern in proptest::collection::vec("[ab]", 1..5), from in 0..30usize) {
+        fn a_run_of_lines_is_found_where_a_plain_search_finds_it(
+            lines in proptest::collection::vec("[ab]", 0..30),
+            pattern in proptest::collection::vec("[ab]", 1..5),
+            from in 0..30usize,
+        ) {
             let texts: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
             let wanted: Vec<&str> = pattern.iter().map(String::as_str).collect();
             let plain = (from..lines.len()).find(|start| lines[*start..].starts_with(&pattern));

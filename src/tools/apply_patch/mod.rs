@@ -5,19 +5,18 @@
 //! nothing. Where the tree cannot take the batch as a whole (several mounts, the host's disk), its changes are applied in
 //! order after all of that has been verified, and a failure then says which files have changed.
 
-use super::patch::{self, Section};
-use super::render;
+mod plan;
+
+use self::plan::{Plan, Summary};
+use super::patch;
 use super::{Hints, Tool, ToolOutput};
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file;
-use crate::ops::{ApplyOptions, Change, EntryKind, ReadOptions, Version, WriteMode};
-use crate::path::{VfsPath, VfsPathBuf};
-use bytes::Bytes;
+use crate::ops::{ApplyOptions, Change};
+use crate::path::VfsPathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::collections::BTreeMap;
 
 /// How often a patch that met another writer is worked out anew.
 const ATTEMPTS_MAX: usize = 4;
@@ -87,182 +86,24 @@ fn lost_race(error: &Error) -> bool {
     error.applied() == 0 && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
 }
 
+/// Says which files have changed when the batch failed.
 fn with_what_changed(error: Error, batch: &[Change]) -> Error {
-    if batch.len() < 2 {
-        return error;
-    }
-    let applied = error.applied().min(batch.len());
-    let message = match applied {
-        0 => format!("{}; nothing was changed", error.message()),
-        applied => {
-            let done: Vec<String> = batch[..applied].iter().map(|change| format!("`{}`", change.path())).collect();
-            let rest: Vec<String> = batch[applied..].iter().map(|change| format!("`{}`", change.path())).collect();
-            format!("{}; already changed: {}; not changed: {}", error.message(), done.join(", "), rest.join(", "))
-        }
+    let (done, rest) = batch.split_at(error.applied().min(batch.len()));
+    // These may come from behind the change, which then took effect all the same.
+    let behind = matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Unavailable | ErrorKind::Internal);
+    let unknown = behind && !error.is_without_effect();
+    let what = match (done, unknown) {
+        ([], false) => "nothing was changed".to_owned(),
+        ([], true) => "whether the patch took effect is not known; read its files again".to_owned(),
+        (done, false) => format!("already changed: {}; not changed: {}", paths(done), paths(rest)),
+        (done, true) => format!("already changed: {}; not known of: {}", paths(done), paths(rest)),
     };
+    let message = format!("{}; {what}", error.message());
     error.with_message(message)
 }
 
-/// What the files of a patch become, worked out section by section as if each had been applied.
-struct Plan<'a> {
-    backend: &'a dyn Backend,
-    files: BTreeMap<VfsPathBuf, Planned>,
-    summary: Summary,
-}
-
-/// One file: as it was read, and as it shall be.
-struct Planned {
-    before: Before,
-    after: Content,
-}
-
-#[derive(Clone, Copy)]
-enum Before {
-    Absent,
-    /// Links of the host have no version.
-    There(Option<Version>),
-}
-
-#[derive(Clone)]
-enum Content {
-    /// As it was: known to exist, not read.
-    Kept,
-    Absent,
-    Present(Bytes),
-}
-
-impl<'a> Plan<'a> {
-    fn new(backend: &'a dyn Backend) -> Self {
-        Self { backend, files: BTreeMap::new(), summary: Summary::default() }
-    }
-
-    async fn add(&mut self, base: &VfsPath, section: &Section) -> Result<()> {
-        match section {
-            Section::Add { path, content } => {
-                self.put(resolved(base, path)?, Bytes::from(content.clone())).await?;
-                note(&mut self.summary.added, path);
-            }
-            Section::Delete { path } => {
-                self.remove(resolved(base, path)?).await?;
-                note(&mut self.summary.deleted, path);
-            }
-            Section::Update { path, target, chunks } => {
-                let source = resolved(base, path)?;
-                let content = self.content(&source).await?;
-                let updated = patch::update(path, &content, chunks).map_err(|error| error.at(&source))?;
-                let place = target.as_deref().map(|target| resolved(base, target)).transpose()?;
-                match place.filter(|place| *place != source) {
-                    Some(place) => {
-                        self.put(place, updated.into()).await?;
-                        self.remove(source).await?;
-                    }
-                    None => self.put(source, updated.into()).await?,
-                }
-                note(&mut self.summary.modified, target.as_ref().unwrap_or(path));
-            }
-        }
-        Ok(())
-    }
-
-    async fn put(&mut self, path: VfsPathBuf, content: Bytes) -> Result<()> {
-        if !self.files.contains_key(&path) {
-            // No content is needed, only whether a file is there and its version.
-            let before = match self.backend.read(&path, &ReadOptions::bytes(0, 0)).await {
-                Ok(read) => Before::There(Some(read.version)),
-                Err(error) if error.kind() == ErrorKind::NotFound => Before::Absent,
-                Err(error) if error.kind() == ErrorKind::NotADirectory && self.is_cleared(&path) => Before::Absent,
-                Err(error) => return Err(error),
-            };
-            self.files.insert(path.clone(), Planned { before, after: Content::Kept });
-        }
-        self.set(&path, Content::Present(content));
-        Ok(())
-    }
-
-    /// Tells whether a file above a path is gone by then.
-    fn is_cleared(&self, path: &VfsPath) -> bool {
-        path.ancestors().any(|above| self.files.get(above).is_some_and(|planned| matches!(planned.after, Content::Absent)))
-    }
-
-    async fn remove(&mut self, path: VfsPathBuf) -> Result<()> {
-        if !self.files.contains_key(&path) {
-            let entry = self.backend.stat(&path).await?;
-            if entry.kind == EntryKind::Directory {
-                let message = format!("`{path}` is a directory and a patch deletes files only; use the tool delete");
-                return Err(Error::is_directory(&path).with_message(message));
-            }
-            self.files.insert(path.clone(), Planned { before: Before::There(entry.version), after: Content::Kept });
-        }
-        if matches!(self.files.get(&path), Some(Planned { after: Content::Absent, .. })) {
-            return Err(Error::not_found(&path));
-        }
-        self.set(&path, Content::Absent);
-        Ok(())
-    }
-
-    async fn content(&mut self, path: &VfsPathBuf) -> Result<Bytes> {
-        match self.files.get(path).map(|planned| planned.after.clone()) {
-            Some(Content::Present(content)) => return Ok(content),
-            Some(Content::Absent) => return Err(Error::not_found(path)),
-            Some(Content::Kept) | None => {}
-        }
-        let read = self.backend.read(path, &ReadOptions::new()).await?;
-        if file::is_binary(&read.content) {
-            let message = format!("`{path}` is binary ({}); a patch updates text only", render::size(read.size_bytes));
-            return Err(Error::invalid_argument(message).at(path));
-        }
-        self.files
-            .insert(path.clone(), Planned { before: Before::There(Some(read.version)), after: Content::Present(read.content.clone()) });
-        Ok(read.content)
-    }
-
-    fn set(&mut self, path: &VfsPath, content: Content) {
-        if let Some(planned) = self.files.get_mut(path) {
-            planned.after = content;
-        }
-    }
-
-    /// Returns the batch: writes before deletes, so that a move that stops half-way leaves both files; but a file that makes way
-    /// for a directory goes first.
-    fn changes(&self) -> Vec<Change> {
-        let mut first = Vec::new();
-        let mut writes = Vec::new();
-        let mut last = Vec::new();
-        for (path, planned) in &self.files {
-            let path = path.clone();
-            match (&planned.after, planned.before) {
-                (Content::Present(content), before) => {
-                    let mode = match before {
-                        Before::Absent => WriteMode::CreateNew,
-                        Before::There(version) => version.map_or(WriteMode::Overwrite, WriteMode::IfVersion),
-                    };
-                    writes.push(Change::Write { path, content: content.clone(), mode });
-                }
-                (Content::Absent, Before::There(expect)) => {
-                    let order = if self.makes_way(&path) { &mut first } else { &mut last };
-                    order.push(Change::Delete { path, recursive: false, expect });
-                }
-                (Content::Absent, Before::Absent) | (Content::Kept, _) => {}
-            }
-        }
-        first.append(&mut writes);
-        first.append(&mut last);
-        first
-    }
-
-    /// Tells whether a file is written beneath a path. What lies beneath it follows it in the order of paths.
-    fn makes_way(&self, path: &VfsPath) -> bool {
-        let beneath = self.files.range::<VfsPath, _>((std::ops::Bound::Excluded(path), std::ops::Bound::Unbounded));
-        beneath.take_while(|(other, _)| other.starts_with(path)).any(|(_, planned)| matches!(planned.after, Content::Present(_)))
-    }
-}
-
-/// What was done, in the words of the patch.
-#[derive(Default)]
-struct Summary {
-    added: Vec<String>,
-    modified: Vec<String>,
-    deleted: Vec<String>,
+fn paths(changes: &[Change]) -> String {
+    changes.iter().map(|change| format!("`{}`", change.path())).collect::<Vec<_>>().join(", ")
 }
 
 impl Summary {
@@ -277,32 +118,18 @@ impl Summary {
     }
 }
 
-fn note(paths: &mut Vec<String>, path: &str) {
-    if !paths.iter().any(|known| known == path) {
-        paths.push(path.to_owned());
-    }
-}
-
-/// Makes a path of a patch absolute.
-fn resolved(base: &VfsPath, path: &str) -> Result<VfsPathBuf> {
-    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{base}/{path}") };
-    match VfsPathBuf::parse(&whole) {
-        Ok(resolved) if resolved.is_root() => {
-            Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`, which is no file")))
-        }
-        Ok(resolved) => Ok(resolved),
-        Err(invalid) => Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`: {invalid}"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::stage::{call, played, tree};
     use super::*;
     use crate::backend::{BackendExt, StateBackend};
     use crate::composite::{CompositeBackend, CompositeBuilder};
-    use crate::layer::{Layered, ReadOnly};
-    use crate::ops::{Capabilities, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions};
+    use crate::layer::{Fault, Layered, ReadOnly};
+    use crate::ops::{
+        Capabilities, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+        ReadOptions,
+    };
+    use crate::path::VfsPath;
     use async_trait::async_trait;
     use std::fmt;
     use std::sync::Arc;
@@ -334,7 +161,8 @@ mod tests {
         backend.write("/image.png", &b"\0"[..]).await.expect("bytes");
         let calls = [
             patch(
-                "*** Add File: docs/new.md\n+# New\n*** Update File: src/app.py\n*** Move to: src/main.py\n@@ def greet():\n-    print('hi')\n+    print('hello')\n\
+                "*** Add File: docs/new.md\n+# New\n\
+                 *** Update File: src/app.py\n*** Move to: src/main.py\n@@ def greet():\n-    print('hi')\n+    print('hello')\n\
                  *** Delete File: /old.txt\n*** Update File: readme.md\n-# A\n+# B",
             ),
             patch("*** Update File: src/app.py\n-a\n+b"),
@@ -370,7 +198,8 @@ mod tests {
             ),
             (
                 "later sections see earlier ones",
-                "*** Update File: a\n-1\n+one\n*** Update File: a\n one\n-2\n*** Add File: c\n+c\n*** Update File: c\n-c\n+C\n*** Delete File: b\n*** Add File: b\n+y",
+                "*** Update File: a\n-1\n+one\n*** Update File: a\n one\n-2\n\
+                 *** Add File: c\n+c\n*** Update File: c\n-c\n+C\n*** Delete File: b\n*** Add File: b\n+y",
                 vec![("/a", "one\n3\n"), ("/b", "y\n"), ("/c", "C\n"), ("/d/e", "e\n")],
             ),
             (
@@ -510,6 +339,15 @@ mod tests {
             "error [read_only]: `/memories/m` lies in a read-only tree; already changed: `/a`; not changed: `/memories/m`"
         );
         assert_eq!(output.error.expect("a failure").applied, Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_failure_that_may_come_after_the_effect_claims_nothing() {
+        let faulty =
+            Layered::new(Fault::nth(0).on_changes().after_effect().with_kind(ErrorKind::Unavailable), tree(&[("/a", "1\n")]).await);
+        let output = call(&faulty, "apply_patch", patch("*** Update File: a\n-1\n+2")).await;
+        assert!(output.text.ends_with("; whether the patch took effect is not known; read its files again"), "{}", output.text);
+        assert_eq!(files(&faulty).await, owned(&[("/a", "2\n")]));
     }
 
     fn mounted(state: StateBackend, memories: Arc<dyn Backend>) -> CompositeBackend {

@@ -1,0 +1,191 @@
+//! What the files of a patch become, worked out on what is read, before anything is written.
+
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file;
+use crate::ops::{Change, EntryKind, ReadOptions, Version, WriteMode};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::tools::patch::{self, Section};
+use crate::tools::render;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// The files of a patch, worked out section by section as if each had been applied.
+pub(super) struct Plan<'a> {
+    backend: &'a dyn Backend,
+    files: BTreeMap<VfsPathBuf, Planned>,
+    pub(super) summary: Summary,
+}
+
+/// One file: as it was read, and as it shall be.
+struct Planned {
+    before: Before,
+    after: Content,
+}
+
+#[derive(Clone, Copy)]
+enum Before {
+    Absent,
+    /// Links of the host have no version.
+    There(Option<Version>),
+}
+
+#[derive(Clone)]
+enum Content {
+    /// As it was: known to exist, not read.
+    Kept,
+    Absent,
+    Present(Bytes),
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(backend: &'a dyn Backend) -> Self {
+        Self { backend, files: BTreeMap::new(), summary: Summary::default() }
+    }
+
+    pub(super) async fn add(&mut self, base: &VfsPath, section: &Section) -> Result<()> {
+        match section {
+            Section::Add { path, content } => {
+                self.put(resolved(base, path)?, Bytes::from(content.clone())).await?;
+                note(&mut self.summary.added, path);
+            }
+            Section::Delete { path } => {
+                self.remove(resolved(base, path)?).await?;
+                note(&mut self.summary.deleted, path);
+            }
+            Section::Update { path, target, chunks } => {
+                let source = resolved(base, path)?;
+                let content = self.content(&source).await?;
+                let updated = patch::update(path, &content, chunks).map_err(|error| error.at(&source))?;
+                let place = target.as_deref().map(|target| resolved(base, target)).transpose()?;
+                match place.filter(|place| *place != source) {
+                    Some(place) => {
+                        self.put(place, updated.into()).await?;
+                        self.remove(source).await?;
+                    }
+                    None => self.put(source, updated.into()).await?,
+                }
+                note(&mut self.summary.modified, target.as_ref().unwrap_or(path));
+            }
+        }
+        Ok(())
+    }
+
+    async fn put(&mut self, path: VfsPathBuf, content: Bytes) -> Result<()> {
+        if !self.files.contains_key(&path) {
+            // No content is needed, only whether a file is there and its version.
+            let before = match self.backend.read(&path, &ReadOptions::bytes(0, 0)).await {
+                Ok(read) => Before::There(Some(read.version)),
+                Err(error) if error.kind() == ErrorKind::NotFound => Before::Absent,
+                Err(error) if error.kind() == ErrorKind::NotADirectory && self.is_cleared(&path) => Before::Absent,
+                Err(error) => return Err(error),
+            };
+            self.files.insert(path.clone(), Planned { before, after: Content::Kept });
+        }
+        self.set(&path, Content::Present(content));
+        Ok(())
+    }
+
+    /// Tells whether a file above a path is gone by then.
+    fn is_cleared(&self, path: &VfsPath) -> bool {
+        path.ancestors().any(|above| self.files.get(above).is_some_and(|planned| matches!(planned.after, Content::Absent)))
+    }
+
+    async fn remove(&mut self, path: VfsPathBuf) -> Result<()> {
+        if !self.files.contains_key(&path) {
+            let entry = self.backend.stat(&path).await?;
+            if entry.kind == EntryKind::Directory {
+                let message = format!("`{path}` is a directory and a patch deletes files only; use the tool delete");
+                return Err(Error::is_directory(&path).with_message(message));
+            }
+            self.files.insert(path.clone(), Planned { before: Before::There(entry.version), after: Content::Kept });
+        }
+        if matches!(self.files.get(&path), Some(Planned { after: Content::Absent, .. })) {
+            return Err(Error::not_found(&path));
+        }
+        self.set(&path, Content::Absent);
+        Ok(())
+    }
+
+    async fn content(&mut self, path: &VfsPathBuf) -> Result<Bytes> {
+        match self.files.get(path).map(|planned| planned.after.clone()) {
+            Some(Content::Present(content)) => return Ok(content),
+            Some(Content::Absent) => return Err(Error::not_found(path)),
+            Some(Content::Kept) | None => {}
+        }
+        let read = self.backend.read(path, &ReadOptions::new()).await?;
+        if file::is_binary(&read.content) {
+            let message = format!("`{path}` is binary ({}); a patch updates text only", render::size(read.size_bytes));
+            return Err(Error::invalid_argument(message).at(path));
+        }
+        self.files
+            .insert(path.clone(), Planned { before: Before::There(Some(read.version)), after: Content::Present(read.content.clone()) });
+        Ok(read.content)
+    }
+
+    fn set(&mut self, path: &VfsPath, content: Content) {
+        if let Some(planned) = self.files.get_mut(path) {
+            planned.after = content;
+        }
+    }
+
+    /// Returns the batch: writes before deletes, so that a move that stops half-way leaves both files; but a file that makes way
+    /// for a directory goes first.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let mut first = Vec::new();
+        let mut writes = Vec::new();
+        let mut last = Vec::new();
+        for (path, planned) in &self.files {
+            let path = path.clone();
+            match (&planned.after, planned.before) {
+                (Content::Present(content), before) => {
+                    let mode = match before {
+                        Before::Absent => WriteMode::CreateNew,
+                        Before::There(version) => version.map_or(WriteMode::Overwrite, WriteMode::IfVersion),
+                    };
+                    writes.push(Change::Write { path, content: content.clone(), mode });
+                }
+                (Content::Absent, Before::There(expect)) => {
+                    let order = if self.makes_way(&path) { &mut first } else { &mut last };
+                    order.push(Change::Delete { path, recursive: false, expect });
+                }
+                (Content::Absent, Before::Absent) | (Content::Kept, _) => {}
+            }
+        }
+        first.append(&mut writes);
+        first.append(&mut last);
+        first
+    }
+
+    /// Tells whether a file is written beneath a path. What lies beneath it follows it in the order of paths.
+    fn makes_way(&self, path: &VfsPath) -> bool {
+        let beneath = self.files.range::<VfsPath, _>((std::ops::Bound::Excluded(path), std::ops::Bound::Unbounded));
+        beneath.take_while(|(other, _)| other.starts_with(path)).any(|(_, planned)| matches!(planned.after, Content::Present(_)))
+    }
+}
+
+/// What was done, in the words of the patch.
+#[derive(Default)]
+pub(super) struct Summary {
+    pub(super) added: Vec<String>,
+    pub(super) modified: Vec<String>,
+    pub(super) deleted: Vec<String>,
+}
+
+fn note(paths: &mut Vec<String>, path: &str) {
+    if !paths.iter().any(|known| known == path) {
+        paths.push(path.to_owned());
+    }
+}
+
+/// Makes a path of a patch absolute.
+fn resolved(base: &VfsPath, path: &str) -> Result<VfsPathBuf> {
+    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{base}/{path}") };
+    match VfsPathBuf::parse(&whole) {
+        Ok(resolved) if resolved.is_root() => {
+            Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`, which is no file")))
+        }
+        Ok(resolved) => Ok(resolved),
+        Err(invalid) => Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`: {invalid}"))),
+    }
+}
