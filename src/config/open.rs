@@ -177,6 +177,7 @@ type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(Place, Arc<dyn Backend>)> + 
 enum Place {
     State(Scope),
     Rows(Namespace),
+    #[cfg(all(feature = "filesystem", unix))]
     Directory(PathBuf),
 }
 
