@@ -33,7 +33,7 @@ impl Barrier {
     /// Syncs what changed since the last time. The engine was flushed just before.
     ///
     /// Blobs go first: the log refers to them. Cost: one wait for the disk, one more for each new blob, and a listing of the
-    /// blobs, which with rows of at most 8,000 bytes are few.
+    /// blobs, of which rows as short as ours make none.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let mut present = HashSet::new();
         let mut new = false;
