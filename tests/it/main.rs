@@ -9,3 +9,5 @@ mod composite;
 mod filesystem;
 mod layers;
 mod tiers;
+
+mod stores;

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Handles on the files of one store.
@@ -28,6 +28,17 @@ impl Barrier {
         sync_directory(directory)?;
         directory.parent().map_or(Ok(()), sync_directory)?;
         Ok(barrier)
+    }
+
+    /// Writes a file once and for good, unless it is there.
+    pub(super) fn keep(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let mut file = match File::create_new(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            file => file?,
+        };
+        file.write_all(content)?;
+        file.sync_all()?;
+        path.parent().map_or(Ok(()), sync_directory)
     }
 
     /// Syncs what changed since the last time. The engine was flushed just before.

@@ -11,6 +11,10 @@ use std::path::Path;
 /// How often the engine writes by itself, in milliseconds. Not never: it collects garbage only then.
 const FLUSH_EVERY: u64 = 500;
 
+/// The name of a file of our own in the directory, written once the store is on the disk. The engine takes files that lost
+/// their content for a new store, and a store that cannot be read must not turn into an empty one.
+const MARK: &str = "stratafs";
+
 /// An open store.
 pub(super) struct Opened {
     pub(super) rows: ::sled::Db,
@@ -32,9 +36,11 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened> {
         .flush_every_ms(Some(FLUSH_EVERY))
         .print_profile_on_drop(false);
     let rows = guarded(|| config.open().map_err(|error| not_opened(&shown, error)))?;
-    let version = guarded(|| recognise(&shown, &rows))?;
+    let mark = path.join(MARK);
+    let version = guarded(|| recognise(&shown, &rows, mark.exists()))?;
     rows.flush().map_err(failed)?;
-    let barrier = Barrier::new(&path).map_err(|source| unreachable_directory(&shown, source))?;
+    let barrier = Barrier::new(&path).and_then(|barrier| barrier.keep(&mark, FORMAT).map(|()| barrier));
+    let barrier = barrier.map_err(|source| unreachable_directory(&shown, source))?;
     Ok(Opened { rows, barrier, version })
 }
 
@@ -57,7 +63,7 @@ fn prepare(shown: &str, path: &Path) -> Result<()> {
 }
 
 /// Checks the format, or marks an empty store with it; returns the version of the newest commit.
-fn recognise(shown: &str, rows: &::sled::Db) -> Result<u64> {
+fn recognise(shown: &str, rows: &::sled::Db, was_there: bool) -> Result<u64> {
     match rows.get(FORMAT_KEY).map_err(failed)? {
         Some(format) if format == FORMAT => {}
         Some(format) if format.starts_with(FORMAT_MARK) => {
@@ -65,6 +71,7 @@ fn recognise(shown: &str, rows: &::sled::Db) -> Result<u64> {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Some(_) => return Err(foreign(shown)),
+        None if was_there => return Err(damaged("the files of the store have lost their rows")),
         None if rows.is_empty() && rows.tree_names().len() == 1 => {
             rows.insert(FORMAT_KEY, FORMAT).map_err(failed)?;
         }

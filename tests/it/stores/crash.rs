@@ -1,0 +1,177 @@
+//! Processes that are killed, and processes that share a file. The test binary starts itself; the environment tells it what
+//! to be. `STRATAFS_KILLS` sets how often each engine's writer is killed.
+
+use super::namespace;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use stratafs::ErrorKind;
+use stratafs::store::{Batch, Condition, Store};
+
+const PATH: &str = "STRATAFS_TEST_STORE";
+const NUMBER: &str = "STRATAFS_TEST_NUMBER";
+const SLOTS: u64 = 16;
+const ROWS: [&str; 3] = ["x", "y", "z"];
+
+fn start(test: &str, path: &Path, number: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("stores::crash::{test}"), "--nocapture"])
+        .env(PATH, path)
+        .env(NUMBER, number.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the path and number this process was started with, if it is a part.
+fn part() -> Option<(std::path::PathBuf, u64)> {
+    let path = std::env::var_os(PATH)?;
+    Some((path.into(), std::env::var(NUMBER).unwrap().parse().unwrap()))
+}
+
+fn key(slot: u64, row: &str) -> String {
+    format!("{slot:02}/{row}")
+}
+
+/// A body that says which batch it is of: a few bytes, or one or several pages, or many.
+fn body(number: u64) -> String {
+    format!("{number} ").repeat([1, 800, 3_000, 20_000][(number % 4) as usize])
+}
+
+fn number_of(stored: &[u8]) -> u64 {
+    let text = std::str::from_utf8(stored).unwrap();
+    let number = text.split(' ').next().unwrap().parse().unwrap();
+    assert!(text == body(number), "a body of batch {number} is not what was written");
+    number
+}
+
+/// Commits batches of three rows that move together, without end, and prints the number of each that is acknowledged.
+async fn write(store: Arc<dyn Store>, first: u64) {
+    for number in first.. {
+        let batch = ROWS.iter().fold(Batch::new(), |batch, row| batch.put(&namespace(), key(number % SLOTS, row), body(number)));
+        store.commit(batch).await.unwrap();
+        let mut out = std::io::stdout();
+        out.write_all(format!("acknowledged {number}\n").as_bytes()).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+/// Asserts that every acknowledged batch is there, whole, and that none is there in part; returns the newest that is there.
+async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
+    let mut newest = 0;
+    for slot in 0..SLOTS {
+        let mut numbers = Vec::new();
+        for row in ROWS {
+            numbers.push(store.get(&namespace(), &key(slot, row)).await.unwrap().map_or(0, |item| number_of(&item.value)));
+        }
+        assert!(numbers.iter().all(|number| *number == numbers[0]), "slot {slot} is torn: {numbers:?}");
+        let expected = (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
+        assert!(numbers[0] >= expected, "slot {slot} holds batch {} and {expected} was acknowledged", numbers[0]);
+        newest = newest.max(numbers[0]);
+    }
+    newest
+}
+
+/// Kills the writer again and again, after one to some dozens of acknowledged batches.
+async fn kill_again_and_again(test: &str, path: &Path, open: impl Fn(&Path) -> Arc<dyn Store>) {
+    let kills = std::env::var("STRATAFS_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let mut newest = 0;
+    for round in 0..kills {
+        let mut child = start(test, path, newest + 1);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let acknowledged = lines.by_ref().filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok());
+        let mut last = newest;
+        for number in acknowledged.take(1 + round * 7 % 31) {
+            last = number;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it printed before it died counts too.
+        for number in lines.filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok()) {
+            last = number;
+        }
+        newest = check(open(path), last).await;
+        assert!(newest == last || newest == last + 1, "one batch at most was under way: {newest} after {last}");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(path: &Path) -> Arc<dyn Store> {
+    Arc::new(stratafs::store::SqliteStore::open(path).unwrap())
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_killed_sqlite_writer_loses_and_tears_nothing() {
+    if let Some((path, first)) = part() {
+        return write(open_sqlite(&path), first).await;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    kill_again_and_again("a_killed_sqlite_writer_loses_and_tears_nothing", &directory.path().join("store.db"), open_sqlite).await;
+}
+
+#[cfg(feature = "sled")]
+fn open_sled(path: &Path) -> Arc<dyn Store> {
+    Arc::new(stratafs::store::SledStore::open(path).unwrap())
+}
+
+#[cfg(feature = "sled")]
+#[tokio::test]
+async fn a_killed_sled_writer_loses_and_tears_nothing() {
+    if let Some((path, first)) = part() {
+        return write(open_sled(&path), first).await;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    kill_again_and_again("a_killed_sled_writer_loses_and_tears_nothing", &directory.path().join("store.sled"), open_sled).await;
+}
+
+#[cfg(feature = "sled")]
+#[tokio::test]
+async fn another_process_is_told_that_sled_is_for_one() {
+    if let Some((path, _)) = part() {
+        let error = stratafs::store::SledStore::open(path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sled");
+    let store = open_sled(&path);
+    let output = start("another_process_is_told_that_sled_is_for_one", &path, 0).wait_with_output().unwrap();
+    assert!(output.status.success());
+    store.commit(Batch::new().put(&namespace(), "k", "v")).await.unwrap();
+}
+
+/// All four start on a file that does not exist yet.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn four_processes_lose_no_increment() {
+    const PROCESSES: u64 = 4;
+    const EACH: u64 = 50;
+    if let Some((path, number)) = part() {
+        let store = open_sqlite(&path);
+        let mut done = 0;
+        while done < EACH {
+            let item = store.get(&namespace(), "counter").await.unwrap();
+            let condition = item.as_ref().map_or(Condition::Absent, |item| Condition::Version(item.version));
+            let count = item.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
+            let batch = Batch::new().expect(&namespace(), "counter", condition).put(&namespace(), "counter", format!("{}", count + 1));
+            match store.commit(batch.put(&namespace(), format!("{number}/{done}"), "")).await {
+                Ok(_) => done += 1,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
+            }
+        }
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let children: Vec<Child> = (0..PROCESSES).map(|number| start("four_processes_lose_no_increment", &path, number)).collect();
+    for child in children {
+        assert!(child.wait_with_output().unwrap().status.success());
+    }
+    let store = open_sqlite(&path);
+    let counter = store.get(&namespace(), "counter").await.unwrap().unwrap();
+    assert_eq!(counter.value, format!("{}", PROCESSES * EACH));
+    // Two versions a batch, from one counter over all processes.
+    assert_eq!(store.current_version().await.unwrap().number(), PROCESSES * EACH * 2);
+}

@@ -1,0 +1,14 @@
+//! The stores as files: opening, refusing, sharing, and what a killed process leaves.
+
+use stratafs::store::Namespace;
+
+#[cfg(any(feature = "sled", feature = "sqlite"))]
+mod crash;
+#[cfg(feature = "sled")]
+mod sled;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+fn namespace() -> Namespace {
+    Namespace::new(["rows"]).unwrap()
+}

@@ -1,0 +1,149 @@
+//! A directory of sled: what is refused, what is left.
+
+use super::namespace;
+use std::fs;
+use stratafs::ErrorKind;
+use stratafs::store::{Batch, ScanOptions, SledStore, Store};
+
+async fn put(store: &SledStore, key: &str, value: &str) -> u64 {
+    store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
+}
+
+async fn value(store: &SledStore, key: &str) -> Option<String> {
+    let item = store.get(&namespace(), key).await.unwrap()?;
+    Some(String::from_utf8(item.value.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn rows_and_the_counter_outlive_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sled");
+    let mut last = 0;
+    for round in 0..5 {
+        let store = SledStore::open(&path).unwrap();
+        assert_eq!(store.to_string(), format!("sled:{}", path.display()));
+        assert_eq!(value(&store, "k").await, (round > 0).then(|| format!("round {}", round - 1)));
+        assert_eq!(store.current_version().await.unwrap().number(), last);
+        let version = put(&store, "k", &format!("round {round}")).await;
+        assert!(version > last);
+        last = version;
+    }
+}
+
+#[tokio::test]
+async fn what_was_handed_over_is_done_before_the_store_closes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sled");
+    let store = SledStore::open(&path).unwrap();
+    for number in 0..20 {
+        let mut dropped = Box::pin(store.commit(Batch::new().put(&namespace(), format!("{number}"), "v")));
+        assert!(futures::poll!(&mut dropped).is_pending());
+    }
+    drop(store);
+    let store = SledStore::open(&path).unwrap();
+    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 20);
+}
+
+#[tokio::test]
+async fn a_second_opener_is_told_who_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sled");
+    let store = SledStore::open(&path).unwrap();
+    let error = SledStore::open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("another process has"), "{error}");
+    put(&store, "k", "v").await;
+    drop(store);
+    assert_eq!(value(&SledStore::open(&path).unwrap(), "k").await.as_deref(), Some("v"));
+}
+
+#[test]
+fn a_foreign_directory_is_refused_untouched() {
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = directory.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("file"), "x").unwrap();
+    let error = SledStore::open(&foreign).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1);
+    let error = SledStore::open(foreign.join("file")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotADirectory, "{error:?}");
+    let error = SledStore::open(directory.path().join("absent/store.sled")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
+}
+
+#[test]
+fn another_programs_rows_and_a_newer_format_are_refused() {
+    for (key, value, kind) in [
+        (&b"theirs"[..], &b"x"[..], ErrorKind::Corrupt),
+        (b"f", b"x", ErrorKind::Corrupt),
+        (b"f", b"stratafs rows 2", ErrorKind::Unsupported),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let theirs = ::sled::open(directory.path()).unwrap();
+        theirs.insert(key, value).unwrap();
+        drop(theirs);
+        let error = SledStore::open(directory.path()).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error:?}");
+        assert_eq!(::sled::open(directory.path()).unwrap().len(), 1, "nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_directory_is_an_error_and_never_an_empty_store() {
+    for damage in ["overwrite the log", "overwrite half of the log", "empty the log", "remove the log", "remove all but the mark"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.sled");
+        let store = SledStore::open(&path).unwrap();
+        for number in 0..100 {
+            put(&store, &format!("{number}"), &"body ".repeat(2_000)).await;
+        }
+        drop(store);
+        let log = fs::read(path.join("db")).unwrap();
+        match damage {
+            "overwrite the log" => fs::write(path.join("db"), vec![0xA5; log.len()]).unwrap(),
+            "overwrite half of the log" => {
+                fs::write(path.join("db"), [&vec![0xA5; log.len() / 2][..], &log[log.len() / 2..]].concat()).unwrap()
+            }
+            "empty the log" => fs::write(path.join("db"), "").unwrap(),
+            "remove the log" => fs::remove_file(path.join("db")).unwrap(),
+            _ => {
+                fs::rename(path.join("stratafs"), directory.path().join("mark")).unwrap();
+                fs::remove_dir_all(&path).unwrap();
+                fs::create_dir_all(path.join("blobs")).unwrap();
+                fs::rename(directory.path().join("mark"), path.join("stratafs")).unwrap();
+            }
+        }
+        let error = SledStore::open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{damage}: {error:?}");
+    }
+}
+
+/// Files of their own for single nodes are where sled is weakest; bodies and metas of every size stay below what makes one.
+#[tokio::test]
+async fn no_row_makes_a_blob_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sled");
+    let store = SledStore::open(&path).unwrap();
+    for round in 0..4 {
+        for number in 0..60_usize {
+            let (meta, body) = (vec![1; number * 1_000], vec![2; (number * 6_151 + round) % 90_000]);
+            store.commit(Batch::new().put_with_meta(&namespace(), format!("{number:02}"), meta, body)).await.unwrap();
+        }
+        store
+            .commit((0..60).step_by(3).fold(Batch::new(), |batch, number| batch.delete(&namespace(), format!("{number:02}"))))
+            .await
+            .unwrap();
+    }
+    assert_eq!(fs::read_dir(path.join("blobs")).unwrap().count(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_directory_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sled");
+    let _store = SledStore::open(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+}

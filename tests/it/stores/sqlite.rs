@@ -1,0 +1,269 @@
+//! One SQLite file: what is refused, what is shared, what is left.
+
+use super::namespace;
+use rusqlite::Connection;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use stratafs::ErrorKind;
+use stratafs::ops::Durability;
+use stratafs::store::{Batch, Condition, ScanOptions, SqliteOptions, SqliteStore, Store};
+
+async fn put(store: &SqliteStore, key: &str, value: &str) -> u64 {
+    store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
+}
+
+async fn value(store: &SqliteStore, key: &str) -> Option<String> {
+    let item = store.get(&namespace(), key).await.unwrap()?;
+    Some(String::from_utf8(item.value.to_vec()).unwrap())
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn rows_and_the_counter_outlive_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.to_string(), format!("sqlite:{}", path.display()));
+    assert_eq!(store.capabilities().durability, Durability::Power);
+    let first = put(&store, "k", "one").await;
+    store.commit(Batch::new().delete(&namespace(), "k")).await.unwrap();
+    drop(store);
+    // The last one out folds the log into the file.
+    assert_eq!(names(directory.path()), ["store.db"]);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(value(&store, "k").await, None);
+    assert!(put(&store, "k", "two").await > first + 1);
+}
+
+#[tokio::test]
+async fn a_clone_keeps_the_store_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let clone = store.clone();
+    drop(store);
+    put(&clone, "k", "v").await;
+    assert_eq!(value(&clone, "k").await.as_deref(), Some("v"));
+}
+
+#[tokio::test]
+async fn what_was_handed_over_is_done_before_the_store_closes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open(&path).unwrap();
+    for number in 0..20 {
+        let mut dropped = Box::pin(store.commit(Batch::new().put(&namespace(), format!("{number}"), "v")));
+        assert!(futures::poll!(&mut dropped).is_pending());
+    }
+    drop(store);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 20);
+}
+
+#[test]
+fn a_foreign_file_is_refused_untouched() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text");
+    fs::write(&text, "not a database").unwrap();
+    let other = directory.path().join("other.db");
+    Connection::open(&other).unwrap().execute_batch("CREATE TABLE items(a); INSERT INTO items VALUES (1)").unwrap();
+    let logged = directory.path().join("logged.db");
+    let log = Connection::open(&logged).unwrap();
+    log.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t(a); INSERT INTO t VALUES (1)").unwrap();
+    let before: Vec<_> = names(directory.path());
+    for path in [&text, &other, &logged] {
+        let bytes = fs::read(path).unwrap();
+        let error = SqliteStore::open(path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        assert!(error.message().contains("is not a store of this program"), "{error}");
+        assert_eq!(fs::read(path).unwrap(), bytes);
+    }
+    assert_eq!(names(directory.path()), before);
+}
+
+#[tokio::test]
+async fn a_newer_file_is_refused_untouched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    drop(SqliteStore::open(&path).unwrap());
+    Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let error = SqliteStore::open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+    assert!(error.message().contains("newer version"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    assert_eq!(names(directory.path()), ["store.db"]);
+}
+
+#[test]
+fn a_place_that_cannot_be_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let absent = SqliteStore::open(directory.path().join("absent/store.db")).unwrap_err();
+    assert_eq!(absent.kind(), ErrorKind::NotFound, "{absent:?}");
+    let place = SqliteStore::open(directory.path()).unwrap_err();
+    assert_eq!(place.kind(), ErrorKind::IsDirectory, "{place:?}");
+    assert_eq!(names(directory.path()), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_file_may_have_any_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["file:x?mode=ro", "a b%20c", "日本#", ":memory:", "x?immutable=1"] {
+        let path = directory.path().join(name);
+        put(&SqliteStore::open(&path).unwrap(), "k", name).await;
+        assert!(path.is_file(), "{name}");
+        assert_eq!(value(&SqliteStore::open(&path).unwrap(), "k").await.as_deref(), Some(name));
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    put(&store, "k", "v").await;
+    assert_eq!(names(directory.path()), ["store.db", "store.db-shm", "store.db-wal"]);
+    for name in names(directory.path()) {
+        let mode = fs::metadata(directory.path().join(&name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+/// Between two page writes of a checkpoint the file is shorter than its header says; the rest is in the log.
+#[tokio::test]
+async fn a_checkpoint_that_was_cut_off_is_no_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("store.db"), directory.path().join("copy.db"));
+    let store = SqliteStore::open(&path).unwrap();
+    put(&store, "k", &"long ".repeat(50_000)).await;
+    let short = fs::read(&path).unwrap();
+    fs::copy(directory.path().join("store.db-wal"), directory.path().join("copy.db-wal")).unwrap();
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    assert!(short.len() < whole.len() / 2);
+    fs::write(&copy, [&whole[..4096], &short[4096..]].concat()).unwrap();
+    let store = SqliteStore::open(&copy).unwrap();
+    assert_eq!(value(&store, "k").await.map(|value| value.len()), Some(250_000));
+}
+
+#[tokio::test]
+async fn a_row_without_its_body_is_corrupt() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open(&path).unwrap();
+    put(&store, "k", "body").await;
+    put(&store, "empty", "").await;
+    Connection::open(&path).unwrap().execute("DELETE FROM bodies", []).unwrap();
+    let error = store.get(&namespace(), "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    let error = store.scan(&namespace(), ScanOptions::new().with_values(true)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    // What does not need it is read.
+    assert_eq!(value(&store, "empty").await.as_deref(), Some(""));
+    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_corrupt_and_not_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open(&path).unwrap();
+    for number in 0..200 {
+        put(&store, &format!("{number}"), &"body ".repeat(500)).await;
+    }
+    drop(store);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[4096..].fill(0xA5);
+    fs::write(&path, bytes).unwrap();
+    let damaged = match SqliteStore::open(&path) {
+        Ok(store) => store.scan(&namespace(), ScanOptions::new()).await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert_eq!(damaged.kind(), ErrorKind::Corrupt, "{damaged:?}");
+}
+
+#[tokio::test]
+async fn two_stores_on_one_file_see_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let (one, other) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
+    let version = put(&one, "k", "one").await;
+    assert_eq!(value(&other, "k").await.as_deref(), Some("one"));
+    assert!(put(&other, "k", "other").await > version);
+    // Closing one takes no lock from the other: its file is not folded away beneath it.
+    drop(one);
+    put(&other, "k", "still").await;
+    assert_eq!(value(&SqliteStore::open(&path).unwrap(), "k").await.as_deref(), Some("still"));
+}
+
+#[test]
+fn a_new_file_is_created_once_however_many_open_it() {
+    for _ in 0..5 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let stores: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| SqliteStore::open(&path).unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(stores.len(), 8);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_not_released_is_unavailable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open_with(SqliteOptions::new(&path).with_busy_timeout(Duration::from_millis(20))).unwrap();
+    put(&store, "k", "before").await;
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let refused = futures::future::join_all((0..5).map(|_| store.commit(Batch::new().put(&namespace(), "k", "lost")))).await;
+    for answer in refused {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.kind().is_transient() && std::error::Error::source(&error).is_some());
+    }
+    assert_eq!(value(&store, "k").await.as_deref(), Some("before"), "reads wait for nobody");
+    other.execute_batch("COMMIT").unwrap();
+    put(&store, "k", "after").await;
+    assert_eq!(value(&store, "k").await.as_deref(), Some("after"));
+}
+
+#[tokio::test]
+async fn a_batch_that_the_engine_refuses_fails_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let refuse_bad = "CREATE TRIGGER t BEFORE INSERT ON items WHEN NEW.key = 'bad' BEGIN SELECT RAISE(ABORT, 'bad'); END";
+    Connection::open(&path).unwrap().execute_batch(refuse_bad).unwrap();
+    let batches = (0..20).map(|number| {
+        let batch = Batch::new().put(&namespace(), format!("{number:02}"), "v");
+        store.commit(if number % 5 == 2 { batch.put(&namespace(), "bad", "v") } else { batch })
+    });
+    let answers = futures::future::join_all(batches).await;
+    let failed: Vec<usize> = answers.iter().enumerate().filter(|(_, answer)| answer.is_err()).map(|(number, _)| number).collect();
+    assert_eq!(failed, [2, 7, 12, 17]);
+    let kept = store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries;
+    assert_eq!(kept.len(), 16);
+    let versions: Vec<u64> = answers.into_iter().flatten().map(|versions| versions[0].number()).collect();
+    assert!(versions.is_sorted_by(|one, next| one < next), "{versions:?}");
+}
+
+#[tokio::test]
+async fn a_conflict_does_not_hurt_its_group() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let batches = (0..20).map(|number| {
+        let batch = Batch::new().put(&namespace(), format!("{number:02}"), "v");
+        store.commit(if number % 2 == 0 { batch } else { batch.expect(&namespace(), "absent", Condition::Exists) })
+    });
+    let answers = futures::future::join_all(batches).await;
+    assert!(answers.iter().enumerate().all(|(number, answer)| answer.is_ok() == (number % 2 == 0)));
+    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 10);
+}
