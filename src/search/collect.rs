@@ -105,3 +105,30 @@ impl GrepCollector {
 fn last_line(line: &GrepLine) -> usize {
     line.line + memchr_iter(b'\n', &line.text).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn drawn(lines: &[GrepLine]) -> Vec<(usize, bool)> {
+        lines.iter().map(|line| (line.line, line.is_match)).collect()
+    }
+
+    #[test]
+    fn a_page_ends_with_the_context_of_its_last_match() {
+        let options = GrepOptions::new("x").with_context(1, 2).with_matches_max(2);
+        let mut collector = GrepCollector::new(&options);
+        let line = |(number, is_match): (usize, bool)| GrepLine::new(number, 0, Bytes::new(), Vec::new(), is_match);
+        let one = FileOutcome::Searched { count: 1, lines: vec![line((1, true))], cut: false };
+        // Lines 4 and 5 follow the match on line 3; line 7 leads up to the one on line 8.
+        let all = [(2, false), (3, true), (4, false), (5, false), (7, false), (8, true)];
+        let other = FileOutcome::Searched { count: 2, lines: all.map(line).into(), cut: false };
+        let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
+        assert!(collector.push(path("/a"), one).is_continue());
+        assert!(collector.push(path("/b"), other).is_break());
+        let result = collector.finish();
+        assert_eq!(drawn(&result.files[1].lines), [(2, false), (3, true), (4, false), (5, false)]);
+        assert_eq!((result.files[1].count, result.truncated.expect("there is more").cursor.as_str()), (1, "/b:3"));
+    }
+}

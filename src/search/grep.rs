@@ -238,6 +238,9 @@ mod tests {
             (GrepOptions::new("\r"), &[]),
             (GrepOptions::new("{\n    let"), &["1:fn main() {\r\n    let x = 1;"]),
             (GrepOptions::regex(r"1;\s+Let").with_multiline(true), &["2:    let x = 1;\r\n\n    Let xx = 2; "]),
+            // Matches over lines are one only where they touch the same line.
+            (GrepOptions::regex("[n{]").with_multiline(true), &["1:fn main() {"]),
+            (GrepOptions::regex("[({=]").with_multiline(true), &["1:fn main() {", "2:    let x = 1;", "4:    Let xx = 2; "]),
             (GrepOptions::regex("x").with_file_matches_max(1).with_context(0, 5), &["2:    let x = 1;", "3-"]),
         ] {
             assert_eq!(drawn(&options, content), expected, "{options:?}");
