@@ -11,6 +11,8 @@ use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOpti
 
 #[path = "conformance/layer_trees.rs"]
 mod layer_trees;
+#[path = "model/stores.rs"]
+mod stores;
 #[path = "conformance/trees.rs"]
 mod trees;
 
@@ -210,6 +212,8 @@ rows! {
     store_small_pages: 128, trees::store_small_pages;
     #[cfg(feature = "sqlite")]
     store_sqlite: 32, trees::store_sqlite;
+    #[cfg(feature = "sled")]
+    store_sled: 16, trees::store_sled;
     #[cfg(feature = "filesystem")]
     filesystem: 64, trees::filesystem;
     #[cfg(feature = "filesystem")]

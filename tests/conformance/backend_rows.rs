@@ -9,6 +9,8 @@ backend_conformance!(store_memory, trees::store_memory);
 backend_conformance!(store_small_pages, trees::store_small_pages);
 #[cfg(feature = "sqlite")]
 backend_conformance!(store_sqlite, trees::store_sqlite);
+#[cfg(feature = "sled")]
+backend_conformance!(store_sled, trees::store_sled);
 #[cfg(feature = "filesystem")]
 backend_conformance!(filesystem, trees::filesystem);
 #[cfg(feature = "filesystem")]

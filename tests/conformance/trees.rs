@@ -39,6 +39,13 @@ pub(crate) async fn store_sqlite() -> Fresh<Tree> {
     Tree::new(rows(store)).fresh().keeping(directory)
 }
 
+#[cfg(feature = "sled")]
+pub(crate) async fn store_sled() -> Fresh<Tree> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    Tree::new(rows(store)).fresh().keeping(directory)
+}
+
 #[cfg(feature = "filesystem")]
 pub(crate) async fn filesystem() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();

@@ -1,0 +1,343 @@
+//! Stores against a list of rows that is searched from end to end for every answer.
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use stratafs::ErrorKind;
+use stratafs::ops::Version;
+use stratafs::store::{Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
+
+const NAMESPACES: [&str; 4] = ["a", "a/b", "ab", "b"];
+
+/// One step, with places and versions still to be chosen among what is there.
+#[derive(Debug, Clone)]
+enum Step {
+    Commit { conditions: Vec<(usize, String, Kind)>, writes: Vec<Write> },
+    Get { namespace: usize, keys: Vec<String>, with_values: bool },
+    Scan { namespace: usize, options: ScanOptions },
+    Namespaces { beneath: Option<usize>, start_after: Option<usize>, limit: usize },
+    Sweep,
+}
+
+/// A condition, whose version is found when it is used.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Absent,
+    Exists,
+    CurrentVersion,
+    StaleVersion,
+    NoneBeneath,
+    NoneBeneathSince(u8),
+}
+
+#[derive(Debug, Clone)]
+enum Write {
+    Put { namespace: usize, key: String, meta: u8, size: usize, time_to_live: Option<Duration> },
+    Delete { namespace: usize, key: String },
+    DeletePrefix { namespace: usize, prefix: String },
+}
+
+fn namespace_index() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => Just(0_usize), 1 => 0..NAMESPACES.len()]
+}
+
+/// Few letters, so that keys meet and lie within each other.
+fn text(min: usize) -> impl Strategy<Value = String> {
+    vec(select(vec!["a", "b", "/", "\u{1}", "é", "\u{10FFFF}"]), min..=4).prop_map(|pieces| pieces.concat())
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let size = prop_oneof![4 => 0..20_usize, 1 => select(vec![6_399, 6_400, 6_401, 20_000])];
+    let time_to_live = prop_oneof![4 => Just(None), 1 => Just(Some(Duration::ZERO)), 1 => Just(Some(Duration::from_secs(3_600)))];
+    let put = (namespace_index(), text(1), any::<u8>(), size, time_to_live);
+    prop_oneof![
+        6 => put.prop_map(|(namespace, key, meta, size, time_to_live)| Write::Put { namespace, key, meta, size, time_to_live }),
+        2 => (namespace_index(), text(1)).prop_map(|(namespace, key)| Write::Delete { namespace, key }),
+        1 => (namespace_index(), text(0)).prop_map(|(namespace, prefix)| Write::DeletePrefix { namespace, prefix }),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        1 => Just(Kind::Absent),
+        1 => Just(Kind::Exists),
+        2 => Just(Kind::CurrentVersion),
+        1 => Just(Kind::StaleVersion),
+        1 => Just(Kind::NoneBeneath),
+        1 => any::<u8>().prop_map(Kind::NoneBeneathSince),
+    ]
+}
+
+fn scan_options() -> impl Strategy<Value = ScanOptions> {
+    let delimiter = option::of(select(vec!['/', '\u{1}', 'é']));
+    let bytes_max = prop_oneof![3 => Just(8_usize << 20), 1 => 0..40_usize];
+    (text(0), delimiter, option::of(text(0)), 0..6_usize, any::<bool>(), bytes_max).prop_map(
+        |(prefix, delimiter, start_after, limit, with_values, bytes_max)| {
+            let mut options = ScanOptions::new().with_prefix(prefix).with_limit(limit).with_values(with_values).with_bytes_max(bytes_max);
+            options.delimiter = delimiter;
+            options.start_after = start_after;
+            options
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let commit = (vec((namespace_index(), text(0), kind()), 0..2), vec(write(), 0..5));
+    prop_oneof![
+        6 => commit.prop_map(|(conditions, writes)| Step::Commit { conditions, writes }),
+        2 => (namespace_index(), vec(text(1), 0..12), any::<bool>())
+            .prop_map(|(namespace, keys, with_values)| Step::Get { namespace, keys, with_values }),
+        5 => (namespace_index(), scan_options()).prop_map(|(namespace, options)| Step::Scan { namespace, options }),
+        1 => (option::of(namespace_index()), option::of(namespace_index()), 0..5_usize)
+            .prop_map(|(beneath, start_after, limit)| Step::Namespaces { beneath, start_after, limit }),
+        1 => Just(Step::Sweep),
+    ]
+}
+
+/// What the store is held to.
+#[derive(Default)]
+struct Model {
+    rows: BTreeMap<(Namespace, String), Row>,
+    /// Every version that was ever returned.
+    versions: Vec<Version>,
+}
+
+#[derive(Clone)]
+struct Row {
+    meta: Bytes,
+    value: Bytes,
+    version: Version,
+    is_live: bool,
+}
+
+fn namespace(index: usize) -> Namespace {
+    Namespace::parse(NAMESPACES[index]).unwrap()
+}
+
+impl Model {
+    fn live(&self, namespace: &Namespace, key: &str) -> Option<&Row> {
+        self.rows.get(&(namespace.clone(), key.to_owned())).filter(|row| row.is_live)
+    }
+
+    fn live_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&str, &Row)> {
+        self.rows.iter().filter(move |((space, _), row)| space == namespace && row.is_live).map(|((_, key), row)| (key.as_str(), row))
+    }
+
+    fn condition(&self, namespace: &Namespace, key: &str, kind: Kind) -> Condition {
+        match kind {
+            Kind::Absent => Condition::Absent,
+            Kind::Exists => Condition::Exists,
+            Kind::CurrentVersion => Condition::Version(self.live(namespace, key).map_or(Version::new(0), |row| row.version)),
+            Kind::StaleVersion => Condition::Version(self.versions.first().copied().unwrap_or(Version::new(7))),
+            Kind::NoneBeneath => Condition::NoneBeneath,
+            Kind::NoneBeneathSince(index) => {
+                let index = usize::from(index) * self.versions.len() / 256;
+                Condition::NoneBeneathSince(self.versions.get(index).copied().unwrap_or(Version::new(0)))
+            }
+        }
+    }
+
+    fn holds(&self, namespace: &Namespace, key: &str, condition: &Condition) -> bool {
+        let mut beneath = self.live_in(namespace).filter(|(other, _)| other.starts_with(key) && *other != key);
+        match condition {
+            Condition::Absent => self.live(namespace, key).is_none(),
+            Condition::Exists => self.live(namespace, key).is_some(),
+            Condition::Version(version) => self.live(namespace, key).is_some_and(|row| row.version == *version),
+            Condition::NoneBeneath => beneath.next().is_none(),
+            Condition::NoneBeneathSince(version) => !beneath.any(|(_, row)| row.version > *version),
+        }
+    }
+
+    fn apply(&mut self, writes: &[BatchWrite], versions: &[Version]) {
+        let mut versions = versions.iter();
+        for write in writes {
+            match write {
+                BatchWrite::Put { namespace, key, meta, value, time_to_live, .. } => {
+                    let version = *versions.next().expect("a version for each put");
+                    assert!(self.versions.last().is_none_or(|last| version > *last), "{version:?} is not newer");
+                    self.versions.push(version);
+                    let is_live = *time_to_live != Some(Duration::ZERO);
+                    let row = Row { meta: meta.clone(), value: value.clone(), version, is_live };
+                    self.rows.insert((namespace.clone(), key.clone()), row);
+                }
+                BatchWrite::Delete { namespace, key } => drop(self.rows.remove(&(namespace.clone(), key.clone()))),
+                BatchWrite::DeletePrefix { namespace, prefix } => {
+                    self.rows.retain(|(space, key), _| space != namespace || !key.starts_with(prefix));
+                }
+            }
+        }
+        assert_eq!(versions.next(), None, "one version for each put");
+    }
+
+    /// All entries that a scan without cursor and limits has: the key or name, the row, and whether it is a group.
+    fn entries(&self, namespace: &Namespace, options: &ScanOptions) -> BTreeMap<String, (Option<Row>, bool)> {
+        let mut entries: BTreeMap<String, (Option<Row>, bool)> = BTreeMap::new();
+        for (key, row) in self.live_in(namespace) {
+            let Some(rest) = key.strip_prefix(&options.prefix) else { continue };
+            match options.delimiter.and_then(|delimiter| rest.split_once(delimiter).map(|(inner, _)| (inner, delimiter))) {
+                Some((inner, delimiter)) => {
+                    let name = format!("{}{inner}{delimiter}", options.prefix);
+                    let group = entries.entry(name.clone()).or_insert((None, true));
+                    if name == key {
+                        group.0 = Some(row.clone());
+                    }
+                }
+                None => drop(entries.insert(key.to_owned(), (Some(row.clone()), false))),
+            }
+        }
+        entries
+    }
+}
+
+fn assert_item(item: &Item, key: &str, row: &Row, with_value: bool) {
+    assert_eq!((item.key.as_str(), &item.meta, item.version), (key, &row.meta, row.version));
+    assert!(if with_value { item.value == row.value } else { item.value.is_empty() }, "the body of {key:?}");
+}
+
+async fn run(store: &dyn Store, steps: Vec<Step>) {
+    let mut model = Model::default();
+    for step in steps {
+        match step {
+            Step::Commit { conditions, writes } => commit(store, &mut model, conditions, writes).await,
+            Step::Get { namespace: index, keys, with_values } => {
+                let namespace = namespace(index);
+                let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let found = store.get_many(&namespace, &wanted, with_values).await.unwrap();
+                assert_eq!(found.len(), keys.len());
+                for (key, item) in keys.iter().zip(found) {
+                    match (item, model.live(&namespace, key)) {
+                        (Some(item), Some(row)) => assert_item(&item, key, row, with_values),
+                        (item, row) => assert!(item.is_none() && row.is_none(), "{key:?} in {namespace}"),
+                    }
+                    assert_eq!(store.get(&namespace, key).await.unwrap().is_some(), model.live(&namespace, key).is_some());
+                }
+            }
+            Step::Scan { namespace: index, options } => scan(store, &model, &namespace(index), options).await,
+            Step::Namespaces { beneath, start_after, limit } => {
+                let mut options = NamespacesOptions::new().with_limit(limit);
+                options.beneath = beneath.map(namespace);
+                options.start_after = start_after.map(namespace);
+                let is_listed = |found: &Namespace| {
+                    options.beneath.as_ref().is_none_or(|beneath| found.starts_with(beneath))
+                        && options.start_after.as_ref().is_none_or(|after| found > after)
+                };
+                let mut all: Vec<Namespace> =
+                    model.rows.iter().filter(|(_, row)| row.is_live).map(|((space, _), _)| space.clone()).collect();
+                all.dedup();
+                all.retain(is_listed);
+                let page = store.namespaces(options.clone()).await.unwrap();
+                assert_eq!((page.namespaces, page.more), (all.iter().take(limit).cloned().collect(), all.len() > limit), "{options:?}");
+            }
+            Step::Sweep => {
+                let over = model.rows.values().filter(|row| !row.is_live).count();
+                assert_eq!(store.sweep(usize::MAX).await.unwrap(), over);
+                model.rows.retain(|_, row| row.is_live);
+            }
+        }
+    }
+}
+
+async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, String, Kind)>, writes: Vec<Write>) {
+    let mut batch = Batch::new();
+    let mut failing = None;
+    for (index, (space, key, kind)) in conditions.into_iter().enumerate() {
+        let namespace = namespace(space);
+        let condition = model.condition(&namespace, &key, kind);
+        if failing.is_none() && !model.holds(&namespace, &key, &condition) {
+            failing = Some(index);
+        }
+        batch = batch.expect(&namespace, key, condition);
+    }
+    for write in writes {
+        batch.writes.push(match write {
+            Write::Put { namespace: space, key, meta, size, time_to_live } => BatchWrite::Put {
+                namespace: namespace(space),
+                key,
+                meta: vec![meta; usize::from(meta) * 8].into(),
+                value: vec![meta; size].into(),
+                time_to_live,
+                created_at: None,
+            },
+            Write::Delete { namespace: space, key } => BatchWrite::Delete { namespace: namespace(space), key },
+            Write::DeletePrefix { namespace: space, prefix } => BatchWrite::DeletePrefix { namespace: namespace(space), prefix },
+        });
+    }
+    let before = store.current_version().await.unwrap();
+    let answer = store.commit(batch.clone()).await;
+    let after = store.current_version().await.unwrap();
+    match (answer, failing) {
+        (Ok(versions), None) => {
+            assert!(versions.first().is_none_or(|version| *version > before));
+            assert!(versions.last().is_none_or(|version| *version == after));
+            let removed = model.rows.len();
+            model.apply(&batch.writes, &versions);
+            assert!(after > before || (versions.is_empty() && model.rows.len() == removed));
+        }
+        (Err(error), Some(index)) => {
+            assert_eq!((error.kind(), error.change(), after), (ErrorKind::Conflict, Some(index), before), "{error:?}");
+        }
+        (answer, failing) => panic!("{answer:?}, and condition {failing:?} fails in the model, of {batch:?}"),
+    }
+}
+
+async fn scan(store: &dyn Store, model: &Model, namespace: &Namespace, options: ScanOptions) {
+    let page = store.scan(namespace, options.clone()).await.unwrap();
+    let entries = model.entries(namespace, &options);
+    let mut rest = entries.iter().filter(|(key, _)| options.start_after.as_ref().is_none_or(|after| *key > after)).peekable();
+    let mut bytes = 0;
+    let mut last = options.start_after.clone().unwrap_or_default();
+    let mut found = page.entries.iter();
+    for count in 0.. {
+        let is_full = count >= options.limit || (options.with_values && count > 0 && bytes >= options.bytes_max);
+        let Some((key, (row, is_group))) = (if is_full { None } else { rest.next() }) else { break };
+        match found.next() {
+            Some(ScanEntry::Item(item)) if !is_group => {
+                assert_item(item, key, row.as_ref().unwrap(), options.with_values);
+                bytes += item.value.len();
+            }
+            Some(ScanEntry::Group { name, item }) if *is_group => {
+                assert_eq!((name, item.is_some()), (key, row.is_some()));
+                item.iter().zip(row).for_each(|(item, row)| assert_item(item, key, row, false));
+            }
+            entry => panic!("{entry:?} where {key:?} stands in the model, of {options:?}"),
+        }
+        last.clone_from(key);
+    }
+    assert_eq!(found.next(), None, "{options:?}");
+    assert_eq!(page.next, rest.peek().map(|_| last), "{options:?}");
+}
+
+/// Runs histories on fresh stores of one kind; `STRATAFS_MODEL_CASES` sets how many.
+fn histories<S: Store>(cases: u32, fresh: impl Fn(&Path) -> S) {
+    let cases = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4_000, ..ProptestConfig::default() };
+    proptest!(config, |(steps in vec(step(), 1..40))| {
+        let directory = tempfile::tempdir().unwrap();
+        runtime.block_on(run(&fresh(&directory.path().join("store")), steps));
+    });
+}
+
+#[test]
+fn memory() {
+    histories(256, |_| MemoryStore::new());
+}
+
+// Every commit of the next two waits for a disk.
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn sqlite() {
+    histories(24, |path| stratafs::store::SqliteStore::open(path).unwrap());
+}
+
+#[cfg(feature = "sled")]
+#[test]
+fn sled() {
+    histories(24, |path| stratafs::store::SledStore::open(path).unwrap());
+}
