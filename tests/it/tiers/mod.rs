@@ -40,6 +40,12 @@ fn tiers() -> Vec<Tier> {
         let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
         tiers.push(Tier::of_store(store, Some(directory)));
     }
+    #[cfg(feature = "sled")]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let store = stratafs::store::SledStore::open(directory.path().join("rows")).unwrap();
+        tiers.push(Tier::of_store(store, Some(directory)));
+    }
     tiers
 }
 
