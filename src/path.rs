@@ -12,7 +12,6 @@ use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
 /// The longest path in bytes.
 pub const PATH_BYTES_MAX: usize = 4096;
@@ -254,75 +253,23 @@ impl VfsPathBuf {
         VfsPath::ROOT.to_owned()
     }
 
+    /// Goes down to a child whose name was a segment of a path.
+    pub(crate) fn push(&mut self, name: &str) {
+        if !self.is_root() {
+            self.0.push('/');
+        }
+        self.0.push_str(name);
+    }
+
+    /// Goes up to the directory that holds this path; the root stays.
+    pub(crate) fn pop(&mut self) {
+        let length = self.parent().map_or(1, |parent| parent.0.len());
+        self.0.truncate(length);
+    }
+
     /// Takes the text out.
     pub fn into_string(self) -> String {
         self.0
-    }
-}
-
-/// An owned path whose clones share the text: the key of maps that are themselves cloned.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct SharedPath(Arc<str>);
-
-impl Deref for SharedPath {
-    type Target = VfsPath;
-
-    fn deref(&self) -> &VfsPath {
-        VfsPath::wrap(&self.0)
-    }
-}
-
-impl Borrow<VfsPath> for SharedPath {
-    fn borrow(&self) -> &VfsPath {
-        self
-    }
-}
-
-impl From<&VfsPath> for SharedPath {
-    fn from(path: &VfsPath) -> Self {
-        Self(Arc::from(path.as_str()))
-    }
-}
-
-impl PartialOrd for SharedPath {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for SharedPath {
-    fn cmp(&self, other: &Self) -> Ordering {
-        VfsPath::cmp(self, other)
-    }
-}
-
-impl fmt::Debug for SharedPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-/// The end of a subtree in path order: after all that lies beneath a path and before whatever follows.
-///
-/// It is the bound of a range and no path itself: it ends in a control character, which sorts before every legal one and
-/// after the `/` that stands first in path order.
-pub(crate) struct SubtreeEnd(VfsPathBuf);
-
-impl SubtreeEnd {
-    /// Returns the end of what lies at and beneath a path; of the root there is none.
-    pub(crate) fn of(path: &VfsPath) -> Option<Self> {
-        if path.is_root() { None } else { Some(Self(VfsPathBuf(format!("{path}\u{1}")))) }
-    }
-
-    /// Returns the end of what lies at and beneath a child; the name may be any text, it is only compared.
-    pub(crate) fn of_child(directory: &VfsPath, name: &str) -> Self {
-        let base = if directory.is_root() { "" } else { directory.as_str() };
-        Self(VfsPathBuf(format!("{base}/{name}\u{1}")))
-    }
-
-    /// Borrows the bound.
-    pub(crate) fn bound(&self) -> &VfsPath {
-        &self.0
     }
 }
 
@@ -547,17 +494,16 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_subtree_lies_behind_it_and_before_what_follows() {
-        let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
-        let directory = path("/a/b");
-        let end = SubtreeEnd::of(&directory).expect("not the root");
-        for beneath in ["/a/b", "/a/b/c", "/a/b/~/z", "/a/b/\u{10FFFF}"] {
-            assert!(&*path(beneath) < end.bound(), "{beneath}");
+    fn goes_down_and_up_in_place() {
+        let mut path = VfsPathBuf::root();
+        for (name, whole) in [("a", "/a"), ("b c", "/a/b c"), ("é", "/a/b c/é")] {
+            path.push(name);
+            assert_eq!(path, whole);
         }
-        for after in ["/a/b c", "/a/b!", "/a/b-c", "/a/bb", "/b"] {
-            assert!(end.bound() < &*path(after), "{after}");
+        for whole in ["/a/b c", "/a", "/", "/"] {
+            path.pop();
+            assert_eq!(path, whole);
         }
-        assert!(SubtreeEnd::of(VfsPath::ROOT).is_none());
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::{IgnoreFiles, PathFilter};
-use std::ops::Bound;
 
 /// The decisions of one search.
 #[derive(Debug)]
@@ -51,9 +50,9 @@ impl Walk {
         Some(Stretch { within, from })
     }
 
-    /// Returns where the nodes of a stretch start.
-    pub(in crate::backend) fn start<'s>(&self, stretch: &'s Stretch) -> Bound<&'s VfsPath> {
-        if stretch.from == self.root { Bound::Excluded(&stretch.from) } else { Bound::Included(&stretch.from) }
+    /// Returns the search root, which is not visited itself.
+    pub(in crate::backend) fn root(&self) -> &VfsPath {
+        &self.root
     }
 
     /// Tells whether the ignore files of the directories met are wanted.

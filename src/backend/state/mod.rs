@@ -1,17 +1,19 @@
 //! The state tier: a tree in memory, of which a snapshot is O(1).
 //!
-//! Nodes live in one structure-sharing map in path order. A batch works on a clone of the map and swaps it in when all of it
-//! succeeded, so readers never wait for a writer and never see half of a batch. What makes a tree durable is the
+//! Nodes live in maps that share structure, one for each directory. A batch works on a clone of the tree, which is one pointer,
+//! and swaps it in when all of it succeeded, so readers never wait for a writer and never see half of a batch. What makes a tree durable is the
 //! checkpointer's: it takes a [`StateSnapshot`] and asks what changed since the last.
 
+mod difference;
 mod node;
 mod search;
 mod snapshot;
 mod transaction;
 mod tree;
 
+pub use difference::StateDifference;
 pub use node::StateNode;
-pub use snapshot::{StateDifference, StateSnapshot};
+pub use snapshot::StateSnapshot;
 
 use self::transaction::StateTransaction;
 use self::tree::Tree;
@@ -36,7 +38,6 @@ use std::fmt;
 ///
 /// Cost: reads grow with the logarithm of the nodes, a listing with the children, a change with the content and the logarithm of
 /// the nodes. An idle file takes its content and less than 300 bytes.
-#[derive(Debug)]
 pub struct StateBackend {
     live: RwLock<Live>,
     /// Held for the length of a batch, so that batches follow one another; readers do not take it.
@@ -44,7 +45,7 @@ pub struct StateBackend {
     clock: Clock,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Live {
     tree: Tree,
     /// The highest version number given out.
@@ -103,6 +104,12 @@ impl StateBackend {
 impl Default for StateBackend {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl fmt::Debug for StateBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StateBackend").field(&self.snapshot()).finish()
     }
 }
 
@@ -279,7 +286,7 @@ mod tests {
         assert_eq!(changes, ["~/d3/f3", "-/d4/f4", "+/new", "+/new/file"]);
         assert_eq!(before.read_text("/d3/f3").await.expect("as it was"), "3");
         assert_eq!(before.write("/x", "").await.expect_err("it is immutable").kind(), ErrorKind::ReadOnly);
-        let nodes: Vec<_> = after.iter().map(|(path, node)| (path.to_owned(), (**node).clone())).collect();
+        let nodes: Vec<_> = after.iter().map(|(path, node)| (path, (**node).clone())).collect();
         let read_back = StateSnapshot::from_nodes(nodes, after.version()).expect("a whole tree");
         assert_eq!(read_back.changes_since(&after).count(), 0);
         assert_eq!((read_back.len(), read_back.size_bytes()), (after.len(), after.size_bytes()));
@@ -287,9 +294,84 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_snapshot_tells_when_a_path_became_another_kind() {
+        let tree = StateBackend::new();
+        tree.write("/d/x/y", "").await.expect("written");
+        tree.write("/f", "").await.expect("written");
+        let before = tree.snapshot();
+        tree.delete_all("/d/x").await.expect("deleted");
+        tree.write("/d/x", "now a file").await.expect("written");
+        tree.delete("/f").await.expect("deleted");
+        tree.write("/f/g/h", "now beneath a directory").await.expect("written");
+        let after = tree.snapshot();
+        let shown = |newer: &StateSnapshot, older: &StateSnapshot| -> Vec<String> {
+            let differences = newer.changes_since(older);
+            differences
+                .map(|difference| match difference {
+                    StateDifference::Added(path, node) => format!("+{path}{}", if node.is_directory() { "/" } else { "" }),
+                    StateDifference::Changed(path, old, new) => format!("~{path} {} {}", old.is_directory(), new.is_directory()),
+                    StateDifference::Removed(path, _) => format!("-{path}"),
+                })
+                .collect()
+        };
+        assert_eq!(shown(&after, &before), ["~/d/x true false", "-/d/x/y", "~/f false true", "+/f/g/", "+/f/g/h"]);
+        assert_eq!(shown(&before, &after), ["~/d/x false true", "+/d/x/y", "~/f true false", "-/f/g", "-/f/g/h"]);
+        assert_eq!(after.changes_since(&after).count(), 0);
+    }
+
+    /// Directories a few bytes of path apart, as deep as a path goes: nothing recurses with their depth, on a small stack too.
+    #[test]
+    fn a_tree_as_deep_as_paths_go_is_used_and_freed() {
+        let deepest = "/d".repeat(crate::path::PATH_BYTES_MAX / 2);
+        let work = async move {
+            let tree = StateBackend::new();
+            tree.write(&deepest, "needle").await.expect("written");
+            let before = tree.snapshot();
+            tree.append(&deepest, "s").await.expect("appended");
+            let after = tree.snapshot();
+            assert_eq!((after.len(), after.iter().count()), (2_048, 2_048));
+            assert_eq!(after.changes_since(&before).count(), 1);
+            assert_eq!(after.changes_since(&StateSnapshot::new()).count(), 2_048);
+            assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needles")).await.expect("searched").files.len(), 1);
+            assert_eq!(tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.expect("searched").entries.len(), 1);
+            drop((before, after));
+            assert_eq!(tree.delete_all("/d").await.expect("deleted").entries, 2_048);
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be started");
+        let thread =
+            std::thread::Builder::new().stack_size(256 << 10).spawn(move || runtime.block_on(work)).expect("a thread can be started");
+        thread.join().expect("nothing overflowed the stack");
+    }
+
+    #[tokio::test]
+    async fn a_search_goes_on_behind_its_cursor_wherever_that_is() {
+        let tree = StateBackend::new();
+        for file in ["/a/1", "/a/b/2", "/a/b/3", "/a/c", "/d", "/e/4"] {
+            tree.write(file, "needle").await.expect("written");
+        }
+        let after = async |of: &str, pattern: &str, cursor: &str| -> Vec<String> {
+            let options = GlobOptions::new(pattern).with_start_after(path(cursor));
+            let found = tree.glob(&path(of), &options).await.expect("searched");
+            found.entries.iter().map(|entry| entry.path.to_string()).collect()
+        };
+        assert_eq!(after("/", "**", "/a").await, ["/a/1", "/a/b/2", "/a/b/3", "/a/c", "/d", "/e/4"]);
+        assert_eq!(after("/", "**", "/a/b/2").await, ["/a/b/3", "/a/c", "/d", "/e/4"]);
+        assert_eq!(after("/", "**", "/a/b/2/gone/x").await, ["/a/b/3", "/a/c", "/d", "/e/4"]);
+        assert_eq!(after("/", "**", "/a/bb/x").await, ["/a/c", "/d", "/e/4"]);
+        assert_eq!(after("/", "a/**", "/a/b").await, ["/a/b/2", "/a/b/3", "/a/c"]);
+        assert_eq!(after("/", "a/b/*", "/b").await, Vec::<String>::new());
+        assert_eq!(after("/a", "**", "/").await, ["/a/1", "/a/b/2", "/a/b/3", "/a/c"]);
+        assert_eq!(after("/a/b", "*", "/a/b/2").await, ["/a/b/3"]);
+        tree.write("/.gitignore", "b/\n").await.expect("written");
+        assert_eq!(after("/", "**", "/a/b/2").await, ["/a/c", "/d", "/e/4"]);
+        assert_eq!(after("/", "a/b/*", "/a").await, Vec::<String>::new());
+        assert_eq!(after("/a/b", "*", "/a").await, ["/a/b/2", "/a/b/3"], "what is searched itself is not asked about");
+    }
+
+    #[tokio::test]
     async fn a_snapshot_of_nodes_without_their_directory_is_refused() {
         let node = || StateNode::file("x", Version::new(1), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
-        for (places, version) in [(vec!["/d/a"], 1), (vec!["/a", "/a/b"], 1), (vec!["/"], 1), (vec!["/a"], 0)] {
+        for (places, version) in [(vec!["/d/a"], 1), (vec!["/a", "/a/b"], 1), (vec!["/"], 1), (vec!["/a"], 0), (vec!["/a", "/a"], 1)] {
             let nodes = places.iter().map(|place| (path(place), node()));
             let error = StateSnapshot::from_nodes(nodes, Version::new(version)).expect_err("no tree");
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{places:?}");

@@ -4,20 +4,19 @@
 //! on all cores.
 
 use super::StateNode;
-use super::tree::{Places, Tree};
+use super::tree::{Branch, Places, Tree};
 use crate::backend::flat::{Stretch, Walk, in_background, workers};
 use crate::error::Result;
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
-use crate::path::{SharedPath, SubtreeEnd, VfsPath, VfsPathBuf};
+use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
 use bytes::Bytes;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most nodes of a tree that is walked without a thread of its own: some tenths of a millisecond.
-const NODES_AT_ONCE: usize = 1_024;
+/// The most entries of a tree that is walked without a thread of its own: some tenths of a millisecond.
+const ENTRIES_AT_ONCE: usize = 1_024;
 
 /// The most bytes of a tree that is searched without a thread of its own: some tenths of a millisecond.
 const BYTES_AT_ONCE: u64 = 1 << 20;
@@ -25,9 +24,9 @@ const BYTES_AT_ONCE: u64 = 1 << 20;
 /// Finds paths by pattern.
 pub(super) async fn glob(tree: &Tree, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
     let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
-    tree.check_directory(path)?;
+    tree.directory(path)?;
     let Some(stretch) = walk.stretch(options.start_after.as_deref()) else { return Ok(GlobResult::default()) };
-    if tree.len() <= NODES_AT_ONCE {
+    if tree.branch(&stretch.within).is_none_or(|branch| branch.entries() <= ENTRIES_AT_ONCE) {
         return Ok(find(tree, walk, &stretch, options, &AtomicBool::new(false)));
     }
     let (tree, options) = (tree.clone(), options.clone());
@@ -38,15 +37,15 @@ pub(super) async fn glob(tree: &Tree, path: &VfsPath, options: &GlobOptions) -> 
 pub(super) async fn grep(tree: &Tree, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
     let matcher = GrepMatcher::compile(options)?;
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
-    let at_once = tree.len() <= NODES_AT_ONCE && tree.size_bytes() <= BYTES_AT_ONCE;
     if let Some(content) = tree.get(path).and_then(|node| node.content()) {
         return grep_one(path, content.clone(), matcher, options).await;
     }
-    tree.check_directory(path)?;
+    tree.directory(path)?;
     let Some(stretch) = walk.stretch(options.start_after.as_ref().map(|cursor| &*cursor.path)) else {
         return Ok(GrepResult::default());
     };
-    if at_once {
+    let is_small = |branch: &Branch| branch.entries() <= ENTRIES_AT_ONCE && branch.size_bytes() <= BYTES_AT_ONCE;
+    if tree.branch(&stretch.within).is_none_or(is_small) {
         return Ok(search(tree, walk, &stretch, &matcher, options, 1, &AtomicBool::new(false)));
     }
     let (tree, options) = (tree.clone(), options.clone());
@@ -67,7 +66,7 @@ async fn grep_one(path: &VfsPath, content: Bytes, matcher: GrepMatcher, options:
 }
 
 fn find(tree: &Tree, walk: Walk, stretch: &Stretch, options: &GlobOptions, stop: &AtomicBool) -> GlobResult {
-    let found = Found::new(tree, walk, stretch).take_while(|_| !stop.load(Ordering::Relaxed));
+    let found = Found::new(tree, walk, stretch, stop);
     GlobResult::from_sorted(found.map(|(path, node)| node.entry(path)), options)
 }
 
@@ -81,72 +80,80 @@ fn search(
     stop: &AtomicBool,
 ) -> GrepResult {
     let mut collector = GrepCollector::new(options);
-    let files = Found::new(tree, walk, stretch).take_while(|_| !stop.load(Ordering::Relaxed));
-    let work = |(path, node): (&SharedPath, &Arc<StateNode>)| -> (VfsPathBuf, FileOutcome) {
-        let outcome = node.content().map_or(FileOutcome::Gone, |content| matcher.search(path, content));
-        ((**path).to_owned(), outcome)
+    let work = |(path, node): (VfsPathBuf, &Arc<StateNode>)| {
+        let outcome = node.content().map_or(FileOutcome::Gone, |content| matcher.search(&path, content));
+        (path, outcome)
     };
-    parallel::ordered(files, workers, work, |(path, outcome)| collector.push(path, outcome));
+    parallel::ordered(Found::new(tree, walk, stretch, stop), workers, work, |(path, outcome)| collector.push(path, outcome));
     collector.finish()
 }
 
-/// The nodes that a walk selects, in path order.
+/// The nodes that a walk selects, in path order, until it is told to stop.
 struct Found<'t> {
-    tree: &'t Tree,
     walk: Walk,
-    within: &'t VfsPath,
     places: Places<'t>,
+    /// What the walk starts with, if that is selected.
+    first: Option<&'t Arc<StateNode>>,
+    stop: &'t AtomicBool,
 }
 
 impl<'t> Found<'t> {
-    fn new(tree: &'t Tree, walk: Walk, stretch: &'t Stretch) -> Self {
-        let mut found = Self { tree, walk, within: &stretch.within, places: tree.range(Bound::Excluded(VfsPath::ROOT), VfsPath::ROOT) };
+    fn new(tree: &'t Tree, walk: Walk, stretch: &'t Stretch, stop: &'t AtomicBool) -> Self {
+        let places = Places::at(tree, &stretch.within, &stretch.from);
+        let mut found = Self { walk, places, first: None, stop };
         for above in stretch.from.ancestors() {
-            found.add_ignore_files(above);
-        }
-        match found.walk.obstacle(stretch) {
-            Some(directory) => found.pass(directory),
-            None => {
-                found.places = tree.range(found.walk.start(stretch), &stretch.within);
-                if stretch.from == stretch.within {
-                    // The root of the search is not visited, so nothing else adds what stands in it.
-                    found.add_ignore_files(&stretch.from);
-                }
+            if let Some(branch) = tree.branch(above) {
+                add_ignore_files(&mut found.walk, above, branch);
             }
+        }
+        if let Some(directory) = found.walk.obstacle(stretch) {
+            // One above all that is searched leaves nothing; behind another the search goes on.
+            let start = if directory.starts_with(&stretch.within) { directory } else { &stretch.within };
+            found.places = Places::at(tree, &stretch.within, start);
+        } else if *stretch.from == *found.walk.root() {
+            tree.branch(&stretch.from).into_iter().for_each(|branch| found.enter(branch));
+        } else if let Some(node) = tree.get(&stretch.from) {
+            found.first = found.visit(node).then_some(node);
         }
         found
     }
 
-    fn add_ignore_files(&mut self, directory: &VfsPath) {
-        if self.walk.wants_ignore_files() {
-            let files = IGNORE_FILE_NAMES.map(|name| directory.child(name).ok().and_then(|path| self.tree.get(&path)));
-            self.walk.add_ignore_files(directory, files.map(|node| node.and_then(|node| node.content()).map(|content| &content[..])));
+    /// Decides about the node that the walk stands at, and enters it if it is to be entered; tells whether it is selected.
+    fn visit(&mut self, node: &'t Arc<StateNode>) -> bool {
+        let visit = self.walk.visit(self.places.path(), node.is_directory());
+        if let Some(branch) = node.branch().filter(|_| visit.entered) {
+            self.enter(branch);
         }
+        visit.selected
     }
 
-    /// Goes on behind all that lies beneath a directory.
-    fn pass(&mut self, directory: &VfsPath) {
-        if let Some(end) = SubtreeEnd::of(directory) {
-            self.places = self.tree.range(Bound::Excluded(end.bound()), self.within);
-        }
+    fn enter(&mut self, branch: &'t Branch) {
+        add_ignore_files(&mut self.walk, self.places.path(), branch);
+        self.places.enter(branch);
+    }
+}
+
+fn add_ignore_files(walk: &mut Walk, directory: &VfsPath, branch: &Branch) {
+    if walk.wants_ignore_files() {
+        let files = IGNORE_FILE_NAMES.map(|name| branch.children().get(name).and_then(|node| node.content()));
+        walk.add_ignore_files(directory, files.map(|content| content.map(|content| &content[..])));
     }
 }
 
 impl<'t> Iterator for Found<'t> {
-    type Item = (&'t SharedPath, &'t Arc<StateNode>);
+    type Item = (VfsPathBuf, &'t Arc<StateNode>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let (path, node) = self.places.next()?;
-            let visit = self.walk.visit(path, node.is_directory());
-            if visit.entered {
-                self.add_ignore_files(path);
-            } else if node.is_directory() {
-                self.pass(path);
-            }
-            if visit.selected {
-                return Some((path, node));
+        if let Some(first) = self.first.take() {
+            // The walk has not gone on yet, so it stands at the start, or at the door of what lies beneath it.
+            return Some((self.places.path().to_owned(), first));
+        }
+        while !self.stop.load(Ordering::Relaxed) {
+            let node = self.places.next()?;
+            if self.visit(node) {
+                return Some((self.places.path().to_owned(), node));
             }
         }
+        None
     }
 }

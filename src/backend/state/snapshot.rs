@@ -1,5 +1,6 @@
 //! A tree in memory at one instant.
 
+use super::difference::{Differences, StateDifference};
 use super::tree::{Tree, read};
 use super::{StateNode, search};
 use crate::backend::Backend;
@@ -8,9 +9,8 @@ use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
     ReadOptions, Version,
 };
-use crate::path::{SharedPath, VfsPath};
+use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
-use imbl::ordmap::DiffItem;
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,17 +39,6 @@ pub struct StateSnapshot {
     pub(super) tree: Tree,
 }
 
-/// One path at which two snapshots differ.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StateDifference<'s> {
-    /// Only the newer one has the path.
-    Added(&'s VfsPath, &'s Arc<StateNode>),
-    /// Both have it, with other content or as another kind.
-    Changed(&'s VfsPath, &'s Arc<StateNode>, &'s Arc<StateNode>),
-    /// Only the older one has the path.
-    Removed(&'s VfsPath, &'s Arc<StateNode>),
-}
-
 impl StateSnapshot {
     /// Makes an empty tree.
     pub fn new() -> Self {
@@ -59,18 +48,19 @@ impl StateSnapshot {
     /// Makes a tree of nodes that were saved, with the version the snapshot had.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) when a node stands in no directory, or a version is newer than the snapshot's.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when a node stands in no directory, a path occurs twice, or a version is newer than
+    /// the snapshot's.
     pub fn from_nodes<P: AsRef<VfsPath>>(nodes: impl IntoIterator<Item = (P, StateNode)>, version: Version) -> Result<Self> {
+        let mut nodes: Vec<(P, StateNode)> = nodes.into_iter().collect();
+        // What `iter` gave is in order already; any other order is put right, so that a directory comes before what is in it.
+        nodes.sort_by(|(one, _), (other, _)| one.as_ref().cmp(other.as_ref()));
         let mut tree = Tree::default();
         for (path, node) in nodes {
-            if path.as_ref().is_root() || node.version().is_some_and(|of_node| of_node > version) {
-                return Err(corrupt(path.as_ref()));
-            }
-            tree.insert(SharedPath::from(path.as_ref()), node);
-        }
-        for (path, _) in tree.nodes() {
-            let parent = path.parent().unwrap_or(VfsPath::ROOT);
-            if !parent.is_root() && !tree.get(parent).is_some_and(|above| above.is_directory()) {
+            let path = path.as_ref();
+            // What lies beneath a directory is told by nodes of their own.
+            let node = if node.is_directory() { StateNode::directory(node.created_at()) } else { node };
+            let is_newer = node.version().is_some_and(|of_node| of_node > version);
+            if is_newer || tree.get(path).is_some() || !tree.insert(path, node) {
                 return Err(corrupt(path));
             }
         }
@@ -85,7 +75,7 @@ impl StateSnapshot {
 
     /// Returns how many files and directories there are, the root left out.
     pub fn len(&self) -> usize {
-        self.tree.len()
+        self.tree.root().entries()
     }
 
     /// Tells whether there is nothing but the root.
@@ -97,7 +87,7 @@ impl StateSnapshot {
     ///
     /// Cost: O(1).
     pub fn size_bytes(&self) -> u64 {
-        self.tree.size_bytes()
+        self.tree.root().size_bytes()
     }
 
     /// Returns the node at a path; of the root, none.
@@ -106,19 +96,15 @@ impl StateSnapshot {
     }
 
     /// Returns every node in path order, the root left out.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&VfsPath, &Arc<StateNode>)> {
-        self.tree.nodes().iter().map(|(path, node)| (&**path, node))
+    pub fn iter(&self) -> impl Iterator<Item = (VfsPathBuf, &Arc<StateNode>)> {
+        self.tree.beneath(VfsPath::ROOT)
     }
 
     /// Returns where this snapshot differs from an older one of the same tree, in path order.
     ///
-    /// Cost: grows with what differs, as nodes that both share are passed over page by page.
+    /// Cost: grows with what differs, as pages of nodes that both share are passed over.
     pub fn changes_since<'s>(&'s self, older: &'s Self) -> impl Iterator<Item = StateDifference<'s>> {
-        older.tree.nodes().diff(self.tree.nodes()).map(|item| match item {
-            DiffItem::Add(path, node) => StateDifference::Added(path, node),
-            DiffItem::Update { old: (path, old), new: (_, new) } => StateDifference::Changed(path, old, new),
-            DiffItem::Remove(path, node) => StateDifference::Removed(path, node),
-        })
+        Differences::of(&older.tree, &self.tree)
     }
 }
 
@@ -129,7 +115,7 @@ fn corrupt(path: &VfsPath) -> Error {
 /// Equal when both are the same nodes in memory.
 impl PartialEq for StateSnapshot {
     fn eq(&self, other: &Self) -> bool {
-        self.tree.version() == other.tree.version() && self.tree.shares_all_with(&other.tree)
+        self.tree.version() == other.tree.version() && self.tree.root().shares_all_with(other.tree.root())
     }
 }
 

@@ -1,14 +1,13 @@
 //! One batch over a tree in memory: a clone of the map that is changed and, at the end, takes the place of the old one.
 
 use super::StateNode;
-use super::tree::Tree;
+use super::tree::{Branch, Tree};
 use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
 use crate::error::Result;
 use crate::ops::Version;
-use crate::path::{SharedPath, VfsPath};
+use crate::path::VfsPath;
 use bytes::Bytes;
 use jiff::Timestamp;
-use std::ops::Bound;
 
 /// A batch in the making.
 pub(super) struct StateTransaction {
@@ -43,6 +42,11 @@ impl StateTransaction {
         let mut tree = self.tree;
         tree.set_version(issued);
         Some((tree, issued))
+    }
+
+    fn insert(&mut self, path: &VfsPath, node: StateNode) {
+        let is_placed = self.tree.insert(path, node);
+        assert!(is_placed, "a batch puts nodes into directories that are there");
     }
 
     fn file(&self, path: &VfsPath) -> Option<&StateNode> {
@@ -82,18 +86,16 @@ impl TreeTransaction for StateTransaction {
     }
 
     async fn is_empty(&mut self, directory: &VfsPath) -> Result<bool> {
-        Ok(self.tree.range(Bound::Excluded(directory), directory).next().is_none())
+        Ok(self.count(directory).await? == 0)
     }
 
     async fn count(&mut self, directory: &VfsPath) -> Result<usize> {
-        Ok(self.tree.range(Bound::Excluded(directory), directory).count())
+        Ok(self.tree.branch(directory).map_or(0, Branch::entries))
     }
 
     async fn subtree(&mut self, directory: &VfsPath) -> Result<Vec<Beneath>> {
-        let beneath = self.tree.range(Bound::Excluded(directory), directory);
-        Ok(beneath
-            .map(|(path, node)| Beneath { path: (**path).to_owned(), content: node.content().cloned(), times: times(node) })
-            .collect())
+        let beneath = self.tree.beneath(directory);
+        Ok(beneath.map(|(path, node)| Beneath { path, content: node.content().cloned(), times: times(node) }).collect())
     }
 
     fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> Mark {
@@ -103,13 +105,13 @@ impl TreeTransaction for StateTransaction {
         let version = Self::version_of_put(self.issued, number);
         let created_at = times.created_at.or_else(|| self.file(path).map(StateNode::created_at)).unwrap_or(self.now);
         let modified_at = times.modified_at.unwrap_or(self.now);
-        self.tree.insert(SharedPath::from(path), StateNode::file(content, version, created_at, modified_at));
+        self.insert(path, StateNode::file(content, version, created_at, modified_at));
         Mark::Put(number)
     }
 
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>) {
         self.changed = true;
-        self.tree.insert(SharedPath::from(path), StateNode::directory(created_at.unwrap_or(self.now)));
+        self.insert(path, StateNode::directory(created_at.unwrap_or(self.now)));
     }
 
     fn remove_file(&mut self, path: &VfsPath) {
@@ -119,10 +121,7 @@ impl TreeTransaction for StateTransaction {
 
     fn remove_directory(&mut self, path: &VfsPath) {
         self.changed = true;
-        let gone: Vec<SharedPath> = self.tree.subtree(path).map(|(path, _)| path.clone()).collect();
-        for path in &gone {
-            self.tree.remove(path);
-        }
+        self.tree.remove(path);
     }
 }
 
