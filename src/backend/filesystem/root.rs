@@ -30,8 +30,7 @@ use rustix::fs::{ResolveFlags, openat2};
 /// How many links one path may lead through, the kernel's own number.
 const LINKS_MAX: usize = 40;
 
-/// How often the kernel is asked again when a rename elsewhere disturbed it, before the path is walked by component.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+/// How often a path is resolved again when a rename elsewhere disturbed it.
 const DISTURBED_MAX: usize = 64;
 
 /// Opens a directory only to go on from it.
@@ -330,10 +329,12 @@ impl Root {
     /// known to be directories and no links, so it takes away exactly the name before it.
     fn resolve(&self, path: &str, follow_last: bool) -> Host<Resolved> {
         let mut names: Vec<OsString> = path.split('/').filter(|name| !matches!(*name, "" | ".")).map(OsString::from).collect();
-        let mut links = 0;
+        let (mut links, mut disturbed) = (0, 0);
         loop {
             match self.walk(&names, follow_last)? {
                 Walked::Whole(parent) => return Ok(Resolved { parent, names }),
+                Walked::Disturbed if disturbed == DISTURBED_MAX => return Err(Errno::AGAIN),
+                Walked::Disturbed => disturbed += 1,
                 Walked::Parent(0) => return Err(Errno::XDEV),
                 Walked::Parent(index) => drop(names.drain(index - 1..=index)),
                 Walked::Link { .. } if links == LINKS_MAX => return Err(Errno::LOOP),
@@ -358,13 +359,23 @@ impl Root {
             }
             let meta = Meta::from(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?);
             if meta.is_symlink() {
-                let target = readlinkat(directory, name, Vec::new())?.into_bytes();
-                return Ok(Walked::Link { index, target: OsString::from_vec(target) });
+                return match readlinkat(directory, name, Vec::new()) {
+                    Ok(target) => Ok(Walked::Link { index, target: OsString::from_vec(target.into_bytes()) }),
+                    Err(Errno::INVAL) => Ok(Walked::Disturbed),
+                    Err(errno) => Err(errno),
+                };
             }
             if last {
                 break;
             }
-            current = Some(self.open_child_checked(directory, name, PASS | OFlags::NOFOLLOW)?);
+            if !meta.is_directory() {
+                return Err(Errno::NOTDIR);
+            }
+            current = match self.open_child_checked(directory, name, PASS | OFlags::NOFOLLOW) {
+                Ok(child) => Some(child),
+                Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Walked::Disturbed),
+                Err(errno) => return Err(errno),
+            };
         }
         Ok(Walked::Whole(current))
     }
@@ -378,6 +389,8 @@ impl Root {
 enum Walked {
     /// To the last name, whose directory this is (none for the root).
     Whole(Option<OwnedFd>),
+    /// To a name that became something else between a look and a step.
+    Disturbed,
     /// To a `..` that a link brought.
     Parent(usize),
     /// To a link.

@@ -457,3 +457,35 @@ async fn a_tree_deeper_than_there_are_handles_is_walked_and_removed() {
     assert_eq!(host.tree.delete_all("/d").await.unwrap().entries, 2001);
     host.assert_no_leftovers();
 }
+
+#[tokio::test]
+async fn a_write_that_waited_lands_in_the_directory_of_its_path() {
+    for host in Host::both() {
+        host.tree.write("/d/file", "old").await.unwrap();
+        let lock = fs::File::open(host.at("d")).unwrap();
+        lock.lock().unwrap();
+        let tree = host.tree.clone();
+        let write = tokio::spawn(async move { tree.write("/d/file", "new").await });
+        while leftovers(&host.root()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        // It is prepared, and waits: now its directory is another one.
+        fs::rename(host.at("d"), host.at("was")).unwrap();
+        fs::create_dir(host.at("d")).unwrap();
+        lock.unlock().unwrap();
+        assert!(write.await.unwrap().unwrap().created);
+        assert_eq!(fs::read_to_string(host.at("d/file")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(host.at("was/file")).unwrap(), "old");
+        host.assert_no_leftovers();
+    }
+}
+
+#[tokio::test]
+async fn a_write_is_dated_after_what_it_replaces() {
+    let host = Host::new(FilesystemOptions::new());
+    host.tree.write("/file", "old").await.unwrap();
+    let ahead = SystemTime::now() + Duration::from_secs(600);
+    fs::File::options().write(true).open(host.at("file")).unwrap().set_modified(ahead).unwrap();
+    host.tree.write("/file", "new").await.unwrap();
+    assert_eq!(fs::metadata(host.at("file")).unwrap().modified().unwrap(), ahead + Duration::from_nanos(1));
+}
