@@ -6,16 +6,16 @@
 
 use super::content::{copy_all, read_up_to};
 use super::ground::{Claim, restless};
-use super::meta::Meta;
+use super::meta::{Meta, PERMISSIONS};
 use super::root::{OpenFile, Place, Root, check_readable};
-use super::temp::Temp;
+use super::temp::{Temp, flush};
 use super::{Cancel, SyncMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Change, Changed, Edit, OpKind, Version, WriteMode};
 use crate::path::VfsPath;
 use crate::text;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, fsync, mkdirat};
+use rustix::fs::{Mode, mkdirat};
 use rustix::io::{Errno, Result as Host};
 use std::cell::Cell;
 
@@ -26,8 +26,8 @@ pub(super) const STARTS_MAX: usize = 256;
 const EDIT_BYTES_MAX: u64 = 256 << 20;
 
 /// The mode of a new file and of a new directory, before the umask.
-const FILE_MODE: u32 = 0o666;
-pub(super) const DIRECTORY_MODE: u32 = 0o777;
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+pub(super) const DIRECTORY_MODE: Mode = PERMISSIONS;
 
 /// What a change needs to be made.
 pub(super) struct Writer<'a> {
@@ -46,7 +46,7 @@ pub(super) struct Filling {
     /// Refuses to replace what another program may put there at the last moment.
     pub(super) only_new: bool,
     /// The mode of a new file, before the umask.
-    pub(super) mode: u32,
+    pub(super) mode: Mode,
 }
 
 impl<'a> Writer<'a> {
@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
             {
                 return Ok(unchanged(OpKind::Append, path, &old.meta));
             }
-            let temp = Temp::create(&claim.place.directory, FILE_MODE).map_err(fault)?;
+            let temp = Temp::create(&claim.place.directory, FILE_MODE, old.is_some()).map_err(fault)?;
             if let Some(old) = &old {
                 copy_all(&old.handle, temp.file()).map_err(fault)?;
             }
@@ -120,7 +120,7 @@ impl<'a> Writer<'a> {
         if edited == content {
             return Ok(unchanged(OpKind::Edit, path, &old.meta).with_replacements(replacements));
         }
-        let temp = Temp::create(&claim.place.directory, FILE_MODE).map_err(fault)?;
+        let temp = Temp::create(&claim.place.directory, FILE_MODE, true).map_err(fault)?;
         temp.write(&edited).map_err(fault)?;
         Ok(self.publish(path, &claim, temp, Some(&old), OpKind::Edit)?.with_replacements(replacements))
     }
@@ -132,7 +132,7 @@ impl<'a> Writer<'a> {
         }
         self.with_parents(path, || {
             let place = self.root.locate(path, false)?;
-            match mkdirat(&place.directory, &place.name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+            match mkdirat(&place.directory, &place.name, DIRECTORY_MODE) {
                 Ok(()) => self.effect(),
                 // Another writer was faster, or it is no directory.
                 Err(Errno::EXIST) if self.root.try_directory(path)?.is_ok() => return Ok(changed.clone().with_entries(0)),
@@ -157,15 +157,19 @@ impl<'a> Writer<'a> {
                 let place = self.root.locate(path, filling.follow)?;
                 // Refused before anything is written, if it can be known; what counts is the check under the lock.
                 check(place.current.as_ref())?;
-                let temp = Temp::create(&place.directory, filling.mode).map_err(fault)?;
+                let temp = Temp::create(&place.directory, filling.mode, place.current.is_some()).map_err(fault)?;
                 fill(&temp).map_err(fault)?;
                 temp.finish(&place.name, place.current.as_ref(), self.sync).map_err(fault)?;
                 let claim = self.claim(path, filling.follow)?;
+                let current = claim.place.current;
                 if claim.place.directory_id != place.directory_id || claim.place.name != place.name {
                     continue;
                 }
-                let current = claim.place.current;
                 check(current.as_ref())?;
+                // Made for a file to be replaced, it has not the mode of a new one.
+                if place.current.is_some() && current.is_none() {
+                    continue;
+                }
                 if current != place.current {
                     temp.finish(&place.name, current.as_ref(), self.sync).map_err(fault)?;
                 }
@@ -217,7 +221,7 @@ impl<'a> Writer<'a> {
 
     /// Flushes the names of a directory to the device, where the mode asks for it.
     pub(super) fn sync_directory(&self, directory: &OwnedFd) -> Host<()> {
-        if self.sync == SyncMode::Full { fsync(directory) } else { Ok(()) }
+        if self.sync == SyncMode::Full { flush(directory) } else { Ok(()) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
-use rustix::io::{Errno, Result};
+use rustix::io::Result;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use uuid::Uuid;
@@ -42,7 +42,7 @@ pub(super) fn each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], FileTy
     while let Some(entry) = names.next() {
         let entry = match entry {
             Ok(entry) => entry,
-            Err(Errno::INTR) => continue,
+            Err(rustix::io::Errno::INTR) => continue,
             Err(errno) => return Err(errno),
         };
         let name = entry.file_name().to_bytes();

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Changed;
 use crate::path::{VfsPath, VfsPathBuf};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, mkdirat, statat, unlinkat};
+use rustix::fs::{AtFlags, mkdirat, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 
@@ -93,7 +93,7 @@ impl Writer<'_> {
         };
         let mut parents = Parents { root: self.root, made: Vec::new(), keep: false };
         for directory in missing.into_iter().rev() {
-            match mkdirat(&handle, directory.name(), Mode::from_raw_mode(DIRECTORY_MODE)) {
+            match mkdirat(&handle, directory.name(), DIRECTORY_MODE) {
                 Ok(()) => {
                     parents.made.push(directory.to_owned());
                     self.sync_directory(&handle).map_err(fault)?;

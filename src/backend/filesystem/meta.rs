@@ -3,14 +3,17 @@
 use crate::ops::{Entry, EntryKind, Version};
 use crate::path::VfsPath;
 use jiff::Timestamp;
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{FileType, Mode, Stat};
+
+/// Who may read, write and run a file: its mode without what else stands in it.
+pub(super) const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// What the host knows of one file, link or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) id: FileId,
     pub(super) kind: EntryKind,
-    pub(super) mode: u32,
+    pub(super) mode: Mode,
     pub(super) user: u32,
     pub(super) group: u32,
     /// How many names it has.
@@ -88,7 +91,7 @@ impl From<Stat> for Meta {
         Self {
             id: FileId { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
             kind,
-            mode: stat.st_mode as u32,
+            mode: Mode::from_raw_mode(stat.st_mode),
             user: stat.st_uid as u32,
             group: stat.st_gid as u32,
             links: stat.st_nlink as u64,
@@ -120,7 +123,7 @@ mod tests {
         let meta = Meta {
             id: FileId { device: 1, inode: 2 },
             kind: EntryKind::File,
-            mode: 0o644,
+            mode: Mode::from_raw_mode(0o644),
             user: 0,
             group: 0,
             links: 1,

@@ -1,8 +1,8 @@
 //! A directory of the host as a tree, sealed at its root.
 //!
-//! [`root`] is where every access is opened, beneath one handle; [`change`] makes the changes, [`temp`] and [`lock`] are what makes
-//! each of them whole and alone; [`list`], [`content`] and [`search`] read. What the host says is put into the crate's words by
-//! [`errno`] and [`meta`].
+//! [`root`] is where every access is opened, beneath the handle that [`seal`] keeps. [`change`] makes the changes: [`ground`] finds and
+//! locks where, [`temp`] makes each whole, [`delete`], [`transfer`] and [`tree`] move and remove. [`list`], [`content`] and [`search`]
+//! read, the last by its own [`walk`]. What the host says is put into the crate's words by [`errno`] and [`meta`].
 
 mod change;
 mod content;
@@ -13,7 +13,9 @@ mod ground;
 mod list;
 mod lock;
 mod meta;
+mod openat2;
 mod root;
+mod seal;
 mod search;
 mod sweep;
 mod temp;
@@ -120,6 +122,45 @@ impl FilesystemOptions {
 }
 
 /// A directory of the host as a tree.
+///
+/// ```
+/// use stratafs::{BackendExt, FilesystemBackend, FilesystemOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let root = directory.path();
+/// let tree = FilesystemBackend::open(root, FilesystemOptions::new())?;
+/// tree.write("/src/main.rs", "fn main() {}\n").await?;
+/// assert_eq!(std::fs::read_to_string(root.join("src/main.rs"))?, "fn main() {}\n");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// **The seal.** Nothing leads out of the root: not `..`, not a link, whatever it names and whenever it is swapped in, not a magic link of
+/// `/proc`, and no mount unless [`FilesystemOptions::cross_mounts`]; all are `permission_denied`. Links that stay within are followed
+/// by reads and writes, and so is a link to the directory that a listing or search is asked of; `stat`, `delete` and `rename` are about
+/// the link itself, and searches show links and do not follow them. A link that leads nowhere is `not_found`: nothing is made through
+/// it. Devices, pipes and sockets are listed and never opened. Names that no path can hold (not UTF-8, a control character) are
+/// passed over and reported among the failures.
+///
+/// **Writes.** A file is never written in place: its new content takes its name by one rename, so readers and whoever comes after
+/// a crash see the old or the new. Permission bits are kept, and the owner where the process may; set-user-id, extended attributes and
+/// further hard links are not. A file that the process may not write to is not replaced either. An append costs the size
+/// of the file, unless its filesystem shares blocks (btrfs, XFS). A directory is copied aside and appears whole, and one that is
+/// deleted disappears at once. Unfinished writes have names that no operation shows or takes (`.stratafs-<id>.tmp`); what a killed
+/// process left of them is removed by [`FilesystemBackend::sweep`].
+///
+/// **Writers at once.** Each change holds an exclusive `flock` of the directory of its name while it compares, prepares an edit or
+/// append, and renames. So nothing acknowledged is lost among tasks, backends and processes that use this crate. A program that
+/// writes by itself is not held off; a version shows that it did, unless it keeps the size and the host's clock does not move (some
+/// milliseconds before Linux 6.13). On filesystems without `flock` on directories, such as NFS, processes are not held off either.
+///
+/// **Batches** are applied in order, up to the first failure, and are not atomic.
+///
+/// **Cost.** Each operation is at most one hop to a blocking thread, however many files it is about (some 40 µs). `stat`, and reads of
+/// files up to 64 KiB, are answered without one when the kernel finds all of it in memory, which takes 1 to 3 µs. A grep takes
+/// no longer than ripgrep.
 #[derive(Debug, Clone)]
 pub struct FilesystemBackend {
     root: Arc<Root>,

@@ -1,7 +1,7 @@
 //! Unfinished writes: a new file or tree under a private name, which takes its place by one rename.
 
 use super::directory::unfinished_name;
-use super::meta::Meta;
+use super::meta::{Meta, PERMISSIONS};
 use super::{SyncMode, time};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
@@ -21,11 +21,13 @@ pub(super) struct Temp<'a> {
 }
 
 impl<'a> Temp<'a> {
-    /// Starts a file in a directory. `mode` is cut by the process's umask.
-    pub(super) fn create(directory: &'a OwnedFd, mode: u32) -> Result<Self> {
+    /// Starts a file in a directory. `mode` is that of a new file and is cut by the process's umask; one that will replace another is
+    /// for nobody else to read until it has the mode of that.
+    pub(super) fn create(directory: &'a OwnedFd, mode: Mode, replaces: bool) -> Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = unfinished_name();
-        let file = openat(directory, &name, flags, Mode::from_raw_mode(mode & 0o777))?;
+        let mode = if replaces { Mode::RUSR | Mode::WUSR } else { mode & PERMISSIONS };
+        let file = openat(directory, &name, flags, mode)?;
         Ok(Self { directory, name, file, published: false })
     }
 
@@ -52,13 +54,13 @@ impl<'a> Temp<'a> {
                 take_owner(&self.file, old);
             }
             // New content does not inherit what set-user-id granted the old, as a write in place would not let it either.
-            let mode = old.mode & 0o777;
-            if new.mode & 0o7777 != mode {
-                fchmod(&self.file, Mode::from_raw_mode(mode))?;
+            let mode = old.mode & PERMISSIONS;
+            if new.mode != mode {
+                fchmod(&self.file, mode)?;
             }
         }
         stamp(&self.file, old.map(|old| old.modified_ns))?;
-        if sync == SyncMode::None { Ok(()) } else { fsync(&self.file) }
+        if sync == SyncMode::None { Ok(()) } else { flush(&self.file) }
     }
 
     /// Takes the place of whatever stands at the name, or of nothing.
@@ -103,6 +105,16 @@ pub(super) fn write_all(file: impl AsFd, mut content: &[u8]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Flushes a file or directory to its device.
+pub(super) fn flush(handle: &OwnedFd) -> Result<()> {
+    // There `fsync` leaves it in the device's own cache. What does not offer the call, such as a network filesystem, is flushed as usual.
+    #[cfg(target_vendor = "apple")]
+    if rustix::fs::fcntl_fullfsync(handle).is_ok() {
+        return Ok(());
+    }
+    fsync(handle)
 }
 
 /// Gives a file a modification time that no write of this process had before, and that is after `old_ns`.

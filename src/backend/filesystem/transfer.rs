@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Changed, OpKind};
 use crate::path::VfsPath;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, SeekFrom, mkdirat, renameat, seek, statat, unlinkat};
+use rustix::fs::{AtFlags, SeekFrom, mkdirat, renameat, seek, statat, unlinkat};
 use rustix::io::{Errno, Result as Host};
 use std::ffi::{OsStr, OsString};
 
@@ -150,7 +150,7 @@ struct TempTree<'a> {
 impl<'a> TempTree<'a> {
     fn create(root: &'a Root, parent: &'a OwnedFd) -> Host<Self> {
         let name = OsString::from(unfinished_name());
-        mkdirat(parent, &name, Mode::from_raw_mode(DIRECTORY_MODE))?;
+        mkdirat(parent, &name, DIRECTORY_MODE)?;
         Ok(Self { root, parent, name, published: false })
     }
 

@@ -4,11 +4,11 @@ use super::Cancel;
 use super::SyncMode;
 use super::content::copy_all;
 use super::directory::{Child, all_children, children, type_of, unfinished_name};
-use super::meta::Meta;
+use super::meta::{Meta, PERMISSIONS};
 use super::root::Root;
-use super::temp::stamp;
+use super::temp::{flush, stamp};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, readlinkat, renameat, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, readlinkat, renameat, symlinkat, unlinkat};
 use rustix::io::{Errno, Result as Host};
 use std::ffi::{OsStr, OsString};
 
@@ -131,7 +131,7 @@ impl From<Errno> for CopyFault {
 struct Copied {
     source: OwnedFd,
     target: OwnedFd,
-    mode: u32,
+    mode: Mode,
     left: Vec<Child>,
 }
 
@@ -156,7 +156,7 @@ pub(super) fn copy(root: &Root, source: OwnedFd, target: OwnedFd, sync: SyncMode
                 let source = root.open_child_directory(level.source.as_fd(), name)?;
                 let mode = Meta::from(fstat(&source)?).mode;
                 // Whatever its mode will be, it has to be filled first.
-                mkdirat(&level.target, name, Mode::from_raw_mode((mode & 0o777) | 0o700))?;
+                mkdirat(&level.target, name, (mode & PERMISSIONS) | Mode::RWXU)?;
                 let target = root.open_child_directory(level.target.as_fd(), name)?;
                 stack.push(Copied::start(source, target)?);
             }
@@ -182,21 +182,21 @@ impl Copied {
     fn finish(&self, sync: SyncMode) -> Host<()> {
         let mode = Meta::from(fstat(&self.target)?).mode;
         // What the umask took stays away, what the source lacks goes.
-        if mode & !self.mode & 0o700 != 0 {
-            fchmod(&self.target, Mode::from_raw_mode(mode & self.mode & 0o777))?;
+        if !self.mode.contains(mode & Mode::RWXU) {
+            fchmod(&self.target, mode & self.mode & PERMISSIONS)?;
         }
-        if sync == SyncMode::Full { fsync(&self.target) } else { Ok(()) }
+        if sync == SyncMode::Full { flush(&self.target) } else { Ok(()) }
     }
 }
 
 fn copy_file(root: &Root, level: &Copied, name: &OsStr, sync: SyncMode) -> Result<(), CopyFault> {
     let source = root.open_child_file(level.source.as_fd(), name)?.ok_or(CopyFault::Special)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let target = openat(&level.target, name, flags, Mode::from_raw_mode(source.meta.mode & 0o777))?;
+    let target = openat(&level.target, name, flags, source.meta.mode & PERMISSIONS)?;
     copy_all(&source.handle, &target)?;
     stamp(&target, None)?;
     if sync != SyncMode::None {
-        fsync(&target)?;
+        flush(&target)?;
     }
     Ok(())
 }
