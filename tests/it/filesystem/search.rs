@@ -3,7 +3,9 @@
 use super::{Host, path};
 use std::fs;
 use std::os::unix::fs::symlink;
-use stratafs::ops::{EntryKind, GlobOptions, GrepOptions, GrepOutput, ReadOptions};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use stratafs::ops::{EntryKind, GlobOptions, GrepOptions, GrepOutput, PathGuard, ReadOptions};
 use stratafs::{Backend, BackendExt, ErrorKind, FilesystemOptions, VfsPath};
 
 fn found(result: &stratafs::ops::GrepResult) -> Vec<&str> {
@@ -149,4 +151,62 @@ async fn a_window_of_a_large_file_is_that_of_its_lines() {
     assert_eq!((past.kind(), past.path()), (ErrorKind::InvalidArgument, Some(&*path("/large"))));
     let whole = host.tree.read(&path("/large"), &ReadOptions::new().with_bytes_max(1000)).await.unwrap_err();
     assert_eq!(whole.kind(), ErrorKind::TooLarge);
+}
+
+/// A thousand directories of one file each.
+async fn wide(host: &Host) {
+    for directory in 0..1000 {
+        fs::create_dir(host.at(&directory.to_string())).unwrap();
+        fs::write(host.at(&format!("{directory}/file")), "needle").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_limit_ends_the_walk() {
+    let host = Host::new(FilesystemOptions::new());
+    wide(&host).await;
+    let met = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&met);
+    let guard = PathGuard::new(move |_, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        true
+    });
+    let mut glob = GlobOptions::new("file").with_limit(3);
+    glob.scope.guard = Some(guard.clone());
+    assert_eq!(host.tree.glob(VfsPath::ROOT, &glob).await.unwrap().entries.len(), 3);
+    assert!(met.swap(0, Ordering::Relaxed) < 30);
+    let mut grep = GrepOptions::new("needle").with_matches_max(3);
+    grep.scope.guard = Some(guard);
+    assert_eq!(host.tree.grep(VfsPath::ROOT, &grep).await.unwrap().files.len(), 3);
+    assert!(met.load(Ordering::Relaxed) < 30);
+}
+
+#[tokio::test]
+async fn a_search_whose_caller_is_gone_ends() {
+    let host = Host::new(FilesystemOptions::new());
+    wide(&host).await;
+    let met = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&met);
+    let (go_on, waits) = mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let mut options = GrepOptions::new("needle");
+    options.scope.guard = Some(PathGuard::new(move |_, _| {
+        if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+            let _ = waits.lock().unwrap().recv();
+        }
+        true
+    }));
+    let tree = host.tree.clone();
+    let search = tokio::spawn(async move { tree.grep(VfsPath::ROOT, &options).await });
+    while met.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    search.abort();
+    assert!(search.await.unwrap_err().is_cancelled());
+    go_on.send(()).unwrap();
+    // The search has ended when nothing of it holds the guard any more.
+    while Arc::strong_count(&met) > 1 {
+        tokio::task::yield_now().await;
+    }
+    assert!(met.load(Ordering::Relaxed) < 30, "{met:?}");
 }
