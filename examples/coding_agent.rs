@@ -4,6 +4,8 @@
 //! cargo run --example coding_agent
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;

@@ -8,6 +8,8 @@
 //! cargo run --example custom_backend --features conformance
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

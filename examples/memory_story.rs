@@ -4,6 +4,8 @@
 //! cargo run --example memory_story
 //! ```
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use serde_json::json;
 use std::sync::Arc;
 use stratafs::checkpoint::StoreThreads;

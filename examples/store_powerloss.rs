@@ -87,7 +87,7 @@ fn key(slot: u64, row: &str) -> String {
 fn body(number: u64, seed: u64) -> Bytes {
     let size = match std::env::var("VAL") {
         Ok(size) => size.parse().unwrap(),
-        Err(_) if number % 7 == 0 => 65_536,
+        Err(_) if number.is_multiple_of(7) => 65_536,
         Err(_) => 4_096,
     };
     let mut body = [number.to_le_bytes(), seed.to_le_bytes()].concat();

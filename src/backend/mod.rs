@@ -266,7 +266,7 @@ pub trait BackendExt: Backend {
     /// # Errors
     /// Those of [`Backend::read`].
     async fn read_bytes(&self, path: &str) -> Result<Bytes> {
-        Ok(self.read(&*VfsPath::parse(path)?, &ReadOptions::new()).await?.content)
+        Ok(self.read(&VfsPath::parse(path)?, &ReadOptions::new()).await?.content)
     }
 
     /// Reads a whole file as UTF-8 text.
@@ -286,7 +286,7 @@ pub trait BackendExt: Backend {
     /// # Errors
     /// Those of [`Backend::stat`] but [`NotFound`](ErrorKind::NotFound) and [`NotADirectory`](ErrorKind::NotADirectory).
     async fn exists(&self, path: &str) -> Result<bool> {
-        match self.stat(&*VfsPath::parse(path)?).await {
+        match self.stat(&VfsPath::parse(path)?).await {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error),

@@ -37,7 +37,10 @@ impl Default for SearchScope {
 /// whole paths of the tree searched; a tree that asks another at a prefix hands on [`PathGuard::beneath`] that prefix. Two
 /// guards are equal when they are the same one.
 #[derive(Clone)]
-pub struct PathGuard(Arc<dyn Fn(&VfsPath, bool) -> bool + Send + Sync>);
+pub struct PathGuard(Arc<Admits>);
+
+/// Decides by a path and whether a directory is there.
+type Admits = dyn Fn(&VfsPath, bool) -> bool + Send + Sync;
 
 impl PathGuard {
     /// Makes a guard of a function of a path and whether a directory is there: true when it may be found, and entered.

@@ -235,7 +235,7 @@ pub(super) async fn pages_of_groups_join_to_the_whole(store: Subject) {
 
 pub(super) async fn long_scans_page_as_short_ones(store: Subject) {
     let a = namespace("a");
-    let key = |number: usize| if number % 10 == 0 { format!("{number:04}/x") } else { format!("{number:04}") };
+    let key = |number: usize| if number.is_multiple_of(10) { format!("{number:04}/x") } else { format!("{number:04}") };
     let batch = (0..1_500).fold(Batch::new(), |batch, number| batch.put(&a, key(number), ""));
     commit(&store, batch).await;
     for limit in [90, 100, 101, 600, 1_500, 5_000] {

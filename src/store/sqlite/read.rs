@@ -109,7 +109,7 @@ impl Reader {
         match body_bytes_max {
             Some(max) if record.size > max => Ok(Got::TooLong),
             Some(_) => {
-                let body = body_of(row.get_ref(8).map_err(|error| failed(error.into()))?, record.size)?;
+                let body = body_of(row.get_ref(8).map_err(failed)?, record.size)?;
                 record.into_item(row, body).map(Got::Item)
             }
             None => record.into_item(row, Bytes::new()).map(Got::Item),
