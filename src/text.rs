@@ -12,6 +12,9 @@ use std::borrow::Cow;
 /// How many line numbers an `ambiguous` names at most.
 const LINES_NAMED_MAX: usize = 20;
 
+/// The largest content in bytes that a replacement may grow a file to.
+pub const EDITED_BYTES_MAX: usize = 256 << 20;
+
 /// Counts the lines of a content.
 ///
 /// Cost: one pass at the speed of memory.
@@ -115,7 +118,8 @@ fn skip_lines(content: &[u8], count: usize) -> usize {
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no edit or an empty `old`, [`NoMatch`](ErrorKind::NoMatch) and
-/// [`Ambiguous`](ErrorKind::Ambiguous) (with the lines) by what was counted.
+/// [`Ambiguous`](ErrorKind::Ambiguous) (with the lines) by what was counted, [`TooLarge`](ErrorKind::TooLarge) when a
+/// replacement would grow the content over [`EDITED_BYTES_MAX`].
 pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
     if edits.is_empty() {
         return Err(Error::invalid_argument("no edit was given; name at least one text to replace"));
@@ -140,34 +144,45 @@ fn edit_once(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
         return Err(Error::invalid_argument("the text to replace is empty; name the text, or write the whole file"));
     }
     let mut old = Cow::Borrowed(edit.old.as_bytes());
-    let mut places: Vec<usize> = memmem::find_iter(content, &*old).collect();
+    let mut count = memmem::find_iter(content, &*old).count();
     let mut adapted = None;
-    if places.is_empty() && memchr(b'\n', &old).is_some() {
+    if count == 0 && memchr(b'\n', &old).is_some() {
         for ending in [LineEnding::CrLf, LineEnding::Lf] {
             let other = ending.applied_to(&edit.old);
-            let found: Vec<usize> = memmem::find_iter(content, other.as_ref()).collect();
-            if other != old && !found.is_empty() {
-                (old, places, adapted) = (other, found, Some(ending));
+            let found = if other == old { 0 } else { memmem::find_iter(content, other.as_ref()).count() };
+            if found > 0 {
+                (old, count, adapted) = (other, found, Some(ending));
                 break;
             }
         }
     }
-    match places.len() {
+    match count {
         0 => return Err(no_match(content, &edit.old)),
-        count if count > 1 && !edit.replace_all => return Err(ambiguous(content, &places)),
+        count if count > 1 && !edit.replace_all => return Err(ambiguous(content, &old, count)),
         _ => {}
     }
     let ending = adapted.or_else(|| inserted_ending(content, &old, &edit.new));
     let new = ending.map_or(Cow::Borrowed(edit.new.as_bytes()), |ending| ending.applied_to(&edit.new));
-    let mut result = Vec::with_capacity(content.len() + places.len() * new.len().saturating_sub(old.len()));
+    let mut result = Vec::with_capacity(edited_size(content.len(), count, old.len(), new.len())?);
     let mut end = 0;
-    for place in &places {
-        result.extend_from_slice(&content[end..*place]);
+    for place in memmem::find_iter(content, &*old) {
+        result.extend_from_slice(&content[end..place]);
         result.extend_from_slice(&new);
         end = place + old.len();
     }
     result.extend_from_slice(&content[end..]);
-    Ok((result, places.len()))
+    Ok((result, count))
+}
+
+/// Returns the size of a content after `count` replacements; known before any of it is built, as few bytes can ask for many.
+fn edited_size(size: usize, count: usize, old: usize, new: usize) -> Result<usize> {
+    let kept = size - count * old;
+    count.checked_mul(new).and_then(|added| kept.checked_add(added)).filter(|size| *size <= EDITED_BYTES_MAX.max(kept)).ok_or_else(|| {
+        Error::new(
+            ErrorKind::TooLarge,
+            format!("{count} replacements would make the file larger than {EDITED_BYTES_MAX} bytes; replace fewer or with less"),
+        )
+    })
 }
 
 /// How a text ends its lines.
@@ -205,10 +220,10 @@ fn inserted_ending(content: &[u8], old: &[u8], new: &str) -> Option<LineEnding> 
     any.then_some(LineEnding::CrLf)
 }
 
-fn ambiguous(content: &[u8], places: &[usize]) -> Error {
-    let lines: Vec<usize> = places.iter().take(LINES_NAMED_MAX).map(|place| line_at(content, *place)).collect();
+fn ambiguous(content: &[u8], old: &[u8], count: usize) -> Error {
+    let lines: Vec<usize> = memmem::find_iter(content, old).take(LINES_NAMED_MAX).map(|place| line_at(content, place)).collect();
     let named = lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let more = if places.len() > lines.len() { ", ..." } else { "" };
+    let more = if count > lines.len() { ", ..." } else { "" };
     Error::new(
         ErrorKind::Ambiguous,
         format!(
@@ -312,6 +327,14 @@ mod tests {
         assert_eq!(edited("one two", &[Edit::new("one", "three"), Edit::new("three two", "done")]).expect("in order"), "done");
         let error = edited("one two", &[Edit::new("one", "x"), Edit::new("one", "y")]).expect_err("the second fails");
         assert!(error.message().starts_with("edit 2 of 2: "), "{error}");
+    }
+
+    #[test]
+    fn an_edit_that_asks_for_more_than_memory_is_refused_before_it_is_built() {
+        let (content, new) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
+        assert_eq!(kind(edited(&content, &[Edit::all("a", new)])), Some(ErrorKind::TooLarge));
+        let doubling = vec![Edit::all("a", "aa"); 40];
+        assert_eq!(kind(edited("aaaaaaaa", &doubling)), Some(ErrorKind::TooLarge));
     }
 
     #[test]

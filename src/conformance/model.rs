@@ -2,7 +2,7 @@
 //!
 //! It shares nothing with the real backends but the words of [`ops`](crate::ops) and the rules of gitignore(5), so that the
 //! same mistake is not made twice: every listing looks at every path, edits go byte by byte, globs and lines are matched by
-//! [`pattern`](super::pattern). Property tests and fuzz targets run the same operations against it and a real backend.
+//! a matcher of its own. Property tests and fuzz targets run the same operations against it and a real backend.
 
 use super::pattern::{Pattern, grep_lines};
 use crate::backend::Backend;

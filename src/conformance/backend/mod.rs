@@ -1,4 +1,4 @@
-//! The contract of [`Backend`](crate::Backend), one law a case.
+//! The contract of [`Backend`], one law a case.
 //!
 //! A case gets a [`Tree`]: a fresh, empty tree, seen from its root or, for a tree mounted somewhere, from a base path, so
 //! that the same cases prove a backend, a layer around it, and a composite that holds it. Run them by
