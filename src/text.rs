@@ -226,10 +226,7 @@ fn ambiguous(content: &[u8], old: &[u8], count: usize) -> Error {
     let more = if count > lines.len() { ", ..." } else { "" };
     Error::new(
         ErrorKind::Ambiguous,
-        format!(
-            "the text to replace occurs {} times (lines {named}{more}); add surrounding lines to make it unique, or replace all",
-            places.len()
-        ),
+        format!("the text to replace occurs {count} times (lines {named}{more}); add surrounding lines to make it unique, or replace all"),
     )
     .with_lines(lines)
 }

@@ -91,7 +91,9 @@ impl<B: Backend> Check<'_, B> {
         self.layer.check_links(needs.at, needs.reads).await?;
         self.need(needs.kinds, needs.at)?;
         if let Some((to, kinds)) = needs.target {
-            if !self.layer.policy.shows(to, true) {
+            // A directory may come to stand where only what lies beneath may be seen; a file there would replace a hidden one.
+            let policy = &self.layer.policy;
+            if !policy.shows(to, false) && !(policy.shows(to, true) && self.layer.is_directory(needs.at).await?) {
                 return Err(denied(kinds[0], to));
             }
             self.layer.check_links(to, needs.reads).await?;

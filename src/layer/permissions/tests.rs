@@ -157,6 +157,20 @@ async fn a_move_into_a_protected_place_is_checked_in_depth() {
 }
 
 #[tokio::test]
+async fn a_file_moved_or_copied_over_a_hidden_one_is_refused() {
+    let rules = [(Effect::Allow, Operations::READ, "/**/*.md"), (Effect::Deny, Operations::READ, "/private")];
+    let tree = tree(&rules, &["/x.md", "/private/key"]).await;
+    for (from, overwrite) in [("/x.md", true), ("/x.md", false)] {
+        let (from, to) = (path(from), path("/private/key"));
+        let moved = tree.apply_one(Change::Rename { from: from.clone(), to: to.clone(), overwrite }).await;
+        assert_eq!(kind(moved), Some(ErrorKind::PermissionDenied));
+        let copied = tree.apply_one(Change::Copy { from, to, overwrite }).await;
+        assert_eq!(kind(copied), Some(ErrorKind::PermissionDenied));
+    }
+    assert_eq!(tree.inner().read_text("/private/key").await.expect("it stands"), "needle in /private/key\n");
+}
+
+#[tokio::test]
 async fn a_batch_is_no_way_around_either() {
     let tree = tree(&[(Effect::Deny, Operations::WRITE, "/out/**/sealed")], &["/in/a", "/in/sealed"]).await;
     let rename = |from: &str, to: &str| Change::Rename { from: path(from), to: path(to), overwrite: true };

@@ -61,8 +61,10 @@ impl<'a> FileLines<'a> {
         let mut result = Vec::new();
         let mut at = 0;
         for place in places {
-            self.copy(&mut result, at, place.start);
-            at = place.start;
+            // An addition at the end of the file may stand within lines that another chunk has removed already.
+            let start = place.start.max(at);
+            self.copy(&mut result, at, start);
+            at = start;
             for line in &place.lines {
                 match &**line {
                     Line::Context(_) => {
