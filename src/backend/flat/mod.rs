@@ -1,8 +1,8 @@
-//! File trees over a flat key space: the meaning of every [`Change`], written once.
+//! What file trees of nodes have in common: the meaning of every [`Change`], written once.
 //!
 //! [`StateBackend`](super::StateBackend) and [`StoreBackend`](super::StoreBackend) differ in where nodes live and in how a
 //! batch takes effect as one. What a change does to a tree is [`apply`] over the primitives of a [`TreeTransaction`], so the
-//! two cannot differ in it. Which paths a search visits is [`walk`].
+//! two cannot differ in it; nor in what a search visits, which a [`Walk`] decides node by node.
 //!
 //! Directories are nodes of their own. Two invariants hold before and after every batch: each node but the root stands in a
 //! directory that is a node, and no path is both a file and a directory.

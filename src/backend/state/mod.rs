@@ -1,8 +1,8 @@
 //! The state tier: a tree in memory, of which a snapshot is O(1).
 //!
 //! Nodes live in maps that share structure, one for each directory. A batch works on a clone of the tree, which is one pointer,
-//! and swaps it in when all of it succeeded, so readers never wait for a writer and never see half of a batch. What makes a tree durable is the
-//! checkpointer's: it takes a [`StateSnapshot`] and asks what changed since the last.
+//! and swaps it in when all of it succeeded, so readers never wait for a writer and never see half of a batch. What makes a
+//! tree durable is the checkpointer's: it takes a [`StateSnapshot`] and asks what changed since the last.
 
 mod difference;
 mod node;
@@ -36,8 +36,9 @@ use std::fmt;
 /// microseconds since 1970 at its start, so that what is restored after a crash never gives out a version again that the lost
 /// part of its life had given to other content.
 ///
-/// Cost: reads grow with the logarithm of the nodes, a listing with the children, a change with the content and the logarithm of
-/// the nodes. An idle file takes its content and less than 300 bytes.
+/// Cost: a look grows with the depth of the path and the logarithm of the children on the way, a listing with the children, a
+/// change with the content and, as a look does, with the way to it; a recursive delete counts without a walk. An idle file takes
+/// its content and less than 300 bytes.
 pub struct StateBackend {
     live: RwLock<Live>,
     /// Held for the length of a batch, so that batches follow one another; readers do not take it.

@@ -3,8 +3,10 @@
 use super::{kind, path, tiers};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 use stratafs::ops::{Edit, GlobOptions, GrepCursor, GrepOptions, LsOptions};
-use stratafs::{Backend, BackendExt, ErrorKind, InvalidPath, MemoryStore, Namespace, StoreBackend, VfsPath, VfsPathBuf};
+use stratafs::{Backend, BackendExt, Clock, ErrorKind, InvalidPath, MemoryStore, Namespace, StoreBackend, VfsPath, VfsPathBuf};
 
 /// deepagents: ls, glob and grep of a missing directory or of a file are an empty success.
 #[tokio::test]
@@ -204,4 +206,28 @@ async fn the_root_is_not_deleted() {
         assert_eq!(kind(tree.delete_all("/").await), ErrorKind::InvalidArgument, "{tree}");
         assert_eq!(tree.read_text("/a").await.unwrap(), "abc", "{tree}");
     }
+}
+
+/// A file with a time to live goes away by itself and leaves no trace in any look; its directory stays.
+#[tokio::test]
+async fn what_has_expired_is_nowhere() {
+    let micros = Arc::new(AtomicI64::new(1_000_000));
+    let source = micros.clone();
+    let clock = Clock::from_fn(move || jiff::Timestamp::from_microsecond(source.load(Ordering::Relaxed)).unwrap());
+    let namespace = Namespace::new(["a"]).unwrap();
+    let tree = StoreBackend::new(Arc::new(MemoryStore::with_clock(clock)), namespace).with_time_to_live(Duration::from_secs(10));
+    tree.write("/d/file", "needle").await.unwrap();
+    micros.fetch_add(9_999_999, Ordering::Relaxed);
+    tree.write("/d/kept", "needle").await.unwrap();
+    assert_eq!(tree.read_text("/d/file").await.unwrap(), "needle");
+    micros.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(kind(tree.read_text("/d/file").await), ErrorKind::NotFound);
+    assert_eq!(kind(tree.stat(&path("/d/file")).await), ErrorKind::NotFound);
+    assert_eq!(tree.ls(&path("/d"), &LsOptions::new()).await.unwrap().entries.len(), 1);
+    assert_eq!(tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.unwrap().entries.len(), 1);
+    assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap().files.len(), 1);
+    assert!(tree.create("/d/file", "new").await.unwrap().created, "its place is free");
+    micros.fetch_add(20_000_000, Ordering::Relaxed);
+    assert!(tree.ls(&path("/d"), &LsOptions::new()).await.unwrap().entries.is_empty());
+    tree.delete("/d").await.unwrap();
 }
