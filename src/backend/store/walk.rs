@@ -160,8 +160,10 @@ impl<'b> StoreWalk<'b> {
             }
             // The rules are not complete yet and one may take another back, so they do not count here.
             passing = (place.is_directory && !self.walk.may_enter(&place.path)).then_some(&*place.path);
-            let above = place.path.parent().unwrap_or(VfsPath::ROOT);
-            if !place.is_directory && IGNORE_FILE_NAMES.contains(&place.path.name()) && !self.resolved.contains(above) {
+            if place.is_directory || !IGNORE_FILE_NAMES.contains(&place.path.name()) {
+                continue;
+            }
+            if !self.resolved.contains(place.path.parent().unwrap_or(VfsPath::ROOT)) {
                 wanted.ask(file_key(&place.path));
             }
         }
