@@ -7,11 +7,13 @@
 //! | `f` | | the number of this format |
 //! | `c` | | the version of the newest commit, big-endian |
 //! | `r` | namespace, NUL, key | the record of an item |
-//! | `b` | version of the item, number of the piece, both big-endian | a piece of its body, at most 6,400 bytes |
 //! | `e` | moment of expiry, namespace, NUL, key | nothing |
+//! | `v` | number of the body, number of the piece, both big-endian | version of the item, big-endian, and a piece of its body, at most 6,400 bytes |
 //!
-//! Neither namespaces nor keys hold NUL, so records sort by namespace and then by key. A body's pieces stand under the
-//! version of its put, which no other put has: the body of one version is never mixed with that of another.
+//! Neither namespaces nor keys hold NUL, so records sort by namespace and then by key. A body keeps its number (the version
+//! of the first put of its key) when it is replaced, so an overwrite goes to one place and not to two; every piece says which
+//! version it is of, so the body of one version is never mixed with that of another. Pieces sort last: in the middle they
+//! would be neighbours of the counter, and written again with it.
 
 use super::error::damaged;
 use crate::error::Result;
@@ -51,6 +53,8 @@ pub(super) struct Record<'r> {
     pub(super) created_at: i64,
     pub(super) modified_at: i64,
     pub(super) expires_at: Option<i64>,
+    /// What the pieces of the body stand under.
+    body: u64,
     /// The bytes of the body.
     pub(super) size: u64,
     /// The bytes of a meta that stands in front of the body; 0 for one that stands here.
@@ -63,7 +67,12 @@ impl<'r> Record<'r> {
     /// Makes the record of a put.
     pub(super) fn new(version: u64, (created_at, modified_at): (i64, i64), expires_at: Option<i64>, meta: &'r [u8], value: &[u8]) -> Self {
         let (meta_size, meta) = if meta.len() > META_INLINE_BYTES { (meta.len() as u64, &[][..]) } else { (0, meta) };
-        Self { version, created_at, modified_at, expires_at, size: value.len() as u64, meta_size, meta }
+        Self { version, created_at, modified_at, expires_at, body: version, size: value.len() as u64, meta_size, meta }
+    }
+
+    /// Puts the body where that of the record before it stands.
+    pub(super) fn in_place_of(self, old: Option<Record<'_>>) -> Self {
+        Self { body: old.map_or(self.body, |old| old.body), ..self }
     }
 
     /// Reads a record back.
@@ -87,19 +96,20 @@ impl<'r> Record<'r> {
 
     /// Returns the keys of the pieces.
     pub(super) fn piece_keys(&self) -> impl Iterator<Item = [u8; 13]> + use<> {
-        let (version, size) = (self.version, self.meta_size + self.size);
+        let (body, size) = (self.body, self.meta_size + self.size);
         let count = u32::try_from(size.div_ceil(PIECE_BYTES as u64)).expect("bodies are bounded to 256 MiB");
-        (0..count).map(move |number| piece_key(version, number))
+        (0..count).map(move |number| piece_key(body, number))
     }
 
-    /// Calls `put` with each piece and its key.
-    pub(super) fn each_piece(&self, meta: &[u8], value: &[u8], mut put: impl FnMut([u8; 13], &[u8])) {
+    /// Calls `put` with the key and the value of each piece's row.
+    pub(super) fn each_piece(&self, meta: &[u8], value: &[u8], mut put: impl FnMut([u8; 13], Vec<u8>)) {
         let joined = if self.meta_size > 0 { Cow::Owned([meta, value].concat()) } else { Cow::Borrowed(value) };
-        self.piece_keys().zip(joined.chunks(PIECE_BYTES)).for_each(|(key, piece)| put(key, piece));
+        let pieces = joined.chunks(PIECE_BYTES).map(|piece| [&self.version.to_be_bytes(), piece].concat());
+        self.piece_keys().zip(pieces).for_each(|(key, piece)| put(key, piece));
     }
 
-    /// Makes the item, with its body if asked. `piece` gets a piece by its key; without one of them there is no item, because
-    /// another put has taken its place meanwhile.
+    /// Makes the item, with its body if asked. `piece` gets the row of a piece by its key; there is no item if one of them is
+    /// not there or of another version, because another put has taken its place meanwhile.
     pub(super) fn item(
         &self,
         key: &str,
@@ -109,8 +119,8 @@ impl<'r> Record<'r> {
         let wanted = self.meta_size + if with_value { self.size } else { 0 };
         let mut joined = Vec::with_capacity(usize::try_from(wanted).map_err(|_| damaged("a body is longer than memory"))?);
         for key in self.piece_keys().take_while(|key| piece_start(key) < wanted) {
-            match piece(&key)? {
-                Some(piece) => joined.extend_from_slice(&piece),
+            match piece(&key)?.as_ref().and_then(|row| row.strip_prefix(&self.version.to_be_bytes())) {
+                Some(piece) => joined.extend_from_slice(piece),
                 None => return Ok(None),
             }
         }
@@ -126,9 +136,9 @@ impl<'r> Record<'r> {
     }
 }
 
-fn piece_key(version: u64, number: u32) -> [u8; 13] {
-    let mut key = [b'b'; 13];
-    key[1..9].copy_from_slice(&version.to_be_bytes());
+fn piece_key(body: u64, number: u32) -> [u8; 13] {
+    let mut key = [b'v'; 13];
+    key[1..9].copy_from_slice(&body.to_be_bytes());
     key[9..].copy_from_slice(&number.to_be_bytes());
     key
 }
@@ -220,8 +230,8 @@ mod tests {
             let (meta, value) = (vec![1; meta_size], vec![2; size]);
             let record = Record::new(7, (1, 2), Some(3), &meta, &value);
             let mut pieces = Vec::new();
-            record.each_piece(&meta, &value, |key, piece| pieces.push((key, piece.to_vec())));
-            assert!(pieces.iter().all(|(_, piece)| !piece.is_empty() && piece.len() <= PIECE_BYTES));
+            record.each_piece(&meta, &value, |key, piece| pieces.push((key, piece)));
+            assert!(pieces.iter().all(|(_, piece)| piece.len() > 8 && piece.len() <= PIECE_BYTES + 8));
             let stored = record.encode();
             let record = Record::decode(&stored).expect("its own bytes");
             let get = |key: &[u8]| Ok(pieces.iter().find(|(name, _)| name[..] == *key).map(|(_, piece)| piece.as_slice().into()));
@@ -231,7 +241,10 @@ mod tests {
             assert_eq!((&bare.meta[..], &bare.value[..]), (&meta[..], &b""[..]));
             if size > 0 {
                 assert_eq!(record.item("k", true, |_| Ok(None)).expect("no damage"), None);
-                assert!(record.item("k", true, |_| Ok(Some(vec![0].into()))).is_err() || size == 1);
+                let other = Record::new(8, (1, 2), None, &meta, &value).in_place_of(Some(record));
+                assert_eq!(other.item("k", true, get).expect("no damage"), None, "pieces of another version");
+                let short = |key: &[u8]| Ok(get(key)?.map(|row: ::sled::IVec| row[..8].into()));
+                assert!(record.item("k", true, short).is_err());
             }
         }
         assert!(Record::decode(b"\xFF").is_err());

@@ -248,7 +248,7 @@ impl<'g> Gathered<'g> {
         })
     }
 
-    /// Makes the one batch: what replaces a body removes the pieces of the old one.
+    /// Makes the one batch: a body takes the place of the one before it, of which no piece is left.
     fn into_batch(self) -> ::sled::Batch {
         let mut batch = ::sled::Batch::default();
         for (key, change) in self.changes {
@@ -260,6 +260,7 @@ impl<'g> Gathered<'g> {
             }
             match change.new {
                 Some(New { record, meta, value }) => {
+                    let record = record.in_place_of(change.old);
                     record.each_piece(meta, value, |piece, bytes| batch.insert(&piece[..], bytes));
                     if let Some(at) = record.expires_at {
                         batch.insert(expiry_key(at, &key), &[]);
