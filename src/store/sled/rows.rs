@@ -97,7 +97,7 @@ impl<'r> Record<'r> {
     /// Returns the keys of the pieces.
     pub(super) fn piece_keys(&self) -> impl Iterator<Item = [u8; 13]> + use<> {
         let (body, size) = (self.body, self.meta_size + self.size);
-        let count = u32::try_from(size.div_ceil(PIECE_BYTES as u64)).expect("bodies are bounded to 256 MiB");
+        let count = u32::try_from(size.div_ceil(PIECE_BYTES as u64)).expect("bodies are bounded to 64 MiB");
         (0..count).map(move |number| piece_key(body, number))
     }
 
