@@ -1,0 +1,101 @@
+//! Any edits on any content, against the plainest replacement there is; and windows of lines that add up to the content.
+//!
+//! Input: the content, then an old and a new text for each edit, ended by [`SEPARATOR`].
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use stratafs::ErrorKind;
+use stratafs::ops::{Edit, ReadOptions};
+use stratafs::text;
+
+/// Ends a field of the input.
+const SEPARATOR: u8 = 0x1e;
+
+/// Starts a text that is to be replaced everywhere.
+const ALL: u8 = 0x01;
+
+fuzz_target!(|input: &[u8]| {
+    let mut fields = input.split(|byte| *byte == SEPARATOR);
+    let content = fields.next().unwrap_or_default();
+    let mut edits = Vec::new();
+    while let (Some(old), Some(new)) = (fields.next(), fields.next()) {
+        let (old, all) = old.strip_prefix(&[ALL]).map_or((old, false), |old| (old, true));
+        let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else { return };
+        edits.push(if all { Edit::all(old, new) } else { Edit::new(old, new) });
+    }
+    check_edits(content, &edits);
+    check_windows(content, content.len() % 7 + 1);
+});
+
+fn check_edits(content: &[u8], edits: &[Edit]) {
+    let result = text::edit(content, edits);
+    if let [edit] = edits {
+        let places = places(content, edit.old.as_bytes());
+        match (&result, places.len()) {
+            (Ok((edited, count)), places_count @ 1..) => {
+                assert_eq!(*count, places_count);
+                // A line ending may be adapted to the file's; all else is as written.
+                if !edit.new.contains('\n') {
+                    assert_eq!(*edited, replaced(content, &places, edit));
+                }
+            }
+            (Err(error), 0) => assert!(matches!(error.kind(), ErrorKind::NoMatch | ErrorKind::InvalidArgument | ErrorKind::Ambiguous)),
+            (Err(error), _) => assert_eq!(error.kind(), ErrorKind::Ambiguous),
+            // Only line endings may differ between what was asked for and what is there.
+            (Ok(_), 0) => assert!(edit.old.contains('\n')),
+        }
+    }
+    if let Ok((edited, count)) = &result {
+        // All at once is one after the other.
+        let (mut stepwise, mut total) = (content.to_vec(), 0);
+        for edit in edits {
+            let (next, replaced) = text::edit(&stepwise, std::slice::from_ref(edit)).expect("each edit fits where all fit");
+            (stepwise, total) = (next, total + replaced);
+        }
+        assert_eq!((&stepwise, total), (edited, *count));
+    }
+}
+
+/// Finds where a text occurs, from the left, without overlaps; the empty text occurs nowhere.
+fn places(content: &[u8], old: &[u8]) -> Vec<usize> {
+    let (mut places, mut at) = (Vec::new(), 0);
+    while !old.is_empty() && at + old.len() <= content.len() {
+        if &content[at..at + old.len()] == old {
+            places.push(at);
+            at += old.len();
+        } else {
+            at += 1;
+        }
+    }
+    places
+}
+
+fn replaced(content: &[u8], places: &[usize], edit: &Edit) -> Vec<u8> {
+    let (mut result, mut end) = (Vec::new(), 0);
+    for place in places {
+        result.extend_from_slice(&content[end..*place]);
+        result.extend_from_slice(edit.new.as_bytes());
+        end = place + edit.old.len();
+    }
+    result.extend_from_slice(&content[end..]);
+    result
+}
+
+fn check_windows(content: &[u8], step: usize) {
+    let content = Bytes::copy_from_slice(content);
+    let (mut joined, mut offset) = (Vec::new(), 0);
+    loop {
+        let (bytes, window) = text::cut(&content, &ReadOptions::lines(offset, step)).expect("an offset that was given");
+        let window = window.expect("lines were asked for");
+        assert_eq!(window.total_lines, text::count_lines(&content));
+        assert_eq!(text::count_lines(&bytes), window.lines);
+        joined.extend_from_slice(&bytes);
+        match window.next_offset() {
+            Some(next) => offset = next,
+            None => break,
+        }
+    }
+    assert_eq!(joined, content);
+}
