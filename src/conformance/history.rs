@@ -100,8 +100,12 @@ pub async fn check(tree: &Tree, steps: &[Step]) {
             Step::Apply(mutations) if mutations.len() > 1 && mutations.iter().any(Mutation::names_the_root) => {}
             Step::Apply(mutations) => {
                 let seen = apply(tree, &changes(tree, mutations, &of_tree).await).await;
-                let expected = apply_to_model(&model, &changes(&model, mutations, &of_model).await, &seen, tree).await;
-                assert_eq!(seen, expected, "step {index}: {step:?} on {tree:?}");
+                // A layer with rules may refuse a batch that moves what its rules may reach; then nothing of it took effect.
+                let refused = matches!(seen, Applied::Failed(ErrorKind::PermissionDenied, _, 0)) && mutations.len() > 1;
+                if !refused {
+                    let expected = apply_to_model(&model, &changes(&model, mutations, &of_model).await, &seen, tree).await;
+                    assert_eq!(seen, expected, "step {index}: {step:?} on {tree:?}");
+                }
                 let (left, right) = (dump(tree, &mut of_tree).await, dump(&model, &mut of_model).await);
                 assert_eq!(left, right, "the tree after step {index}: {step:?} on {tree:?}");
             }
