@@ -10,7 +10,7 @@ use super::model::ModelBackend;
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
-    ApplyOptions, Change, Changed, Edit, EntryKind, GlobOptions, GrepOptions, LsOptions, OpKind, ReadOptions, Version, WriteMode,
+    ApplyOptions, Change, Changed, Edit, EntryKind, GlobOptions, GrepLine, GrepOptions, LsOptions, OpKind, ReadOptions, Version, WriteMode,
 };
 use crate::path::VfsPath;
 use bytes::Bytes;
@@ -298,7 +298,9 @@ async fn observe_grep(tree: &Tree, path: &str, mut options: GrepOptions) -> Resu
             let path = tree.seen(&file.path);
             seen.push(format!("{path}: {}", file.count));
             seen.extend(
-                file.lines.iter().map(|of| format!("{path}:{}:{} {:?} {:?} {}", of.line, of.byte_offset, of.text, of.ranges, of.is_match)),
+                file.lines
+                    .iter()
+                    .map(|of| format!("{path}:{}:{} {:?} {:?} {}", of.line, of.byte_offset, of.text, ranges_of(of), of.is_match)),
             );
         }
         match page.truncated {
@@ -312,6 +314,11 @@ async fn observe_grep(tree: &Tree, path: &str, mut options: GrepOptions) -> Resu
             }
         }
     }
+}
+
+/// Returns where the matches lie, as many as a line gives at most.
+fn ranges_of(line: &GrepLine) -> &[std::ops::Range<usize>] {
+    &line.ranges[..line.ranges.len().min(1000)]
 }
 
 fn parsed<T: std::str::FromStr>(cursor: &str) -> Result<T> {
