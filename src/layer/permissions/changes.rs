@@ -93,7 +93,8 @@ impl<B: Backend> Check<'_, B> {
         if let Some((to, kinds)) = needs.target {
             // A directory may come to stand where only what lies beneath may be seen; a file there would replace a hidden one.
             let policy = &self.layer.policy;
-            if !policy.shows(to, false) && !(policy.shows(to, true) && self.layer.is_directory(needs.at).await?) {
+            let shown = policy.shows(to, false) || (policy.shows(to, true) && self.layer.is_directory(needs.at).await?);
+            if !shown {
                 return Err(denied(kinds[0], to));
             }
             self.layer.check_links(to, needs.reads).await?;
