@@ -417,6 +417,17 @@ impl From<&Error> for ErrorRecord {
     }
 }
 
+impl From<&ErrorRecord> for Error {
+    fn from(record: &ErrorRecord) -> Self {
+        let kind = ErrorKind::from_code(&record.code).unwrap_or(ErrorKind::Internal);
+        let error = Self::new(kind, record.message.clone()).with_current_version(record.current_version).with_lines(record.lines.clone());
+        match &record.path {
+            Some(path) => error.at(path),
+            None => error,
+        }
+    }
+}
+
 impl ErrorRecord {
     /// Shows the record in the paths of a tree that holds its own at `prefix`, as [`Error::rebased`] does.
     #[must_use]

@@ -36,7 +36,7 @@ impl FileRecord {
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) for what is no record, or one of a later format.
     pub(crate) fn from_bytes(meta: &[u8]) -> Result<Self> {
-        let corrupt = || Error::new(ErrorKind::Corrupt, "the record of a stored file cannot be read; run `stratafs doctor`");
+        let corrupt = || Error::new(ErrorKind::Corrupt, "what is stored of this file cannot be read; write the file anew, or delete it");
         match meta.split_first() {
             Some((&Self::FORMAT, record)) => postcard::from_bytes(record).map_err(|error| corrupt().with_source(error)),
             Some((format, _)) if *format > Self::FORMAT => Err(Error::new(

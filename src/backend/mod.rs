@@ -30,7 +30,7 @@ mod subtree;
 #[cfg(all(feature = "filesystem", unix))]
 pub use filesystem::{FilesystemBackend, FilesystemOptions, SyncMode};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
-pub use store::StoreBackend;
+pub use store::{StoreBackend, Verification};
 pub use subtree::Subtree;
 
 /// A file tree behind one root.

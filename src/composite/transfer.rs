@@ -106,6 +106,10 @@ impl CompositeBackend {
         let mut children = Vec::new();
         loop {
             let listing = self.ls(path, &options).await?;
+            // What cannot be read cannot be carried, and a copy without it would pass for the whole.
+            if let Some(failure) = listing.failures.into_iter().next() {
+                return Err(Error::from(&failure.error).at(&failure.path));
+            }
             children.extend(listing.entries);
             match listing.truncated {
                 Some(cut) => options.start_after = Some(cut.cursor),

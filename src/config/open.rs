@@ -105,6 +105,18 @@ impl Config {
         filled_root(&Template::parse(root)?, scope).map(|text| Some(self.resolve(&text)))
     }
 
+    /// Returns the tree that stands at a route for a scope, without its layers; none when the route is of another type than `store`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope that the namespace cannot be filled with,
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a store that is not among `stores`.
+    pub fn store_tree(&self, path: &str, stores: &Stores, scope: &Scope) -> Result<Option<StoreBackend>> {
+        let Some(route) = self.routes.get(path).filter(|route| route.tier == RouteType::Store) else { return Ok(None) };
+        let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
+        let namespace = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?.fill(scope)?;
+        Ok(Some(StoreBackend::new(store, namespace)))
+    }
+
     /// Returns what opens the tier of a route.
     fn tier(&self, route: &RouteConfig, stores: &Stores) -> Result<OpenTier> {
         match route.tier {

@@ -58,7 +58,7 @@ pub struct Listing {
     /// Set when there are more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
-    /// Mounts that could not be looked at.
+    /// What could not be looked at: mounts, and entries that are damaged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }

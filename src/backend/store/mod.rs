@@ -7,12 +7,17 @@
 //! of a file one read and one commit; only the commit when the change says itself what to expect (`CreateNew`, `IfVersion`, a
 //! delete with a version). What is missing on the way costs one read more: the parents of a new file, the reason of a failure.
 
+mod found;
 mod rows;
 mod search;
 mod transaction;
 mod turns;
+mod verify;
 mod walk;
 
+pub use self::verify::Verification;
+
+use self::found::Found;
 use self::rows::{Place, SEPARATOR, directory_key, file_key};
 use self::transaction::StoreTransaction;
 use super::Backend;
@@ -107,22 +112,25 @@ impl StoreBackend {
         let mut scan = ScanOptions::new().with_prefix(&prefix).with_delimiter(SEPARATOR);
         let after = options.start_after.as_deref().filter(|name| !name.is_empty());
         scan.start_after = after.map(|name| format!("{prefix}{name}{SEPARATOR}"));
-        let mut entries = Vec::new();
+        let mut found = Found::new(options.limit);
         let mut is_there = path.is_root();
         loop {
             // One more than asked tells whether there are more, and the directory's own row comes first.
-            scan.limit = options.limit.saturating_sub(entries.len()).saturating_add(2).min(PAGE_ROWS);
+            scan.limit = options.limit.saturating_sub(found.len()).saturating_add(2).min(PAGE_ROWS);
             let page = self.store.scan(&self.namespace, scan.clone()).await?;
             for entry in page.entries {
                 is_there = true;
                 match entry {
                     ScanEntry::Item(item) if item.key == prefix => {}
-                    ScanEntry::Item(item) | ScanEntry::Group { item: Some(item), .. } => entries.push(Place::of(&item.key)?.entry(&item)?),
-                    ScanEntry::Group { name, item: None } => return Err(orphaned(&name)),
+                    ScanEntry::Item(item) | ScanEntry::Group { item: Some(item), .. } => found.push_row(path, &item),
+                    ScanEntry::Group { name, item: None } => match Place::of(&name) {
+                        Ok(place) => found.fail(rows::orphaned(&place.path), path),
+                        Err(error) => found.fail(error, path),
+                    },
                 }
             }
             match page.next {
-                Some(next) if entries.len() <= options.limit => scan.start_after = Some(next),
+                Some(next) if found.len() <= options.limit => scan.start_after = Some(next),
                 _ => break,
             }
         }
@@ -130,7 +138,10 @@ impl StoreBackend {
         if !is_there && !self.stat(path).await?.is_directory() {
             return Err(Error::not_a_directory(path));
         }
-        Ok(Listing::from_sorted(entries, options))
+        let (entries, failures) = found.finish();
+        let mut listing = Listing::from_sorted(entries, options);
+        listing.failures = failures;
+        Ok(listing)
     }
 
     /// Does a batch once; none when something it relies on changed before it was committed.
@@ -166,12 +177,6 @@ impl StoreBackend {
 /// Sets the path of an error that names none.
 fn located(error: Error, path: &VfsPath) -> Error {
     if error.path().is_none() { error.at(path) } else { error }
-}
-
-/// Makes the error of a row whose directory has none.
-fn orphaned(key: &str) -> Error {
-    let path = key.trim_end_matches(SEPARATOR).replace(SEPARATOR, "/");
-    Error::new(ErrorKind::Corrupt, format!("rows lie beneath `/{path}`, which is no directory; run `stratafs doctor`"))
 }
 
 /// Waits a little before a batch is done again: longer and longer, and never as long as the others that lost.
@@ -220,12 +225,7 @@ impl Backend for StoreBackend {
             });
         };
         let record = rows::record(path, &item)?;
-        if record.size_bytes != item.value.len() as u64 {
-            let message =
-                format!("`{path}` was stored with {} bytes and has {}; run `stratafs doctor`", record.size_bytes, item.value.len());
-            return Err(Error::new(ErrorKind::Corrupt, message).at(path));
-        }
-        let (content, window) = text::cut(&item.value, options).map_err(|error| error.at(path))?;
+        let (content, window) = text::cut(&rows::body(path, &item)?, options).map_err(|error| error.at(path))?;
         let mut read = FileRead::new(content, item.version, Some(rows::modified_at(&record, &item)));
         read.size_bytes = record.size_bytes;
         read.window = window;

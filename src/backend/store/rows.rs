@@ -9,6 +9,7 @@ use crate::file::FileRecord;
 use crate::ops::Entry;
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::store::Item;
+use bytes::Bytes;
 use jiff::Timestamp;
 
 /// What joins the segments of a key.
@@ -65,7 +66,7 @@ impl Place {
             Ok(path) if path.as_str().len() == length && !path.is_root() && !segments.contains('/') => Ok(Self { path, is_directory }),
             _ => Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("the row `{}` is no file of this tree; give the tree a namespace of its own", key.escape_debug()),
+                format!("the row `{}` is no file of this tree; remove it, or give the tree a namespace of its own", key.escape_debug()),
             )),
         }
     }
@@ -90,6 +91,26 @@ impl Place {
 /// [`Corrupt`](ErrorKind::Corrupt) when there is none that is legible.
 pub(super) fn record(path: &VfsPath, item: &Item) -> Result<FileRecord> {
     FileRecord::from_bytes(&item.meta).map_err(|error| error.at(path))
+}
+
+/// Returns the body of a file's row, which was read with it.
+///
+/// # Errors
+/// [`Corrupt`](ErrorKind::Corrupt) when it is not what the record says.
+pub(super) fn body(path: &VfsPath, item: &Item) -> Result<Bytes> {
+    let record = record(path, item)?;
+    if record.size_bytes != item.value.len() as u64 {
+        let message =
+            format!("`{path}` was stored with {} bytes and has {}; write the file anew, or delete it", record.size_bytes, item.value.len());
+        return Err(Error::new(ErrorKind::Corrupt, message).at(path));
+    }
+    Ok(item.value.clone())
+}
+
+/// Makes the error of rows whose directory has none.
+pub(super) fn orphaned(directory: &VfsPath) -> Error {
+    let message = format!("files lie beneath `{directory}`, which is no directory; make the directory, and they are there again");
+    Error::new(ErrorKind::Corrupt, message).at(directory)
 }
 
 /// Returns when the content of a file last changed.

@@ -4,13 +4,15 @@
 //! all cores while the store brings the next; once most of what stands on a page is selected, pages come with their bodies.
 
 use super::StoreBackend;
+use super::found::Found;
 use super::rows::{self, file_key};
 use super::walk::{Selected, StoreWalk};
 use crate::backend::flat::{Walk, in_background, workers};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
+use crate::store::Item;
 use bytes::Bytes;
 use futures::future::{Either, select};
 use std::collections::VecDeque;
@@ -36,14 +38,20 @@ pub(super) async fn glob(backend: &StoreBackend, path: &VfsPath, options: &GlobO
     let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
     let walk = StoreWalk::begin(backend, walk, path, options.start_after.as_deref()).await?;
     let Some(mut walk) = walk else { return Err(Error::not_a_directory(path)) };
-    let mut entries = Vec::new();
-    while entries.len() <= options.limit {
+    let mut found = Found::new(options.limit);
+    while found.len() <= options.limit {
         let Some(page) = walk.next_page(false).await? else { break };
         for selected in page {
-            entries.push(selected.place.entry(&selected.item)?);
+            match selected {
+                Ok(Selected { place, item, .. }) => found.push(place, &item),
+                Err(error) => found.fail(error, path),
+            }
         }
     }
-    Ok(GlobResult::from_sorted(entries, options))
+    let (entries, failures) = found.finish();
+    let mut result = GlobResult::from_sorted(entries, options);
+    result.failures = failures;
+    Ok(result)
 }
 
 /// Finds lines by pattern.
@@ -54,7 +62,7 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
     let mut collector = GrepCollector::new(options);
     let Some(walk) = StoreWalk::begin(backend, walk, path, cursor).await? else {
         let item = backend.store.get(&backend.namespace, &file_key(path)).await?;
-        let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| Body::Read(item.value));
+        let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| Body::of(path, &item));
         return Ok(search(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
     };
     let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
@@ -87,6 +95,14 @@ enum Body {
 }
 
 impl Body {
+    /// Takes the body of a row, which was read with it.
+    fn of(path: &VfsPath, item: &Item) -> Self {
+        match rows::body(path, item) {
+            Ok(content) => Self::Read(content),
+            Err(error) => Self::Decided(FileOutcome::Failed(error)),
+        }
+    }
+
     fn size_bytes(&self) -> u64 {
         match self {
             Self::Read(content) => content.len() as u64,
@@ -135,7 +151,7 @@ async fn search(
 struct Chunks<'b> {
     backend: &'b StoreBackend,
     walk: StoreWalk<'b>,
-    waiting: VecDeque<Selected>,
+    waiting: VecDeque<Result<Selected>>,
     size_max_bytes: u64,
     /// How many files the next chunk has at most.
     files_max: usize,
@@ -146,7 +162,7 @@ struct Chunks<'b> {
 impl Chunks<'_> {
     /// Returns the next files; none at the end.
     async fn next(&mut self) -> Result<Option<Vec<(VfsPathBuf, Body)>>> {
-        let mut chosen: Vec<Selected> = Vec::new();
+        let mut chosen: Vec<Result<Selected>> = Vec::new();
         let mut size_bytes = 0;
         while size_bytes < self.files_max as u64 * FILE_BYTES && chosen.len() < self.files_max {
             let Some(selected) = self.waiting.pop_front() else {
@@ -156,7 +172,9 @@ impl Chunks<'_> {
                 }
                 continue;
             };
-            size_bytes += rows::record(&selected.place.path, &selected.item).map_or(0, |record| record.size_bytes);
+            size_bytes += selected
+                .as_ref()
+                .map_or(0, |selected| rows::record(&selected.place.path, &selected.item).map_or(0, |record| record.size_bytes));
             chosen.push(selected);
         }
         if chosen.is_empty() {
@@ -168,14 +186,21 @@ impl Chunks<'_> {
     }
 
     /// Reads the bodies that are not there yet, in one request.
-    async fn bodies(&self, chosen: Vec<Selected>) -> Result<Vec<(VfsPathBuf, Body)>> {
+    async fn bodies(&self, chosen: Vec<Result<Selected>>) -> Result<Vec<(VfsPathBuf, Body)>> {
         let mut files = Vec::with_capacity(chosen.len());
         let mut unread = Vec::new();
-        for Selected { place, item, has_value } in chosen {
+        for selected in chosen {
+            let Selected { place, item, has_value } = match selected {
+                Ok(selected) => selected,
+                Err(error) => {
+                    files.push((self.walk.root().to_owned(), Body::Decided(FileOutcome::Failed(error))));
+                    continue;
+                }
+            };
             let body = match rows::record(&place.path, &item) {
                 Err(error) => Body::Decided(FileOutcome::Failed(error)),
                 Ok(record) if record.size_bytes > self.size_max_bytes => Body::Decided(FileOutcome::TooLarge),
-                Ok(_) if has_value => Body::Read(item.value),
+                Ok(_) if has_value => Body::of(&place.path, &item),
                 Ok(_) => {
                     unread.push((files.len(), item.key));
                     Body::Decided(FileOutcome::Gone)
@@ -185,13 +210,32 @@ impl Chunks<'_> {
         }
         if !unread.is_empty() {
             let keys: Vec<&str> = unread.iter().map(|(_, key)| key.as_str()).collect();
-            let items = self.backend.store.get_many(&self.backend.namespace, &keys, true).await?;
-            for ((index, _), item) in unread.iter().zip(items) {
-                if let Some(item) = item {
-                    files[*index].1 = Body::Read(item.value);
+            for ((index, _), item) in unread.iter().zip(read_each(self.backend, &keys).await?) {
+                let (path, body) = &mut files[*index];
+                match item {
+                    Ok(Some(item)) => *body = Body::of(path, &item),
+                    Ok(None) => {}
+                    Err(error) => *body = Body::Decided(FileOutcome::Failed(error.at(&*path))),
                 }
             }
         }
         Ok(files)
     }
+}
+
+/// Reads rows with their bodies in one request. Where that meets a damaged one each is read by itself, so that one does not
+/// keep the others from being searched.
+pub(super) async fn read_each(backend: &StoreBackend, keys: &[&str]) -> Result<Vec<Result<Option<Item>>>> {
+    match backend.store.get_many(&backend.namespace, keys, true).await {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {}
+        read => return Ok(read?.into_iter().map(Ok).collect()),
+    }
+    let mut items = Vec::with_capacity(keys.len());
+    for key in keys {
+        items.push(match backend.store.get(&backend.namespace, key).await {
+            Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+            read => read,
+        });
+    }
+    Ok(items)
 }

@@ -212,12 +212,13 @@ impl<'b> StoreTransaction<'b> {
             .filter_map(|(path, pending)| pending.as_ref().map(|pending| (path, pending)))
     }
 
-    /// Returns the rows beneath a directory that the batch did not take away or replace, a page at a time to `take`.
+    /// Returns the rows beneath a directory that the batch did not take away or replace, a page at a time to `take`; with an
+    /// error those that are no node of the tree.
     async fn scan_beneath(
         &mut self,
         directory: &VfsPath,
         with_values: bool,
-        mut take: impl FnMut(Place, Item) -> Result<()> + Send,
+        mut take: impl FnMut(Result<Place>, Item) -> Result<()> + Send,
     ) -> Result<()> {
         if self.is_gone(directory) {
             return Ok(());
@@ -228,9 +229,9 @@ impl<'b> StoreTransaction<'b> {
             let page = self.backend.store.scan(&self.backend.namespace, options.clone()).await?;
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
-                let place = Place::of(&item.key)?;
-                if !self.is_overlaid(&place.path) {
-                    take(place, item)?;
+                match Place::of(&item.key) {
+                    Ok(place) if self.is_overlaid(&place.path) => {}
+                    place => take(place, item)?,
                 }
             }
             match page.next {
@@ -282,7 +283,7 @@ impl TreeTransaction for StoreTransaction<'_> {
         self.look(path).await?;
         let (file, directory) = (file_key(path), directory_key(path));
         if let Some(Some(item)) = self.known(&file) {
-            let node = file_node(path, item)?;
+            let node = file_node(path, item);
             self.require(file, Condition::Exists);
             return Ok(Some(Node::File(node)));
         }
@@ -316,11 +317,11 @@ impl TreeTransaction for StoreTransaction<'_> {
         self.pin(path);
         let key = file_key(path);
         if let Some(Fact { item: Some(item), has_value: true }) = self.facts.get(&key) {
-            return Ok(item.value.clone());
+            return rows::body(path, item);
         }
         // Another version than the one pinned makes the commit fail, and the batch is done again.
         let item = self.backend.store.get(&self.backend.namespace, &key).await?;
-        item.map(|item| item.value).ok_or_else(|| Error::not_found(path))
+        item.map_or_else(|| Err(Error::not_found(path)), |item| rows::body(path, &item))
     }
 
     async fn is_empty(&mut self, directory: &VfsPath) -> Result<bool> {
@@ -365,6 +366,7 @@ impl TreeTransaction for StoreTransaction<'_> {
         let mut conditions = Vec::new();
         let mut left = SUBTREE_BYTES_MAX;
         self.scan_beneath(directory, true, |place, item| {
+            let place = place?;
             let Some(rest) = left.checked_sub(item.value.len() as u64) else {
                 let message = format!("`{directory}` holds over {SUBTREE_BYTES_MAX} bytes; move or copy what lies in it bit by bit");
                 return Err(Error::new(ErrorKind::TooLarge, message).at(directory));
@@ -374,8 +376,7 @@ impl TreeTransaction for StoreTransaction<'_> {
             let (content, times) = if place.is_directory {
                 (None, Times { created_at: Some(item.created_at), modified_at: None })
             } else {
-                let times = file_node(&place.path, &item)?.times;
-                (Some(item.value), times)
+                (Some(rows::body(&place.path, &item)?), file_node(&place.path, &item).times)
             };
             conditions.push((item.key, condition));
             found.push(Beneath { path: place.path, content, times });
@@ -436,8 +437,11 @@ fn keys_of(path: &VfsPath) -> [String; 3] {
     [file_key(path), directory_key(path), path.parent().map(directory_key).unwrap_or_default()]
 }
 
-fn file_node(path: &VfsPath, item: &Item) -> Result<FileNode> {
-    let record = rows::record(path, item)?;
-    let times = Times { created_at: Some(item.created_at), modified_at: Some(rows::modified_at(&record, item)) };
-    Ok(FileNode { mark: Mark::Stored(item.version), size_bytes: record.size_bytes, times })
+/// Returns the file that a row stands for. One whose record cannot be read is a file all the same, so that it can be replaced and
+/// deleted and is never taken for absent; whoever asks for its content is told.
+fn file_node(path: &VfsPath, item: &Item) -> FileNode {
+    let record = rows::record(path, item).ok();
+    let modified_at = record.map_or(item.modified_at, |record| rows::modified_at(&record, item));
+    let times = Times { created_at: Some(item.created_at), modified_at: Some(modified_at) };
+    FileNode { mark: Mark::Stored(item.version), size_bytes: record.map_or(0, |record| record.size_bytes), times }
 }

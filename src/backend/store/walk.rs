@@ -6,8 +6,9 @@
 
 use super::StoreBackend;
 use super::rows::{Place, after_directory, directory_key, file_key};
+use super::search::read_each;
 use crate::backend::flat::{Stretch, Walk};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
 use crate::store::{Item, ScanEntry, ScanOptions};
@@ -97,32 +98,51 @@ impl<'b> StoreWalk<'b> {
         self.scan = Some(scan);
     }
 
+    /// Returns where the search starts.
+    pub(super) fn root(&self) -> &VfsPath {
+        self.walk.root()
+    }
+
     /// Tells whether most files of the last page were selected.
     pub(super) fn wants_most(&self) -> bool {
         let (files, selected) = self.yielded;
         files > 0 && selected * 4 >= files * 3
     }
 
-    /// Returns what is selected on the next page; none at the end. Two round trips at most.
+    /// Returns what is selected on the next page, and the error of each row that is no node of the tree; none at the end. Two round
+    /// trips at most.
     ///
     /// # Errors
     /// Those of the store.
-    pub(super) async fn next_page(&mut self, with_values: bool) -> Result<Option<Vec<Selected>>> {
+    pub(super) async fn next_page(&mut self, with_values: bool) -> Result<Option<Vec<Result<Selected>>>> {
         if let Some(first) = self.first.take() {
-            return Ok(Some(vec![first]));
+            return Ok(Some(vec![Ok(first)]));
         }
         let Some(mut scan) = self.scan.take() else { return Ok(None) };
         scan.with_values = with_values;
-        let page = self.backend.store.scan(&self.backend.namespace, scan.clone()).await?;
+        let page = match self.backend.store.scan(&self.backend.namespace, scan.clone()).await {
+            // One of the bodies is damaged: the keys are read alone, and each body when its turn comes.
+            Err(error) if error.kind() == ErrorKind::Corrupt && with_values => {
+                scan.with_values = false;
+                self.backend.store.scan(&self.backend.namespace, scan.clone()).await?
+            }
+            page => page?,
+        };
+        let with_values = scan.with_values;
         let mut rows = Vec::with_capacity(page.entries.len());
+        let mut selected = Vec::new();
         for entry in page.entries {
             let ScanEntry::Item(item) = entry else { continue };
-            rows.push((Place::of(&item.key)?, item));
+            match Place::of(&item.key) {
+                Ok(place) => rows.push((place, item)),
+                // It stands nowhere in the tree, so it is told of where it is met: before what is selected with it.
+                Err(error) => selected.push(Err(error)),
+            }
         }
+        let strangers = selected.len();
         self.read_ignore_files(&rows, page.next.is_some()).await?;
-        let mut selected = Vec::new();
         let mut passing: Option<VfsPathBuf> = None;
-        let count = rows.len();
+        let count = rows.len() + strangers;
         let files = rows.iter().filter(|(place, _)| !place.is_directory).count();
         for (place, item) in rows {
             if passing.as_ref().is_some_and(|directory| place.path.starts_with(directory)) {
@@ -131,10 +151,10 @@ impl<'b> StoreWalk<'b> {
             let visit = self.walk.visit(&place.path, place.is_directory);
             passing = (place.is_directory && !visit.entered).then(|| place.path.clone());
             if visit.selected {
-                selected.push(Selected { place, item, has_value: with_values });
+                selected.push(Ok(Selected { place, item, has_value: with_values }));
             }
         }
-        self.yielded = (files, selected.len());
+        self.yielded = (files, selected.len() - strangers);
         if let Some(next) = page.next {
             // What the page ended in is passed over; there may be more of the kind, so the next page is a small one.
             let (start_after, limit) = match passing {
@@ -224,7 +244,11 @@ impl Rows {
             return Ok(());
         }
         let keys: Vec<&str> = self.keys.keys().map(String::as_str).collect();
-        let items = backend.store.get_many(&backend.namespace, &keys, with_values).await?;
+        // A damaged ignore file rules nothing, as one that is not there; the search tells of it if it selects it.
+        let items = match with_values {
+            true => read_each(backend, &keys).await?.into_iter().filter_map(Result::ok).collect(),
+            false => backend.store.get_many(&backend.namespace, &keys, false).await?,
+        };
         for item in items.into_iter().flatten() {
             self.keys.insert(item.key.clone(), Some(item));
         }

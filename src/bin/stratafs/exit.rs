@@ -87,12 +87,7 @@ pub(crate) fn code(kind: ErrorKind) -> u8 {
 
 /// Returns the error that a record tells of.
 pub(crate) fn error_of(record: &ErrorRecord) -> Error {
-    let kind = ErrorKind::from_code(&record.code).unwrap_or(ErrorKind::Internal);
-    let error = Error::new(kind, record.message.clone()).with_current_version(record.current_version).with_lines(record.lines.clone());
-    match &record.path {
-        Some(path) => error.at(path),
-        None => error,
-    }
+    record.into()
 }
 
 /// Tells a failure on standard error and returns its exit code.
@@ -129,7 +124,7 @@ pub(crate) fn tell(error: &Error, global: &Global) {
 }
 
 /// Returns the message, with the path in front unless the message names it.
-fn message(error: &Error) -> String {
+pub(crate) fn message(error: &Error) -> String {
     match error.path() {
         Some(path) if !error.message().contains(&format!("`{path}`")) => format!("`{path}`: {}", error.message()),
         _ => error.message().to_owned(),

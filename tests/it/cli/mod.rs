@@ -1,6 +1,7 @@
 //! The command, run as users run it: a real process, a data directory of its own.
 
 mod configuration;
+mod damage;
 mod doctor;
 mod exit;
 mod files;

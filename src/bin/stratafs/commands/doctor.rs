@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::output::Style;
+use crate::output::{Style, counted};
 use clap::Args;
 use serde::Serialize;
 use std::path::Path;
@@ -51,7 +51,7 @@ impl Check {
     }
 
     fn failed(check: impl Into<String>, error: &Error) -> Self {
-        Self { kind: Some(error.kind()), ..Self::new(check, Status::Failed, error.message()) }
+        Self { kind: Some(error.kind()), ..Self::new(check, Status::Failed, crate::exit::message(error)) }
     }
 }
 
@@ -65,6 +65,7 @@ impl Doctor {
             let workspace = config.workspace_on(&stores)?;
             checks.push(check_threads(&config, &workspace).await);
             check_routes(&config, &workspace, &mut checks).await;
+            check_rows(context, &config, &stores, &mut checks).await;
             if self.repair {
                 sweep_routes(&config, &mut checks).await;
             }
@@ -191,6 +192,38 @@ async fn check_routes(config: &Config, workspace: &Workspace, checks: &mut Vec<C
 
 async fn look_at(tree: &dyn Backend, path: &str) -> Result<(), Error> {
     tree.ls(&VfsPath::parse(path)?, &LsOptions::new().with_limit(1)).await.map(drop)
+}
+
+/// Reads every row of the trees in stores, those of who calls.
+async fn check_rows(context: &Context, config: &Config, stores: &Stores, checks: &mut Vec<Check>) {
+    let progress = context.progress("checking");
+    for path in config.routes.keys() {
+        let check = format!("files {path}");
+        let verified = match config.store_tree(path, stores, &config.scope()) {
+            Ok(Some(tree)) => tree.verify(|rows| progress.tell(rows, "rows")).await,
+            Ok(None) => continue,
+            Err(error) => Err(error),
+        };
+        let found = match verified {
+            Ok(found) => found,
+            Err(error) => {
+                checks.push(Check::failed(check, &error));
+                continue;
+            }
+        };
+        if found.failures_count == 0 {
+            checks.push(Check::new(&check, Status::Ok, format!("{} can be read", counted(found.rows as usize, "row", "rows"))));
+        }
+        for failure in &found.failures {
+            let Ok(route) = VfsPath::parse(path) else { continue };
+            let error = failure.error.clone().rebased(&route);
+            checks.push(Check::failed(&check, &Error::from(&error).at(&route.concat(&failure.path))));
+        }
+        if found.failures_count > found.failures.len() {
+            let detail = format!("{} more faults", found.failures_count - found.failures.len());
+            checks.push(Check { kind: Some(ErrorKind::Corrupt), ..Check::new(&check, Status::Failed, detail) });
+        }
+    }
 }
 
 async fn sweep_routes(config: &Config, checks: &mut Vec<Check>) {

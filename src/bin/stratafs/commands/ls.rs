@@ -1,5 +1,6 @@
 //! `ls`: the children of a directory.
 
+use crate::commands::glob::tell_unread;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Style};
@@ -46,7 +47,10 @@ impl Ls {
         if listing.truncated.is_some() {
             out.notice("there are more entries; raise `--limit`");
         }
-        Ok(Outcome::Done)
+        Ok(match tell_unread(context, &listing.failures, listing.failures.len()) {
+            Some(kind) => Outcome::Failed(kind),
+            None => Outcome::Done,
+        })
     }
 }
 

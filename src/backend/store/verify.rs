@@ -1,0 +1,111 @@
+//! Whether every row of a tree is what a tree has: what `stratafs doctor` asks.
+
+use super::StoreBackend;
+use super::found::FAILURES_MAX;
+use super::rows::{self, Place};
+use super::search::read_each;
+use crate::error::{Error, ErrorKind, ErrorRecord, Result};
+use crate::ops::Failure;
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::store::{Scan, ScanEntry, ScanOptions};
+
+/// What [`StoreBackend::verify`] found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Verification {
+    /// How many rows were looked at.
+    pub rows: u64,
+    /// What is wrong: of the first hundred faults, the path and what to do.
+    pub failures: Vec<Failure>,
+    /// How many faults there are.
+    pub failures_count: usize,
+}
+
+impl Verification {
+    fn fail(&mut self, path: &VfsPath, error: &Error) {
+        self.failures_count += 1;
+        if self.failures.len() < FAILURES_MAX {
+            let path = error.path().unwrap_or(path).to_owned();
+            self.failures.push(Failure { path, error: ErrorRecord::from(error) });
+        }
+    }
+}
+
+impl StoreBackend {
+    /// Reads every row and its body, and tells which are damaged, are no file of the tree, or stand in no directory.
+    ///
+    /// `progress` is told how many rows were read so far. Cost: all bodies of the tree are read, a page at a time.
+    ///
+    /// # Errors
+    /// Those of the store, but not of a single row.
+    pub async fn verify(&self, mut progress: impl FnMut(u64) + Send) -> Result<Verification> {
+        let mut found = Verification::default();
+        let mut options = ScanOptions::new();
+        // The directories that the next row may stand in, the deepest last: in path order a directory comes before what it holds.
+        let mut open: Vec<VfsPathBuf> = Vec::new();
+        let mut last_file: Option<VfsPathBuf> = None;
+        loop {
+            let (page, unread) = self.page(&options).await?;
+            for (key, error) in &unread {
+                let place = Place::of(key);
+                found.fail(place.as_ref().map_or(VfsPath::ROOT, |place| &place.path), error);
+            }
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                found.rows += 1;
+                let place = match Place::of(&item.key) {
+                    Ok(place) => place,
+                    Err(error) => {
+                        found.fail(VfsPath::ROOT, &error);
+                        continue;
+                    }
+                };
+                open.retain(|directory| place.path.starts_with(directory));
+                if let Some(parent) =
+                    place.path.parent().filter(|parent| !parent.is_root() && open.last().map(|open| &**open) != Some(parent))
+                {
+                    found.fail(parent, &rows::orphaned(parent));
+                    open.push(parent.to_owned());
+                }
+                if !place.is_directory {
+                    if let Err(error) = rows::body(&place.path, &item) {
+                        found.fail(&place.path, &error);
+                    }
+                    last_file = Some(place.path);
+                    continue;
+                }
+                if last_file.as_ref() == Some(&place.path) {
+                    let message = format!("`{}` is a file and a directory; delete the file", place.path);
+                    found.fail(&place.path, &Error::new(ErrorKind::Corrupt, message));
+                }
+                open.push(place.path);
+            }
+            progress(found.rows);
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Returns a page of rows with their bodies, and the rows whose bodies cannot be read.
+    async fn page(&self, options: &ScanOptions) -> Result<(Scan, Vec<(String, Error)>)> {
+        match self.store.scan(&self.namespace, options.clone().with_values(true)).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            page => return page.map(|page| (page, Vec::new())),
+        }
+        let mut page = self.store.scan(&self.namespace, options.clone().with_limit(100)).await?;
+        let keys: Vec<String> = page.entries.iter().map(|entry| entry.key().to_owned()).collect();
+        let borrowed: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let read = read_each(self, &borrowed).await?;
+        let mut unread = Vec::new();
+        page.entries = Vec::new();
+        for (key, item) in keys.into_iter().zip(read) {
+            match item {
+                Ok(item) => page.entries.extend(item.map(ScanEntry::Item)),
+                Err(error) => unread.push((key, error)),
+            }
+        }
+        Ok((page, unread))
+    }
+}
