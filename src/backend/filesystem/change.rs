@@ -88,22 +88,26 @@ impl<'a> Writer<'a> {
     }
 
     fn append(&self, path: &VfsPath, content: &[u8]) -> Result<Changed> {
-        self.with_parents(path, || {
-            let fault = |errno| self.root.fault(path, errno);
-            let claim = self.claim(path, true)?;
-            let old = self.existing(path, &claim)?;
-            if let Some(old) = &old
-                && content.is_empty()
-            {
-                return Ok(unchanged(OpKind::Append, path, &old.meta));
-            }
-            let temp = Temp::create(&claim.place.directory, FILE_MODE, old.is_some()).map_err(fault)?;
-            if let Some(old) = &old {
-                copy_all(&old.handle, temp.file()).map_err(fault)?;
-            }
-            temp.write(content).map_err(fault)?;
-            self.publish(path, &claim, temp, old.as_ref(), OpKind::Append)
-        })
+        self.with_parents(
+            path,
+            || Ok(()),
+            || {
+                let fault = |errno| self.root.fault(path, errno);
+                let claim = self.claim(path, true)?;
+                let old = self.existing(path, &claim)?;
+                if let Some(old) = &old
+                    && content.is_empty()
+                {
+                    return Ok(unchanged(OpKind::Append, path, &old.meta));
+                }
+                let temp = Temp::create(&claim.place.directory, FILE_MODE, old.is_some()).map_err(fault)?;
+                if let Some(old) = &old {
+                    copy_all(&old.handle, temp.file()).map_err(fault)?;
+                }
+                temp.write(content).map_err(fault)?;
+                self.publish(path, &claim, temp, old.as_ref(), OpKind::Append)
+            },
+        )
     }
 
     fn edit(&self, path: &VfsPath, edits: &[Edit], expect: Option<Version>) -> Result<Changed> {
@@ -130,17 +134,21 @@ impl<'a> Writer<'a> {
         if let Ok(_there) = self.root.try_directory(path)? {
             return Ok(changed.with_entries(0));
         }
-        self.with_parents(path, || {
-            let place = self.root.locate(path, false)?;
-            match mkdirat(&place.directory, &place.name, DIRECTORY_MODE) {
-                Ok(()) => self.effect(),
-                // Another writer was faster, or it is no directory.
-                Err(Errno::EXIST) if self.root.try_directory(path)?.is_ok() => return Ok(changed.clone().with_entries(0)),
-                Err(errno) => return Err(self.root.fault(path, errno)),
-            }
-            self.sync_directory(&place.directory).map_err(|errno| self.root.fault(path, errno))?;
-            Ok(changed.clone().with_created(true))
-        })
+        self.with_parents(
+            path,
+            || Ok(()),
+            || {
+                let place = self.root.locate(path, false)?;
+                match mkdirat(&place.directory, &place.name, DIRECTORY_MODE) {
+                    Ok(()) => self.effect(),
+                    // Another writer was faster, or it is no directory.
+                    Err(Errno::EXIST) if self.root.try_directory(path)?.is_ok() => return Ok(changed.clone().with_entries(0)),
+                    Err(errno) => return Err(self.root.fault(path, errno)),
+                }
+                self.sync_directory(&place.directory).map_err(|errno| self.root.fault(path, errno))?;
+                Ok(changed.clone().with_created(true))
+            },
+        )
     }
 
     /// Writes a whole file: prepares it without the lock, then takes the lock, checks, and puts it in place.
@@ -151,39 +159,43 @@ impl<'a> Writer<'a> {
         check: impl Fn(Option<&Meta>) -> Result<()>,
         fill: impl Fn(&Temp<'_>) -> Host<()>,
     ) -> Result<Changed> {
-        self.with_parents(path, || {
-            let fault = |errno| self.root.fault(path, errno);
-            for _ in 0..STARTS_MAX {
-                let place = self.root.locate(path, filling.follow)?;
-                // Refused before anything is written, if it can be known; what counts is the check under the lock.
-                check(place.current.as_ref())?;
-                let temp = Temp::create(&place.directory, filling.mode, place.current.is_some()).map_err(fault)?;
-                fill(&temp).map_err(fault)?;
-                temp.finish(&place.name, place.current.as_ref(), self.sync).map_err(fault)?;
-                let claim = self.claim(path, filling.follow)?;
-                let current = claim.place.current;
-                if claim.place.directory_id != place.directory_id || claim.place.name != place.name {
-                    continue;
+        self.with_parents(
+            path,
+            || check(None),
+            || {
+                let fault = |errno| self.root.fault(path, errno);
+                for _ in 0..STARTS_MAX {
+                    let place = self.root.locate(path, filling.follow)?;
+                    // Refused before anything is written, if it can be known; what counts is the check under the lock.
+                    check(place.current.as_ref())?;
+                    let temp = Temp::create(&place.directory, filling.mode, place.current.is_some()).map_err(fault)?;
+                    fill(&temp).map_err(fault)?;
+                    temp.finish(&place.name, place.current.as_ref(), self.sync).map_err(fault)?;
+                    let claim = self.claim(path, filling.follow)?;
+                    let current = claim.place.current;
+                    if claim.place.directory_id != place.directory_id || claim.place.name != place.name {
+                        continue;
+                    }
+                    check(current.as_ref())?;
+                    // Made for a file to be replaced, it has not the mode of a new one.
+                    if place.current.is_some() && current.is_none() {
+                        continue;
+                    }
+                    if current != place.current {
+                        temp.finish(&place.name, current.as_ref(), self.sync).map_err(fault)?;
+                    }
+                    let created = current.is_none();
+                    return self.put_in_place(
+                        path,
+                        &claim,
+                        temp,
+                        filling.only_new,
+                        Changed::new(filling.operation, path).with_created(created),
+                    );
                 }
-                check(current.as_ref())?;
-                // Made for a file to be replaced, it has not the mode of a new one.
-                if place.current.is_some() && current.is_none() {
-                    continue;
-                }
-                if current != place.current {
-                    temp.finish(&place.name, current.as_ref(), self.sync).map_err(fault)?;
-                }
-                let created = current.is_none();
-                return self.put_in_place(
-                    path,
-                    &claim,
-                    temp,
-                    filling.only_new,
-                    Changed::new(filling.operation, path).with_created(created),
-                );
-            }
-            Err(restless(path))
-        })
+                Err(restless(path))
+            },
+        )
     }
 
     /// Puts a file in place whose content was made from the old one under the lock.

@@ -6,12 +6,12 @@
 use super::change::{DIRECTORY_MODE, STARTS_MAX, Writer};
 use super::lock::Lock;
 use super::meta::Meta;
-use super::root::{Place, Root};
+use super::root::Place;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Changed;
-use crate::path::{VfsPath, VfsPathBuf};
+use crate::path::VfsPath;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, mkdirat, statat, unlinkat};
+use rustix::fs::{AtFlags, mkdirat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 
@@ -50,20 +50,26 @@ impl Writer<'_> {
         Err(restless(from))
     }
 
-    /// Makes a change of a path whose parents appear by themselves. Those that were made go again when it fails; when others took them
-    /// away meanwhile, it starts again.
-    pub(super) fn with_parents(&self, path: &VfsPath, change: impl Fn() -> Result<Changed>) -> Result<Changed> {
+    /// Makes a change of a path whose parents appear by themselves. `refuse` says, before any parent is made, why nothing may be made at
+    /// the path. When others take the parents away meanwhile, it starts again.
+    ///
+    /// Parents stay when the change fails later, as by a full disk: from the moment they are there, another writer may have been told
+    /// that they are, and to remove them, even empty, would take back what was acknowledged to it.
+    pub(super) fn with_parents(
+        &self,
+        path: &VfsPath,
+        refuse: impl Fn() -> Result<()>,
+        change: impl Fn() -> Result<Changed>,
+    ) -> Result<Changed> {
         let Some(parent) = path.parent() else { return Err(Error::is_directory(path)) };
         let mut last = None;
         for _ in 0..STARTS_MAX {
-            let Some(parents) = self.make_directories(parent, path)? else { continue };
+            if !self.make_directories(parent, path, &refuse)? {
+                continue;
+            }
             match change() {
-                Ok(changed) => {
-                    parents.keep();
-                    return Ok(changed);
-                }
                 Err(error) if self.may_be_taken_away(path, &error) => last = Some(error),
-                Err(error) => return Err(error),
+                done => return done,
             }
         }
         Err(last.unwrap_or_else(|| restless(path)))
@@ -76,8 +82,9 @@ impl Writer<'_> {
         error.kind() == ErrorKind::NotFound && error.path() == Some(path) && !is_link()
     }
 
-    /// Makes a directory and those above it, step by step; none when one of them was taken away on the way. Errors are told of `path`.
-    fn make_directories(&self, directory: &VfsPath, path: &VfsPath) -> Result<Option<Parents<'_>>> {
+    /// Makes a directory and those above it, step by step, if nothing speaks against it; tells whether all are there, as they are
+    /// unless one was taken away on the way. Errors are told of `path`.
+    fn make_directories(&self, directory: &VfsPath, path: &VfsPath, refuse: impl Fn() -> Result<()>) -> Result<bool> {
         let fault = |errno| self.root.fault(path, errno);
         let mut missing = Vec::new();
         let mut at = directory;
@@ -91,21 +98,20 @@ impl Writer<'_> {
                 (Err(errno), _) => return Err(fault(errno)),
             }
         };
-        let mut parents = Parents { root: self.root, made: Vec::new(), keep: false };
+        if !missing.is_empty() {
+            refuse()?;
+        }
         for directory in missing.into_iter().rev() {
             match mkdirat(&handle, directory.name(), DIRECTORY_MODE) {
-                Ok(()) => {
-                    parents.made.push(directory.to_owned());
-                    self.sync_directory(&handle).map_err(fault)?;
-                }
+                Ok(()) => self.sync_directory(&handle).map_err(fault)?,
                 Err(Errno::EXIST) => {}
-                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::NOENT) => return Ok(false),
                 Err(errno) => return Err(fault(errno)),
             }
             let name = OsStr::new(directory.name());
             handle = match self.root.open_child_directory(handle.as_fd(), name) {
                 Ok(child) => child,
-                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::NOENT) => return Ok(false),
                 // It was not there when it was looked for as a directory, and it is there as a name.
                 Err(Errno::LOOP | Errno::NOTDIR) if is_symlink(&handle, name) => {
                     let message = format!("`{path}` leads through a link to something that does not exist");
@@ -114,34 +120,7 @@ impl Writer<'_> {
                 Err(errno) => return Err(fault(errno)),
             };
         }
-        Ok(Some(parents))
-    }
-}
-
-/// Directories made on the way to a change, which go again unless they are kept.
-struct Parents<'a> {
-    root: &'a Root,
-    made: Vec<VfsPathBuf>,
-    keep: bool,
-}
-
-impl Parents<'_> {
-    fn keep(mut self) {
-        self.keep = true;
-    }
-}
-
-impl Drop for Parents<'_> {
-    fn drop(&mut self) {
-        if self.keep {
-            return;
-        }
-        for directory in self.made.iter().rev() {
-            // Only an empty one goes; another writer may have come to use it.
-            if let Ok(place) = self.root.locate(directory, false) {
-                let _ = unlinkat(&place.directory, &place.name, AtFlags::REMOVEDIR);
-            }
-        }
+        Ok(true)
     }
 }
 
@@ -152,4 +131,34 @@ pub(super) fn restless(path: &VfsPath) -> Error {
 
 fn is_symlink(directory: &OwnedFd, name: &OsStr) -> bool {
     statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| Meta::from(stat).is_symlink())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cancel, FilesystemOptions, SyncMode};
+    use super::*;
+    use crate::backend::filesystem::root::Root;
+    use crate::ops::Change;
+    use crate::path::VfsPathBuf;
+
+    /// Parents that a failed write had made were removed again, also when another writer had been told meanwhile that they are there.
+    #[test]
+    fn a_failed_write_does_not_take_back_a_directory_that_another_was_told_of() {
+        let host = tempfile::tempdir().expect("a directory");
+        let root = Root::open(host.path(), &FilesystemOptions::new()).expect("a root");
+        let cancel = Cancel::default();
+        let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
+        let writer = Writer::new(&root, SyncMode::None, &cancel);
+        let other = Writer::new(&root, SyncMode::None, &cancel);
+        let failed = writer.with_parents(
+            &path("/d/e/file"),
+            || Ok(()),
+            || {
+                other.apply(&Change::CreateDir { path: path("/d/e") })?;
+                Err(Error::new(ErrorKind::Unavailable, "the disk is full"))
+            },
+        );
+        assert_eq!(failed.map_err(|error| error.kind()), Err(ErrorKind::Unavailable));
+        assert!(host.path().join("d/e").is_dir());
+    }
 }

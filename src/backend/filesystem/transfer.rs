@@ -3,11 +3,11 @@
 use super::Cancel;
 use super::change::{DIRECTORY_MODE, Filling, STARTS_MAX, Writer};
 use super::content::copy_all;
-use super::directory::unfinished_name;
+use super::directory::{each_name, reopen, unfinished_name};
 use super::errno::outside;
 use super::ground::restless;
 use super::meta::Meta;
-use super::root::{OpenFile, Root, check_readable};
+use super::root::{OpenFile, Place, Root, check_readable};
 use super::temp::{Temp, check_writable, move_new};
 use super::tree::{self, CopyFault};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +17,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, SeekFrom, mkdirat, renameat, seek, statat, unlinkat};
 use rustix::io::{Errno, Result as Host};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 impl Writer<'_> {
     /// Moves what stands at a path itself: a link and not what it names.
@@ -30,29 +31,32 @@ impl Writer<'_> {
         if source.is_directory() {
             check_not_beneath(from, to, "moved")?;
         }
-        self.with_parents(to, || self.rename_under_lock(from, to, overwrite))
+        self.with_parents(to, || Ok(()), || self.rename_under_lock(from, to, overwrite))
     }
 
     fn rename_under_lock(&self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Changed> {
         let (old, new, _lock) = self.claim_both(from, to)?;
         let Some(source) = old.current else { return Err(Error::not_found(from)) };
-        let is_same = new.current.is_some_and(|target| target.id == source.id);
-        // On a host that ignores case, a name of its own in other letters is no other file.
-        let is_respelled = is_same && source.links == 1;
-        if let Some(target) = new.current
-            && !is_respelled
-            && (!overwrite || target.is_directory() || source.is_directory())
-        {
-            return Err(Error::already_exists(to));
+        let names = self.names_of(&old, &new).map_err(|errno| self.root.fault(from, errno))?;
+        let unmoved = |meta: &Meta| {
+            let changed = Changed::new(OpKind::Rename, to).with_entries(0);
+            if meta.is_file() { changed.with_file(meta.version(to), meta.size_bytes) } else { changed }
+        };
+        match (names, new.current) {
+            (Names::OneEntry, Some(_)) => return Ok(unmoved(&source)),
+            (Names::Spellings, _) | (_, None) => {}
+            (_, Some(target)) if overwrite && !target.is_directory() && !source.is_directory() => {}
+            (_, Some(_)) => return Err(Error::already_exists(to)),
         }
         self.cancel.check(from)?;
-        let moved = if is_same && !is_respelled {
+        let moved = match names {
             // Of two names of one file a rename would keep both.
-            unlinkat(&old.directory, &old.name, AtFlags::empty())
-        } else if new.current.is_some() {
-            check_writable(&new.directory, &new.name).and_then(|()| renameat(&old.directory, &old.name, &new.directory, &new.name))
-        } else {
-            move_new(&old.directory, &old.name, &new.directory, &new.name).map(drop)
+            Names::TwoOfOneFile => unlinkat(&old.directory, &old.name, AtFlags::empty()),
+            Names::OneEntry | Names::Spellings => renameat(&old.directory, &old.name, &new.directory, &new.name),
+            Names::TwoFiles if new.current.is_some() => {
+                check_writable(&new.directory, &new.name).and_then(|()| renameat(&old.directory, &old.name, &new.directory, &new.name))
+            }
+            Names::TwoFiles => move_new(&old.directory, &old.name, &new.directory, &new.name).map(drop),
         };
         moved.map_err(|errno| self.move_fault(from, to, errno))?;
         self.effect();
@@ -61,6 +65,28 @@ impl Writer<'_> {
         self.sync_directory(&new.directory).and_then(|()| self.sync_directory(&old.directory)).map_err(fault)?;
         let changed = Changed::new(OpKind::Rename, to).with_created(new.current.is_none());
         Ok(if meta.is_file() { changed.with_file(meta.version(to), meta.size_bytes) } else { changed })
+    }
+
+    /// Tells what two places are to each other. Only of names that are known to be two may one be removed: how many names a file has
+    /// does not tell, as another may be somewhere else.
+    fn names_of(&self, old: &Place, new: &Place) -> Host<Names> {
+        let is_same = matches!((&old.current, &new.current), (Some(source), Some(target)) if source.id == target.id);
+        if !is_same {
+            return Ok(Names::TwoFiles);
+        }
+        if old.directory_id != new.directory_id {
+            return Ok(Names::TwoOfOneFile);
+        }
+        // Two paths lead to one directory where one of them goes through a link.
+        if old.name == new.name {
+            return Ok(Names::OneEntry);
+        }
+        // On a host that ignores case, a name in other letters is no other name: then the directory does not hold both.
+        let mut held = 0;
+        each_name(reopen(&old.directory)?, |name, _| {
+            held += usize::from(name == old.name.as_bytes() || name == new.name.as_bytes());
+        })?;
+        Ok(if held == 2 { Names::TwoOfOneFile } else { Names::Spellings })
     }
 
     /// Copies the file or directory that a path stands for, through a link at its end. Links within a directory are copied as links.
@@ -89,29 +115,33 @@ impl Writer<'_> {
 
     fn copy_directory(&self, from: &VfsPath, to: &VfsPath) -> Result<Changed> {
         check_not_beneath(from, to, "copied")?;
-        self.with_parents(to, || {
-            let fault = |errno| self.root.fault(to, errno);
-            for _ in 0..STARTS_MAX {
-                let source = self.root.open_directory(from)?;
-                let place = self.root.locate(to, false)?;
-                if place.current.is_some() {
-                    return Err(Error::already_exists(to));
+        self.with_parents(
+            to,
+            || Ok(()),
+            || {
+                let fault = |errno| self.root.fault(to, errno);
+                for _ in 0..STARTS_MAX {
+                    let source = self.root.open_directory(from)?;
+                    let place = self.root.locate(to, false)?;
+                    if place.current.is_some() {
+                        return Err(Error::already_exists(to));
+                    }
+                    let aside = TempTree::create(self.root, &place.directory).map_err(fault)?;
+                    let target = self.root.open_child_directory(place.directory.as_fd(), &aside.name).map_err(fault)?;
+                    let copied = tree::copy(self.root, source, target, self.sync, self.cancel);
+                    let entries = copied.map_err(|stop| self.copy_fault(from, to, stop))?;
+                    let claim = self.claim(to, false)?;
+                    if claim.place.directory_id != place.directory_id {
+                        continue;
+                    }
+                    aside.place(&claim.place.name).map_err(fault)?;
+                    self.effect();
+                    self.sync_directory(&place.directory).map_err(fault)?;
+                    return Ok(Changed::new(OpKind::Copy, to).with_created(true).with_entries(entries));
                 }
-                let aside = TempTree::create(self.root, &place.directory).map_err(fault)?;
-                let target = self.root.open_child_directory(place.directory.as_fd(), &aside.name).map_err(fault)?;
-                let copied = tree::copy(self.root, source, target, self.sync, self.cancel);
-                let entries = copied.map_err(|stop| self.copy_fault(from, to, stop))?;
-                let claim = self.claim(to, false)?;
-                if claim.place.directory_id != place.directory_id {
-                    continue;
-                }
-                aside.place(&claim.place.name).map_err(fault)?;
-                self.effect();
-                self.sync_directory(&place.directory).map_err(fault)?;
-                return Ok(Changed::new(OpKind::Copy, to).with_created(true).with_entries(entries));
-            }
-            Err(restless(to))
-        })
+                Err(restless(to))
+            },
+        )
     }
 
     fn move_fault(&self, from: &VfsPath, to: &VfsPath, errno: Errno) -> Error {
@@ -137,6 +167,19 @@ impl Writer<'_> {
             CopyFault::Cancelled => Cancel::error(from),
         }
     }
+}
+
+/// What the two places of a rename are to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// Two files, or nothing is at the target.
+    TwoFiles,
+    /// Two names of one file.
+    TwoOfOneFile,
+    /// One name, met by two paths.
+    OneEntry,
+    /// One name, written in two ways, of which the host keeps the one it was given last.
+    Spellings,
 }
 
 /// A directory being filled beside the name it will take; removed with all it holds when dropped before that.

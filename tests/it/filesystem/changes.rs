@@ -346,6 +346,45 @@ async fn renames_move_what_stands_there_and_nothing_else() {
     }
 }
 
+/// The name was removed as one of two, because the file had a second one elsewhere.
+#[tokio::test]
+async fn a_rename_onto_the_same_entry_by_another_path_loses_nothing() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        tree.write("/d/file", "x").await.unwrap();
+        symlink("d", host.at("alias")).unwrap();
+        fs::hard_link(host.at("d/file"), host.at("elsewhere")).unwrap();
+        for overwrite in [true, false] {
+            for (from, to) in [("/d/file", "/alias/file"), ("/alias/file", "/d/file")] {
+                let renamed = tree.apply_one(Change::Rename { from: path(from), to: path(to), overwrite }).await.unwrap();
+                assert_eq!((renamed.created, renamed.entries), (false, 0));
+                assert_eq!(tree.read_text("/d/file").await.unwrap(), "x");
+            }
+        }
+        // A directory has several names for the host, too.
+        fs::create_dir_all(host.at("d/sub/below")).unwrap();
+        tree.rename("/d/sub", "/alias/sub").await.unwrap();
+        assert!(host.at("d/sub/below").is_dir());
+    }
+}
+
+#[tokio::test]
+async fn a_rename_between_two_names_of_one_file_keeps_the_target() {
+    for host in Host::both() {
+        let tree = &host.tree;
+        tree.write("/one", "x").await.unwrap();
+        fs::create_dir(host.at("d")).unwrap();
+        for (from, to) in [("/one", "/two"), ("/two", "/d/three"), ("/d/three", "/One")] {
+            fs::hard_link(host.at(&from[1..]), host.at(&to[1..])).unwrap();
+            assert_eq!(kind(tree.rename(from, to).await), ErrorKind::AlreadyExists);
+            assert_eq!(tree.read_text(from).await.unwrap(), "x");
+            tree.apply_one(Change::Rename { from: path(from), to: path(to), overwrite: true }).await.unwrap();
+            assert!(!tree.exists(from).await.unwrap());
+            assert_eq!(tree.read_text(to).await.unwrap(), "x");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_write_breaks_a_hard_link_and_keeps_its_other_name() {
     for host in Host::both() {
