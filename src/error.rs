@@ -128,8 +128,19 @@ struct Inner {
     lines: Vec<usize>,
     change: Option<usize>,
     applied: usize,
-    effect_free: bool,
+    effect: Effect,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What was stated of a failed change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// Nothing: the kind decides.
+    Unstated,
+    /// It had none.
+    None,
+    /// It may have had one, in whole or in part.
+    Open,
 }
 
 impl Error {
@@ -144,7 +155,7 @@ impl Error {
             lines: Vec::new(),
             change: None,
             applied: 0,
-            effect_free: false,
+            effect: Effect::Unstated,
             source: None,
         }))
     }
@@ -240,14 +251,15 @@ impl Error {
     /// ([`Unavailable`](ErrorKind::Unavailable), [`Deadline`](ErrorKind::Deadline)): then any change may be tried again.
     #[must_use]
     pub fn without_effect(mut self) -> Self {
-        self.0.effect_free = true;
+        self.0.effect = Effect::None;
         self
     }
 
-    /// Takes back [`Error::without_effect`]: an earlier attempt of the same call may have had an effect.
+    /// States that the failed change may have had an effect, in whole or in part, whatever its kind: it failed after its first
+    /// step, or an earlier attempt of it did. Takes back [`Error::without_effect`].
     #[must_use]
     pub fn with_unknown_effect(mut self) -> Self {
-        self.0.effect_free = false;
+        self.0.effect = Effect::Open;
         self
     }
 
@@ -324,7 +336,20 @@ impl Error {
     /// Tells whether it was stated that the failed change had no effect ([`Error::without_effect`]). Of a batch that is not
     /// atomic the changes before it took effect all the same.
     pub fn is_without_effect(&self) -> bool {
-        self.0.effect_free
+        self.0.effect == Effect::None
+    }
+
+    /// Tells whether the failed change may have had an effect: by what was stated of it, and otherwise by its kind, as a failure
+    /// of the tier ([`Unavailable`](ErrorKind::Unavailable), [`Deadline`](ErrorKind::Deadline), [`Corrupt`](ErrorKind::Corrupt),
+    /// [`Internal`](ErrorKind::Internal)) may come from behind the change, and a refusal comes before it.
+    pub fn may_have_effect(&self) -> bool {
+        match self.0.effect {
+            Effect::None => false,
+            Effect::Open => true,
+            Effect::Unstated => {
+                matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Corrupt | ErrorKind::Internal)
+            }
+        }
     }
 }
 

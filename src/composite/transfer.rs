@@ -3,7 +3,7 @@
 //! Everything here goes through the composite itself, in the caller's paths, so a copy is of what the caller sees, mounts in
 //! it included. The order of the steps is the promise: until the source is deleted, in one batch of its backend and only where
 //! each file still has the version that was copied, both are there. A fault or a conflict leaves both, never neither; a
-//! directory that was copied in part stays, and the error says so. What was moved between mounts is new in its tier: it has a
+//! directory that was copied in part stays, and the error says so; from the first write on, an error leaves the effect open. What was moved between mounts is new in its tier: it has a
 //! creation time of its own. Memory: one file at a time, and one entry for each path beneath the source.
 
 use super::CompositeBackend;
@@ -129,9 +129,11 @@ impl CompositeBackend {
         let mode = if transfer.overwrite { WriteMode::Overwrite } else { WriteMode::CreateNew };
         let (source, size_bytes) = (read.version, read.content.len() as u64);
         let made = self.apply_one(Change::Write { path: target.clone(), content: read.content, mode }).await?;
-        let made = made.version.ok_or_else(|| Error::new(ErrorKind::Internal, format!("`{target}` got no version")).at(&target))?;
+        let made = made.version;
+        let made =
+            made.ok_or_else(|| Error::new(ErrorKind::Internal, format!("`{target}` got no version")).at(&target).with_unknown_effect())?;
         if transfer.moves {
-            self.verify(&target, made, size_bytes).await?;
+            self.verify(&target, made, size_bytes).await.map_err(Error::with_unknown_effect)?;
         }
         Ok(Some(CopiedFile { source, target: made, size_bytes }))
     }
@@ -165,7 +167,7 @@ impl CompositeBackend {
         };
         let message = format!("`{to}` is a copy of `{from}`, which could not be deleted: {}; {stays}", error.message());
         let current = error.current_version();
-        Err(Error::new(kind, message).at(from).with_current_version(current).with_source(error))
+        Err(Error::new(kind, message).at(from).with_current_version(current).with_source(error).with_unknown_effect())
     }
 }
 
@@ -182,9 +184,9 @@ impl<'a> Transfer<'a> {
         self.to.concat(entry.path.strip_prefix(self.from).unwrap_or(VfsPath::ROOT))
     }
 
-    /// Says of an error what is left where.
+    /// Says of an error what is left where. Whatever the step that failed says of itself, those before it took effect.
     fn in_part(&self, error: Error) -> Error {
         let message = format!("{}; `{}` is whole, and what was copied of it stays at `{}`", error.message(), self.from, self.to);
-        error.with_message(message)
+        error.with_message(message).with_unknown_effect()
     }
 }

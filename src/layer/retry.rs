@@ -100,13 +100,13 @@ impl Layer for Retry {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            effect_open |= !is_without_effect(&error);
             if attempts == self.attempts_max || !is_safe(op, &error) {
                 return Err(told(error, attempts, effect_open));
             }
             let delay = self.delay_after(attempts);
             tracing::debug!(operation = %op.kind, path = %op.path, attempts, ?delay, error = %error, "failed in passing, trying again");
             tokio::time::sleep(delay).await;
+            effect_open |= !is_without_effect(&error);
             attempts += 1;
         }
     }

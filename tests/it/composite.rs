@@ -908,6 +908,31 @@ mod between_mounts {
         }
     }
 
+    /// The error of a step was handed on as it was, and said of the whole move what held for the step.
+    #[tokio::test]
+    async fn an_error_after_the_first_write_does_not_claim_to_be_without_effect() {
+        let mut after = 0;
+        for n in 0.. {
+            let (moved, files, struck) = moved_under(Fault::nth(n).stated()).await;
+            if !struck {
+                break;
+            }
+            let error = moved.unwrap_err();
+            let copied = files.iter().any(|file| file.starts_with("/b/"));
+            assert!(error.may_have_effect() || !copied, "call {n}: {files:?}: {error}");
+            after += usize::from(copied);
+        }
+        assert!(after >= 4, "the sweep met only {after} calls after a write");
+        // A refusal late on the way, of a kind that comes before any effect elsewhere.
+        let source = state();
+        fill(&source, &["/d/f"]).await;
+        source.write("/d/g", "longer than that").await.unwrap();
+        let tree = CompositeBackend::builder(source).route("/m", state()).unwrap().with_transfer_bytes_max(8).build().unwrap();
+        let error = tree.rename("/d", "/m/d").await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::TooLarge, true), "{error}");
+        assert_eq!(tree.rename("/d/g", "/m/g").await.map(drop).map_err(|error| error.may_have_effect()), Err(false));
+    }
+
     /// Changes the source after it was read, by the first write anywhere else.
     #[derive(Debug)]
     struct Meddler {

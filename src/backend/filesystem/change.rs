@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
             Change::Rename { from, to, overwrite } => self.rename(from, to, *overwrite),
             Change::Copy { from, to, overwrite } => self.copy(from, to, *overwrite),
         });
-        changed.map_err(|error| if self.effected.get() { error } else { error.without_effect() })
+        changed.map_err(|error| if self.effected.get() { error.with_unknown_effect() } else { error.without_effect() })
     }
 
     fn write(&self, path: &VfsPath, content: &[u8], mode: WriteMode) -> Result<Changed> {

@@ -61,6 +61,9 @@ impl SubAssign for Growth {
     }
 }
 
+/// The largest file whose edit is made on its content to be judged, which holds it in memory twice.
+const EXACT_BYTES_MAX: u64 = 16 << 20;
+
 /// How closely edits are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
@@ -137,16 +140,10 @@ impl Plan {
                 }
                 Some(total)
             }
-            Err(error) if leaves_open(error) => None,
+            Err(error) if error.may_have_effect() => None,
             Err(error) => Some(self.after(error.applied().min(self.steps.len()))),
         }
     }
-}
-
-/// Tells whether a failed change may have taken effect.
-fn leaves_open(error: &Error) -> bool {
-    let is_open = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Internal | ErrorKind::Corrupt);
-    is_open && !error.is_without_effect()
 }
 
 /// The tree as it would be after the changes so far.
@@ -249,14 +246,18 @@ impl<B: Backend> Sketch<'_, B> {
     }
 
     async fn edit(&mut self, path: &VfsPath, old: Sketched, edits: &[Edit]) -> Result<Growth> {
-        if self.bounds {
+        if self.bounds || old.size_bytes > EXACT_BYTES_MAX {
             let size_bytes = edited_bytes_max(old.size_bytes, edits);
-            self.plan.bounded = Some(size_bytes);
+            match self.is_single {
+                true => self.plan.bounded = Some(size_bytes),
+                // What of a longer batch the edit really left is known by counting only.
+                false => self.plan.is_open = true,
+            }
             let bounded = Sketched { size_bytes, ..old.clone() };
             return self.put(path, Some(old), bounded);
         }
         let mut content = match &old.stored {
-            Some(stored) => match self.inner.read(stored, &ReadOptions::new().with_bytes_max(u64::MAX)).await {
+            Some(stored) => match self.inner.read(stored, &ReadOptions::new().with_bytes_max(EXACT_BYTES_MAX)).await {
                 Ok(read) => Vec::from(read.content),
                 Err(error) if is_absence(&error) => return Ok(Growth::default()),
                 Err(error) => return Err(error),

@@ -83,16 +83,15 @@ impl Tool for ApplyPatch {
 
 /// Tells whether a batch met another writer before it changed anything: then the patch is worked out on what is there now.
 fn lost_race(error: &Error) -> bool {
-    error.applied() == 0 && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
+    error.applied() == 0
+        && !error.may_have_effect()
+        && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
 }
 
 /// Says which files have changed when the batch failed.
 fn with_what_changed(error: Error, batch: &[Change]) -> Error {
     let (done, rest) = batch.split_at(error.applied().min(batch.len()));
-    // These may come from behind the change, which then took effect all the same.
-    let behind = matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Unavailable | ErrorKind::Internal);
-    let unknown = behind && !error.is_without_effect();
-    let what = match (done, unknown) {
+    let what = match (done, error.may_have_effect()) {
         ([], false) => "nothing was changed".to_owned(),
         ([], true) => "whether the patch took effect is not known; read its files again".to_owned(),
         (done, false) => format!("already changed: {}; not changed: {}", paths(done), paths(rest)),
@@ -124,9 +123,9 @@ mod tests {
     use super::*;
     use crate::backend::{BackendExt, StateBackend};
     use crate::composite::{CompositeBackend, CompositeBuilder};
-    use crate::layer::{Fault, Layered, ReadOnly};
+    use crate::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
     use crate::ops::{
-        Capabilities, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+        Capabilities, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
         ReadOptions,
     };
     use crate::path::VfsPath;
@@ -348,6 +347,42 @@ mod tests {
         let output = call(&faulty, "apply_patch", patch("*** Update File: a\n-1\n+2")).await;
         assert!(output.text.ends_with("; whether the patch took effect is not known; read its files again"), "{}", output.text);
         assert_eq!(files(&faulty).await, owned(&[("/a", "2\n")]));
+    }
+
+    /// What was told went by the kind of the error alone.
+    #[tokio::test]
+    async fn what_a_failure_left_is_told_by_its_effect_and_not_by_its_kind() {
+        /// Fails changes with an error of its own making.
+        #[derive(Debug)]
+        struct Failing(fn(Error) -> Error);
+
+        #[async_trait]
+        impl Layer for Failing {
+            fn name(&self) -> LayerName {
+                LayerName::new("Failing")
+            }
+
+            async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
+                if op.kind.writes() {
+                    return Err((self.0)(Error::new(ErrorKind::Unavailable, "gone")));
+                }
+                next.run().await
+            }
+        }
+
+        let unknown = "whether the patch took effect is not known; read its files again";
+        type Case = (fn(Error) -> Error, &'static str);
+        let cases: [Case; 4] = [
+            (Error::without_effect, "nothing was changed"),
+            (|error| error, unknown),
+            (|_| Error::new(ErrorKind::PermissionDenied, "gone"), "nothing was changed"),
+            (|_| Error::new(ErrorKind::Conflict, "gone").with_unknown_effect(), unknown),
+        ];
+        for (failing, told) in cases {
+            let tree = Layered::new(Failing(failing), tree(&[("/a", "1\n")]).await);
+            let output = call(&tree, "apply_patch", patch("*** Update File: a\n-1\n+2")).await;
+            assert!(output.text.ends_with(told), "{}", output.text);
+        }
     }
 
     fn mounted(state: StateBackend, memories: Arc<dyn Backend>) -> CompositeBackend {
