@@ -51,6 +51,7 @@
 pub mod clock;
 pub mod error;
 pub mod path;
+mod shared;
 
 pub mod file;
 pub mod ops;

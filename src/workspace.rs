@@ -8,13 +8,14 @@ use crate::backend::Backend;
 use crate::checkpoint::Threads;
 use crate::composite::CompositeBackend;
 use crate::error::{Error, Result};
+use crate::layer::Quota;
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::session::{LiveThread, Session};
+use crate::shared::Shared;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
@@ -36,6 +37,12 @@ impl Opening<'_> {
     /// Returns the state of the thread as a tree.
     pub fn state(&self) -> Arc<dyn Backend> {
         self.thread.clone()
+    }
+
+    /// Has a quota around the state of the thread counted again whenever [`Session::reload`] replaces the state.
+    pub fn recount_on_reload<B: Backend + 'static>(&self, quota: &Arc<Quota<B>>) {
+        let quota: Weak<Quota<B>> = Arc::downgrade(quota);
+        self.thread.on_reload(quota);
     }
 }
 
@@ -199,40 +206,6 @@ struct ThreadKey {
     thread: String,
 }
 
-/// What is shared as long as someone holds it. What nobody holds any more is forgotten when the table has doubled, so that a
-/// lookup costs the same however many there were.
-#[derive(Debug)]
-pub(crate) struct Shared<K, T: ?Sized> {
-    held: HashMap<K, Weak<T>>,
-    sweep_at: usize,
-}
-
-impl<K: Eq + Hash, T: ?Sized> Shared<K, T> {
-    /// Returns what is held at a key, or makes it.
-    pub(crate) fn get_or_insert(&mut self, key: K, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
-        if let Some(found) = self.held.get(&key).and_then(Weak::upgrade) {
-            return found;
-        }
-        if self.held.len() >= self.sweep_at {
-            self.held.retain(|_, held| held.strong_count() > 0);
-            self.sweep_at = (self.held.len() * 2).max(64);
-        }
-        let made = make();
-        self.held.insert(key, Arc::downgrade(&made));
-        made
-    }
-
-    fn count(&self) -> usize {
-        self.held.values().filter(|held| held.strong_count() > 0).count()
-    }
-}
-
-impl<K, T: ?Sized> Default for Shared<K, T> {
-    fn default() -> Self {
-        Self { held: HashMap::new(), sweep_at: 64 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,15 +305,5 @@ mod tests {
         assert_eq!(session.backend().read_text("/memories/who").await.expect("a file"), "ada");
         assert!(workspace.session(Scope::new().with_thread("t")).await.is_err());
         assert_eq!(workspace.session(Scope::new()).await.expect_err("no thread").kind(), ErrorKind::InvalidArgument);
-    }
-
-    #[test]
-    fn gone_threads_are_forgotten() {
-        let mut open = Shared::default();
-        for index in 0..10_000 {
-            let key = ThreadKey { tenant: None, user: None, thread: index.to_string() };
-            drop(open.get_or_insert(key, || Arc::new(LiveThread::new(Scope::new(), None))));
-        }
-        assert!(open.held.len() <= 64);
     }
 }

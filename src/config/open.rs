@@ -9,8 +9,9 @@ use crate::layer::{
     Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
 };
 use crate::scope::{NamespaceTemplate, Scope, Template};
+use crate::shared::Shared;
 use crate::store::Namespace;
-use crate::workspace::{Opening, Shared, Workspace, WorkspaceBuilder};
+use crate::workspace::{Opening, Workspace, WorkspaceBuilder};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -203,7 +204,13 @@ fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
     let counted: Mutex<Shared<Place, dyn Backend>> = Mutex::default();
     Box::new(move |opening| {
         let (place, tree) = open(opening)?;
-        let tree = counted.lock().get_or_insert(place.clone(), || Arc::new(Quota::new(limits, tree)));
+        let tree = counted.lock().get_or_insert(place.clone(), || {
+            let quota = Arc::new(Quota::new(limits, tree));
+            if let Place::State(_) = place {
+                opening.recount_on_reload(&quota);
+            }
+            quota
+        });
         Ok((place, tree))
     })
 }
@@ -246,4 +253,27 @@ fn filled_root(template: &Template, scope: &Scope) -> Result<String> {
 
 fn is_directory_name(id: &str) -> bool {
     !matches!(id, "." | "..") && !id.contains(['/', '\\', '~'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Place as ConfigPlace;
+    use super::*;
+    use crate::backend::BackendExt;
+
+    /// The quota went on to count what a reload had dropped.
+    #[tokio::test]
+    async fn a_state_that_was_reloaded_is_counted_again() {
+        let text = "[stores.default]\nurl = \"memory:\"\n[routes.\"/\"]\ntype = \"state\"\nquota = { bytes_max = 10 }";
+        let config = Config::parse(text, &ConfigPlace::new("/etc/agent", "/var/lib/stratafs")).expect("a sound configuration");
+        let workspace = config.workspace().expect("a workspace");
+        let session = workspace.session(config.scope()).await.expect("opened");
+        session.backend().write("/a", "123456").await.expect("fits");
+        session.save().await.expect("saved");
+        session.backend().write("/b", "1234").await.expect("fits");
+        session.reload().await.expect("as it was saved");
+        session.backend().write("/c", "1234").await.expect("what was dropped takes no room");
+        let error = session.backend().write("/d", "1").await.expect_err("one byte too many");
+        assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    }
 }

@@ -6,18 +6,19 @@
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::walk::{Met, walk};
 use crate::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions,
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+    ReadOptions,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
+use count::Count;
 use ledger::{Ledger, Reservation};
 use plan::{Detail, Growth, Plan};
 use std::fmt;
 use turns::{Turn, Turns};
 
+mod count;
 mod ledger;
 mod plan;
 mod turns;
@@ -31,11 +32,12 @@ mod turns;
 ///
 /// Usage is counted by one walk of the whole tree at the first change and kept up to date from then on by what each change
 /// did, so it survives restarts without a record of its own. After a change whose end is not known (it was given up, or failed
-/// with an error that leaves its effect open) it is counted again. What others change in the same tree past this layer is seen
-/// at the next count only, so put one quota around each tree; [`Quota::recount`] asks for one.
+/// with an error that leaves its effect open) it is counted again. A count whose caller gives up is gone on with by the next. What others change in the same tree past this layer is seen
+/// at the next count only, so put one quota around each tree; [`Quota::recount`] and [`Quota::forget`] ask for one.
 ///
 /// Cost of a change: one `stat` for each file it names; a walk of what lies beneath for a directory that is copied or removed;
-/// one more read of the file for an edit that might not fit, or is part of a longer batch. Changes of different files run at
+/// one more read of the file for an edit that might not fit, or is part of a longer batch, up to 16 MiB; the edit of a larger file
+/// is judged by the most it may leave. Changes of different files run at
 /// the same time; renames, copies and recursive deletes run alone. Reading costs nothing.
 ///
 /// ```
@@ -57,6 +59,8 @@ pub struct Quota<B> {
     inner: B,
     ledger: Ledger,
     turns: Turns,
+    /// The count that is on its way, or was when its caller went.
+    counting: tokio::sync::Mutex<Option<Count>>,
 }
 
 /// What a tree may hold. Without a limit set, anything.
@@ -120,7 +124,7 @@ pub struct Usage {
 impl<B: Backend> Quota<B> {
     /// Puts limits on a tree.
     pub fn new(limits: QuotaLimits, inner: B) -> Self {
-        Self { limits, inner, ledger: Ledger::default(), turns: Turns::default() }
+        Self { limits, inner, ledger: Ledger::default(), turns: Turns::default(), counting: Default::default() }
     }
 
     /// Returns the backend inside.
@@ -133,9 +137,13 @@ impl<B: Backend> Quota<B> {
     /// # Errors
     /// Those of [`Backend::glob`], when it has to be counted.
     pub async fn usage(&self) -> Result<Usage> {
+        if let Some(usage) = self.ledger.usage() {
+            return Ok(usage);
+        }
+        let _alone = self.turns.alone().await;
         match self.ledger.usage() {
             Some(usage) => Ok(usage),
-            None => self.recount().await,
+            None => self.count().await,
         }
     }
 
@@ -145,27 +153,30 @@ impl<B: Backend> Quota<B> {
     /// Those of [`Backend::glob`].
     pub async fn recount(&self) -> Result<Usage> {
         let _alone = self.turns.alone().await;
+        self.forget();
         self.count().await
     }
 
+    /// Has the tree counted again before the next change, as its content was replaced past this layer.
+    pub fn forget(&self) {
+        self.ledger.forget();
+    }
+
+    /// Counts the tree in a turn alone, from where a count that was given up stands.
     async fn count(&self) -> Result<Usage> {
-        let mut usage = Usage::default();
-        walk(&self.inner, VfsPath::ROOT, false, |met| {
-            match met {
-                Met::Entry(entry) if entry.kind == EntryKind::File => {
-                    usage.bytes = usage.bytes.saturating_add(entry.size_bytes);
-                    usage.files += 1;
-                }
-                Met::Entry(_) => {}
-                Met::Failure(failure) => {
-                    tracing::warn!(path = %failure.path, code = failure.error.code, "not counted, as it cannot be read")
-                }
+        let mut counting = self.counting.lock().await;
+        loop {
+            let epoch = self.ledger.epoch();
+            let count = match counting.take() {
+                Some(count) if count.epoch == epoch => counting.insert(count),
+                _ => counting.insert(Count::new(epoch)),
+            };
+            let usage = count.finish(&self.inner).await?;
+            *counting = None;
+            if self.ledger.set(usage, epoch) {
+                return Ok(usage);
             }
-            Ok(())
-        })
-        .await?;
-        self.ledger.set(usage);
-        Ok(usage)
+        }
     }
 
     /// Waits for a turn in which the sizes of what the changes name hold still and the usage is known.
@@ -377,6 +388,53 @@ mod tests {
         assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 10, files: 3 });
         assert_eq!(kind(tree.append("/b", "4").await), Some(ErrorKind::QuotaExceeded));
         tree.write("/b", "12").await.expect("smaller is allowed over the limit too");
+    }
+
+    /// The count was part of the call that needed it: given up with the call, it began from nothing in the next, and never ended.
+    #[tokio::test(start_paused = true)]
+    async fn a_count_that_no_caller_waits_for_is_finished_by_many() {
+        let model = ModelBackend::new();
+        let files =
+            (0..30_000).map(|file| Change::Write { path: path(&format!("/{file:05}")), content: "x".into(), mode: WriteMode::Overwrite });
+        model.apply(&files.collect::<Vec<_>>(), &ApplyOptions::new()).await.expect("written");
+        let slow = Layered::new(Fault::from_nth(0).delaying(Duration::from_secs(2)), model);
+        let tree = Quota::new(QuotaLimits::new().with_files_max(30_000), slow);
+        let mut given_up = 0;
+        let refused = loop {
+            match tokio::time::timeout(Duration::from_secs(3), tree.write("/b", "")).await {
+                Ok(ended) => break ended,
+                Err(_) => given_up += 1,
+            }
+            assert!(given_up < 10, "the count starts over each time");
+        };
+        assert_eq!(kind(refused), Some(ErrorKind::QuotaExceeded));
+        assert!(given_up > 0, "the first caller waited for all of it");
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 30_000, files: 30_000 });
+    }
+
+    /// An edit that might not fit was tried on the content, however large.
+    #[tokio::test]
+    async fn a_large_file_is_not_read_to_judge_an_edit() {
+        let model = ModelBackend::new();
+        let large = 17 << 20;
+        model.write("/large", vec![b'a'; large]).await.expect("written");
+        let meter = Layered::new(Fault::never(), model);
+        let tree = Quota::new(QuotaLimits::new().with_bytes_max(large as u64 + 4), meter);
+        let edit = |old: &str, new: &str, replace_all| Edit { old: old.into(), new: new.into(), replace_all };
+        let batch = |edits: Vec<Edit>| vec![Change::Edit { path: path("/large"), edits, expect: None }];
+        tree.usage().await.expect("counted");
+        let before = tree.inner().layer().calls();
+        // By its length `aaab` may stand a quarter as often as there are bytes; it does not.
+        let result = tree.apply(&batch(vec![edit("aaab", "aaabb", true)]), &ApplyOptions::new()).await;
+        assert_eq!(kind(result), Some(ErrorKind::QuotaExceeded));
+        assert_eq!(tree.inner().layer().calls() - before, 2, "one look for each way to judge, and no read");
+        let mut two = batch(vec![edit("aaab", "aaabb", true)]);
+        two.push(Change::CreateDir { path: path("/d") });
+        assert_eq!(kind(tree.apply(&two, &ApplyOptions::new()).await), Some(ErrorKind::QuotaExceeded));
+        let mut fits = batch(vec![edit("aaab", "aaa", true)]);
+        fits.push(Change::Write { path: path("/b"), content: "1234".into(), mode: WriteMode::Overwrite });
+        assert_eq!(kind(tree.apply(&fits, &ApplyOptions::new()).await), Some(ErrorKind::NoMatch));
+        assert_eq!(tree.usage().await.expect("counted").files, 1);
     }
 
     #[tokio::test(start_paused = true)]

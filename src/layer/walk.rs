@@ -1,9 +1,9 @@
 //! A look at everything beneath a directory, a page at a time.
 
 use crate::backend::Backend;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Entry, Failure, GlobOptions};
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 
 /// How many entries one page of a walk holds.
 const PAGE: usize = 10_000;
@@ -17,23 +17,145 @@ pub(super) enum Met {
     Failure(Failure),
 }
 
+/// How far a walk has come. It can be kept when the call that walks is given up, and taken further by another.
+#[derive(Debug)]
+pub(super) struct Walk {
+    path: VfsPathBuf,
+    options: GlobOptions,
+    is_done: bool,
+}
+
+impl Walk {
+    /// Starts a walk of everything beneath a directory, hidden and ignored names included.
+    pub(super) fn new(path: &VfsPath, directories: bool) -> Self {
+        let options = GlobOptions::new("**").with_directories(directories).with_hidden(true).with_ignored(true).with_limit(PAGE);
+        Self { path: path.to_owned(), options, is_done: false }
+    }
+
+    /// Returns what comes next in path order; none at the end. Given up or failed, it is as if it had not been called.
+    ///
+    /// # Errors
+    /// Those of [`Backend::glob`]; [`Internal`](ErrorKind::Internal) when the tree hands out a cursor that leads nowhere.
+    pub(super) async fn next_page<B: Backend>(&mut self, backend: &B) -> Result<Option<impl Iterator<Item = Met> + use<B>>> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let page = backend.glob(&self.path, &self.options).await?;
+        match &page.truncated {
+            None => self.is_done = true,
+            // A page may be cut before its first entry, as by a tree that bounds what it looks at: the cursor goes on all the same.
+            Some(cut) => {
+                let cursor = VfsPathBuf::parse(&cut.cursor).ok().filter(|cursor| self.options.start_after.as_ref() < Some(cursor));
+                self.options.start_after = Some(cursor.ok_or_else(|| self.stuck())?);
+            }
+        }
+        Ok(Some(page.failures.into_iter().map(Met::Failure).chain(page.entries.into_iter().map(Met::Entry))))
+    }
+
+    fn stuck(&self) -> Error {
+        let message = format!("a search of `{}` was cut and says not where to go on; look at its parts one by one", self.path);
+        Error::new(ErrorKind::Internal, message).at(&self.path)
+    }
+}
+
 /// Hands everything beneath a directory to `visit`, page by page in path order, hidden and ignored names included.
 ///
 /// # Errors
-/// Those of [`Backend::glob`], and what `visit` returns, which ends the walk.
+/// Those of [`Walk::next_page`], and what `visit` returns, which ends the walk.
 pub(super) async fn walk<B: Backend>(
     backend: &B,
     path: &VfsPath,
     directories: bool,
     mut visit: impl FnMut(Met) -> Result<()> + Send,
 ) -> Result<()> {
-    let mut options = GlobOptions::new("**").with_directories(directories).with_hidden(true).with_ignored(true).with_limit(PAGE);
-    loop {
-        let page = backend.glob(path, &options).await?;
-        options.start_after = page.entries.last().map(|entry| entry.path.clone());
-        page.failures.into_iter().map(Met::Failure).chain(page.entries.into_iter().map(Met::Entry)).try_for_each(&mut visit)?;
-        if page.truncated.is_none() || options.start_after.is_none() {
-            return Ok(());
+    let mut walk = Walk::new(path, directories);
+    while let Some(mut page) = walk.next_page(backend).await? {
+        page.try_for_each(&mut visit)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendExt;
+    use crate::conformance::model::ModelBackend;
+    use crate::ops::{
+        ApplyOptions, Capabilities, Change, Changed, FileRead, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
+        Truncation, TruncationReason,
+    };
+    use async_trait::async_trait;
+    use std::fmt;
+
+    /// A tree whose searches look at one name at a time and return it only if it is a file.
+    #[derive(Debug)]
+    struct Halting {
+        inner: ModelBackend,
+        is_stuck: bool,
+    }
+
+    impl fmt::Display for Halting {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Halting")
         }
+    }
+
+    #[async_trait]
+    impl Backend for Halting {
+        fn capabilities(&self) -> Capabilities {
+            self.inner.capabilities()
+        }
+
+        async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+            self.inner.stat(path).await
+        }
+
+        async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+            self.inner.read(path, options).await
+        }
+
+        async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+            self.inner.ls(path, options).await
+        }
+
+        async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+            let mut page = self.inner.glob(path, &options.clone().with_directories(true).with_limit(1)).await?;
+            if let Some(entry) = page.entries.first().filter(|entry| entry.is_directory()).cloned() {
+                let cursor = if self.is_stuck { String::new() } else { entry.path.to_string() };
+                page.entries.clear();
+                page.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor });
+            }
+            Ok(page)
+        }
+
+        async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+            self.inner.grep(path, options).await
+        }
+
+        async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+            self.inner.apply(changes, options).await
+        }
+    }
+
+    /// A walk ended at the first page without entries, also when it was cut.
+    #[tokio::test]
+    async fn a_cut_page_without_entries_does_not_end_the_walk() {
+        let mut tree = Halting { inner: ModelBackend::new(), is_stuck: false };
+        for path in ["/a", "/d/e/b", "/f/c"] {
+            tree.write(path, "x").await.expect("written");
+        }
+        let mut found = Vec::new();
+        let mut visit = |met| {
+            match met {
+                Met::Entry(entry) => found.push(entry.path.to_string()),
+                Met::Failure(failure) => panic!("{failure:?}"),
+            }
+            Ok(())
+        };
+        walk(&tree, VfsPath::ROOT, false, &mut visit).await.expect("walked");
+        assert_eq!(found, ["/a", "/d/e/b", "/f/c"]);
+        tree.is_stuck = true;
+        let error = walk(&tree, VfsPath::ROOT, false, |_| Ok(())).await.expect_err("it leads nowhere");
+        assert_eq!(error.kind(), ErrorKind::Internal);
     }
 }

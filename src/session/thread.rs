@@ -3,6 +3,7 @@
 use crate::backend::{Backend, StateBackend, StateSnapshot};
 use crate::checkpoint::Threads;
 use crate::error::{Error, ErrorKind, Result};
+use crate::layer::Quota;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
     ReadOptions, Version,
@@ -11,7 +12,7 @@ use crate::path::VfsPath;
 use crate::scope::Scope;
 use async_trait::async_trait;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::sync::{Mutex, OnceCell};
 
 /// The state of one thread, shared by its sessions.
@@ -22,6 +23,20 @@ pub(crate) struct LiveThread {
     state: OnceCell<StateBackend>,
     /// Held while the thread is saved, so that saves follow one another.
     saved: Arc<Mutex<Saved>>,
+    /// Who is told when another state takes the place of this one, as long as they are there.
+    listeners: parking_lot::Mutex<Vec<Weak<dyn ReloadListener>>>,
+}
+
+/// What keeps something that it knows of the state.
+pub(crate) trait ReloadListener: Send + Sync + fmt::Debug {
+    /// The state is another one now.
+    fn reloaded(&self);
+}
+
+impl<B: Backend> ReloadListener for Quota<B> {
+    fn reloaded(&self) {
+        self.forget();
+    }
 }
 
 /// What is known of the thread where it is saved.
@@ -36,7 +51,7 @@ struct Saved {
 impl LiveThread {
     pub(crate) fn new(scope: Scope, threads: Option<Arc<dyn Threads>>) -> Self {
         let saved = Saved { thread: None, state: StateSnapshot::new().version() };
-        Self { scope, threads, state: OnceCell::new(), saved: Arc::new(Mutex::new(saved)) }
+        Self { scope, threads, state: OnceCell::new(), saved: Arc::new(Mutex::new(saved)), listeners: Default::default() }
     }
 
     /// Returns the state, read when this is the first call. A failure is not kept: the next call tries again.
@@ -102,12 +117,20 @@ impl LiveThread {
         })
     }
 
+    /// Tells a listener of each reload, as long as it is there.
+    pub(crate) fn on_reload(&self, listener: Weak<dyn ReloadListener>) {
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
+    }
+
     pub(crate) async fn reload(&self) -> Result<()> {
         let Some(state) = self.state.get() else { return Ok(()) };
         let mut saved = self.saved.lock().await;
         let (snapshot, found) = self.load().await?;
         state.restore(&snapshot).await;
         *saved = found;
+        self.listeners.lock().iter().filter_map(Weak::upgrade).for_each(|listener| listener.reloaded());
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ pub(super) struct Ledger {
 struct State {
     /// None until it is counted, and from a change with an open end until it is counted again.
     usage: Option<Usage>,
+    epoch: u64,
     reserved: Growth,
 }
 
@@ -23,8 +24,26 @@ impl Ledger {
         self.state.lock().usage
     }
 
-    pub(super) fn set(&self, usage: Usage) {
-        self.state.lock().usage = Some(usage);
+    /// Returns the number of the epoch, which ends when the content is replaced past the layer.
+    pub(super) fn epoch(&self) -> u64 {
+        self.state.lock().epoch
+    }
+
+    /// Takes a count over that was begun in an epoch; tells whether it is still the same.
+    pub(super) fn set(&self, usage: Usage, epoch: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_current = state.epoch == epoch;
+        if is_current {
+            state.usage = Some(usage);
+        }
+        is_current
+    }
+
+    /// Ends the epoch: what was counted, or is being counted, counts no more.
+    pub(super) fn forget(&self) {
+        let mut state = self.state.lock();
+        state.usage = None;
+        state.epoch += 1;
     }
 
     /// Promises room for a growth, or returns the usage, promises included, that leaves none.

@@ -1,0 +1,51 @@
+//! The count of a whole tree, which outlives the call that began it.
+
+use super::Usage;
+use crate::backend::Backend;
+use crate::error::Result;
+use crate::layer::walk::{Met, Walk};
+use crate::ops::EntryKind;
+use crate::path::VfsPath;
+
+/// A count on its way. A call that is given up leaves it where it stands, and the next goes on from there: a tree that takes longer
+/// to count than any caller waits is counted all the same.
+///
+/// It stays right while no change runs; `epoch` is that of the [`Ledger`](super::ledger::Ledger) it was begun in.
+#[derive(Debug)]
+pub(super) struct Count {
+    pub(super) epoch: u64,
+    usage: Usage,
+    walk: Walk,
+}
+
+impl Count {
+    pub(super) fn new(epoch: u64) -> Self {
+        Self { epoch, usage: Usage::default(), walk: Walk::new(VfsPath::ROOT, false) }
+    }
+
+    /// Counts what is left.
+    ///
+    /// # Errors
+    /// Those of [`Backend::glob`].
+    pub(super) async fn finish<B: Backend>(&mut self, tree: &B) -> Result<Usage> {
+        while let Some(page) = self.walk.next_page(tree).await? {
+            page.for_each(|met| self.usage.add(met));
+        }
+        Ok(self.usage)
+    }
+}
+
+impl Usage {
+    fn add(&mut self, met: Met) {
+        match met {
+            Met::Entry(entry) if entry.kind == EntryKind::File => {
+                self.bytes = self.bytes.saturating_add(entry.size_bytes);
+                self.files += 1;
+            }
+            Met::Entry(_) => {}
+            Met::Failure(failure) => {
+                tracing::warn!(path = %failure.path, code = failure.error.code, "not counted, as it cannot be read")
+            }
+        }
+    }
+}
