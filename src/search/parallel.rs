@@ -7,12 +7,16 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// How many items are done in place before threads are started: a thread costs as much as searching several small files.
 const ITEMS_IN_PLACE: usize = 16;
 
-/// How many items are handed over at once when there are many, so that the lock is not what the threads work on.
-const BATCH_MAX: usize = 32;
+/// How many items are handed over at once, at most.
+const BATCH_MAX: usize = 512;
+
+/// How long the work on what is handed over at once should take: long beside the handing over, which takes microseconds.
+const BATCH_DURATION: Duration = Duration::from_micros(200);
 
 /// How many batches each thread may be ahead of the one whose results are due.
 const BATCHES_AHEAD: usize = 2;
@@ -21,8 +25,9 @@ const BATCHES_AHEAD: usize = 2;
 /// `sink` in the order of the items. When `sink` breaks, no further item is taken and the call returns soon.
 ///
 /// Items and `sink` run on the calling thread, which works too while it has nothing else to do. The first 16 items are done in
-/// place; then threads are started one by one while there is work that none is free for. At most some hundred results wait
-/// for their turn, however slow one item is. A panic in `work` ends the call with that panic.
+/// place, and how long they took decides how many are handed over at once; then threads are started one by one while there is
+/// work that none is free for. At most some thousand results of quick items wait for their turn, and some dozens of slow ones.
+/// A panic in `work` ends the call with that panic.
 ///
 /// Blocks: call it from a blocking thread.
 pub fn ordered<I: Send, R: Send>(
@@ -33,6 +38,7 @@ pub fn ordered<I: Send, R: Send>(
 ) {
     let mut items = items.fuse();
     let in_place = if workers <= 1 { usize::MAX } else { ITEMS_IN_PLACE };
+    let started = Instant::now();
     for item in items.by_ref().take(in_place) {
         if sink(work(item)).is_break() {
             return;
@@ -42,6 +48,7 @@ pub fn ordered<I: Send, R: Send>(
         return;
     }
     let Some(next) = items.next() else { return };
+    let batch_max = batch_max(started.elapsed() / ITEMS_IN_PLACE as u32);
     let mut items = std::iter::once(next).chain(items);
     let queue = Queue::new();
     thread::scope(|scope| {
@@ -55,8 +62,14 @@ pub fn ordered<I: Send, R: Send>(
                 let _ = thread::Builder::new().name("search".to_owned()).spawn_scoped(scope, || queue.serve(&work));
             }
         };
-        queue.drive(&mut items, workers * BATCHES_AHEAD, &mut start, &work, &mut sink);
+        queue.drive(&mut items, (workers * BATCHES_AHEAD, batch_max), &mut start, &work, &mut sink);
     });
+}
+
+/// Returns how many items of a duration are handed over at once.
+fn batch_max(item: Duration) -> usize {
+    let count = BATCH_DURATION.as_nanos() / item.as_nanos().max(1);
+    usize::try_from(count).map_or(BATCH_MAX, |count| count.clamp(1, BATCH_MAX))
 }
 
 /// The batches between the calling thread and its workers.
@@ -106,12 +119,13 @@ impl<I: Send, R: Send> Queue<I, R> {
     fn drive(
         &self,
         items: &mut impl Iterator<Item = I>,
-        batches_max: usize,
+        (batches_max, batch_max): (usize, usize),
         start_worker: &mut impl FnMut(),
         work: &(impl Fn(I) -> R + Sync),
         sink: &mut impl FnMut(R) -> ControlFlow<()>,
     ) {
-        let mut batch_size = 1;
+        // The first are small, so that all threads soon have work.
+        let mut batch_size = batch_max.div_ceil(8);
         let mut exhausted = false;
         loop {
             let mut state = self.state.lock();
@@ -132,7 +146,7 @@ impl<I: Send, R: Send> Queue<I, R> {
                 drop(state);
                 let batch: Vec<I> = items.take(batch_size).collect();
                 exhausted = batch.len() < batch_size;
-                batch_size = (batch_size * 2).min(BATCH_MAX);
+                batch_size = (batch_size * 2).min(batch_max);
                 if !batch.is_empty() {
                     let mut state = self.state.lock();
                     let number = state.due + state.done.len();
