@@ -11,8 +11,10 @@
 //! ```
 //!
 //! A line `{"thread": "t2"}` (also `tenant`, `user`, `agent`) says who makes the calls from here on; the same fields beside `tool`
-//! say so from that call on. What holds no call (what the user said, results of tools) is passed over. A line that is not JSON
-//! is an event too, [`TranscriptEvent::Invalid`], and the reader goes on with the next.
+//! say so from that call on. Recorded messages that hold no call (what the user said, results of tools) are passed over, whatever else
+//! they hold. A line that is not JSON, that is none of all these, or that says something else beside `tool` is an event too,
+//! [`TranscriptEvent::Invalid`], and the reader goes on with the next: nothing that was meant as a call is passed over in silence.
+//! Calls after a line that fails to say who makes them are not made, until another line says it.
 
 use super::{ToolCall, tools};
 use crate::error::{Error, ErrorKind, Result};
@@ -73,6 +75,8 @@ pub struct Transcript<R> {
     scope: Scope,
     queue: VecDeque<TranscriptEvent>,
     started: bool,
+    /// The line that was to say who makes the calls from there on, and did not.
+    unknown_since: Option<usize>,
 }
 
 impl<R: BufRead> Transcript<R> {
@@ -83,13 +87,14 @@ impl<R: BufRead> Transcript<R> {
             scope: Scope::new(),
             queue: VecDeque::new(),
             started: false,
+            unknown_since: None,
         }
     }
 
     fn read_line(&mut self, line: usize, bytes: &[u8]) {
         let first = !std::mem::replace(&mut self.started, true);
         match serde_json::from_slice::<Value>(bytes) {
-            Ok(value) => self.walk(&value, line),
+            Ok(value) => self.walk_line(&value, line),
             Err(error) if error.is_eof() && first => self.read_document(line, bytes),
             Err(error) => self.push_invalid(line, not_json(&error)),
         }
@@ -106,7 +111,7 @@ impl<R: BufRead> Transcript<R> {
         let mut document = start.to_vec();
         document.extend_from_slice(&rest);
         match serde_json::from_slice::<Value>(&document) {
-            Ok(value) => self.walk(&value, line),
+            Ok(value) => self.walk_line(&value, line),
             Err(error) if starts_with_value(&rest) => {
                 self.push_invalid(line, not_json(&error));
                 self.lines.give_back(&rest);
@@ -121,7 +126,38 @@ impl<R: BufRead> Transcript<R> {
 
     fn push_call(&mut self, line: usize, id: Option<&Value>, name: &str, call: Result<ToolCall>) {
         let id = id.and_then(Value::as_str).map(ToOwned::to_owned);
+        let call = match self.unknown_since {
+            Some(since) => {
+                Err(Error::invalid_argument(format!("the call is not made, as line {since} does not say who makes it; mend that line")))
+            }
+            None => call,
+        };
         self.queue.push_back(TranscriptEvent::Call { line, id, name: name.to_owned(), call });
+    }
+
+    /// Finds the calls in what stands on a line by itself, which has to be of a kind that is known.
+    fn walk_line(&mut self, value: &Value, line: usize) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.walk_line(item, line)),
+            Value::Object(object) if object.contains_key("tool") || object.keys().any(|name| RECORDED.contains(&name.as_str())) => {
+                self.walk_object(object, line);
+            }
+            Value::Object(object) if !object.is_empty() && object.keys().all(|name| SCOPE.contains(&name.as_str())) => {
+                self.set_scope(object, line);
+            }
+            Value::Object(object) => {
+                let keys = object.keys().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+                let held = if keys.is_empty() { "nothing".to_owned() } else { keys };
+                self.push_invalid(
+                    line,
+                    Error::invalid_argument(format!("no call and no recorded message, it holds {held}; name a `tool` or a `thread`")),
+                );
+            }
+            other => {
+                let shown: String = other.to_string().chars().take(40).collect();
+                self.push_invalid(line, Error::invalid_argument(format!("`{shown}` is no call; write an object with a `tool`")));
+            }
+        }
     }
 
     /// Finds the calls in a value, in order.
@@ -135,10 +171,18 @@ impl<R: BufRead> Transcript<R> {
 
     fn walk_object(&mut self, object: &Map<String, Value>, line: usize) {
         let text = |name: &str| object.get(name).and_then(Value::as_str);
-        if let Some(name) = text("tool") {
-            self.set_scope(object, line);
-            let call = decode(name, object.get("args"));
-            return self.push_call(line, object.get("id"), name, call);
+        if let Some(tool) = object.get("tool") {
+            match own_call(object, tool) {
+                Ok(name) => {
+                    if self.set_scope(object, line) {
+                        self.push_call(line, object.get("id"), name, decode(name, object.get("args")));
+                    }
+                    return;
+                }
+                // `tool` is a word of some other recording here.
+                Err(_) if !tool.is_string() && object.keys().any(|name| RECORDED.contains(&name.as_str())) => {}
+                Err(error) => return self.push_invalid(line, error),
+            }
         }
         match (text("type"), text("name")) {
             (Some("tool_use" | "mcp_tool_use"), Some(name)) => {
@@ -152,6 +196,9 @@ impl<R: BufRead> Transcript<R> {
             (Some("custom_tool_call"), Some(name)) => {
                 let call = decode_text(name, object.get("input"));
                 return self.push_call(line, object.get("call_id"), name, call);
+            }
+            (Some(kind @ ("tool_use" | "mcp_tool_use" | "function_call" | "custom_tool_call")), None) => {
+                return self.push_invalid(line, Error::invalid_argument(format!("a `{kind}` names no tool; give its `name` as a text")));
             }
             (Some("tool_result" | "function_call_output" | "custom_tool_call_output"), _) => return,
             _ => {}
@@ -167,31 +214,43 @@ impl<R: BufRead> Transcript<R> {
                 self.walk(inner, line);
             }
         }
-        // Only a line that says nothing else: `{"user": "...", "text": "..."}` is a message of some other recording.
-        if object.keys().all(|name| matches!(name.as_str(), "tenant" | "user" | "agent" | "thread")) {
-            self.set_scope(object, line);
-        }
     }
 
-    fn set_scope(&mut self, object: &Map<String, Value>, line: usize) {
+    /// Takes over what an object says of who calls; tells whether it can be said so.
+    fn set_scope(&mut self, object: &Map<String, Value>, line: usize) -> bool {
         let mut scope = self.scope.clone();
+        let mut said = false;
         for (name, field) in
             [("tenant", &mut scope.tenant), ("user", &mut scope.user), ("agent", &mut scope.agent), ("thread", &mut scope.thread)]
         {
-            if let Some(id) = object.get(name).and_then(Value::as_str) {
-                *field = Some(id.to_owned());
+            match object.get(name) {
+                None => {}
+                Some(Value::String(id)) => {
+                    *field = Some(id.clone());
+                    said = true;
+                }
+                Some(other) => {
+                    self.unknown_since = Some(line);
+                    let kind = kind_of(other);
+                    self.push_invalid(line, Error::invalid_argument(format!("`{name}` is {kind}; give a text")));
+                    return false;
+                }
             }
         }
-        if scope == self.scope {
-            return;
+        if !said {
+            return true;
         }
-        match scope.validate() {
-            Ok(()) => {
-                self.scope = scope.clone();
-                self.queue.push_back(TranscriptEvent::Thread { line, scope });
-            }
-            Err(error) => self.push_invalid(line, error),
+        if let Err(error) = scope.validate() {
+            self.unknown_since = Some(line);
+            self.push_invalid(line, error);
+            return false;
         }
+        self.unknown_since = None;
+        if scope != self.scope {
+            self.scope = scope.clone();
+            self.queue.push_back(TranscriptEvent::Thread { line, scope });
+        }
+        true
     }
 }
 
@@ -208,6 +267,44 @@ impl<R: BufRead> Iterator for Transcript<R> {
             }
         }
         self.queue.pop_front()
+    }
+}
+
+/// The fields that say who calls.
+const SCOPE: [&str; 4] = ["tenant", "user", "agent", "thread"];
+
+/// What an object has that is a recorded message, a part of one, or what carries some: one of these, and anything else.
+const RECORDED: [&str; 11] =
+    ["role", "type", "messages", "message", "choices", "input", "output", "content", "tool_calls", "tools", "function"];
+
+/// Checks one of our own lines, which holds what it may and nothing else; returns the name of the tool.
+fn own_call<'v>(object: &Map<String, Value>, tool: &'v Value) -> Result<&'v str> {
+    let Value::String(name) = tool else {
+        return Err(Error::invalid_argument(format!("`tool` is {}; give the name of a tool as a text", kind_of(tool))));
+    };
+    for (key, value) in object {
+        match key.as_str() {
+            "tool" | "args" => {}
+            "id" if value.is_string() => {}
+            "id" => return Err(Error::invalid_argument(format!("`id` is {}; give a text", kind_of(value)))),
+            key if SCOPE.contains(&key) => {}
+            key => {
+                let message = format!("unknown key `{key}` beside `tool`; use `args`, `id`, `thread`, `user`, `tenant` or `agent`");
+                return Err(Error::invalid_argument(message));
+            }
+        }
+    }
+    Ok(name)
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
     }
 }
 
@@ -345,7 +442,7 @@ mod tests {
             {"tool": "read_file", "args": {"path": "/a"}, "id": "7"}
             {"tool": "read_file", "args": {"path": "/b"}, "thread": "t2"}
             {"tool": "read_file", "args": {"path": "/c"}, "thread": "t2"}
-            {"note": "passed over"}
+            {"role": "user", "content": "passed over", "note": 7}
             {"thread": "t1"}"#;
         assert_eq!(
             played(text),
@@ -434,6 +531,49 @@ mod tests {
         assert_eq!(played("{\n  \"messages\": [\n    oops\n  ]\n}\n"), ["3 invalid: invalid_argument"]);
         assert_eq!(played("{\"thread\": \"\"}"), ["1 invalid: invalid_argument"]);
         assert_eq!(played(""), [""; 0]);
+    }
+
+    #[test]
+    fn a_line_that_was_meant_as_a_call_is_not_passed_over_in_silence() {
+        for (line, told) in [
+            (r#"{"tool": 7}"#, "`tool` is a number; give the name of a tool as a text"),
+            (
+                r#"{"tool": "ls", "arguments": {}}"#,
+                "unknown key `arguments` beside `tool`; use `args`, `id`, `thread`, `user`, `tenant` or `agent`",
+            ),
+            (r#"{"tool": "ls", "thread": 2}"#, "`thread` is a number; give a text"),
+            (r#"{"tool": "ls", "id": []}"#, "`id` is a list; give a text"),
+            (r#"{"thread": null}"#, "`thread` is null; give a text"),
+            (r#"{"tol": "ls", "args": {}}"#, "no call and no recorded message, it holds `args`, `tol`; name a `tool` or a `thread`"),
+            ("{}", "no call and no recorded message, it holds nothing; name a `tool` or a `thread`"),
+            (r#""ls""#, r#"`"ls"` is no call; write an object with a `tool`"#),
+            ("[1]", "`1` is no call; write an object with a `tool`"),
+            (r#"{"type": "tool_use", "input": {}}"#, "a `tool_use` names no tool; give its `name` as a text"),
+        ] {
+            let text = format!("\n{line}\n");
+            match &Transcript::new(text.as_bytes()).collect::<Vec<_>>()[..] {
+                [TranscriptEvent::Invalid { line: 2, error }] => assert_eq!(error.message(), told, "{line}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        for message in [
+            r#"{"role": "user", "content": "hello", "id": 7, "tool": {"choice": "auto"}}"#,
+            r#"{"type": "summary", "summary": "of it", "leafUuid": "x"}"#,
+            r#"[{"role": "assistant", "content": null, "refusal": null, "annotations": []}, {"type": "reasoning", "summary": []}]"#,
+            r#"{"id": "msg_1", "type": "message", "content": [{"type": "text", "text": "done"}], "usage": {"input_tokens": 1}}"#,
+        ] {
+            assert_eq!(played(message), [""; 0], "{message}");
+        }
+    }
+
+    #[test]
+    fn no_call_is_made_by_whom_nobody_named() {
+        let ls = r#"{"tool": "ls"}"#;
+        let text = format!("{ls}\n{{\"thread\": 5}}\n{ls}\n{{\"thread\": \"t2\"}}\n{ls}");
+        assert_eq!(
+            played(&text),
+            ["1 - ls /", "2 invalid: invalid_argument", "3 ls wrong: invalid_argument", "4 thread t2 user -", "5 - ls /"]
+        );
     }
 
     #[test]

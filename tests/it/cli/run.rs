@@ -45,6 +45,21 @@ fn plays_on_after_a_failure_and_tells_of_it_by_the_exit_code() {
 }
 
 #[test]
+fn lines_that_are_no_call_are_named_and_fail_the_play() {
+    let home = Home::new();
+    for (line, told) in [
+        (r#"{"tool": "ls", "arguments": {}}"#, "line 2: unknown key `arguments` beside `tool`"),
+        (r#"{"thread": 7}"#, "line 2: `thread` is a number"),
+        (r#"{"note": "no call"}"#, "line 2: no call and no recorded message, it holds `note`"),
+    ] {
+        let calls = format!("{{\"role\": \"user\", \"content\": \"hello\"}}\n{line}\n");
+        let played = home.with_stdin(&["run", "-"], calls.as_bytes()).code(2).stdout("");
+        let stderr = String::from_utf8_lossy(&played.get_output().stderr).into_owned();
+        assert!(stderr.contains(told) && stderr.contains("0 calls, 1 failed"), "{stderr}");
+    }
+}
+
+#[test]
 fn switches_threads() {
     let home = Home::new();
     let calls = concat!(
