@@ -7,7 +7,8 @@ use super::{Cancel, time, tree};
 use crate::error::Result;
 use crate::path::VfsPath;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, openat, statat, unlinkat};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -33,12 +34,12 @@ pub(super) fn sweep(root: &Root, age: Duration, cancel: &Cancel) -> Result<usize
     Ok(removed)
 }
 
-/// Removes what unfinished writes left in a directory if it holds nothing else, and all of it for a day; tells whether it did.
+/// Removes what unfinished writes left in a directory if it holds nothing else, and nobody works on any of it; tells whether it did.
 pub(super) fn empty_of_leftovers(root: &Root, parent: &OwnedFd, name: &OsStr) -> bool {
     let Ok(directory) = root.open_child_directory(parent.as_fd(), name) else { return false };
     let before_ns = before(LEFTOVER_AGE);
     all_children(&directory).is_ok_and(|children| {
-        children.iter().all(|child| is_unfinished(child.name.as_bytes()) && remove_old(root, &directory, &child.name, before_ns))
+        children.iter().all(|child| is_unfinished(child.name.as_bytes()) && remove_abandoned(root, &directory, &child.name, before_ns))
     })
 }
 
@@ -57,6 +58,18 @@ fn sweep_directory(root: &Root, directory: &Arc<OwnedFd>, before_ns: i128, remov
         }
     }
     directories
+}
+
+/// Removes an unfinished write whose writer has gone: nobody holds its lock. Where that cannot be told, its age decides.
+fn remove_abandoned(root: &Root, directory: &OwnedFd, name: &OsStr, before_ns: i128) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(handle) = openat(directory, name, flags, Mode::empty()) else { return remove_old(root, directory, name, before_ns) };
+    match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+        // The lock is held until it is gone, so a writer that has just made it sees that it was taken away.
+        Ok(()) => remove_old(root, directory, name, i128::MAX),
+        Err(Errno::WOULDBLOCK) => false,
+        Err(_) => remove_old(root, directory, name, before_ns),
+    }
 }
 
 fn remove_old(root: &Root, directory: &OwnedFd, name: &OsStr, before_ns: i128) -> bool {

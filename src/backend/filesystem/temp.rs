@@ -5,13 +5,15 @@ use super::meta::{Meta, PERMISSIONS};
 use super::{SyncMode, time};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    Access, AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, accessat, fchmod, fchown, fstat, fsync, futimens, linkat, openat,
-    renameat, unlinkat,
+    Access, AtFlags, FlockOperation, Gid, Mode, OFlags, Timespec, Timestamps, Uid, accessat, fchmod, fchown, flock, fstat, fsync, futimens,
+    linkat, openat, renameat, unlinkat,
 };
 use rustix::io::{Errno, Result, write};
 use std::ffi::OsStr;
 
 /// A file being written beside the name it will take; removed when dropped before that.
+///
+/// Its writer holds a `flock` on it as long as it lives, so that what a killed process left can be told from what is under way.
 #[derive(Debug)]
 pub(super) struct Temp<'a> {
     directory: &'a OwnedFd,
@@ -25,10 +27,15 @@ impl<'a> Temp<'a> {
     /// for nobody else to read until it has the mode of that.
     pub(super) fn create(directory: &'a OwnedFd, mode: Mode, replaces: bool) -> Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let name = unfinished_name();
         let mode = if replaces { Mode::RUSR | Mode::WUSR } else { mode & PERMISSIONS };
-        let file = openat(directory, &name, flags, mode)?;
-        Ok(Self { directory, name, file, published: false })
+        loop {
+            let name = unfinished_name();
+            let file = openat(directory, &name, flags, mode)?;
+            // A sweep that came between the two calls took it for a leftover.
+            if hold(&file)? {
+                return Ok(Self { directory, name, file, published: false });
+            }
+        }
     }
 
     /// Returns the handle.
@@ -91,6 +98,16 @@ impl Drop for Temp<'_> {
             // What cannot be removed now is removed by a sweep.
             let _ = unlinkat(self.directory, &self.name, AtFlags::empty());
         }
+    }
+}
+
+/// Marks an unfinished write as under way, until the handle closes; tells false when a sweep removes it or has. Where the
+/// filesystem has no such locks its age decides later.
+pub(super) fn hold(unfinished: &OwnedFd) -> Result<bool> {
+    match flock(unfinished, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Ok(()) => Ok(fstat(unfinished)?.st_nlink > 0),
+        Err(_) => Ok(true),
     }
 }
 

@@ -8,7 +8,7 @@ use super::errno::outside;
 use super::ground::restless;
 use super::meta::Meta;
 use super::root::{OpenFile, Place, Root, check_readable};
-use super::temp::{Temp, check_writable, move_new};
+use super::temp::{Temp, check_writable, hold, move_new};
 use super::tree::{self, CopyFault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Changed, OpKind};
@@ -187,14 +187,23 @@ struct TempTree<'a> {
     root: &'a Root,
     parent: &'a OwnedFd,
     name: OsString,
+    /// Held, so that nobody takes it for a leftover.
+    _handle: OwnedFd,
     published: bool,
 }
 
 impl<'a> TempTree<'a> {
     fn create(root: &'a Root, parent: &'a OwnedFd) -> Host<Self> {
-        let name = OsString::from(unfinished_name());
-        mkdirat(parent, &name, DIRECTORY_MODE)?;
-        Ok(Self { root, parent, name, published: false })
+        loop {
+            let name = OsString::from(unfinished_name());
+            mkdirat(parent, &name, DIRECTORY_MODE)?;
+            match root.open_child_directory(parent.as_fd(), &name) {
+                Ok(handle) if hold(&handle)? => return Ok(Self { root, parent, name, _handle: handle, published: false }),
+                // A sweep took it for a leftover.
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 
     fn place(mut self, name: &OsStr) -> Host<()> {

@@ -274,6 +274,23 @@ async fn unfinished_writes_are_hidden_kept_from_use_and_swept() {
 }
 
 #[tokio::test]
+async fn what_a_killed_write_left_does_not_keep_its_directory() {
+    for host in Host::both() {
+        host.tree.create_dir("/d").await.unwrap();
+        let left = |digit: &str| host.at("d").join([".stratafs-", &digit.repeat(32), ".tmp"].concat());
+        fs::write(left("0"), "of a dead process").unwrap();
+        fs::create_dir(left("1")).unwrap();
+        let under_way = fs::File::create(left("2")).unwrap();
+        under_way.lock().unwrap();
+        assert_eq!(kind(host.tree.delete("/d").await), ErrorKind::InvalidArgument);
+        assert!(left("2").exists(), "its writer lives");
+        drop(under_way);
+        host.tree.delete("/d").await.unwrap();
+        assert!(!host.at("d").exists());
+    }
+}
+
+#[tokio::test]
 async fn a_directory_that_holds_only_leftovers_is_empty() {
     for host in Host::both() {
         host.tree.create_dir("/d").await.unwrap();
