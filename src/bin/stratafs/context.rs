@@ -5,13 +5,16 @@ use crate::commands;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Progress};
 use etcetera::BaseStrategy;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stratafs::config::{Config, Place};
+use std::time::Duration;
+use stratafs::config::{Config, Place, RouteType};
 use stratafs::scope::ScopeField;
-use stratafs::{Backend, Error, ErrorKind, Scope, Session, Workspace};
+use stratafs::{Backend, Error, ErrorKind, Scope, Session, VfsPath, Workspace};
+use uuid::Uuid;
 
 /// The configuration that is read when none is named.
 pub(crate) const CONFIG_FILE: &str = "stratafs.toml";
@@ -26,6 +29,24 @@ pub(crate) struct Context {
     session: Option<Session>,
     /// Set while a thread is being saved, which an interrupt waits for.
     saving: Arc<AtomicBool>,
+}
+
+/// What a command did, before it is saved.
+pub(crate) struct Work<T> {
+    /// What it tells, or why it failed: what took effect before is saved all the same.
+    pub(crate) result: Result<T, Failure>,
+    /// Whether it changed anything but the state of the thread.
+    pub(crate) outside: bool,
+}
+
+/// How often a command is done again because others saved the thread meanwhile.
+const REPLAYS_MAX: u32 = 200;
+
+/// Waits a little before a command is done again: longer and longer, and never as long as the others that lost.
+async fn pause(attempt: u32) {
+    let ceiling = Duration::from_millis(2).saturating_mul(1 << attempt.min(5));
+    let random = RandomState::new().hash_one(attempt) % 1_000;
+    tokio::time::sleep(ceiling.mul_f64(random as f64 / 1_000.0)).await;
 }
 
 /// Runs a command to its end, or until the user interrupts it: a save that has begun is finished then, and none begins.
@@ -123,10 +144,51 @@ impl Context {
         Progress::new(doing, !self.global.quiet && !self.global.is_json())
     }
 
-    /// Saves the thread, so that what a command did is told only once it lasts.
-    pub(crate) async fn save(&mut self) -> Result<(), Error> {
-        let Some(session) = self.session.clone() else { return Ok(()) };
-        self.save_session(&session).await
+    /// Tells whether a path lies in the state of the thread, which lasts only once it is saved.
+    pub(crate) fn is_state(&self, path: &VfsPath) -> Result<bool, Error> {
+        let config = self.config()?;
+        let routes = config.routes.iter().filter_map(|(route, tier)| Some((VfsPath::parse(route).ok()?, tier)));
+        let nearest = routes.filter(|(route, _)| path.starts_with(route)).max_by_key(|(route, _)| route.depth());
+        Ok(nearest.is_none_or(|(_, route)| route.tier == RouteType::State))
+    }
+
+    /// Does a command's work and saves the thread, so that what it did is told only once it lasts. When others saved the thread
+    /// meanwhile the work is done again on what they left, unless it has also changed what is not the thread's.
+    pub(crate) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<Work<T>, Failure>) -> Result<T, Failure> {
+        for attempt in 0..REPLAYS_MAX {
+            let Work { result, outside } = work(self).await?;
+            let Some(session) = self.session.clone() else { return result };
+            match self.save_session(&session).await {
+                Ok(()) => return result,
+                Err(error) if error.kind() == ErrorKind::Conflict && !outside => {
+                    // The thread is read anew by the next session, once nobody holds this one.
+                    drop(session);
+                    self.session = None;
+                    pause(attempt).await;
+                }
+                Err(error) => {
+                    let error = self.set_aside(&session, error).await;
+                    return result.and(Err(error.into()));
+                }
+            }
+        }
+        let message = format!("others saved the thread {REPLAYS_MAX} times meanwhile, and nothing was changed; try again");
+        Err(Error::new(ErrorKind::Conflict, message).into())
+    }
+
+    /// Saves the state of a session whose save met another's as a thread of its own, so that it is not lost, and says so.
+    pub(crate) async fn set_aside(&self, session: &Session, error: Error) -> Error {
+        if error.kind() != ErrorKind::Conflict {
+            return error;
+        }
+        let thread = session.scope().thread.as_deref().unwrap_or_default();
+        let aside = format!("{thread}.{}", Uuid::now_v7());
+        if let Err(error) = session.save_as(&aside).await {
+            return error;
+        }
+        error.with_message(format!(
+            "thread `{thread}` was saved by another session meanwhile and stays as that left it; what this run left at `/` is saved as thread `{aside}`"
+        ))
     }
 
     /// Saves the thread of a session; an interrupt waits for it.

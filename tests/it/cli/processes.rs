@@ -30,6 +30,24 @@ fn concurrent_edits_of_one_memory_all_arrive() {
     assert_eq!(home.ok(&["cat", "/memories/log.md"]).lines().count(), 8);
 }
 
+#[test]
+fn parallel_appends_to_the_state_of_one_thread_all_land() {
+    let home = Home::new();
+    let children: Vec<Child> = (0..10)
+        .map(|index| spawn(&home, &["append", "/log", &format!("entry {index}\n")]))
+        .chain((0..3).map(|index| spawn(&home, &["rm", "-f", &format!("/none{index}"), "/log/none"])))
+        .chain((0..3).map(|index| spawn(&home, &["mkdir", &format!("/d{index}")])))
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mut lines: Vec<String> = home.ok(&["cat", "/log"]).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, (0..10).map(|index| format!("entry {index}")).collect::<Vec<_>>());
+    assert_eq!(home.ok(&["ls"]), "d0/\nd1/\nd2/\nlog\nmemories/\nworkspace/\n");
+}
+
 /// Starts a play that reads the thread, and waits for more on standard input.
 fn play(home: &Home) -> Child {
     let mut child = spawn(home, &["--jsonl", "run", "-"]);
@@ -69,7 +87,10 @@ fn an_interrupt_ends_a_play_with_130_and_saves_nothing_half() {
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
     let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(interrupted.success());
+    // Waiting closes the play's input, which would end it as well.
+    let stdin = child.stdin.take();
     let status = child.wait().unwrap();
+    drop(stdin);
     assert_eq!(status.code(), Some(130));
     assert_eq!(home.ok(&["ls"]), "memories/\nstart.md\nworkspace/\n");
 }

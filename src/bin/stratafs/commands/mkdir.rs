@@ -1,6 +1,6 @@
 //! `mkdir`: empty directories, which every tier keeps.
 
-use crate::commands::write::apply;
+use crate::commands::write::apply_all;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Args;
@@ -22,8 +22,9 @@ pub(crate) struct Mkdir {
 
 impl Mkdir {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let changes =
-            self.paths.iter().map(|path| Ok(Change::CreateDir { path: VfsPathBuf::parse(path)? })).collect::<Result<Vec<_>, Failure>>()?;
-        apply(context, &changes).await
+        let changes = async |_: &mut Context| {
+            self.paths.iter().map(|path| Ok(Change::CreateDir { path: VfsPathBuf::parse(path)? })).collect::<Result<Vec<_>, Failure>>()
+        };
+        apply_all(context, changes).await
     }
 }

@@ -1,6 +1,6 @@
 //! `rm`: files and directories removed.
 
-use crate::commands::write::apply;
+use crate::commands::write::apply_all;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Args;
@@ -31,14 +31,17 @@ pub(crate) struct Rm {
 
 impl Rm {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let tree = context.tree().await?;
-        let mut changes = Vec::new();
-        for path in &self.paths {
-            let path = VfsPathBuf::parse(path)?;
-            if !self.force || tree.exists(path.as_str()).await? {
-                changes.push(Change::Delete { path, recursive: self.recursive, expect: self.if_version });
+        apply_all(context, async |context| {
+            let tree = context.tree().await?;
+            let mut changes = Vec::new();
+            for path in &self.paths {
+                let path = VfsPathBuf::parse(path)?;
+                if !self.force || tree.exists(path.as_str()).await? {
+                    changes.push(Change::Delete { path, recursive: self.recursive, expect: self.if_version });
+                }
             }
-        }
-        apply(context, &changes).await
+            Ok(changes)
+        })
+        .await
     }
 }

@@ -13,7 +13,6 @@ use stratafs::scope::ScopeField;
 use stratafs::tools::{Transcript, TranscriptEvent};
 use stratafs::{Error, ErrorKind, Scope, Session, ToolCall, ToolOutput};
 use tokio::sync::mpsc;
-use uuid::Uuid;
 
 /// Play a transcript of tool calls
 ///
@@ -171,17 +170,10 @@ fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>, show
 
 /// Saves the thread of a session. What meets another's save is not lost: it is saved as a thread of its own.
 async fn save(context: &mut Context, session: &Session) -> Result<(), Failure> {
-    let Err(error) = context.save_session(session).await else { return Ok(()) };
-    if error.kind() != ErrorKind::Conflict {
-        return Err(error.into());
+    match context.save_session(session).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(context.set_aside(session, error).await.into()),
     }
-    let aside = format!("{}.{}", thread(session), Uuid::now_v7());
-    session.save_as(&aside).await?;
-    let message = format!(
-        "thread `{}` was saved by another session meanwhile and stays as that left it; what this run left at `/` is saved as thread `{aside}`",
-        thread(session)
-    );
-    Err(error.with_message(message).into())
 }
 
 /// Plays on when whoever read the output has gone: what a play does must not depend on who reads it.

@@ -1,6 +1,6 @@
 //! `write` and `append`: content from an argument or from standard input.
 
-use crate::context::{self, Context};
+use crate::context::{self, Context, Work};
 use crate::exit::{Failure, Outcome};
 use clap::Args;
 use stratafs::ops::{ApplyOptions, Change, Changed, Version, WriteMode};
@@ -65,21 +65,49 @@ impl Append {
 ///
 /// A batch over several tiers is applied in order up to the first failure; what took effect stays, and is saved.
 pub(crate) async fn apply(context: &mut Context, changes: &[Change]) -> Result<Outcome, Failure> {
-    let applied = context.tree().await?.apply(changes, &ApplyOptions::new().with_allow_partial(true)).await;
-    let saved = context.save().await;
-    let applied = applied?;
-    saved?;
-    for changed in &applied {
-        tell(context, changed)?;
+    let applied = context.lasting(async |context| attempt(context, changes).await).await?;
+    if !context.out.is_text() {
+        applied.iter().try_for_each(|changed| context.out.json(changed))?;
     }
+    applied.iter().for_each(|changed| tell(context, changed));
     Ok(Outcome::Done)
 }
 
-/// Tells what a change did.
-fn tell(context: &mut Context, changed: &Changed) -> Result<(), Failure> {
+/// Applies the changes of a command that takes several paths, which `make` finds anew each time, and tells of them as one list.
+pub(crate) async fn apply_all(
+    context: &mut Context,
+    mut make: impl AsyncFnMut(&mut Context) -> Result<Vec<Change>, Failure>,
+) -> Result<Outcome, Failure> {
+    let work = async |context: &mut Context| {
+        let changes = make(context).await?;
+        attempt(context, &changes).await
+    };
+    let applied = context.lasting(work).await?;
+    if !context.out.is_text() {
+        context.out.json_list(&applied)?;
+    }
+    applied.iter().for_each(|changed| tell(context, changed));
+    Ok(Outcome::Done)
+}
+
+async fn attempt(context: &mut Context, changes: &[Change]) -> Result<Work<Vec<Changed>>, Failure> {
+    let mut outside = false;
+    for change in changes {
+        // A copy only reads its source.
+        let changed = if let Change::Copy { to, .. } = change { vec![&**to] } else { change.paths().collect() };
+        for path in changed {
+            outside |= !context.is_state(path)?;
+        }
+    }
+    let result = context.tree().await?.apply(changes, &ApplyOptions::new().with_allow_partial(true)).await;
+    Ok(Work { result: result.map_err(Failure::from), outside })
+}
+
+/// Tells what a change did, when asked to.
+fn tell(context: &mut Context, changed: &Changed) {
     let out = &mut context.out;
     if !out.is_text() {
-        return out.json(changed);
+        return;
     }
     let version = changed.version.map_or_else(String::new, |version| format!(", version {version}"));
     let what = match changed.replacements {
@@ -87,5 +115,4 @@ fn tell(context: &mut Context, changed: &Changed) -> Result<(), Failure> {
         count => format!("{count} replaced, {} bytes", changed.size_bytes),
     };
     out.detail(format_args!("{} `{}`: {what}{version}", changed.operation, changed.path));
-    Ok(())
 }
