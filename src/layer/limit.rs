@@ -13,6 +13,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// a call that finds as many waiting is refused with `unavailable`, stated to be without effect, so that
 /// [`Retry`](super::Retry) may do it again. A call that is given up leaves its place at once.
 ///
+/// The same limit may stand at several places of one tree, around the whole and around a mount: a call that has its place already
+/// goes through at the others, as it would otherwise wait for itself. A call that a layer in between hands to another task counts
+/// anew there.
+///
 /// Cost: one atomic operation for a call that need not wait.
 #[derive(Debug)]
 pub struct Limit {
@@ -34,6 +38,11 @@ impl Limit {
     pub fn with_waiting_max(mut self, waiting_max: usize) -> Self {
         self.waiting_max = Some(waiting_max);
         self
+    }
+
+    /// Returns what tells this limit from all that a call may hold while it is borrowed here.
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     async fn enter(&self, op: &Op<'_>) -> Result<SemaphorePermit<'_>> {
@@ -62,9 +71,19 @@ impl Layer for Limit {
     }
 
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
+        let mut held = HELD.try_with(Clone::clone).unwrap_or_default();
+        if held.contains(&self.id()) {
+            return next.run().await;
+        }
         let _permit = self.enter(&op).await?;
-        next.run().await
+        held.push(self.id());
+        HELD.scope(held, next.run()).await
     }
+}
+
+tokio::task_local! {
+    /// The limits that the running call has a place in.
+    static HELD: Vec<usize>;
 }
 
 /// A place among those who wait, left when dropped.
@@ -87,6 +106,9 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{BackendExt, StateBackend};
+    use crate::composite::CompositeBackend;
+    use crate::layer::Layered;
     use crate::ops::{Changed, OpKind};
     use crate::path::VfsPath;
     use futures::FutureExt;
@@ -143,6 +165,27 @@ mod tests {
         drop(waits);
         assert!(call(&limit, 3, &started, &end).now_or_never().is_none());
         assert_eq!(*started.lock(), [0]);
+    }
+
+    /// The call waited at the inner place for the place that it held at the outer one.
+    #[tokio::test]
+    async fn one_limit_at_two_places_does_not_wait_for_itself() {
+        let limit = Arc::new(Limit::new(1).with_waiting_max(1));
+        let mount = Layered::new(limit.clone(), StateBackend::new());
+        let tree = CompositeBackend::builder(Arc::new(StateBackend::new())).route("/m", Arc::new(mount)).expect("a route");
+        let tree = Layered::new(limit.clone(), tree.build().expect("a tree"));
+        let written = tree.write("/m/a", "x").now_or_never().expect("nobody else is there to wait for");
+        written.expect("written");
+        assert_eq!(tree.read_text("/m/a").now_or_never().expect("nor now").expect("read"), "x");
+        assert_eq!(limit.running.available_permits(), 1);
+        // Another limit is another, also within this one.
+        let other = Layered::new(Arc::new(Limit::new(1)), tree);
+        other.write("/m/a", "y").now_or_never().expect("each has room").expect("written");
+        // What stands around no longer counts when the call has ended.
+        let (started, end) = (Mutex::new(Vec::new()), Notify::new());
+        let mut runs = Box::pin(call(&limit, 0, &started, &end));
+        assert!(runs.as_mut().now_or_never().is_none());
+        assert!(other.write("/m/a", "z").now_or_never().is_none(), "the place is taken");
     }
 
     #[test]
