@@ -12,7 +12,13 @@ const NAMES_MAX: usize = 3;
 const CHILDREN_MAX: usize = 1000;
 
 /// How many directories of the root are tried as the place of a path that was named without them.
-const MOUNTS_MAX: usize = 20;
+const MOUNTS_MAX: usize = 6;
+
+/// How many first segments of a path are left away.
+const STRIPPED_MAX: usize = 4;
+
+/// How many directories above a path are looked into, the nearest first. With the listing of the root, 16 lookups in all.
+const ABOVE_MAX: usize = 5;
 
 /// From which likeness on (1 is the same) a name is worth suggesting.
 const LIKENESS_MIN: f64 = 0.6;
@@ -36,8 +42,9 @@ pub(super) fn did_you_mean<T: std::fmt::Display>(names: &[T]) -> String {
 
 /// Adds the paths that may have been meant to a `not_found`; any other error is returned as it is.
 ///
-/// Cost: one listing of the nearest directory that exists, one of the root, and one `stat` for each other place tried. A failure
-/// of these is no failure of the call: the error is then returned without suggestions.
+/// Cost: at most 16 lookups, however deep the path and however many directories there are: up to six listings, of the root and
+/// on the way up to a directory that exists, and one `stat` for each of up to ten other places. A failure of these is no failure of
+/// the call: the error is then returned without suggestions.
 pub(super) async fn with_near_paths(backend: &dyn Backend, error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
@@ -60,7 +67,8 @@ pub(super) async fn with_near_paths(backend: &dyn Backend, error: Error) -> Erro
 /// Finds what is alike in the nearest directory above that exists: of `/srv/docs/a.md` perhaps `/src`, when there is no `/srv`.
 async fn near_siblings(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
     let mut missing = wanted;
-    while let Some(directory) = missing.parent() {
+    for _ in 0..ABOVE_MAX {
+        let Some(directory) = missing.parent() else { break };
         match backend.ls(directory, &LsOptions::new().with_limit(CHILDREN_MAX)).await {
             Ok(listing) => {
                 let names = listing.entries.iter().map(|entry| entry.name());
@@ -80,7 +88,8 @@ async fn elsewhere(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
         let directories = root.entries.iter().filter(|entry| entry.is_directory()).take(MOUNTS_MAX);
         places.extend(directories.map(|entry| entry.path.concat(wanted)));
     }
-    places.extend(wanted.ancestors().skip(1).filter_map(|above| wanted.strip_prefix(above)).map(ToOwned::to_owned));
+    let first = wanted.ancestors().skip(1).take(STRIPPED_MAX);
+    places.extend(first.filter_map(|above| wanted.strip_prefix(above)).map(ToOwned::to_owned));
     let mut found = Vec::new();
     for place in places {
         if found.len() == NAMES_MAX {
@@ -106,6 +115,7 @@ fn likeness(wanted: &str, name: &str) -> f64 {
 mod tests {
     use super::super::stage::tree;
     use super::*;
+    use crate::layer::{Fault, Layered};
 
     #[test]
     fn orders_by_likeness() {
@@ -115,6 +125,24 @@ mod tests {
         assert_eq!(near("ofset", &["path", "offset", "limit"]), "offset");
         assert_eq!(near("x", &["y", "zebra"]), "");
         assert_eq!(near("abcd", &["abce", "abcf", "abcg", "abch"]), "abce abcf abcg");
+    }
+
+    /// Each directory above the path, and the path without it, was looked up.
+    #[tokio::test]
+    async fn a_deep_path_costs_no_more_lookups_than_a_short_one() {
+        let files: Vec<(String, &str)> = (0..40).map(|mount| (format!("/mount{mount}/file"), "")).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), *content)).collect();
+        let backend = Layered::new(Fault::never(), tree(&files).await);
+        for depth in [1, 5, 1000] {
+            let before = backend.layer().calls();
+            let path = VfsPathBuf::parse("/a".repeat(depth)).expect("a legal path");
+            with_near_paths(&backend, Error::not_found(&path)).await;
+            let lookups = backend.layer().calls() - before;
+            assert!(lookups <= 16, "{lookups} at depth {depth}");
+        }
+        let near = VfsPathBuf::parse("/mount7/fil/a/b").expect("a legal path");
+        let message = with_near_paths(&backend, Error::not_found(&near)).await.message().to_owned();
+        assert_eq!(message, "`/mount7/fil/a/b` does not exist; did you mean `/mount7/file`?");
     }
 
     #[tokio::test]
