@@ -35,29 +35,33 @@ impl SqliteWriter {
 
 impl Writer for SqliteWriter {
     fn write(&mut self, group: &[Work]) -> Vec<Result<Written>> {
-        if let Err(error) = self.begin() {
+        self.write_until(group, Instant::now() + self.busy_timeout)
+    }
+}
+
+impl SqliteWriter {
+    /// Does a group, waiting for another process until a time that all of the group share: one by one they would wait as many times.
+    fn write_until(&mut self, group: &[Work], until: Instant) -> Vec<Result<Written>> {
+        if let Err(error) = self.begin(until) {
             return refuse(group, error);
         }
         match self.write_together(group) {
             Ok(answers) => answers,
             Err(error) if group.len() == 1 => vec![Err(error)],
             // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
-            Err(_) => group.iter().flat_map(|work| self.write(std::slice::from_ref(work))).collect(),
+            Err(_) => group.iter().flat_map(|work| self.write_until(std::slice::from_ref(work), until)).collect(),
         }
     }
-}
 
-impl SqliteWriter {
     /// Takes the write lock, which another process may hold.
     ///
     /// SQLite's own waiting sleeps up to 100 ms at a time; the lock changes hands every fraction of a millisecond here, and
     /// whoever asks rarely would starve.
-    fn begin(&mut self) -> Result<(), rusqlite::Error> {
+    fn begin(&mut self, until: Instant) -> Result<(), rusqlite::Error> {
         self.connection.busy_timeout(Duration::ZERO)?;
-        let started = Instant::now();
         let begun = loop {
             match self.run("BEGIN IMMEDIATE", []) {
-                Err(error) if is_busy(&error) && started.elapsed() < self.busy_timeout => std::thread::sleep(RETRY_PAUSE),
+                Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(RETRY_PAUSE),
                 begun => break begun,
             }
         };
@@ -67,7 +71,9 @@ impl SqliteWriter {
 
     /// Does the group and commits it. An error of the engine undoes all of it; a batch that is refused stands alone.
     fn write_together(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
-        let answers = self.write_each(group).and_then(|answers| self.run("COMMIT", []).map(|_| answers).map_err(failed));
+        // Until the commit nothing has an effect; of a commit that fails, the disk alone knows what a crash would bring to light.
+        let answers = self.write_each(group).map_err(Error::without_effect);
+        let answers = answers.and_then(|answers| self.run("COMMIT", []).map(|_| answers).map_err(not_committed));
         if answers.is_err() && !self.connection.is_autocommit() {
             // When even this fails, the next BEGIN tells.
             let _ = self.run("ROLLBACK", []);
@@ -258,9 +264,14 @@ impl Found {
     }
 }
 
-/// Answers a group with one failure.
+/// Converts the failure of a commit. A lock that is held refuses it before it begins.
+fn not_committed(error: rusqlite::Error) -> Error {
+    if is_busy(&error) { failed(error).without_effect() } else { failed(error).with_unknown_effect() }
+}
+
+/// Answers a group with one failure, met before anything was written.
 fn refuse(group: &[Work], error: rusqlite::Error) -> Vec<Result<Written>> {
     let (kind, message): (ErrorKind, _) = describe(&error);
     let source = Arc::new(error);
-    group.iter().map(|_| Err(Error::new(kind, message).with_source(source.clone()))).collect()
+    group.iter().map(|_| Err(Error::new(kind, message).with_source(source.clone()).without_effect())).collect()
 }
