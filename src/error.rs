@@ -3,6 +3,10 @@
 //! Match on [`Error::kind`]; show [`Error`] itself. What only the operator should see (SQL, host paths) is kept as the
 //! [`source`](std::error::Error::source) and never stands in the message.
 
+mod host;
+
+pub(crate) use host::AtHost;
+
 use crate::ops::{InvalidVersion, OpKind, Version};
 use crate::path::{InvalidPath, VfsPath, VfsPathBuf};
 use std::fmt;

@@ -4,7 +4,7 @@ use super::stores::Stores;
 use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
 use crate::backend::{Backend, StoreBackend};
 use crate::checkpoint::{RESERVED_NAMESPACE, StoreThreads};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::layer::{
     Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
 };
@@ -53,7 +53,7 @@ impl Config {
             workspace = workspace.threads(StoreThreads::new(stores.get(&self.threads.store)?));
         }
         for (path, route) in &self.routes {
-            let open = with_quota(self.tier(route, stores)?, route.quota);
+            let open = with_quota(self.tier(path, route, stores)?, route.quota);
             let read_only = route.read_only;
             workspace = workspace.mount(path, move |opening| {
                 let (_, tree) = open(opening)?;
@@ -119,7 +119,7 @@ impl Config {
     }
 
     /// Returns what opens the tier of a route.
-    fn tier(&self, route: &RouteConfig, stores: &Stores) -> Result<OpenTier> {
+    fn tier(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenTier> {
         match route.tier {
             RouteType::State => Ok(Box::new(|opening| {
                 let mut scope = opening.scope().clone();
@@ -140,12 +140,12 @@ impl Config {
                     Ok((Place::Rows(namespace.clone()), Arc::new(StoreBackend::new(store.clone(), namespace))))
                 }))
             }
-            RouteType::Filesystem => self.filesystem(route),
+            RouteType::Filesystem => self.filesystem(path, route),
         }
     }
 
     #[cfg(all(feature = "filesystem", unix))]
-    fn filesystem(&self, route: &RouteConfig) -> Result<OpenTier> {
+    fn filesystem(&self, path: &str, route: &RouteConfig) -> Result<OpenTier> {
         use super::RouteSync;
         use crate::backend::{FilesystemBackend, FilesystemOptions, SyncMode};
 
@@ -158,11 +158,11 @@ impl Config {
                 RouteSync::File => SyncMode::File,
                 RouteSync::Full => SyncMode::Full,
             });
-        let config = self.clone();
+        let (config, path) = (self.clone(), path.to_owned());
         Ok(Box::new(move |opening| {
             let root = filled_root(&template, opening.scope()).map(|text| config.resolve(&text))?;
             let tree = FilesystemBackend::open(&root, options.clone()).map_err(|error| {
-                let message = format!("the directory `{}` cannot be opened: {}", root.display(), error.message());
+                let message = format!("the directory of the route `{path}` cannot be opened: {}", error.message());
                 error.with_message(message)
             })?;
             Ok((Place::Directory(root), Arc::new(tree)))
@@ -170,7 +170,7 @@ impl Config {
     }
 
     #[cfg(not(all(feature = "filesystem", unix)))]
-    fn filesystem(&self, _route: &RouteConfig) -> Result<OpenTier> {
+    fn filesystem(&self, _path: &str, _route: &RouteConfig) -> Result<OpenTier> {
         Err(Error::unsupported("this program was built without `filesystem`; build it with that feature or leave its routes out"))
     }
 
@@ -232,7 +232,8 @@ fn open_log(file: &Path) -> Result<File> {
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
             _ => ErrorKind::Unavailable,
         };
-        Error::new(kind, format!("the audit log `{}` cannot be opened: {error}", file.display())).with_source(error)
+        let message = "the audit log cannot be opened; look at `layers.audit` in the configuration and at the permissions of its directory";
+        Error::new(kind, message).with_source(AtHost::new(file).with_cause(error))
     })
 }
 

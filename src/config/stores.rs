@@ -2,6 +2,8 @@
 
 use super::Config;
 use super::check::StoreUrl;
+#[cfg(any(feature = "sled", feature = "sqlite"))]
+use crate::error::AtHost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
 use crate::store::{Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
@@ -98,8 +100,8 @@ impl Lazy {
             return Ok(store);
         }
         let store = self.engine.open().map_err(|error| {
-            let message = format!("the store `{}` ({}) cannot be opened: {}", self.name, self.url, error.message());
-            error.with_message(message)
+            let message = format!("the store `{}` cannot be opened: {}", self.name, error.message());
+            error.with_message(message).without_effect()
         })?;
         Ok(self.store.get_or_init(|| store))
     }
@@ -111,6 +113,19 @@ impl Engine {
             Self::Memory => Ok(Arc::new(MemoryStore::new())),
             Self::Sled(directory) => open_sled(directory),
             Self::Sqlite(file) => open_sqlite(file),
+        }
+    }
+
+    fn capabilities(&self) -> StoreCapabilities {
+        match self {
+            Self::Memory => MemoryStore::offers(),
+            #[cfg(feature = "sled")]
+            Self::Sled(_) => crate::store::SledStore::offers(),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => crate::store::SqliteStore::offers(),
+            // What this program was built without cannot be opened, and offers nothing.
+            #[allow(unreachable_patterns, reason = "there is nothing else where all engines are built in")]
+            _ => StoreCapabilities::new(Durability::None),
         }
     }
 }
@@ -150,7 +165,8 @@ fn create_parent(path: &Path) -> Result<()> {
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
             _ => ErrorKind::Unavailable,
         };
-        Error::new(kind, format!("its directory cannot be made ({error})")).with_source(error)
+        let message = "the directory it stands in cannot be made; change the permissions above it or name another place";
+        Error::new(kind, message).with_source(AtHost::new(parent).with_cause(error))
     })
 }
 
@@ -171,9 +187,9 @@ impl fmt::Debug for LazyStore {
 
 #[async_trait]
 impl Store for LazyStore {
-    /// Opens the store, which blocks; what one that cannot be opened offers is nothing.
+    /// Returns what the engine offers, which is the same for all its stores: nothing is opened.
     fn capabilities(&self) -> StoreCapabilities {
-        self.0.open().map_or_else(|_| StoreCapabilities::new(Durability::None), |store| store.capabilities())
+        self.0.engine.capabilities()
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -202,5 +218,62 @@ impl Store for LazyStore {
 
     async fn sweep(&self, limit: usize) -> Result<usize> {
         self.opened().await?.sweep(limit).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Place;
+    use super::*;
+
+    fn stores(directory: &Path, text: &str) -> Stores {
+        let config = Config::parse(text, &Place::new(directory, directory)).expect("a sound configuration");
+        config.stores().expect("stores")
+    }
+
+    /// Asking what a store offers opened it, and made its file.
+    #[cfg(all(feature = "sled", feature = "sqlite"))]
+    #[tokio::test]
+    async fn to_ask_what_a_store_offers_opens_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = "[stores.default]\nurl = \"sqlite:a/one.db\"\n[stores.tree]\nurl = \"sled:b/tree\"\n[stores.quick]\nurl = \"memory:\"";
+        let stores = stores(directory.path(), text);
+        for (name, store) in stores.iter() {
+            let offered = store.capabilities();
+            assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0, "{name}");
+            let opened = lazy(directory.path(), text, name).0.engine.open().expect("opened");
+            assert_eq!(offered, opened.capabilities(), "{name}");
+            drop(opened);
+            for made in ["a", "b"] {
+                let _ = std::fs::remove_dir_all(directory.path().join(made));
+            }
+        }
+    }
+
+    #[cfg(all(feature = "sled", feature = "sqlite"))]
+    fn lazy(directory: &Path, text: &str, name: &str) -> LazyStore {
+        let config = Config::parse(text, &Place::new(directory, directory)).expect("a sound configuration");
+        LazyStore::new(name, &config.stores[name].url, &config).expect("a url")
+    }
+
+    /// The message, which a model may read, named the path on the host.
+    #[cfg(all(feature = "sled", feature = "sqlite"))]
+    #[tokio::test]
+    async fn a_store_that_cannot_be_opened_is_told_by_its_name_and_not_by_its_path() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("taken"), "x").expect("written");
+        std::fs::create_dir(directory.path().join("other")).expect("made");
+        std::fs::write(directory.path().join("other/file"), "x").expect("written");
+        let text = "[stores.default]\nurl = \"sqlite:taken/one.db\"\n[stores.foreign]\nurl = \"sqlite:taken\"\n\
+                    [stores.dir]\nurl = \"sqlite:other\"\n[stores.tree]\nurl = \"sled:taken\"\n[stores.full]\nurl = \"sled:other\"";
+        let host = directory.path().display().to_string();
+        for (name, store) in stores(directory.path(), text).iter() {
+            let Err(error) = store.current_version().await else { panic!("`{name}` is open") };
+            assert!(error.message().starts_with(&format!("the store `{name}` cannot be opened: ")), "{error}");
+            assert!(!error.message().contains(&host) && !error.message().contains("taken"), "{error}");
+            let mut causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+            assert!(causes.any(|cause| cause.to_string().contains(&host)), "{name}: {error:?}");
+            assert!(error.is_without_effect());
+        }
     }
 }

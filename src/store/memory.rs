@@ -46,6 +46,11 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
+    /// Returns what every store of this engine offers.
+    pub(crate) fn offers() -> StoreCapabilities {
+        StoreCapabilities::new(Durability::None)
+    }
+
     /// Makes an empty store.
     pub fn new() -> Self {
         Self::default()
@@ -60,7 +65,7 @@ impl MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities::new(Durability::None)
+        Self::offers()
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {

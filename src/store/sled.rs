@@ -110,6 +110,11 @@ struct Shared {
 }
 
 impl SledStore {
+    /// Returns what every store of this engine offers.
+    pub(crate) fn offers() -> StoreCapabilities {
+        StoreCapabilities::new(Durability::Power).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+    }
+
     /// Opens a directory with defaults, and creates it when it does not exist.
     ///
     /// Blocks: opening reads the log, about 230 ms for 400 MB.
@@ -153,7 +158,7 @@ impl SledStore {
 #[async_trait]
 impl Store for SledStore {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities::new(Durability::Power).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+        Self::offers()
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {

@@ -120,6 +120,11 @@ struct Shared {
 }
 
 impl SqliteStore {
+    /// Returns what every store of this engine offers.
+    pub(crate) fn offers() -> StoreCapabilities {
+        StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+    }
+
     /// Opens a file with defaults, and creates it when it does not exist.
     ///
     /// Blocks for about a millisecond, or until another process that creates the same file is done.
@@ -162,7 +167,7 @@ impl SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+        Self::offers()
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {

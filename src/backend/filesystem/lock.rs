@@ -23,7 +23,8 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a waiting writer sleeps at first, and at most, before it asks again.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 
-/// Turns are spread over this many queues; two directories in one queue only wait for each other.
+/// Turns are spread over this many queues, which is all that the process keeps, however many directories there were; two
+/// directories in one queue only wait for each other.
 const QUEUES: usize = 64;
 
 static TURNS: [Mutex<()>; QUEUES] = [const { Mutex::new(()) }; QUEUES];

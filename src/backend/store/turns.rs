@@ -13,7 +13,8 @@ use tokio::sync::{Mutex, MutexGuard};
 /// How many turns there are. Files share one by hash, which makes some wait without need and none for ever.
 const TURNS: usize = 1_024;
 
-/// One table for all backends of the process, as several of them may stand on one store.
+/// One table for all backends of the process, as several of them may stand on one store. It is of one size, 1,024 locks, however
+/// many stores and files there were.
 static TABLE: LazyLock<Vec<Mutex<()>>> = LazyLock::new(|| (0..TURNS).map(|_| Mutex::new(())).collect());
 
 /// The turns that a batch holds.

@@ -4,7 +4,7 @@ use super::SledOptions;
 use super::barrier::Barrier;
 use super::error::{damaged, failed, guarded};
 use super::rows::{COUNTER_KEY, FORMAT, FORMAT_KEY, FORMAT_MARK};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{AtHost, Error, ErrorKind, Result};
 use std::io;
 use std::path::Path;
 
@@ -25,88 +25,90 @@ pub(super) struct Opened {
 
 /// Opens a directory, and creates it when it does not exist.
 pub(super) fn open(options: &SledOptions) -> Result<Opened> {
-    let shown = options.path.display().to_string();
     // What the process does to its working directory later must not lead to other files.
-    let path = std::path::absolute(&options.path).map_err(|source| unreachable_directory(&shown, source))?;
-    prepare(&shown, &path)?;
+    let path = std::path::absolute(&options.path).map_err(|cause| unreachable_directory(&options.path, cause))?;
+    prepare(&path)?;
     let config = ::sled::Config::new()
         .path(&path)
         .mode(::sled::Mode::LowSpace)
         .cache_capacity(options.cache_bytes)
         .flush_every_ms(Some(FLUSH_EVERY))
         .print_profile_on_drop(false);
-    let rows = guarded(|| config.open().map_err(|error| not_opened(&shown, error)))?;
+    let rows = guarded(|| config.open().map_err(|error| not_opened(&path, error)))?;
     let mark = path.join(MARK);
-    let version = guarded(|| recognise(&shown, &rows, mark.exists()))?;
+    let version = guarded(|| recognise(&path, &rows, mark.exists()))?;
     rows.flush().map_err(failed)?;
     let barrier = Barrier::new(&path).and_then(|barrier| barrier.keep(&mark, FORMAT).map(|()| barrier));
-    let barrier = barrier.map_err(|source| unreachable_directory(&shown, source))?;
+    let barrier = barrier.map_err(|cause| unreachable_directory(&path, cause))?;
     Ok(Opened { rows, barrier, version })
 }
 
 /// Creates the directory, for its owner alone, or looks at what is there before the engine does: it would fill any directory.
-fn prepare(shown: &str, path: &Path) -> Result<()> {
+fn prepare(path: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(path) {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => return Err(unreachable_directory(shown, source)),
+        Err(cause) => return Err(unreachable_directory(path, cause)),
     }
-    let mut names = std::fs::read_dir(path).map_err(|source| unreachable_directory(shown, source))?;
+    let mut names = std::fs::read_dir(path).map_err(|cause| unreachable_directory(path, cause))?;
     let is_empty = names.next().is_none();
     if is_empty || path.join("conf").is_file() || path.join("db").is_file() || path.join("blobs").is_dir() {
         return Ok(());
     }
-    Err(foreign(shown))
+    Err(foreign(path))
 }
 
 /// Checks the format, or marks an empty store with it; returns the version of the newest commit.
-fn recognise(shown: &str, rows: &::sled::Db, was_there: bool) -> Result<u64> {
+fn recognise(path: &Path, rows: &::sled::Db, was_there: bool) -> Result<u64> {
     match rows.get(FORMAT_KEY).map_err(failed)? {
         Some(format) if format == FORMAT => {}
         Some(format) if format.starts_with(FORMAT_MARK) => {
-            let message = format!("`{shown}` was written by a newer version; upgrade");
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            let message = "the store's files were written by a newer version; upgrade";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path)));
         }
-        Some(_) => return Err(foreign(shown)),
+        Some(_) => return Err(foreign(path)),
         None if was_there => return Err(damaged("the files of the store have lost their rows")),
         None if rows.is_empty() && rows.tree_names().len() == 1 => {
             rows.insert(FORMAT_KEY, FORMAT).map_err(failed)?;
         }
-        None => return Err(foreign(shown)),
+        None => return Err(foreign(path)),
     }
     let Some(counter) = rows.get(COUNTER_KEY).map_err(failed)? else { return Ok(0) };
     let counter = counter.as_ref().try_into().map_err(|_| damaged("the counter of versions cannot be read back"))?;
     Ok(u64::from_be_bytes(counter))
 }
 
-fn not_opened(shown: &str, error: ::sled::Error) -> Error {
+fn not_opened(path: &Path, error: ::sled::Error) -> Error {
     // The engine tells that another process has the lock by a text alone.
     if error.to_string().contains("could not acquire lock") {
-        let message = format!("another process has `{shown}` open, and it is for one at a time; close it there, or use a sqlite store");
-        return Error::new(ErrorKind::Unavailable, message).with_source(error);
+        let message = "another process has the store open, and it is for one at a time; close it there, or use a sqlite store";
+        return Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(path).with_cause(error));
     }
     match error {
         // At this point these are damages of the files.
-        error @ ::sled::Error::ReportableBug(_) => damaged("the files of the store do not fit together").with_source(error),
+        error @ ::sled::Error::ReportableBug(_) => {
+            damaged("the files of the store do not fit together").with_source(AtHost::new(path).with_cause(error))
+        }
         error => failed(error),
     }
 }
 
-fn foreign(shown: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("`{shown}` is not a store of this program; name another directory"))
+fn foreign(path: &Path) -> Error {
+    Error::new(ErrorKind::Corrupt, "the store's directory is not a store of this program; name another directory")
+        .with_source(AtHost::new(path))
 }
 
-fn unreachable_directory(shown: &str, source: io::Error) -> Error {
-    let (kind, message) = match source.kind() {
-        io::ErrorKind::NotFound => (ErrorKind::NotFound, format!("the directory above `{shown}` does not exist; create it")),
+fn unreachable_directory(path: &Path, cause: io::Error) -> Error {
+    let (kind, message) = match cause.kind() {
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory above the store's does not exist; create it"),
         io::ErrorKind::PermissionDenied => {
-            (ErrorKind::PermissionDenied, format!("`{shown}` may not be opened; change its permissions or name another directory"))
+            (ErrorKind::PermissionDenied, "the store's directory may not be opened; change the permissions or name another directory")
         }
-        io::ErrorKind::NotADirectory => (ErrorKind::NotADirectory, format!("`{shown}` is a file; name a directory")),
-        _ => (ErrorKind::Unavailable, format!("`{shown}` cannot be opened; look at its disk and try again")),
+        io::ErrorKind::NotADirectory => (ErrorKind::NotADirectory, "what is named as the store's directory is a file; name a directory"),
+        _ => (ErrorKind::Unavailable, "the store's directory cannot be opened; look at its disk and try again"),
     };
-    Error::new(kind, message).with_source(source)
+    Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))
 }

@@ -6,7 +6,7 @@
 
 use super::SqliteOptions;
 use super::error::{failed, is_busy};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{AtHost, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::{File, OpenOptions};
@@ -47,22 +47,22 @@ const RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// Opening is done by one thread of the process at a time, see [`create_unless_exists`].
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Opens the file for writing, after it was created or brought up to date if need be. Returns its absolute path.
+/// Opens the file for writing, after it was created or brought up to date if need be. Returns its absolute path. Where the file is
+/// stands in the source of errors and not in their message.
 pub(super) fn open(options: &SqliteOptions) -> Result<(PathBuf, Connection)> {
-    let shown = options.path.display().to_string();
     // What the process does to its working directory later must not lead the next reader to another file.
-    let path = std::path::absolute(&options.path).map_err(|source| unreachable_file(&shown, source))?;
+    let path = std::path::absolute(&options.path).map_err(|cause| unreachable_file(&options.path, cause))?;
     let _opening = OPENING.lock();
-    create_unless_exists(&path).map_err(|source| unreachable_file(&shown, source))?;
-    recognise(&shown, &path)?;
+    create_unless_exists(&path).map_err(|cause| unreachable_file(&path, cause))?;
+    recognise(&path)?;
     let mut connection = connect(&path, options)?;
-    let created = migrate(&shown, &mut connection)?;
-    enter_write_ahead_logging(&shown, &connection, options.busy_timeout)?;
+    let created = migrate(&path, &mut connection)?;
+    enter_write_ahead_logging(&path, &connection, options.busy_timeout)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.pragma_update(None, "fullfsync", true).map_err(failed)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
     if created {
-        sync_directory_of(&path).map_err(|source| unreachable_file(&shown, source))?;
+        sync_directory_of(&path).map_err(|cause| unreachable_file(&path, cause))?;
     }
     Ok((path, connection))
 }
@@ -108,21 +108,23 @@ fn create_unless_exists(path: &Path) -> io::Result<()> {
 /// `immutable` lets SQLite read the header as it stands: it takes no lock, rolls nothing back and creates nothing beside it.
 /// The file may be shorter than its header says, because a checkpoint was cut off and the rest is in the log; that is damage
 /// to SQLite unless `writable_schema` is set.
-fn recognise(shown: &str, path: &Path) -> Result<()> {
+fn recognise(path: &Path) -> Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(immutable_uri(path), flags).map_err(failed)?;
     connection.pragma_update(None, "writable_schema", true).map_err(failed)?;
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
     match number("PRAGMA page_count") {
-        Ok(0) => return Ok(()),
+        // A few bytes are no page, and somebody's file all the same.
+        Ok(0) if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0) => return Ok(()),
+        Ok(0) => return Err(foreign(path)),
         Ok(_) => {}
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => return Err(foreign(shown)),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => return Err(foreign(path)),
         Err(error) => return Err(failed(error)),
     }
     if number("PRAGMA application_id").map_err(failed)? != i64::from(APPLICATION_ID) {
-        return Err(foreign(shown));
+        return Err(foreign(path));
     }
-    check_version(shown, number("PRAGMA user_version").map_err(failed)?).map(drop)
+    check_version(path, number("PRAGMA user_version").map_err(failed)?).map(drop)
 }
 
 fn immutable_uri(path: &Path) -> String {
@@ -138,11 +140,12 @@ fn immutable_uri(path: &Path) -> String {
 }
 
 /// Returns how many migrations a file has had.
-fn check_version(shown: &str, version: i64) -> Result<usize> {
+fn check_version(path: &Path, version: i64) -> Result<usize> {
     usize::try_from(version).ok().filter(|&version| version <= MIGRATIONS.len()).ok_or_else(|| {
         let known = MIGRATIONS.len();
-        let message = format!("`{shown}` was written by a newer version (its format is {version}, this program knows {known}); upgrade");
-        Error::new(ErrorKind::Unsupported, message)
+        let message =
+            format!("the store's file was written by a newer version (the format is {version}, this program knows {known}); upgrade");
+        Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path))
     })
 }
 
@@ -150,12 +153,12 @@ fn check_version(shown: &str, version: i64) -> Result<usize> {
 ///
 /// It is one exclusive transaction, so of several processes one does it and the others find it done. The first one happens
 /// before the write-ahead log is turned on, so that the marks of the file are in the file itself from the start.
-fn migrate(shown: &str, connection: &mut Connection) -> Result<bool> {
-    if check_version(shown, schema_version(connection)?)? == MIGRATIONS.len() {
+fn migrate(path: &Path, connection: &mut Connection) -> Result<bool> {
+    if check_version(path, schema_version(connection)?)? == MIGRATIONS.len() {
         return Ok(false);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(failed)?;
-    let done = check_version(shown, schema_version(&transaction)?)?;
+    let done = check_version(path, schema_version(&transaction)?)?;
     for migration in &MIGRATIONS[done..] {
         transaction.execute_batch(migration).map_err(failed)?;
     }
@@ -170,16 +173,15 @@ fn schema_version(connection: &Connection) -> Result<i64> {
 }
 
 /// Turns on the write-ahead log, which is a property of the file. SQLite does not wait for other processes by itself here.
-fn enter_write_ahead_logging(shown: &str, connection: &Connection, patience: Duration) -> Result<()> {
+fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Duration) -> Result<()> {
     let started = Instant::now();
     loop {
         match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(_) => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!("`{shown}` is on a file system that several processes cannot share a database on; put it on a local disk"),
-                ));
+                let message =
+                    "the store's file is on a file system that several processes cannot share a database on; put it on a local disk";
+                return Err(Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path)));
             }
             Err(error) if is_busy(&error) && started.elapsed() < patience => std::thread::sleep(RETRY_PAUSE),
             Err(error) => return Err(failed(error)),
@@ -196,18 +198,18 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
     }
 }
 
-fn foreign(shown: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("`{shown}` is not a store of this program; name another file"))
+fn foreign(path: &Path) -> Error {
+    Error::new(ErrorKind::Corrupt, "the store's file is not a store of this program; name another file").with_source(AtHost::new(path))
 }
 
-fn unreachable_file(shown: &str, source: io::Error) -> Error {
-    let (kind, message) = match source.kind() {
-        io::ErrorKind::NotFound => (ErrorKind::NotFound, format!("the directory of `{shown}` does not exist; create it")),
+fn unreachable_file(path: &Path, cause: io::Error) -> Error {
+    let (kind, message) = match cause.kind() {
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory of the store's file does not exist; create it"),
         io::ErrorKind::PermissionDenied => {
-            (ErrorKind::PermissionDenied, format!("`{shown}` may not be opened; change its permissions or name another file"))
+            (ErrorKind::PermissionDenied, "the store's file may not be opened; change the permissions or name another file")
         }
-        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, format!("`{shown}` is a directory; name a file")),
-        _ => (ErrorKind::Unavailable, format!("`{shown}` cannot be opened; look at its disk and try again")),
+        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, "what is named as the store's file is a directory; name a file"),
+        _ => (ErrorKind::Unavailable, "the store's file cannot be opened; look at its disk and try again"),
     };
-    Error::new(kind, message).with_source(source)
+    Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))
 }
