@@ -33,14 +33,9 @@ impl CompositeBackend {
     /// Carries a rename or copy out.
     pub(super) async fn transfer(&self, change: &Change) -> Result<Changed> {
         let transfer = Transfer::of(change)?;
-        if transfer.moves {
-            self.check_writable(transfer.from)?;
-        }
-        let source = self.stat(transfer.from).await?;
-        let is_directory = source.is_directory();
-        let created = self.check_free(transfer.to, transfer.overwrite && !is_directory).await?;
-        // The whole source is listed before anything is made, so a target that shows in it by another mount is not copied again.
-        let entries = self.walk(source, &transfer).await?;
+        // Nothing is made by then, so whatever fails may be tried again.
+        let (entries, created) = self.look(&transfer).await.map_err(Error::without_effect)?;
+        let is_directory = entries.first().is_some_and(Entry::is_directory);
         let mut versions = Vec::with_capacity(entries.len());
         let mut result = Changed::new(change.kind(), transfer.to).with_created(created).with_entries(entries.len());
         for entry in &entries {
@@ -62,6 +57,17 @@ impl CompositeBackend {
             self.delete_moved(&transfer, deletes.collect()).await?;
         }
         Ok(result)
+    }
+
+    /// Looks at both ends: returns what is to be carried, the source first, and whether the target is new.
+    async fn look(&self, transfer: &Transfer<'_>) -> Result<(Vec<Entry>, bool)> {
+        if transfer.moves {
+            self.check_writable(transfer.from)?;
+        }
+        let source = self.stat(transfer.from).await?;
+        let created = self.check_free(transfer.to, transfer.overwrite && !source.is_directory()).await?;
+        // The whole source is listed before anything is made, so a target that shows in it by another mount is not copied again.
+        Ok((self.walk(source, transfer).await?, created))
     }
 
     /// Refuses to move what will not go away, before anything is copied.
@@ -125,7 +131,8 @@ impl CompositeBackend {
             let made = self.apply_one(Change::CreateDir { path: target.clone() }).await?;
             return if made.created { Ok(None) } else { Err(Error::already_exists(&target)) };
         }
-        let read = self.read(&entry.path, &ReadOptions::new().with_bytes_max(self.transfer_bytes_max)).await?;
+        let read =
+            self.read(&entry.path, &ReadOptions::new().with_bytes_max(self.transfer_bytes_max)).await.map_err(Error::without_effect)?;
         let mode = if transfer.overwrite { WriteMode::Overwrite } else { WriteMode::CreateNew };
         let (source, size_bytes) = (read.version, read.content.len() as u64);
         let made = self.apply_one(Change::Write { path: target.clone(), content: read.content, mode }).await?;

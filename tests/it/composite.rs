@@ -923,6 +923,8 @@ mod between_mounts {
             after += usize::from(copied);
         }
         assert!(after >= 4, "the sweep met only {after} calls after a write");
+        let (moved, ..) = moved_under(Fault::nth(1)).await;
+        assert!(moved.unwrap_err().is_without_effect(), "looking at both ends changes nothing");
         // A refusal late on the way, of a kind that comes before any effect elsewhere.
         let source = state();
         fill(&source, &["/d/f"]).await;
