@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// goes through at the others, as it would otherwise wait for itself. A call that a layer in between hands to another task counts
 /// anew there.
 ///
-/// Cost: one atomic operation for a call that need not wait.
+/// Cost: one atomic operation and one small allocation for a call that need not wait.
 #[derive(Debug)]
 pub struct Limit {
     running: Semaphore,

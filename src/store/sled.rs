@@ -134,7 +134,7 @@ impl SledStore {
     /// [`Corrupt`](ErrorKind::Corrupt) for a directory that is damaged or not such a store,
     /// [`Unsupported`](ErrorKind::Unsupported) for one that a newer version wrote.
     pub fn open_with(options: SledOptions) -> Result<Self> {
-        let name = format!("sled:{}", options.path.display());
+        let name = options.path.file_name().map_or_else(|| "sled".into(), |name| format!("sled:{}", name.to_string_lossy()));
         let opened = open::open(&options)?;
         let reader = Reader::new(opened.rows.clone(), opened.version);
         let writer = SledWriter::new(reader.clone(), opened.barrier, options.clock.clone());

@@ -143,7 +143,7 @@ impl SqliteStore {
     /// [`Unsupported`](ErrorKind::Unsupported) for one that a newer version wrote or on a file system without shared memory
     /// maps, [`Unavailable`](ErrorKind::Unavailable) otherwise. A file that is refused is not changed.
     pub fn open_with(options: SqliteOptions) -> Result<Self> {
-        let name = format!("sqlite:{}", options.path.display());
+        let name = options.path.file_name().map_or_else(|| "sqlite".into(), |name| format!("sqlite:{}", name.to_string_lossy()));
         let (path, connection) = open::open(&options)?;
         let readers = Arc::new(ReaderPool::new(path, &options));
         let writer = SqliteWriter::new(connection, &options);

@@ -115,12 +115,15 @@ pub(crate) fn tell(error: &Error, global: &Global) {
         writeln!(stderr, "\u{1b}[31mstratafs:\u{1b}[0m {}", message(error))
     };
     if global.verbose {
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
+        for cause in causes(error) {
             let _ = writeln!(stderr, "  caused by: {cause}");
-            source = cause.source();
         }
     }
+}
+
+/// Returns what lies beneath an error, which is the operator's: host paths, and what the system said.
+pub(crate) fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
 }
 
 /// Returns the message, with the path in front unless the message names it.

@@ -109,13 +109,16 @@ fn create_unless_exists(path: &Path) -> io::Result<()> {
 /// The file may be shorter than its header says, because a checkpoint was cut off and the rest is in the log; that is damage
 /// to SQLite unless `writable_schema` is set.
 fn recognise(path: &Path) -> Result<()> {
+    // Asked first: another process may be filling the file, and what is empty now may not be so at the next look.
+    if std::fs::metadata(path).map_err(|cause| unreachable_file(path, cause))?.len() == 0 {
+        return Ok(());
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(immutable_uri(path), flags).map_err(failed)?;
     connection.pragma_update(None, "writable_schema", true).map_err(failed)?;
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
     match number("PRAGMA page_count") {
         // A few bytes are no page, and somebody's file all the same.
-        Ok(0) if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0) => return Ok(()),
         Ok(0) => return Err(foreign(path)),
         Ok(_) => {}
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => return Err(foreign(path)),

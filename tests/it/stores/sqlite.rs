@@ -29,7 +29,7 @@ async fn rows_and_the_counter_outlive_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(store.to_string(), format!("sqlite:{}", path.display()));
+    assert_eq!(store.to_string(), "sqlite:store.db", "the path is for the operator");
     assert_eq!(store.capabilities().durability, Durability::Power);
     let first = put(&store, "k", "one").await;
     store.commit(Batch::new().delete(&namespace(), "k")).await.unwrap();

@@ -51,7 +51,12 @@ impl Check {
     }
 
     fn failed(check: impl Into<String>, error: &Error) -> Self {
-        Self { kind: Some(error.kind()), ..Self::new(check, Status::Failed, crate::exit::message(error)) }
+        let causes: Vec<String> = crate::exit::causes(error).map(ToString::to_string).collect();
+        let detail = match causes.is_empty() {
+            true => crate::exit::message(error),
+            false => format!("{} ({})", crate::exit::message(error), causes.join(": ")),
+        };
+        Self { kind: Some(error.kind()), ..Self::new(check, Status::Failed, detail) }
     }
 }
 
