@@ -275,3 +275,27 @@ fn refuse(group: &[Work], error: rusqlite::Error) -> Vec<Result<Written>> {
     let source = Arc::new(error);
     group.iter().map(|_| Err(Error::new(kind, message).with_source(source.clone()).without_effect())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::open;
+    use super::*;
+
+    /// Each work of a group that fell apart waited anew. A wait of its own would not end here within the test.
+    #[test]
+    fn a_group_whose_time_is_over_waits_no_more() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::from_secs(3600));
+        let (path, connection) = open::open(&options).expect("opened");
+        let mut writer = SqliteWriter::new(connection, &options);
+        let other = Connection::open(&path).expect("opened");
+        other.execute_batch("BEGIN IMMEDIATE").expect("the lock is free");
+        let group: Vec<Work> = (0..3).map(|_| Work::Sweep(1)).collect();
+        for answer in writer.write_until(&group, Instant::now()) {
+            let error = answer.expect_err("the lock is held");
+            assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::Unavailable, true));
+        }
+        other.execute_batch("ROLLBACK").expect("released");
+        assert!(writer.write_until(&group, Instant::now()).iter().all(Result::is_ok));
+    }
+}
