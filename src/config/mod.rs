@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 mod check;
+#[cfg(all(feature = "filesystem", unix))]
+mod deferred;
 mod fault;
 mod open;
 mod settings;

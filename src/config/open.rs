@@ -1,5 +1,7 @@
 //! A configuration opened: each route becomes a mount, each layer stands where its order has meaning.
 
+#[cfg(all(feature = "filesystem", unix))]
+use super::deferred::Deferred;
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
 use crate::backend::{Backend, StoreBackend};
@@ -8,11 +10,12 @@ use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::layer::{
     Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
 };
-use crate::scope::{NamespaceTemplate, Scope, Template};
+use crate::scope::{NamespaceTemplate, Scope, ScopeField, Template};
 use crate::shared::Shared;
 use crate::store::Namespace;
 use crate::workspace::{Opening, Workspace, WorkspaceBuilder};
 use parking_lot::Mutex;
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -130,7 +133,9 @@ impl Config {
                 let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
                 let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
                 let reserved = Namespace::new([RESERVED_NAMESPACE])?;
+                let path = path.to_owned();
                 Ok(Box::new(move |opening| {
+                    check_fields(&path, &template, template.fields(), opening.scope())?;
                     let namespace = template.fill(opening.scope())?;
                     if namespace.starts_with(&reserved) {
                         return Err(Error::invalid_argument(format!(
@@ -158,14 +163,17 @@ impl Config {
                 RouteSync::File => SyncMode::File,
                 RouteSync::Full => SyncMode::Full,
             });
-        let (config, path) = (self.clone(), path.to_owned());
+        let config = self.clone();
+        let path = path.to_owned();
         Ok(Box::new(move |opening| {
+            check_fields(&path, &template, template.fields(), opening.scope())?;
             let root = filled_root(&template, opening.scope()).map(|text| config.resolve(&text))?;
-            let tree = FilesystemBackend::open(&root, options.clone()).map_err(|error| {
-                let message = format!("the directory of the route `{path}` cannot be opened: {}", error.message());
-                error.with_message(message)
-            })?;
-            Ok((Place::Directory(root), Arc::new(tree)))
+            let (path, options, directory) = (path.clone(), options.clone(), root.clone());
+            let tree = Deferred::open(move || match FilesystemBackend::open(&directory, options.clone()) {
+                Ok(tree) => Ok(Arc::new(tree)),
+                Err(error) => Err(unopened(&path, error)),
+            });
+            Ok((Place::Directory(root), tree))
         }))
     }
 
@@ -181,6 +189,27 @@ impl Config {
             None => self.resolve(text),
         }
     }
+}
+
+/// Makes the error of a route whose directory cannot be opened. Missing is not what the caller's path is, but what the route lacks.
+#[cfg(all(feature = "filesystem", unix))]
+fn unopened(path: &str, error: Error) -> Error {
+    let message = format!("the directory of the route `{path}` cannot be opened: {}", error.message());
+    let kind = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => ErrorKind::Unavailable,
+        kind => kind,
+    };
+    Error::new(kind, message).with_source(error)
+}
+
+/// Checks that a scope has what the template of a route needs, and says how to name it if not.
+fn check_fields(path: &str, template: &impl fmt::Display, mut fields: impl Iterator<Item = ScopeField>, scope: &Scope) -> Result<()> {
+    let Some(field) = fields.find(|field| scope.field(*field).is_none()) else { return Ok(()) };
+    let flag = field.name().to_uppercase();
+    Err(Error::invalid_argument(format!(
+        "the route `{path}` leads to `{template}` and nobody says which {field} calls; name one by `--{field}`, by `STRATAFS_{flag}`, or as \
+         `{field}` under `[scope]` of the configuration"
+    )))
 }
 
 type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;

@@ -62,7 +62,6 @@ struct LazyStore(Arc<Lazy>);
 
 struct Lazy {
     name: String,
-    url: String,
     engine: Engine,
     store: OnceLock<Arc<dyn Store>>,
     /// Held while the store is opened, so that it is opened once.
@@ -76,7 +75,7 @@ impl LazyStore {
             StoreUrl::Sled(directory) => Engine::Sled(config.store_path(directory)),
             StoreUrl::Sqlite(file) => Engine::Sqlite(config.store_path(file)),
         };
-        let lazy = Lazy { name: name.to_owned(), url: url.to_owned(), engine, store: OnceLock::new(), opening: Mutex::default() };
+        let lazy = Lazy { name: name.to_owned(), engine, store: OnceLock::new(), opening: Mutex::default() };
         Ok(Self(Arc::new(lazy)))
     }
 
@@ -104,6 +103,16 @@ impl Lazy {
             error.with_message(message).without_effect()
         })?;
         Ok(self.store.get_or_init(|| store))
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Sled(directory) => write!(f, "sled:{}", directory.display()),
+            Self::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
+        }
     }
 }
 
@@ -174,14 +183,14 @@ impl fmt::Display for LazyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.store.get() {
             Some(store) => store.fmt(f),
-            None => f.pad(&self.0.url),
+            None => self.0.engine.fmt(f),
         }
     }
 }
 
 impl fmt::Debug for LazyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LazyStore").field("name", &self.0.name).field("url", &self.0.url).field("store", &self.0.store.get()).finish()
+        f.debug_struct("LazyStore").field("name", &self.0.name).field("engine", &self.0.engine).field("store", &self.0.store.get()).finish()
     }
 }
 

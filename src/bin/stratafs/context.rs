@@ -2,6 +2,7 @@
 
 use crate::args::{Command, Global};
 use crate::commands;
+use crate::commands::config::forgetful_stores;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Progress};
 use etcetera::BaseStrategy;
@@ -155,6 +156,9 @@ impl Context {
     /// Does a command's work and saves the thread, so that what it did is told only once it lasts. When others saved the thread
     /// meanwhile the work is done again on what they left, unless it has also changed what is not the thread's.
     pub(crate) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<Work<T>, Failure>) -> Result<T, Failure> {
+        for name in forgetful_stores(&self.config()?) {
+            self.out.notice(format_args!("the store `{name}` is in memory: what is written to it is gone when this command ends"));
+        }
         for attempt in 0..REPLAYS_MAX {
             let Work { result, outside } = work(self).await?;
             let Some(session) = self.session.clone() else { return result };

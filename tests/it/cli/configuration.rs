@@ -77,7 +77,8 @@ fn a_root_is_of_its_scope_and_nothing_leads_out() {
 fn a_template_that_needs_what_nobody_names_is_refused() {
     let home = Home::new();
     home.put("stratafs.toml", "[routes.\"/own\"]\ntype = \"store\"\nnamespace = \"{agent}/notes\"\n");
-    assert!(home.error(&["ls", "/own"], 2).contains("needs a agent") || home.error(&["ls", "/own"], 2).contains("needs an agent"));
+    let told = home.error(&["ls", "/own"], 2);
+    assert!(told.contains("the route `/own` leads to `{agent}/notes`") && told.contains("`--agent`"), "{told}");
     home.ok(&["--agent", "coder", "ls", "/own"]);
 }
 
@@ -151,4 +152,43 @@ fn layers_stand_around_the_tree() {
     let records: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(records.iter().any(|record| record["operation"] == "write" && record["scope"]["user"] == "default"));
     assert!(!audit.contains("12345678"), "never content");
+}
+
+#[test]
+fn a_missing_root_takes_no_other_route_with_it() {
+    let home = Home::new();
+    home.put(
+        "stratafs.toml",
+        "[routes.\"/gone\"]\ntype = \"filesystem\"\nroot = \"missing\"\n\
+         [routes.\"/here\"]\ntype = \"filesystem\"\nroot = \".\"\n",
+    );
+    home.put("a.md", "todo");
+    assert_eq!(home.ok(&["ls", "/"]), "gone/\nhere/\n");
+    assert_eq!(home.ok(&["cat", "/here/a.md"]), "todo");
+    home.ok(&["write", "/b.md", "state"]);
+    for args in [&["ls", "/gone"][..], &["cat", "/gone/x"], &["write", "/gone/x", "y"], &["rm", "-f", "/gone/x"], &["stat", "/gone"]] {
+        let json: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
+        let record: serde_json::Value = serde_json::from_str(&home.error(&json, 6)).unwrap();
+        assert_eq!((&record["code"], &record["path"]), (&"unavailable".into(), &"/gone".into()), "{args:?}: {record}");
+        assert!(!record.to_string().contains(home.work().to_str().unwrap()), "no path of the host: {record}");
+    }
+    let found = home.run(&["grep", "-l", "todo", "/"], 6).stdout("/here/a.md\n");
+    assert!(String::from_utf8_lossy(&found.get_output().stderr).contains("/gone"));
+    let drawn = home.run(&["tree", "/"], 6);
+    let drawn = String::from_utf8_lossy(&drawn.get_output().stdout).into_owned();
+    assert!(drawn.contains("gone/ [unavailable]\n") && drawn.contains("a.md\n"), "{drawn}");
+    let checked = home.run(&["config", "check"], 0);
+    assert!(String::from_utf8_lossy(&checked.get_output().stderr).contains("the root of `/gone`"));
+    std::fs::create_dir(home.work().join("missing")).unwrap();
+    home.ok(&["write", "/gone/x", "y"]);
+}
+
+#[test]
+fn a_store_that_keeps_nothing_says_so_when_it_is_written_to() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[stores.default]\nurl = \"memory:\"\n");
+    let written = home.run(&["write", "/memories/a", "x"], 0);
+    assert!(String::from_utf8_lossy(&written.get_output().stderr).contains("the store `default` is in memory"));
+    let checked = home.json(&["--json", "config", "check"]);
+    assert!(checked["warnings"][0].as_str().unwrap().contains("keeps nothing"));
 }

@@ -18,8 +18,10 @@ fn everything_is_in_order_at_the_start() {
 fn what_is_broken_fails_by_name() {
     let home = Home::new();
     home.put("stratafs.toml", "[routes.\"/gone\"]\ntype = \"filesystem\"\nroot = \"missing\"\n");
-    let report = home.run(&["doctor"], 3);
-    assert!(String::from_utf8_lossy(&report.get_output().stdout).contains("FAIL"));
+    let report = home.run(&["doctor"], 6);
+    let report = String::from_utf8_lossy(&report.get_output().stdout).into_owned();
+    assert!(report.contains("FAIL  route /gone: ") && report.contains(home.work().join("missing").to_str().unwrap()), "{report}");
+    assert_eq!(report.matches("FAIL").count(), 1, "{report}");
     home.put("stratafs.toml", "[[\n");
     home.run(&["doctor"], 2);
 }
@@ -42,4 +44,15 @@ fn a_store_in_memory_is_warned_of() {
     let report = home.json(&["--json", "doctor"]);
     let store = report.as_array().unwrap().iter().find(|check| check["check"] == "store default").unwrap();
     assert_eq!(store["status"], "warning");
+}
+
+#[test]
+fn a_damaged_database_is_told_of_by_where_it_stands() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.data()).unwrap();
+    let file = home.data().join("stratafs.db");
+    std::fs::write(&file, "this is no database, and long enough to be none".repeat(100)).unwrap();
+    let report = home.run(&["doctor"], 6);
+    let report = String::from_utf8_lossy(&report.get_output().stdout).into_owned();
+    assert!(!report.contains("{data}") && report.contains(&format!("sqlite:{}", file.display())), "{report}");
 }

@@ -81,12 +81,41 @@ fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failur
     }
     let config = checked?;
     let file = config.place().file.clone();
+    let warnings = warnings(&config);
+    for warning in &warnings {
+        context.out.notice(format_args!("warning: {warning}"));
+    }
     match (context.out.is_text(), file) {
-        (false, file) => context.out.json(&json!({"ok": true, "file": file}))?,
+        (false, file) => context.out.json(&json!({"ok": true, "file": file, "warnings": warnings}))?,
         (true, Some(file)) => context.out.line(format_args!("{} is sound", file.display()))?,
         (true, None) => context.out.line("no configuration file; what is built in holds")?,
     }
     Ok(Outcome::Done)
+}
+
+/// Says what is sound and will not do what was meant.
+fn warnings(config: &stratafs::config::Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (path, route) in &config.routes {
+        match config.filesystem_root(path, &config.scope()) {
+            Ok(Some(root)) if !root.is_dir() && route.create_root != Some(true) => {
+                warnings
+                    .push(format!("the root of `{path}`, {}, is no directory; make it, or set `create_root` on the route", root.display()));
+            }
+            _ => {}
+        }
+    }
+    warnings.extend(forgetful_stores(config).map(|name| format!("the store `{name}` is in memory and keeps nothing after a command ends")));
+    warnings
+}
+
+/// Returns the stores that are in use and are gone with the process.
+pub(crate) fn forgetful_stores(config: &stratafs::config::Config) -> impl Iterator<Item = &str> {
+    let is_used = |name: &str| {
+        let by_route = config.routes.values().any(|route| route.store.as_deref() == Some(name));
+        by_route || (config.threads.save && config.threads.store == name)
+    };
+    config.stores.iter().filter(move |(name, store)| store.url == "memory:" && is_used(name)).map(|(name, _)| name.as_str())
 }
 
 fn init(context: &mut Context, file: &Path) -> Result<Outcome, Failure> {

@@ -146,7 +146,8 @@ async fn check_stores(stores: &Stores, repair: bool, checks: &mut Vec<Check>) {
     for (name, store) in stores.iter() {
         let check = format!("store {name}");
         if let Err(error) = store.current_version().await {
-            checks.push(Check::failed(check, &error));
+            let message = format!("{} ({store})", error.message());
+            checks.push(Check::failed(check, &error.with_message(message)));
             continue;
         }
         let capabilities = store.capabilities();
@@ -190,7 +191,13 @@ async fn check_routes(config: &Config, workspace: &Workspace, checks: &mut Vec<C
         checks.push(match look_at(&*tree, path).await {
             Ok(()) if route.read_only => Check::new(check, Status::Ok, format!("{}, read-only", route.tier.name())),
             Ok(()) => Check::new(check, Status::Ok, route.tier.name()),
-            Err(error) => Check::failed(check, &error),
+            Err(error) => match config.filesystem_root(path, &config.scope()) {
+                Ok(Some(root)) => {
+                    let message = format!("{} ({})", error.message(), root.display());
+                    Check::failed(check, &error.with_message(message))
+                }
+                _ => Check::failed(check, &error),
+            },
         });
     }
 }
@@ -204,6 +211,10 @@ async fn check_rows(context: &Context, config: &Config, stores: &Stores, checks:
     let progress = context.progress("checking");
     for path in config.routes.keys() {
         let check = format!("files {path}");
+        // A route that cannot be asked at all has been told of.
+        if checks.iter().any(|told| told.check == format!("route {path}") && told.status == Status::Failed) {
+            continue;
+        }
         let verified = match config.store_tree(path, stores, &config.scope()) {
             Ok(Some(tree)) => tree.verify(|rows| progress.tell(rows, "rows")).await,
             Ok(None) => continue,
