@@ -8,10 +8,10 @@
 //! [`StateBackend`] keeps a tree in memory, [`StoreBackend`] in the rows of a [`Store`](crate::Store), and
 //! [`FilesystemBackend`] in a directory of the host; [`Subtree`] shows a part of any of them as a tree of its own.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Edit, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult,
-    Listing, LsOptions, ReadOptions, Version, WriteMode,
+    ApplyOptions, Capabilities, Change, Changed, Edit, Entry, EntryKind, Failure, FileRead, GlobOptions, GlobResult, GrepOptions,
+    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, Version, WriteMode,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
@@ -293,22 +293,24 @@ pub trait BackendExt: Backend {
         }
     }
 
-    /// Lists up to `limit` entries beneath a directory in path order, at most `depth` levels deep, hidden ones included.
+    /// Lists up to `limit` entries beneath a directory in path order, at most `depth` levels deep, hidden ones included. What cannot be
+    /// listed beneath it is named among the failures.
     ///
     /// Cost: one listing for each directory met.
     ///
     /// # Errors
-    /// Those of [`Backend::ls`].
+    /// Those of [`Backend::ls`] of the directory itself.
     async fn tree(&self, path: &str, depth: usize, limit: usize) -> Result<Tree> {
         let mut tree = Tree::default();
         // The last of the stack is listed next; its children are pushed in reverse, so the walk is in path order.
         let mut stack: Vec<(Entry, usize)> = Vec::new();
-        let list = async |of: &VfsPath, level: usize, stack: &mut Vec<(Entry, usize)>| -> Result<()> {
-            let mut options = LsOptions::new().with_limit(limit.saturating_add(1));
+        let list = async |of: &VfsPath, level: usize, stack: &mut Vec<(Entry, usize)>, failures: &mut Vec<Failure>| -> Result<()> {
+            let mut options = LsOptions::new().with_limit(limit.saturating_add(1)).with_on_failure(OnFailure::Partial);
             let mut children = Vec::new();
             loop {
                 let listing = self.ls(of, &options).await?;
                 children.extend(listing.entries);
+                failures.extend(listing.failures);
                 match listing.truncated {
                     Some(truncation) if children.len() <= limit => options.start_after = Some(truncation.cursor),
                     _ => break,
@@ -317,18 +319,19 @@ pub trait BackendExt: Backend {
             stack.extend(children.into_iter().rev().map(|entry| (entry, level)));
             Ok(())
         };
-        list(&*VfsPath::parse(path)?, 1, &mut stack).await?;
+        list(&*VfsPath::parse(path)?, 1, &mut stack, &mut tree.failures).await?;
         while let Some((entry, level)) = stack.pop() {
             if tree.entries.len() == limit {
                 tree.truncated = true;
                 break;
             }
             if entry.kind == EntryKind::Directory && level < depth {
-                match list(&entry.path, level + 1, &mut stack).await {
+                match list(&entry.path, level + 1, &mut stack, &mut tree.failures).await {
                     Ok(()) => {}
-                    // It went away, or may not be listed: the rest of the tree is still worth showing.
-                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory) => {}
-                    Err(error) => return Err(error),
+                    // It went away since it was listed.
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                    // It does not pass for empty, and the rest of the tree is still worth showing.
+                    Err(error) => tree.failures.push(Failure { path: entry.path.clone(), error: ErrorRecord::from(&error) }),
                 }
             }
             tree.entries.push(entry);
@@ -347,4 +350,7 @@ pub struct Tree {
     pub entries: Vec<Entry>,
     /// Whether there were more than the limit.
     pub truncated: bool,
+    /// What could not be listed: directories among the entries, mounts, and entries that are damaged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
 }

@@ -125,3 +125,12 @@ pub(crate) enum Command {
     Completions(commands::completions::Completions),
     Man(commands::completions::Man),
 }
+
+/// Reads a limit: with none of anything asked for there is nothing to do.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it lets nothing through; name at least 1".to_owned()),
+        Ok(limit) => Ok(limit),
+        Err(error) => Err(error.to_string()),
+    }
+}

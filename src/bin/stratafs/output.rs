@@ -79,10 +79,23 @@ impl Output {
         Ok(self.stdout.write_all(b"\n")?)
     }
 
-    /// Writes a JSON value on a line of its own, whatever the format: for lists too long to be one value.
-    pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        serde_json::to_writer(&mut self.stdout, value).map_err(io::Error::from)?;
-        Ok(self.stdout.write_all(b"\n")?)
+    /// Writes one element of a list that is too long to be held, the `index`th: [`Output::json_end`] ends the list.
+    pub(crate) fn json_element(&mut self, index: usize, value: &impl Serialize) -> Result<(), Failure> {
+        if self.format == Format::Json {
+            self.stdout.write_all(if index == 0 { b"[\n  " } else { b",\n  " })?;
+            serde_json::to_writer(&mut self.stdout, value).map_err(io::Error::from)?;
+            return Ok(());
+        }
+        self.json(value)
+    }
+
+    /// Ends a list of so many elements.
+    pub(crate) fn json_end(&mut self, count: usize) -> Result<(), Failure> {
+        match (self.format, count) {
+            (Format::Json, 0) => self.bytes(b"[]\n"),
+            (Format::Json, _) => self.bytes(b"\n]\n"),
+            _ => Ok(()),
+        }
     }
 
     /// Writes a list: an array as JSON, an element a line as JSON lines.
@@ -143,6 +156,27 @@ impl Output {
 /// Tells whether standard input is a terminal, where nobody piped anything in.
 pub(crate) fn stdin_is_terminal() -> bool {
     io::stdin().is_terminal()
+}
+
+/// Returns content as JSON can hold it, and how it stands there: UTF-8 text as it is, else in base64 (RFC 4648, with padding).
+pub(crate) fn as_text(content: &[u8]) -> (String, &'static str) {
+    match std::str::from_utf8(content) {
+        Ok(text) => (text.to_owned(), "utf-8"),
+        Err(_) => (base64(content), "base64"),
+    }
+}
+
+fn base64(content: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(content.len().div_ceil(3) * 4);
+    for chunk in content.chunks(3) {
+        let bits = chunk.iter().fold(0, |bits, byte| bits << 8 | usize::from(*byte)) << (8 * (3 - chunk.len()));
+        for digit in 0..4 {
+            let is_padding = digit > chunk.len();
+            text.push(if is_padding { '=' } else { char::from(DIGITS[bits >> (18 - 6 * digit) & 63]) });
+        }
+    }
+    text
 }
 
 /// Says how many there are of something.
@@ -228,5 +262,20 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_stands_in_base64() {
+        assert_eq!(as_text("für".as_bytes()), ("für".to_owned(), "utf-8"));
+        // The vectors of RFC 4648, section 10.
+        for (content, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(content.as_bytes()), encoded);
+        }
+        assert_eq!(as_text(b"\xff\0\xfe"), ("/wD+".to_owned(), "base64"));
     }
 }

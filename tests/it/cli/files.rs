@@ -50,7 +50,7 @@ fn windows_of_lines() {
     assert_eq!(home.ok(&["cat", "/a", "--offset", "28"]), "line 29\r\nline 30\r\n");
     assert_eq!(home.ok(&["cat", "/a", "--offset", "1", "--limit", "1"]), "line 2\r\n");
     let read = home.json(&["--json", "cat", "/a", "--offset", "1", "--limit", "1"]);
-    assert_eq!((&read["content"], &read["window"]["total_lines"]), (&"line 2\r\n".into(), &30.into()));
+    assert_eq!((&read[0]["content"], &read[0]["window"]["total_lines"]), (&"line 2\r\n".into(), &30.into()));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn versions_guard_changes() {
         home.run(stale, 4);
     }
     let now = home.json(&["--json", "stat", "/memories/a"]);
-    home.ok(&["rm", "--if-version", now["version"].as_str().unwrap(), "/memories/a"]);
+    home.ok(&["rm", "--if-version", now[0]["version"].as_str().unwrap(), "/memories/a"]);
     home.run(&["cat", "/memories/a"], 3);
 }
 
@@ -196,4 +196,63 @@ fn told_what_was_done_only_when_asked() {
     home.run(&["write", "/a", "one"], 0).stdout("").stderr("");
     let told = home.run(&["-v", "write", "/a", "one"], 0).stdout("");
     assert!(String::from_utf8_lossy(&told.get_output().stderr).starts_with("stratafs: write `/a`: 3 bytes, version "));
+}
+
+#[test]
+fn json_is_one_document_however_many_paths() {
+    let home = Home::new();
+    home.ok(&["write", "/a", "one"]);
+    home.with_stdin(&["write", "/b"], AWKWARD).code(0);
+    let read = home.json(&["--json", "cat", "/a", "/b"]);
+    assert_eq!((&read[0]["content"], &read[0]["encoding"]), (&"one".into(), &"utf-8".into()));
+    assert_eq!((&read[1]["content"], &read[1]["encoding"]), (&"77u/b25lDQp0d28A//4Kbm8gZW5k".into(), &"base64".into()));
+    for args in [&["cat", "/a"][..], &["head", "/a"], &["stat", "/a"], &["mkdir", "/d"], &["rm", "/d"]] {
+        let json: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
+        assert_eq!(home.json(&json).as_array().unwrap().len(), 1, "{args:?}");
+    }
+    assert_eq!(home.json(&["--json", "stat", "/a", "/b"]).as_array().unwrap().len(), 2);
+    assert_eq!(home.json(&["--json", "rm", "-f", "/none"]), serde_json::json!([]));
+    assert_eq!(home.json(&["--json", "rm", "/a", "/b"]).as_array().unwrap().len(), 2);
+    assert_eq!(home.ok(&["--jsonl", "mkdir", "/d", "/e"]).lines().count(), 2);
+    for key in ["k1", "k2"] {
+        home.with_stdin(&["store", "put", "own", key, "-"], b"\xff").code(0);
+    }
+    assert_eq!(home.json(&["--json", "store", "ls", "own"]).as_array().unwrap().len(), 2);
+    assert_eq!(home.json(&["--json", "store", "get", "own", "k1"])["value"], "/w==");
+    assert_eq!(home.json(&["--json", "store", "rm", "own", "k1"])["keys"], serde_json::json!(["k1"]));
+}
+
+#[test]
+fn heads_of_several_files_are_told_apart() {
+    let home = Home::new();
+    home.ok(&["write", "/a", "1\n2\n"]);
+    home.ok(&["write", "/b", "3\n"]);
+    assert_eq!(home.ok(&["head", "-n", "1", "/a", "/b"]), "==> /a <==\n1\n\n==> /b <==\n3\n");
+    assert_eq!(home.ok(&["head", "-n", "1", "/a"]), "1\n");
+}
+
+#[test]
+fn a_limit_of_nothing_is_refused() {
+    let home = Home::new();
+    for args in [&["ls", "--limit", "0"][..], &["glob", "*", "--limit", "0"], &["grep", "x", "--limit", "0"], &["find", "--limit", "0"]] {
+        assert!(home.error(args, 2).contains("name at least 1"), "{args:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_directory_that_may_not_be_listed_does_not_pass_for_empty() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    home.put("shut/a", "x");
+    home.put("open/b", "x");
+    let shut = home.work().join("shut");
+    std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o000)).unwrap();
+    // A process that may do everything lists it all the same.
+    let code = if std::fs::read_dir(&shut).is_ok() { 0 } else { 5 };
+    let drawn = home.run(&["tree", "/workspace"], code);
+    std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let stdout = String::from_utf8_lossy(&drawn.get_output().stdout).into_owned();
+    assert!(stdout.contains("b\n"), "{stdout}");
+    assert_eq!(stdout.contains("shut/ [permission denied]\n"), code == 5, "{stdout}");
 }

@@ -22,6 +22,7 @@ fn rows_are_listed_read_put_and_removed() {
     home.run(&["store", "get", "own/rows", "k%25y"], 3);
     home.ok(&["store", "rm", "default/default/memories", "--all"]);
     assert_eq!(home.ok(&["store", "ls"]), "");
+    home.run(&["store", "ls", "nowhere"], 1).stdout("");
     home.run(&["store", "ls", "--store", "none"], 3);
     home.run(&["store", "ls", "a//b"], 2);
 }

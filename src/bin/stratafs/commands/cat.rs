@@ -1,18 +1,23 @@
 //! `cat` and `head`: content, byte for byte.
 
+use crate::args::at_least_one;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::output::as_text;
 use clap::Args;
 use serde::Serialize;
 use stratafs::ops::{FileRead, ReadOptions, Version, Window};
-use stratafs::{Backend, Error, ErrorKind, VfsPath};
+use stratafs::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
 
-/// How many bytes of a large file are read at a time.
-const CHUNK_BYTES: u64 = 8 << 20;
+/// How many bytes of a file that is too large for one read are read at a time.
+const CHUNK_BYTES: u64 = 64 << 20;
+
+/// How often a large file that changes while it is read is read again from its start.
+const STARTS_MAX: usize = 10;
 
 /// Print files
 ///
-/// The bytes come out as they are stored; nothing is added. With `--json` the content must be text.
+/// The bytes come out as they are stored; nothing is added. With `--json` what is not UTF-8 text stands in base64.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   stratafs cat /memories/notes.md
@@ -25,11 +30,13 @@ pub(crate) struct Cat {
     #[arg(long, value_name = "N")]
     offset: Option<usize>,
     /// Print at most N lines
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
 }
 
 /// Print the first lines of files
+///
+/// Of several files each is headed by its path.
 #[derive(Debug, Args)]
 pub(crate) struct Head {
     /// Files
@@ -44,30 +51,37 @@ impl Cat {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let lines = (self.offset.is_some() || self.limit.is_some())
             .then(|| ReadOptions::lines(self.offset.unwrap_or(0), self.limit.unwrap_or(usize::MAX)));
-        print_all(context, &self.paths, lines).await
+        print_all(context, &self.paths, lines, false).await
     }
 }
 
 impl Head {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        print_all(context, &self.paths, Some(ReadOptions::lines(0, self.lines))).await
+        print_all(context, &self.paths, Some(ReadOptions::lines(0, self.lines)), true).await
     }
 }
 
-async fn print_all(context: &mut Context, paths: &[String], lines: Option<ReadOptions>) -> Result<Outcome, Failure> {
+async fn print_all(context: &mut Context, paths: &[String], lines: Option<ReadOptions>, headed: bool) -> Result<Outcome, Failure> {
     let tree = context.tree().await?;
-    for path in paths {
-        let path = VfsPath::parse(path)?;
+    if !context.out.is_text() {
+        let mut files = Vec::with_capacity(paths.len());
+        for path in paths {
+            let path = VfsPathBuf::parse(path)?;
+            let read = tree.read(&path, lines.as_ref().unwrap_or(&ReadOptions::new())).await?;
+            files.push(FileContent::new(path, read));
+        }
+        context.out.json_list(&files)?;
+        return Ok(Outcome::Done);
+    }
+    for (index, path) in paths.iter().enumerate() {
+        let path = VfsPathBuf::parse(path)?;
+        if headed && paths.len() > 1 {
+            let line_break = if index > 0 { "\n" } else { "" };
+            // It is told of a file that is there only.
+            tree.stat(&path).await?;
+            context.out.line(format_args!("{line_break}==> {path} <=="))?;
+        }
         match &lines {
-            _ if !context.out.is_text() => {
-                let read = tree.read(&path, lines.as_ref().unwrap_or(&ReadOptions::new())).await?;
-                let text = std::str::from_utf8(&read.content).map_err(|error| {
-                    Error::invalid_argument(format!("`{path}` is not UTF-8 text; leave `--json` out to get its bytes"))
-                        .at(&path)
-                        .with_source(error)
-                })?;
-                context.out.json(&FileText::new(&path, &read, text))?;
-            }
             Some(options) => {
                 let content = tree.read(&path, options).await?.content;
                 context.out.bytes(&content)?;
@@ -78,40 +92,53 @@ async fn print_all(context: &mut Context, paths: &[String], lines: Option<ReadOp
     Ok(Outcome::Done)
 }
 
-/// Prints a whole file, a large one in pieces of one version.
+/// Prints a whole file: in one piece where one read returns it, and a larger one in pieces of one version. As long as nothing is
+/// printed a change of the file starts over.
 async fn print_whole(context: &mut Context, tree: &dyn Backend, path: &VfsPath) -> Result<(), Failure> {
-    let mut offset = 0;
-    let mut version: Option<Version> = None;
-    loop {
-        let read = tree.read(path, &ReadOptions::bytes(offset, CHUNK_BYTES)).await?;
-        if version.is_some_and(|version| version != read.version) {
-            return Err(Error::new(ErrorKind::Conflict, format!("`{path}` changed while it was read; run the command again"))
-                .at(path)
-                .with_current_version(Some(read.version))
-                .into());
-        }
-        version = Some(read.version);
-        context.out.bytes(&read.content)?;
-        offset += read.content.len() as u64;
-        if offset >= read.size_bytes || read.content.is_empty() {
-            return Ok(());
-        }
+    match tree.read(path, &ReadOptions::new()).await {
+        Err(error) if error.kind() == ErrorKind::TooLarge => {}
+        read => return context.out.bytes(&read?.content),
     }
+    'start: for _ in 0..STARTS_MAX {
+        let first = tree.read(path, &ReadOptions::bytes(0, CHUNK_BYTES)).await?;
+        let mut unprinted = first.content;
+        let mut offset = unprinted.len() as u64;
+        let mut printed = 0;
+        while offset < first.size_bytes {
+            let read = tree.read(path, &ReadOptions::bytes(offset, CHUNK_BYTES)).await?;
+            if read.version != first.version || read.content.is_empty() {
+                if printed == 0 {
+                    continue 'start;
+                }
+                let message = format!("`{path}` changed after {printed} of its bytes were printed; leave them, and run the command again");
+                return Err(Error::new(ErrorKind::Conflict, message).at(path).with_current_version(Some(read.version)).into());
+            }
+            context.out.bytes(&unprinted)?;
+            printed += unprinted.len();
+            offset += read.content.len() as u64;
+            unprinted = read.content;
+        }
+        return context.out.bytes(&unprinted);
+    }
+    let message = format!("`{path}` changed {STARTS_MAX} times while it was read, and nothing was printed; run the command again");
+    Err(Error::new(ErrorKind::Conflict, message).at(path).into())
 }
 
 /// A file as JSON.
 #[derive(Debug, Serialize)]
-struct FileText<'a> {
-    path: &'a VfsPath,
-    content: &'a str,
+struct FileContent {
+    path: VfsPathBuf,
+    content: String,
+    encoding: &'static str,
     version: Version,
     size_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<Window>,
 }
 
-impl<'a> FileText<'a> {
-    fn new(path: &'a VfsPath, read: &FileRead, content: &'a str) -> Self {
-        Self { path, content, version: read.version, size_bytes: read.size_bytes, window: read.window }
+impl FileContent {
+    fn new(path: VfsPathBuf, read: FileRead) -> Self {
+        let (content, encoding) = as_text(&read.content);
+        Self { path, content, encoding, version: read.version, size_bytes: read.size_bytes, window: read.window }
     }
 }

@@ -1,12 +1,13 @@
 //! `find`: everything beneath a directory, hidden and ignored as well.
 
-use crate::commands::glob::{found, print_found};
+use crate::args::at_least_one;
+use crate::commands::glob::{found, print_found, told_found};
 use crate::commands::ls::print_long;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::{Args, ValueEnum};
 use stratafs::VfsPath;
-use stratafs::ops::{EntryKind, GlobOptions};
+use stratafs::ops::{EntryKind, GlobOptions, OnFailure};
 
 /// Find what lies beneath a directory, by name, kind and size
 ///
@@ -35,7 +36,7 @@ pub(crate) struct Find {
     #[arg(short, long)]
     long: bool,
     /// Print at most N paths
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
 }
 
@@ -50,7 +51,8 @@ enum Kind {
 impl Find {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let path = VfsPath::parse(&self.path)?;
-        let options = GlobOptions::new(&self.name).with_directories(true).with_hidden(true).with_ignored(true);
+        let options =
+            GlobOptions::new(&self.name).with_directories(true).with_hidden(true).with_ignored(true).with_on_failure(OnFailure::Partial);
         let tree = context.tree().await?;
         let mut result = found(&*tree, &path, options, None).await?;
         let kind = self.kind.map(|kind| match kind {
@@ -75,7 +77,7 @@ impl Find {
             for entry in &result.entries {
                 print_long(&mut context.out, entry, entry.path.as_str())?;
             }
-            return Ok(Outcome::found(!result.entries.is_empty()));
+            return Ok(told_found(context, &result));
         }
         print_found(context, &result)
     }

@@ -1,10 +1,11 @@
 //! `glob`: paths by pattern, as an agent's tool finds them.
 
+use crate::args::at_least_one;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, error_of, tell};
 use crate::output::Format;
 use clap::Args;
-use stratafs::ops::{Failure as Unread, GlobOptions, GlobResult};
+use stratafs::ops::{Failure as Unread, GlobOptions, GlobResult, OnFailure};
 use stratafs::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
 
 /// Find files by pattern
@@ -35,7 +36,7 @@ pub(crate) struct Glob {
     #[arg(long)]
     ignored: bool,
     /// Print at most N paths
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
 }
 
@@ -46,7 +47,8 @@ impl Glob {
             .with_directories(self.dirs)
             .with_case_insensitive(self.ignore_case)
             .with_hidden(self.hidden)
-            .with_ignored(self.ignored);
+            .with_ignored(self.ignored)
+            .with_on_failure(OnFailure::Partial);
         let tree = context.tree().await?;
         let result = found(&*tree, &path, options, self.limit).await?;
         print_found(context, &result)
@@ -62,7 +64,7 @@ pub(crate) async fn found(tree: &dyn Backend, path: &VfsPath, mut options: GlobO
         }
         let page = tree.glob(path, &options).await?;
         whole.entries.extend(page.entries);
-        whole.failures.extend(page.failures);
+        add_failures(&mut whole.failures, page.failures);
         match page.truncated {
             Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => {
                 options.start_after = Some(VfsPathBuf::parse(truncation.cursor)?);
@@ -75,6 +77,17 @@ pub(crate) async fn found(tree: &dyn Backend, path: &VfsPath, mut options: GlobO
     }
 }
 
+/// Adds the failures of a page: a mount that fails does so on each of them, and is told of once. Returns how many were new.
+pub(crate) fn add_failures(all: &mut Vec<Unread>, page: Vec<Unread>) -> usize {
+    let before = all.len();
+    for failure in page {
+        if !all.contains(&failure) {
+            all.push(failure);
+        }
+    }
+    all.len() - before
+}
+
 /// Prints what was found: a path a line.
 pub(crate) fn print_found(context: &mut Context, result: &GlobResult) -> Result<Outcome, Failure> {
     let out = &mut context.out;
@@ -83,13 +96,18 @@ pub(crate) fn print_found(context: &mut Context, result: &GlobResult) -> Result<
         Format::JsonLines => out.json_list(&result.entries)?,
         Format::Text => result.entries.iter().try_for_each(|entry| out.line(&entry.path))?,
     }
+    Ok(told_found(context, result))
+}
+
+/// Tells what is not among the paths printed, and how that ends the command.
+pub(crate) fn told_found(context: &mut Context, result: &GlobResult) -> Outcome {
     if result.truncated.is_some() {
-        out.notice("there are more paths; raise `--limit`");
+        context.out.notice("there are more paths; raise `--limit`");
     }
-    Ok(match tell_unread(context, &result.failures, result.failures.len()) {
+    match tell_unread(context, &result.failures, result.failures.len()) {
         Some(kind) => Outcome::Failed(kind),
         None => Outcome::found(!result.entries.is_empty()),
-    })
+    }
 }
 
 /// Tells what a search could not read and returns the kind of the first: a search that left something out has not succeeded.

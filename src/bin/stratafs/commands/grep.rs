@@ -1,12 +1,13 @@
 //! `grep`: lines by text or pattern, printed as `path:line:text`.
 
-use crate::commands::glob::tell_unread;
+use crate::args::at_least_one;
+use crate::commands::glob::{add_failures, tell_unread};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Format, Output, Style, counted};
 use clap::Args;
 use serde::Serialize;
-use stratafs::ops::{CaseMode, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult};
+use stratafs::ops::{CaseMode, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, OnFailure};
 use stratafs::{VfsPath, VfsPathBuf};
 
 /// Find lines
@@ -88,7 +89,7 @@ pub(crate) struct Grep {
     #[arg(short, long, value_name = "N")]
     max_count: Option<usize>,
     /// Print at most N matching lines, or files with `-l` and `-c`
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     // It takes the place of the global flag of this id, so that `-v` can invert, as after `grep` it always has.
     /// Tell on standard error what was done
@@ -162,7 +163,8 @@ impl Grep {
             .with_binary(self.binary)
             .with_hidden(self.hidden)
             .with_ignored(self.ignored)
-            .with_output(output);
+            .with_output(output)
+            .with_on_failure(OnFailure::Partial);
         options.types = self.types.clone();
         options.file_matches_max = self.max_count;
         for glob in &self.glob {
@@ -183,8 +185,8 @@ fn add_page(whole: &mut GrepResult, page: GrepResult, keep_files: bool) -> Optio
     whole.files_searched += page.files_searched;
     whole.files_binary += page.files_binary;
     whole.files_too_large += page.files_too_large;
-    whole.failures_count += page.failures_count;
-    whole.failures.extend(page.failures);
+    let unnamed = page.failures_count - page.failures.len();
+    whole.failures_count += unnamed + add_failures(&mut whole.failures, page.failures);
     whole.truncated = page.truncated;
     whole.truncated.as_ref().map(|truncation| truncation.cursor.clone())
 }

@@ -1,11 +1,12 @@
 //! `ls`: the children of a directory.
 
-use crate::commands::glob::tell_unread;
+use crate::args::at_least_one;
+use crate::commands::glob::{add_failures, tell_unread};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Style};
 use clap::Args;
-use stratafs::ops::{Entry, EntryKind, Listing, LsOptions};
+use stratafs::ops::{Entry, EntryKind, Listing, LsOptions, OnFailure};
 use stratafs::{Backend, VfsPath};
 
 /// List a directory
@@ -20,7 +21,7 @@ pub(crate) struct Ls {
     #[arg(short, long)]
     long: bool,
     /// Print at most N entries
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
 }
 
@@ -57,14 +58,18 @@ impl Ls {
 /// Lists a directory to its end or to a limit, page by page.
 async fn list(tree: &dyn Backend, path: &VfsPath, limit: Option<usize>) -> Result<Listing, stratafs::Error> {
     let mut whole = Listing::default();
-    let mut options = LsOptions::new();
+    let mut options = LsOptions::new().with_on_failure(OnFailure::Partial);
     loop {
         if let Some(limit) = limit {
             options.limit = (limit - whole.entries.len()).min(10_000);
         }
         let page = tree.ls(path, &options).await?;
+        // Mounts in it may fail by name. Where the directory itself cannot be read, they alone would pass for all it holds.
+        if let Some(failure) = page.failures.iter().find(|failure| failure.error.path.as_deref() == Some(path)) {
+            return Err((&failure.error).into());
+        }
         whole.entries.extend(page.entries);
-        whole.failures.extend(page.failures);
+        add_failures(&mut whole.failures, page.failures);
         match page.truncated {
             Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => options.start_after = Some(truncation.cursor),
             truncated => {

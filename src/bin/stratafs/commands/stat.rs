@@ -18,13 +18,16 @@ pub(crate) struct Stat {
 impl Stat {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let tree = context.tree().await?;
+        let mut entries = Vec::with_capacity(self.paths.len());
         for path in &self.paths {
-            let entry = tree.stat(&VfsPath::parse(path)?).await?;
-            let out = &mut context.out;
-            if !out.is_text() {
-                out.json(&entry)?;
-                continue;
-            }
+            entries.push(tree.stat(&VfsPath::parse(path)?).await?);
+        }
+        let out = &mut context.out;
+        if !out.is_text() {
+            out.json_list(&entries)?;
+            return Ok(Outcome::Done);
+        }
+        for entry in entries {
             out.line(format_args!("path      {}", entry.path))?;
             out.line(format_args!("kind      {}", entry.kind))?;
             out.line(format_args!("size      {}", entry.size_bytes))?;

@@ -2,6 +2,7 @@
 
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome};
+use crate::output::as_text;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -138,6 +139,7 @@ async fn all_namespaces(store: &dyn Rows) -> Result<Vec<Namespace>, Error> {
 
 async fn list_keys(context: &mut Context, store: &dyn Rows, namespace: &Namespace, prefix: String) -> Result<Outcome, Failure> {
     let mut options = ScanOptions::new().with_prefix(unescape(&prefix)?);
+    let mut count = 0;
     loop {
         let page = store.scan(namespace, options.clone()).await?;
         for entry in &page.entries {
@@ -145,20 +147,31 @@ async fn list_keys(context: &mut Context, store: &dyn Rows, namespace: &Namespac
             let key = escape(&item.key);
             match context.out.is_text() {
                 true => context.out.line(key)?,
-                false => context.out.json_line(&json!({
-                    "key": key,
-                    "version": item.version,
-                    "created_at": item.created_at,
-                    "modified_at": item.modified_at,
-                    "expires_at": item.expires_at,
-                }))?,
+                false => {
+                    let row = json!({
+                        "key": key,
+                        "version": item.version,
+                        "created_at": item.created_at,
+                        "modified_at": item.modified_at,
+                        "expires_at": item.expires_at,
+                    });
+                    context.out.json_element(count, &row)?;
+                }
             }
+            count += 1;
         }
         match page.next {
             Some(next) => options.start_after = Some(next),
-            None => return Ok(Outcome::Done),
+            None => break,
         }
     }
+    if !context.out.is_text() {
+        context.out.json_end(count)?;
+    }
+    if count == 0 {
+        context.out.notice(format_args!("no such row is in `{namespace}`; `stratafs store ls` lists the namespaces"));
+    }
+    Ok(Outcome::found(count > 0))
 }
 
 impl Get {
@@ -168,9 +181,8 @@ impl Get {
         match context.out.is_text() {
             true => context.out.bytes(&item.value)?,
             false => {
-                let value = std::str::from_utf8(&item.value)
-                    .map_err(|_| Error::invalid_argument("the value is not UTF-8 text; leave `--json` out to get its bytes"))?;
-                context.out.json(&json!({"key": self.key, "value": value, "version": item.version}))?;
+                let (value, encoding) = as_text(&item.value);
+                context.out.json(&json!({"key": self.key, "value": value, "encoding": encoding, "version": item.version}))?;
             }
         }
         Ok(Outcome::Done)
@@ -206,7 +218,7 @@ impl Rm {
         let (store, namespace) = (self.store.open(context)?, Namespace::parse(&self.namespace)?);
         if self.all {
             store.commit(Batch::new().delete_prefix(&namespace, "")).await?;
-            return Ok(Outcome::Done);
+            return told_removed(context, &json!({"namespace": namespace, "all": true}));
         }
         let mut batch = Batch::new();
         for key in &self.keys {
@@ -219,8 +231,15 @@ impl Rm {
             }
             _ => error,
         })?;
-        Ok(Outcome::Done)
+        told_removed(context, &json!({"namespace": namespace, "keys": self.keys}))
     }
+}
+
+fn told_removed(context: &mut Context, removed: &serde_json::Value) -> Result<Outcome, Failure> {
+    if !context.out.is_text() {
+        context.out.json(removed)?;
+    }
+    Ok(Outcome::Done)
 }
 
 impl Stats {

@@ -32,9 +32,12 @@ impl Thread {
         match self {
             Self::Ls => list(context, &*threads, &scope).await,
             Self::Rm { threads: ids } => {
-                for id in ids {
-                    threads.delete(&scope.clone().with_thread(&id)).await?;
+                for id in &ids {
+                    threads.delete(&scope.clone().with_thread(id)).await?;
                     context.out.detail(format_args!("removed thread `{id}`"));
+                }
+                if !context.out.is_text() {
+                    context.out.json_list(&ids)?;
                 }
                 Ok(Outcome::Done)
             }

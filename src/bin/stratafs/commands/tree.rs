@@ -1,10 +1,13 @@
 //! `tree`: a directory with all it holds, drawn.
 
+use crate::args::at_least_one;
+use crate::commands::glob::tell_unread;
 use crate::commands::ls::marked;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Style, counted};
 use clap::Args;
+use stratafs::backend::Tree as Shown;
 use stratafs::ops::Entry;
 use stratafs::{BackendExt, VfsPath};
 
@@ -20,7 +23,7 @@ pub(crate) struct Tree {
     #[arg(short = 'L', long, value_name = "N", default_value_t = 16)]
     depth: usize,
     /// Print at most N entries
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
     limit: usize,
 }
 
@@ -35,7 +38,7 @@ impl Tree {
             crate::output::Format::Text => {
                 let root = out.paint(Style::Directory, path.as_str()).to_string();
                 out.line(root)?;
-                draw(out, &tree.entries, path.depth())?;
+                draw(out, &tree, path.depth())?;
                 let directories = tree.entries.iter().filter(|entry| entry.is_directory()).count();
                 out.line(format_args!(
                     "\n{}, {}",
@@ -47,12 +50,16 @@ impl Tree {
         if tree.truncated {
             out.notice(format_args!("only the first {} entries are shown; raise `--limit` or name a directory", self.limit));
         }
-        Ok(Outcome::Done)
+        Ok(match tell_unread(context, &tree.failures, tree.failures.len()) {
+            Some(kind) => Outcome::Failed(kind),
+            None => Outcome::Done,
+        })
     }
 }
 
 /// Draws entries that are in path order, so what a directory holds follows it directly.
-fn draw(out: &mut Output, entries: &[Entry], base: usize) -> Result<(), Failure> {
+fn draw(out: &mut Output, tree: &Shown, base: usize) -> Result<(), Failure> {
+    let entries = &tree.entries;
     // Whether the entry of each level above was the last of its directory.
     let mut last_above: Vec<bool> = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -62,6 +69,10 @@ fn draw(out: &mut Output, entries: &[Entry], base: usize) -> Result<(), Failure>
         let mut line: String = last_above.iter().map(|last| if *last { "    " } else { "│   " }).collect();
         line.push_str(if is_last { "└── " } else { "├── " });
         line.push_str(&marked(out, entry, entry.name()));
+        if let Some(failure) = tree.failures.iter().find(|failure| failure.path == entry.path) {
+            let code = failure.error.code.replace('_', " ");
+            line.push_str(&format!(" {}", out.paint(Style::Match, format_args!("[{code}]"))));
+        }
         out.line(line)?;
         last_above.push(is_last);
     }
