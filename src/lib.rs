@@ -74,7 +74,7 @@ pub mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
-pub use backend::{Backend, BackendExt, StateBackend, StoreBackend, Subtree};
+pub use backend::{Backend, BackendExt, OverlayBackend, StateBackend, StoreBackend, Subtree};
 #[cfg(all(feature = "filesystem", unix))]
 pub use backend::{FilesystemBackend, FilesystemOptions, SyncMode};
 pub use clock::Clock;

@@ -229,6 +229,13 @@ rows! {
     composite_merged: 64, trees::composite_merged;
     composite_merged_mount: 64, trees::composite_merged_mount;
     subtree: 64, trees::subtree;
+    overlay_empty: 64, trees::overlay_empty;
+    overlay_store: 64, trees::overlay_store;
+    overlay_beside: 64, trees::overlay_beside;
+    overlay_hiding: 64, trees::overlay_hiding;
+    overlay_nested: 32, trees::overlay_nested;
+    #[cfg(feature = "filesystem")]
+    overlay_filesystem: 32, trees::overlay_filesystem;
     layer_audit: 32, layer_trees::layer_audit;
     layer_limit: 32, layer_trees::layer_limit;
     layer_permissions: 32, layer_trees::layer_permissions;

@@ -6,7 +6,8 @@
 //! of [`text`](crate::text) and [`search`](crate::search).
 //!
 //! [`StateBackend`] keeps a tree in memory, [`StoreBackend`] in the rows of a [`Store`](crate::Store), and
-//! [`FilesystemBackend`] in a directory of the host; [`Subtree`] shows a part of any of them as a tree of its own.
+//! [`FilesystemBackend`] in a directory of the host; [`Subtree`] shows a part of any of them as a tree of its own,
+//! and [`OverlayBackend`] keeps what is changed in one apart from it.
 
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
@@ -22,6 +23,7 @@ use std::sync::Arc;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod flat;
+mod overlay;
 pub(crate) mod rebase;
 mod state;
 mod store;
@@ -29,6 +31,7 @@ mod subtree;
 
 #[cfg(all(feature = "filesystem", unix))]
 pub use filesystem::{FilesystemBackend, FilesystemOptions, SyncMode};
+pub use overlay::OverlayBackend;
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::{StoreBackend, Verification};
 pub use subtree::Subtree;

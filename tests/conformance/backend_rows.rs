@@ -22,3 +22,10 @@ backend_conformance!(composite_three_deep, trees::composite_three_deep);
 backend_conformance!(composite_merged, trees::composite_merged);
 backend_conformance!(composite_merged_mount, trees::composite_merged_mount);
 backend_conformance!(subtree, trees::subtree);
+backend_conformance!(overlay_empty, trees::overlay_empty);
+backend_conformance!(overlay_store, trees::overlay_store);
+backend_conformance!(overlay_beside, trees::overlay_beside);
+backend_conformance!(overlay_hiding, trees::overlay_hiding);
+backend_conformance!(overlay_nested, trees::overlay_nested);
+#[cfg(feature = "filesystem")]
+backend_conformance!(overlay_filesystem, trees::overlay_filesystem);

@@ -9,7 +9,7 @@ use stratafs::composite::CompositeBackend;
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::Tree;
 use stratafs::conformance::model::ModelBackend;
-use stratafs::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, Store, StoreBackend, Subtree};
+use stratafs::{Backend, BackendExt, MemoryStore, Namespace, OverlayBackend, StateBackend, Store, StoreBackend, Subtree};
 
 pub(crate) async fn model() -> Fresh<Tree> {
     Tree::new(ModelBackend::new()).fresh()
@@ -102,6 +102,53 @@ pub(crate) async fn composite_merged_mount() -> Fresh<Tree> {
 /// A directory that is not there until the first write.
 pub(crate) async fn subtree() -> Fresh<Tree> {
     Tree::new(Subtree::new(arc(StateBackend::new()), "/deep/base".parse().unwrap())).fresh()
+}
+
+/// An overlay over a tree where nothing is.
+pub(crate) async fn overlay_empty() -> Fresh<Tree> {
+    Tree::new(OverlayBackend::new(arc(StateBackend::new()), arc(StateBackend::new()))).fresh()
+}
+
+/// An overlay in rows.
+pub(crate) async fn overlay_store() -> Fresh<Tree> {
+    Tree::new(OverlayBackend::new(arc(StateBackend::new()), arc(rows(SmallPages::default())))).fresh()
+}
+
+/// An overlay over a directory that is seen through it, in a tree with files beside it.
+pub(crate) async fn overlay_beside() -> Fresh<Tree> {
+    let lower = state_with_noise().await;
+    // Ignore files of the tree above count, and this one ignores everything.
+    lower.delete("/.gitignore").await.unwrap();
+    lower.create_dir("/w/o").await.unwrap();
+    Tree::new(OverlayBackend::new(lower, arc(StateBackend::new()))).at("/w/o").fresh()
+}
+
+/// An overlay that hides files at the names that cases use: each was deleted through it.
+pub(crate) async fn overlay_hiding() -> Fresh<Tree> {
+    let lower = StateBackend::new();
+    for name in ["/a/b/c", "/d/x.md", "/a.md", "/n.md/x", "/.gitignore", "/f", "/b", "/dir/file", "/src/main.rs", "/x/y/z"] {
+        lower.write(name, "*\nneedle x\n").await.unwrap();
+    }
+    let overlay = OverlayBackend::new(arc(lower), arc(rows(MemoryStore::new())));
+    let listing = overlay.ls(stratafs::VfsPath::ROOT, &stratafs::ops::LsOptions::new()).await.unwrap();
+    for entry in listing.entries {
+        overlay.delete_all(entry.path.as_str()).await.unwrap();
+    }
+    Tree::new(overlay).fresh()
+}
+
+/// An overlay over an overlay.
+pub(crate) async fn overlay_nested() -> Fresh<Tree> {
+    let inner = OverlayBackend::new(arc(StateBackend::new()), arc(StateBackend::new()));
+    Tree::new(OverlayBackend::new(arc(inner), arc(rows(MemoryStore::new())))).fresh()
+}
+
+/// An overlay over a directory of the host.
+#[cfg(feature = "filesystem")]
+pub(crate) async fn overlay_filesystem() -> Fresh<Tree> {
+    let directory = tempfile::tempdir().unwrap();
+    let lower = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+    Tree::new(OverlayBackend::new(arc(lower), arc(rows(MemoryStore::new())))).fresh().keeping(directory)
 }
 
 fn absent_file() -> Arc<dyn Backend> {

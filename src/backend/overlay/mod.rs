@@ -1,0 +1,269 @@
+//! An overlay: what an agent changes in a tree, kept apart from the tree until somebody decides.
+//!
+//! Reads see the upper tree laid over the lower one; changes go to the upper tree alone. What was written, what was deleted
+//! (a whiteout), and what the lower tree had there when the overlay first touched it all lie in the upper tree, in the layout
+//! that [`marks`] tells, so an overlay lives as long as its upper tree does.
+//!
+//! What a change means is that of every tree of nodes ([`flat`]); [`transaction`] is how one becomes a batch of the
+//! upper tree, [`merge`] how a path is looked up in both, [`search`] how the merged tree is walked.
+
+mod marks;
+mod merge;
+mod search;
+mod transaction;
+
+use self::marks::TURN;
+use self::merge::{Merged, Shown, absent, lower_version, of_lower, tree_of, upper_version};
+use self::transaction::OverlayTransaction;
+use super::flat;
+use super::{Backend, Subtree};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
+    ReadOptions, Version,
+};
+use crate::path::VfsPath;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a batch that lost its turn is planned again.
+const ATTEMPTS_MAX: u32 = 1_000;
+
+/// The longest wait before a batch is planned again.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// How often a read that met a change is done again before it waits for a moment without one.
+const READS_MAX: usize = 8;
+
+/// A writable tree laid over one that is not written.
+///
+/// The lower tree is any backend, the upper one any that is writable and whose batches are atomic: a
+/// [`StateBackend`](super::StateBackend), or a [`StoreBackend`](super::StoreBackend) for an overlay that survives the process. The
+/// upper tree is the overlay's own; what else is in it is in the way. A batch of the overlay is one batch of the upper tree, so it
+/// is atomic and as durable as that. Several overlays, in several processes too, may share the two trees.
+///
+/// Versions are those of the tree that a file is from, told apart by their last bit. A rename or copy of a directory reads and
+/// writes all that lies beneath it, up to 1 GiB in one batch; a delete writes one mark. Links of the lower tree are read through
+/// and can be deleted; what is changed is changed by its own path.
+///
+/// Cost: a look asks the upper tree for the path and for a mark of it and of each directory above, then the lower tree; a
+/// file of the upper tree is read without them.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use stratafs::{BackendExt, OverlayBackend, StateBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let project = Arc::new(StateBackend::new());
+/// project.write("/src/main.rs", "fn main() {}\n").await?;
+/// let overlay = OverlayBackend::new(project.clone(), Arc::new(StateBackend::new()));
+/// overlay.edit("/src/main.rs", "{}", "{ run() }").await?;
+/// overlay.write("/src/run.rs", "").await?;
+/// assert_eq!(project.read_text("/src/main.rs").await?, "fn main() {}\n", "the project is as it was");
+/// assert_eq!(overlay.read_text("/src/main.rs").await?, "fn main() { run() }\n");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct OverlayBackend {
+    lower: Arc<dyn Backend>,
+    upper: Arc<dyn Backend>,
+    /// The files of the upper tree.
+    tree: Subtree,
+    /// Held for the length of a batch, so that those of one overlay follow one another instead of losing their turns.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl OverlayBackend {
+    /// Lays `upper` over `lower`.
+    pub fn new(lower: Arc<dyn Backend>, upper: Arc<dyn Backend>) -> Self {
+        Self { tree: tree_of(&upper), lower, upper, turn: Arc::default() }
+    }
+
+    /// Returns the tree beneath, which is not written.
+    pub fn lower(&self) -> &Arc<dyn Backend> {
+        &self.lower
+    }
+
+    /// Returns the tree that holds what was changed, with the overlay's own bookkeeping.
+    pub fn upper(&self) -> &Arc<dyn Backend> {
+        &self.upper
+    }
+
+    /// Returns the version that every batch replaces.
+    async fn turn_version(&self) -> Result<Option<Version>> {
+        let turn = VfsPath::parse(TURN).expect("a legal path");
+        let found = absent(self.upper.stat(&turn).await).map_err(|error| merge::about(VfsPath::ROOT, error))?;
+        Ok(found.and_then(|entry| entry.version))
+    }
+
+    /// Reads from several places as from one: what met a change meanwhile is read again.
+    async fn steady<'s, T>(&'s self, read: impl Fn() -> BoxFuture<'s, Result<T>> + Send + Sync) -> Result<T> {
+        let mut before = self.turn_version().await?;
+        for _ in 0..READS_MAX {
+            let result = read().await;
+            let after = self.turn_version().await?;
+            if after == before {
+                return result;
+            }
+            before = after;
+        }
+        let _turn = self.turn.lock().await;
+        read().await
+    }
+
+    /// Looks at a path of the overlay; none where nothing is.
+    async fn look_up(&self, path: &VfsPath) -> Result<Entry> {
+        let look = self.look(path).await?;
+        match look.shown() {
+            Some(Shown::Upper(upper)) => {
+                let is_merged = upper.is_directory() && look.shows_lower();
+                match look.lower.as_ref().filter(|lower| is_merged && lower.is_directory()) {
+                    Some(lower) => Ok(of_lower(lower.clone())),
+                    None => self.shown_upper(upper.clone(), look.marked).await,
+                }
+            }
+            Some(Shown::Lower(lower)) => Ok(of_lower(lower.clone())),
+            None => Err(self.missing(path, &look).await),
+        }
+    }
+
+    /// Looks at a path of the overlay.
+    ///
+    /// # Errors
+    /// As [`Backend::stat`].
+    async fn entry(&self, path: &VfsPath) -> Result<Option<Entry>> {
+        self.steady(|| Box::pin(self.look_up(path))).await.map(Some)
+    }
+
+    /// Lists all children of a directory as they are at one moment.
+    async fn steady_children(&self, path: &VfsPath) -> Result<Merged> {
+        self.steady(|| Box::pin(self.children(path))).await
+    }
+
+    async fn read_file(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        // A file of the upper tree always shows.
+        if let Some(read) = self.read_upper(path, options).await? {
+            return Ok(read);
+        }
+        self.steady(|| Box::pin(self.read_shown(path, options))).await
+    }
+
+    async fn read_upper(&self, path: &VfsPath, options: &ReadOptions) -> Result<Option<FileRead>> {
+        let Some(mut read) = absent(self.tree.read(path, options).await)? else { return Ok(None) };
+        read.version = upper_version(read.version);
+        if let Some(mark) = self.mark(path).await? {
+            read.modified_at = mark.modified_at.or(read.modified_at);
+        }
+        Ok(Some(read))
+    }
+
+    async fn read_shown(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        let look = self.look(path).await?;
+        match look.shown() {
+            Some(Shown::Upper(_)) => match self.read_upper(path, options).await? {
+                Some(read) => Ok(read),
+                None => Err(Error::not_found(path)),
+            },
+            Some(Shown::Lower(_)) => {
+                let mut read = self.lower.read(path, options).await?;
+                read.version = lower_version(read.version);
+                Ok(read)
+            }
+            None => Err(self.missing(path, &look).await),
+        }
+    }
+
+    /// Plans a batch and commits it, once; none when what it was planned on changed meanwhile.
+    async fn attempt(&self, changes: &[Change]) -> Result<Option<Vec<Changed>>> {
+        let turn = self.turn_version().await?;
+        let mut transaction = OverlayTransaction::new(self);
+        let mut results = Vec::with_capacity(changes.len());
+        for (index, change) in changes.iter().enumerate() {
+            transaction.begin(index, change);
+            match flat::apply(&mut transaction, std::slice::from_ref(change)).await {
+                Ok(done) => results.extend(done),
+                Err(_) if transaction.is_stale() || self.turn_version().await? != turn => return Ok(None),
+                Err(error) => return Err(error.in_batch(index, 0)),
+            }
+        }
+        match transaction.commit(turn).await.map_err(|error| error.during(Op::apply(changes).kind))? {
+            Some(versions) => Ok(Some(results.into_iter().map(|done| done.resolve(|put| versions[put])).collect())),
+            None => Ok(None),
+        }
+    }
+
+    /// Refuses to work over an upper tree that cannot hold an overlay.
+    fn check_upper(&self) -> Result<()> {
+        let upper = self.upper.capabilities();
+        if upper.writable && upper.atomic_batch {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "the upper tree of the overlay has no atomic batches; lay a state tree or rows of a store over the lower one",
+        ))
+    }
+}
+
+/// Waits a little before a batch is planned again, longer and longer.
+async fn pause(attempt: u32) {
+    let ceiling = Duration::from_micros(100).saturating_mul(1 << attempt.min(10)).min(PAUSE_MAX);
+    tokio::time::sleep(ceiling).await;
+}
+
+impl fmt::Display for OverlayBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Overlay({}, {})", self.upper, self.lower)
+    }
+}
+
+#[async_trait]
+impl Backend for OverlayBackend {
+    fn capabilities(&self) -> Capabilities {
+        let upper = self.upper.capabilities();
+        let writable = upper.writable && upper.atomic_batch;
+        upper.with_writable(writable).with_symlinks(self.lower.capabilities().symlinks)
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.steady(|| Box::pin(self.look_up(path))).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        self.read_file(path, options).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.steady(|| Box::pin(self.list(path, options))).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        search::glob(self, path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        search::grep(self, path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let op = Op::apply(changes);
+        self.check_upper().map_err(|error| error.at(op.path).during(op.kind))?;
+        let _turn = self.turn.lock().await;
+        for attempt in 0..ATTEMPTS_MAX {
+            if let Some(results) = self.attempt(changes).await? {
+                return Ok(results);
+            }
+            pause(attempt).await;
+        }
+        let message = format!("others changed the same overlay {ATTEMPTS_MAX} times meanwhile; try again");
+        Err(Error::new(ErrorKind::Unavailable, message).without_effect().at(op.path).during(op.kind))
+    }
+}
