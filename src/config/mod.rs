@@ -252,6 +252,8 @@ pub enum PermissionEffect {
     Allow,
     /// Refuses it; a path that may not be read is not there.
     Deny,
+    /// Asks an approver, which the workspace is given; where nobody can be asked, as on the command line, it is refused.
+    Ask,
 }
 
 /// A rule about paths.

@@ -250,6 +250,7 @@ fn rule(rule: &PermissionConfig) -> Result<Rule> {
     let made = match rule.effect {
         PermissionEffect::Allow => Rule::allow(operations, &rule.paths)?,
         PermissionEffect::Deny => Rule::deny(operations, &rule.paths)?,
+        PermissionEffect::Ask => Rule::ask(operations, &rule.paths)?,
     };
     if rule.ignore_case { made.ignoring_case() } else { Ok(made) }
 }

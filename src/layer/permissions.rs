@@ -158,7 +158,7 @@ impl<B: Backend> Permissions<B> {
                 Effect::Ask => asks = true,
                 // A directory may be searched for what is allowed beneath it.
                 Effect::Deny if is_search && self.policy.admits(*kind, path, true, true) && self.is_directory(path).await? => {}
-                Effect::Deny => return Err(denied(kinds[0], path)),
+                Effect::Deny => return Err(denied(&self.policy, kinds[0], *kind, path)),
             }
         }
         if asks {
@@ -316,8 +316,14 @@ impl<B: Backend> Backend for Permissions<B> {
     }
 }
 
-fn denied(operation: OpKind, path: &VfsPath) -> Error {
-    let message = format!("a rule forbids `{operation}` of `{path}`; choose another path, or tell the user");
+/// Makes the error of an operation that the rules refuse, as they refuse `kind`. The path can be seen, so its rule is no secret.
+fn denied(policy: &Policy, operation: OpKind, kind: OpKind, path: &VfsPath) -> Error {
+    let message = match policy.decided_by(kind, path) {
+        Some((number, pattern)) => {
+            format!("rule {number} (`{pattern}`) forbids `{operation}` of `{path}`; choose another path, or tell the user")
+        }
+        None => format!("no rule allows `{operation}` of `{path}`; choose another path, or tell the user"),
+    };
     Error::new(ErrorKind::PermissionDenied, message).at(path).during(operation)
 }
 

@@ -79,7 +79,7 @@ impl<B: Backend> Check<'_, B> {
     /// Checks a change that makes something whether or not it was there.
     async fn make(&mut self, kind: OpKind, path: &VfsPath, is_directory: bool) -> Result<()> {
         if !self.layer.policy.shows(path, is_directory) {
-            return Err(denied(kind, path));
+            return Err(denied(&self.layer.policy, kind, OpKind::Stat, path));
         }
         self.layer.check_links(path, true).await?;
         self.need(&[kind], path)
@@ -95,7 +95,7 @@ impl<B: Backend> Check<'_, B> {
             let policy = &self.layer.policy;
             let shown = policy.shows(to, false) || (policy.shows(to, true) && self.layer.is_directory(needs.at).await?);
             if !shown {
-                return Err(denied(kinds[0], to));
+                return Err(denied(policy, kinds[0], OpKind::Stat, to));
             }
             self.layer.check_links(to, needs.reads).await?;
             self.need(kinds, to)?;
@@ -108,7 +108,7 @@ impl<B: Backend> Check<'_, B> {
             match self.layer.policy.decide(*kind, path) {
                 Effect::Allow => {}
                 Effect::Ask => remember_asked(&mut self.asked, path),
-                Effect::Deny => return Err(denied(*kind, path)),
+                Effect::Deny => return Err(denied(&self.layer.policy, *kind, *kind, path)),
             }
         }
         Ok(())

@@ -252,6 +252,14 @@ impl Policy {
         self.about(kind).find(|rule| rule.covers(path)).map_or(self.default, |rule| rule.effect)
     }
 
+    /// Returns the number, from 1, of the rule that decides about an operation on a path, and the pattern it does so by; none where
+    /// the default does.
+    pub(super) fn decided_by(&self, kind: OpKind, path: &VfsPath) -> Option<(usize, &str)> {
+        let (index, rule) = self.rules.iter().enumerate().find(|(_, rule)| rule.operations.contains(kind) && rule.covers(path))?;
+        let pattern = rule.paths.iter().zip(&rule.patterns).find(|(paths, _)| paths.cover(path)).map(|(_, pattern)| pattern.as_str())?;
+        Some((index + 1, pattern))
+    }
+
     /// Tells whether an operation may go on at a path, or, when a directory is there, at something beneath it: a directory
     /// that leads to what is allowed is no secret. `asks` tells whether what needs approval counts as allowed.
     ///

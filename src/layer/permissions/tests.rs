@@ -93,7 +93,7 @@ async fn what_may_only_be_read_can_be_looked_at() {
     let tree = tree(&[(Effect::Deny, Operations::WRITE, "/docs")], &["/docs/a.md", "/b.md"]).await;
     assert!(tree.read_text("/docs/a.md").await.expect("readable").contains("needle"));
     let error = tree.write("/docs/a.md", "x").await.expect_err("denied");
-    assert_eq!(error.message(), "a rule forbids `write` of `/docs/a.md`; choose another path, or tell the user");
+    assert_eq!(error.message(), "rule 1 (`/docs`) forbids `write` of `/docs/a.md`; choose another path, or tell the user");
     assert_eq!((error.kind(), error.change(), error.operation()), (ErrorKind::PermissionDenied, Some(0), Some(OpKind::Write)));
     assert_eq!(kind(tree.write("/docs/new/a.md", "x").await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.rename("/docs/a.md", "/a.md").await), Some(ErrorKind::PermissionDenied));

@@ -360,7 +360,7 @@ impl<B: Backend> Sketch<'_, B> {
             "`{path}` would have {size_bytes} bytes and one file may have {}; write less, or split it into several files",
             self.file_bytes_max
         );
-        Err(Error::new(ErrorKind::TooLarge, message).at(path))
+        Err(Error::new(ErrorKind::QuotaExceeded, message).at(path))
     }
 
     /// Looks at a path as the changes so far left it.
