@@ -222,11 +222,14 @@ fn inserted_ending(content: &[u8], old: &[u8], new: &str) -> Option<LineEnding> 
 
 fn ambiguous(content: &[u8], old: &[u8], count: usize) -> Error {
     let lines: Vec<usize> = memmem::find_iter(content, old).take(LINES_NAMED_MAX).map(|place| line_at(content, place)).collect();
-    let named = lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut distinct = lines.clone();
+    distinct.dedup();
+    let named = distinct.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let more = if count > lines.len() { ", ..." } else { "" };
+    let word = if distinct.len() == 1 && more.is_empty() { "line" } else { "lines" };
     Error::new(
         ErrorKind::Ambiguous,
-        format!("the text to replace occurs {count} times (lines {named}{more}); add surrounding lines to make it unique, or replace all"),
+        format!("the text to replace occurs {count} times ({word} {named}{more}); add surrounding lines to make it unique, or replace all"),
     )
     .with_lines(lines)
 }
@@ -312,6 +315,9 @@ mod tests {
         assert_eq!(edited("a b a", &[Edit::new("b", "c")]).expect("unique"), "a c a");
         assert_eq!(edited("a b a", &[Edit::all("a", "")]).expect("all"), " b ");
         assert_eq!(kind(edited("a b a", &[Edit::new("a", "c")])), Some(ErrorKind::Ambiguous));
+        let told = |text| edited(text, &[Edit::new("a", "c")]).expect_err("ambiguous").message().to_owned();
+        assert!(told("a b a").contains("occurs 2 times (line 1); "), "a line is named once: {}", told("a b a"));
+        assert!(told("a a\nb\na").contains("occurs 3 times (lines 1, 3); "));
         assert_eq!(kind(edited("a", &[Edit::new("x", "y")])), Some(ErrorKind::NoMatch));
         assert_eq!(kind(edited("abc", &[Edit::all("", "Z")])), Some(ErrorKind::InvalidArgument));
         assert_eq!(kind(edited("abc", &[])), Some(ErrorKind::InvalidArgument));

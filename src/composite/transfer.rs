@@ -98,7 +98,11 @@ impl CompositeBackend {
                 EntryKind::File => {}
                 EntryKind::Directory => next.extend(self.children(&entry.path).await?.into_iter().rev()),
                 EntryKind::Symlink | EntryKind::Other => {
-                    let message = format!("`{}` is a link or device of the host and cannot be carried to another mount", entry.path);
+                    let message = format!(
+                        "`{}` is a link, device or pipe of the host and cannot be carried to another mount; nothing was copied, \
+                         name the files beside it one by one",
+                        entry.path
+                    );
                     return Err(Error::unsupported(message).at(&entry.path));
                 }
             }

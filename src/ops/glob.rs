@@ -13,7 +13,7 @@ pub struct GlobOptions {
     pub pattern: String,
     /// Ignores case. Default false.
     pub case_insensitive: bool,
-    /// Finds directories too. Default false: files (and links).
+    /// Finds directories too, and on the host links, devices, sockets and pipes. Default false: files only.
     pub directories: bool,
     /// The most entries returned. Default 10,000.
     pub limit: usize,

@@ -168,7 +168,9 @@ impl Root {
         let is_link = || self.seal.look(relative, false).is_ok_and(|meta| meta.is_symlink());
         match errno {
             Errno::NOENT if is_link() => error.with_message(format!("`{path}` is a link to something that does not exist")),
-            Errno::LOOP if is_link() => error.with_message(outside(path)),
+            Errno::LOOP if is_link() => error.with_message(format!(
+                "`{path}` is a link that leads in a circle, or through too many others; name a file by its own path"
+            )),
             _ => error,
         }
     }

@@ -55,6 +55,8 @@ pub(super) fn glob(root: &Root, path: &VfsPath, options: &GlobOptions, cancel: &
             fail(path, &error);
             None
         }
+        // Links, devices and pipes are no files; they are found where more than files is asked for.
+        Met::Selected(selected) if !options.directories && selected.file_type != FileType::RegularFile => None,
         Met::Selected(Selected { directory, path, .. }) => match statat(&directory, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(Meta::from(stat).entry(&path)),
             Err(errno) if is_gone(errno) => None,

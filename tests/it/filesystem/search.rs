@@ -69,8 +69,12 @@ async fn links_are_found_as_links_and_not_searched() {
         let tree = &host.tree;
         tree.write("/file", "needle").await.unwrap();
         symlink("file", host.at("link")).unwrap();
-        let entries = tree.glob(VfsPath::ROOT, &GlobOptions::new("*")).await.unwrap().entries;
-        assert_eq!(entries.iter().map(|entry| entry.kind).collect::<Vec<_>>(), [EntryKind::File, EntryKind::Symlink]);
+        let kinds = async |options: GlobOptions| {
+            let entries = tree.glob(VfsPath::ROOT, &options).await.unwrap().entries;
+            entries.iter().map(|entry| entry.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(GlobOptions::new("*")).await, [EntryKind::File]);
+        assert_eq!(kinds(GlobOptions::new("*").with_directories(true)).await, [EntryKind::File, EntryKind::Symlink]);
         assert_eq!(found(&tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap()), ["/file"]);
         assert_eq!(found(&tree.grep(&path("/link"), &GrepOptions::new("needle")).await.unwrap()), ["/link"]);
     }
