@@ -153,6 +153,11 @@ impl Output {
     }
 }
 
+/// Tells whether standard output is a terminal, where what is printed shows by itself that work goes on.
+pub(crate) fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Tells whether standard input is a terminal, where nobody piped anything in.
 pub(crate) fn stdin_is_terminal() -> bool {
     io::stdin().is_terminal()
@@ -232,6 +237,9 @@ impl<T: fmt::Display> fmt::Display for Painted<T> {
     }
 }
 
+/// How long work takes before it is worth showing.
+const SHOWN_AFTER: Duration = Duration::from_millis(500);
+
 /// A sign that work goes on: on a terminal's standard error, and only once the work has taken half a second.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -249,11 +257,26 @@ impl Progress {
     /// Tells how far the work is.
     pub(crate) fn tell(&self, count: u64, what: &str) {
         let Some(bar) = &self.bar else { return };
-        if bar.is_hidden() && self.started.elapsed() > Duration::from_millis(500) {
+        if bar.is_hidden() && self.started.elapsed() > SHOWN_AFTER {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         bar.set_position(count);
         bar.set_message(format!("{}: {count} {what}", self.doing));
+    }
+}
+
+impl Progress {
+    /// Shows by itself that work of one step goes on.
+    pub(crate) fn wait(&self) {
+        let Some(bar) = self.bar.clone() else { return };
+        bar.set_message(self.doing);
+        tokio::spawn(async move {
+            tokio::time::sleep(SHOWN_AFTER).await;
+            if !bar.is_finished() {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(100));
+            }
+        });
     }
 }
 

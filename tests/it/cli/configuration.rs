@@ -139,13 +139,20 @@ fn layers_stand_around_the_tree() {
         effect = "deny"
         operations = ["write"]
         paths = ["/workspace/fixed"]
+        [[layers.permissions]]
+        effect = "ask"
+        operations = ["read"]
+        paths = ["/workspace/asked"]
         "#,
     );
     home.put(".env", "KEY=1");
     home.put("fixed/a", "one");
+    home.put("asked", "one");
     home.ok(&["write", "/memories/a", "12345678"]);
     assert!(home.error(&["append", "/memories/a", "901"], 5).contains("10"), "over the quota");
-    home.run(&["write", "/workspace/fixed/a", "two"], 5);
+    let told = home.error(&["write", "/workspace/fixed/a", "two"], 5);
+    assert!(told.contains("rule 2 (`/workspace/fixed`) forbids `write` of `/workspace/fixed/a`"), "{told}");
+    assert!(home.error(&["cat", "/workspace/asked"], 5).contains("needs approval and there is no one to give it"));
     home.run(&["cat", "/workspace/.env"], 3);
     assert!(!home.ok(&["find", "/workspace"]).contains(".env"));
     let audit = std::fs::read_to_string(home.work().join("audit.jsonl")).unwrap();
@@ -191,4 +198,23 @@ fn a_store_that_keeps_nothing_says_so_when_it_is_written_to() {
     assert!(String::from_utf8_lossy(&written.get_output().stderr).contains("the store `default` is in memory"));
     let checked = home.json(&["--json", "config", "check"]);
     assert!(checked["warnings"][0].as_str().unwrap().contains("keeps nothing"));
+}
+
+#[test]
+fn every_limit_of_a_quota_ends_with_the_code_of_a_quota() {
+    let home = Home::new();
+    home.put(
+        "stratafs.toml",
+        "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\n[routes.\"/m\".quota]\nbytes_max = 20\nfiles_max = 2\nfile_bytes_max = 10\n",
+    );
+    let code = |args: &[&str]| {
+        let json: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
+        let record: serde_json::Value = serde_json::from_str(&home.error(&json, 5)).unwrap();
+        record["code"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(code(&["write", "/m/a", "12345678901"]), "quota_exceeded");
+    home.ok(&["write", "/m/a", "1234567890"]);
+    home.ok(&["write", "/m/b", "123456789"]);
+    assert_eq!(code(&["write", "/m/c", ""]), "quota_exceeded");
+    assert_eq!(code(&["append", "/m/b", "12"]), "quota_exceeded");
 }

@@ -99,7 +99,7 @@ fn long_listings_are_whole() {
 fn edits_replace_exactly() {
     let home = Home::new();
     home.ok(&["write", "/memories/a.md", "one two one\n"]);
-    assert!(home.error(&["edit", "/memories/a.md", "one", "1"], 4).contains("occurs 2 times"));
+    assert!(home.error(&["edit", "/memories/a.md", "one", "1"], 4).contains("occurs 2 times (line 1)"));
     home.ok(&["edit", "/memories/a.md", "two", "2"]);
     home.ok(&["edit", "--all", "/memories/a.md", "one", "1"]);
     assert_eq!(home.ok(&["cat", "/memories/a.md"]), "1 2 1\n");
@@ -255,4 +255,59 @@ fn a_directory_that_may_not_be_listed_does_not_pass_for_empty() {
     let stdout = String::from_utf8_lossy(&drawn.get_output().stdout).into_owned();
     assert!(stdout.contains("b\n"), "{stdout}");
     assert_eq!(stdout.contains("shut/ [permission denied]\n"), code == 5, "{stdout}");
+}
+
+#[test]
+fn a_directory_in_the_way_of_a_target_says_how_to_go_into_it() {
+    let home = Home::new();
+    home.ok(&["write", "/a.md", "one"]);
+    for directory in ["/d", "/memories/d", "/workspace/d"] {
+        home.ok(&["mkdir", directory]);
+        for verb in ["cp", "mv"] {
+            let told = home.error(&[verb, "-f", "/a.md", directory], 4);
+            assert!(told.contains(&format!("write `{directory}/` to put it in there")), "{told}");
+        }
+        home.ok(&["cp", "/a.md", &format!("{directory}/")]);
+        assert_eq!(home.ok(&["cat", &format!("{directory}/a.md")]), "one");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_not_found_as_one_and_never_lost_on_the_way() {
+    let home = Home::new();
+    home.put("d/a.md", "one");
+    std::os::unix::fs::symlink("a.md", home.work().join("d/link.md")).unwrap();
+    std::os::unix::fs::symlink("circle.md", home.work().join("d/circle.md")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(home.work().join("d/pipe.md")).status().unwrap().success());
+    assert_eq!(home.ok(&["glob", "*.md", "/workspace"]), "/workspace/d/a.md\n");
+    let all = home.json(&["--json", "find", "/workspace/d"]);
+    let kinds: Vec<&str> = all["entries"].as_array().unwrap().iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["file", "symlink", "symlink", "other"]);
+    assert!(home.error(&["cat", "/workspace/d/circle.md"], 5).contains("leads in a circle"));
+    for verb in ["cp", "mv"] {
+        let told = home.error(&[verb, "/workspace/d", "/memories/d"], 2);
+        assert!(told.contains("/workspace/d/") && told.contains("nothing was copied"), "{told}");
+        home.run(&["ls", "/memories/d"], 3);
+    }
+    assert_eq!(std::fs::read_dir(home.work().join("d")).unwrap().count(), 4);
+}
+
+#[test]
+fn a_large_file_is_read_as_one_version_while_it_is_overwritten() {
+    let home = Home::new();
+    let content = |byte: u8| vec![byte; 12 << 20];
+    home.with_stdin(&["write", "/memories/large"], &content(b'a')).code(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..6 {
+                home.with_stdin(&["write", "/memories/large"], &content(b'a' + round % 2)).code(0);
+            }
+        });
+        for _ in 0..6 {
+            let read = home.run(&["cat", "/memories/large"], 0);
+            let read = &read.get_output().stdout;
+            assert!(read.len() == 12 << 20 && read.iter().all(|byte| *byte == read[0]));
+        }
+    });
 }

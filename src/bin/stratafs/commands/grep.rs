@@ -18,7 +18,14 @@ use stratafs::{VfsPath, VfsPathBuf};
 #[command(after_long_help = "Examples:
   stratafs grep TODO /workspace
   stratafs grep --regex 'fn \\w+_test' /workspace -g '*.rs' -C 2
-  stratafs grep -il budget /memories")]
+  stratafs grep -il budget /memories
+
+Where it differs from ripgrep:
+  PATTERN is literal, `-e` takes no value but makes it a regular expression
+  paths are printed whole, in path order, and the line number always; `-n` and `-r` do nothing
+  of ignore files only `.gitignore` and `.ignore` within the tree count: neither `.rgignore` nor git's own settings
+  `-c` counts the matching lines of files that have some; `--limit` bounds all that is printed
+  links are not followed, `-a` is also `--binary`, `-m` is per file, and there is no configuration file")]
 pub(crate) struct Grep {
     /// Text to find
     pattern: String,

@@ -5,11 +5,12 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Args;
 use stratafs::ops::Change;
-use stratafs::{Error, VfsPathBuf};
+use stratafs::{Backend, Error, ErrorKind, VfsPathBuf};
 
 /// Move a file or directory
 ///
-/// Parents of the target appear by themselves. A target that ends in `/` is the directory to move into.
+/// Parents of the target appear by themselves. A target that ends in `/` is the directory to move into; without it the target is the
+/// new path itself, and a directory that stands there is never replaced.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   stratafs mv /draft.md /memories/plan.md
@@ -21,7 +22,8 @@ pub(crate) struct Mv {
 
 /// Copy a file or directory
 ///
-/// Parents of the target appear by themselves. A target that ends in `/` is the directory to copy into.
+/// Directories are copied with all they hold. Parents of the target appear by themselves. A target that ends in `/` is the directory to
+/// copy into; without it the target is the new path itself, and a directory that stands there is never replaced.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   stratafs cp /workspace/README.md /memories/")]
@@ -34,9 +36,9 @@ pub(crate) struct Cp {
 struct FromTo {
     /// What to take
     from: String,
-    /// Where to put it
+    /// Where to put it: a path, or a directory with a `/` behind it
     to: String,
-    /// Replace a file that is there
+    /// Replace a file that is there; a directory stays
     #[arg(short, long)]
     force: bool,
 }
@@ -59,13 +61,32 @@ impl FromTo {
 impl Mv {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (from, to) = self.paths.parse()?;
-        apply(context, &[Change::Rename { from, to, overwrite: self.paths.force }]).await
+        transfer(context, Change::Rename { from, to, overwrite: self.paths.force }).await
     }
 }
 
 impl Cp {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (from, to) = self.paths.parse()?;
-        apply(context, &[Change::Copy { from, to, overwrite: self.paths.force }]).await
+        transfer(context, Change::Copy { from, to, overwrite: self.paths.force }).await
+    }
+}
+
+/// Applies a move or copy. Where the target is a directory that stands in the way, the error says how to put it in there.
+async fn transfer(context: &mut Context, change: Change) -> Result<Outcome, Failure> {
+    let progress = context.progress(if matches!(change, Change::Rename { .. }) { "moving" } else { "copying" });
+    progress.wait();
+    let ended = apply(context, std::slice::from_ref(&change)).await;
+    drop(progress);
+    match (ended, change.target()) {
+        (Err(Failure::Library(error)), Some(to)) if error.kind() == ErrorKind::AlreadyExists && error.path() == Some(to) => {
+            let is_directory = context.tree().await?.stat(to).await.is_ok_and(|entry| entry.is_directory());
+            let message = match is_directory {
+                true => format!("`{to}` is a directory, which is never replaced; write `{to}/` to put it in there, or name another target"),
+                false => error.message().to_owned(),
+            };
+            Err(error.with_message(message).into())
+        }
+        (ended, _) => ended,
     }
 }

@@ -6,9 +6,9 @@ use clap::Args;
 use stratafs::tools::ApplyPatch;
 use stratafs::{Error, ErrorKind, VfsPathBuf};
 
-/// Apply a patch to several files, all or none
+/// Apply a patch in the format of `apply_patch` (not a unified diff), all or none
 ///
-/// The patch is in the format of the tool `apply_patch`, from `*** Begin Patch` to `*** End Patch`. It is read from FILE of the
+/// It may change several files, and runs from `*** Begin Patch` to `*** End Patch`. It is read from FILE of the
 /// host, or from standard input.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:

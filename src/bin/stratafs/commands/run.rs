@@ -2,7 +2,7 @@
 
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome, error_of, tell};
-use crate::output::{Format, Style, counted};
+use crate::output::{Format, Style, counted, stdout_is_terminal};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
@@ -52,9 +52,14 @@ impl Run {
             file => events(BufReader::new(File::open(file).map_err(|error| context::unread(file, error))?)),
         };
         let mut player = Player::new(context).await?;
+        let progress = context.progress("playing");
         while let Some(event) = events.recv().await {
             player.play(context, event).await?;
+            if !stdout_is_terminal() {
+                progress.tell(player.calls as u64, "calls");
+            }
         }
+        drop(progress);
         let (player, saved) = player.end(context).await;
         if context.out.format() == Format::Json {
             let played = Value::Array(player.played);

@@ -217,7 +217,10 @@ impl Rm {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (store, namespace) = (self.store.open(context)?, Namespace::parse(&self.namespace)?);
         if self.all {
+            let progress = context.progress("removing rows");
+            progress.wait();
             store.commit(Batch::new().delete_prefix(&namespace, "")).await?;
+            drop(progress);
             return told_removed(context, &json!({"namespace": namespace, "all": true}));
         }
         let mut batch = Batch::new();
