@@ -274,6 +274,13 @@ impl Error {
         self
     }
 
+    /// Replaces the kind: what happened beneath may mean something else to the caller.
+    #[must_use]
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// Shows the error in the paths of a tree that holds this one at `prefix`: in the path field and in the message,
     /// where paths stand in backticks.
     ///

@@ -199,7 +199,7 @@ fn unopened(path: &str, error: Error) -> Error {
         ErrorKind::NotFound | ErrorKind::NotADirectory => ErrorKind::Unavailable,
         kind => kind,
     };
-    Error::new(kind, message).with_source(error)
+    error.with_message(message).with_kind(kind)
 }
 
 /// Checks that a scope has what the template of a route needs, and says how to name it if not.

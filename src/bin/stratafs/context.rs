@@ -165,10 +165,8 @@ impl Context {
             match self.save_session(&session).await {
                 Ok(()) => return result,
                 Err(error) if error.kind() == ErrorKind::Conflict && !outside => {
-                    // The thread is read anew by the next session, once nobody holds this one.
-                    drop(session);
-                    self.session = None;
                     pause(attempt).await;
+                    session.reload().await?;
                 }
                 Err(error) => {
                     let error = self.set_aside(&session, error).await;

@@ -54,5 +54,7 @@ fn a_damaged_database_is_told_of_by_where_it_stands() {
     std::fs::write(&file, "this is no database, and long enough to be none".repeat(100)).unwrap();
     let report = home.run(&["doctor"], 6);
     let report = String::from_utf8_lossy(&report.get_output().stdout).into_owned();
-    assert!(!report.contains("{data}") && report.contains(&format!("sqlite:{}", file.display())), "{report}");
+    assert!(!report.contains("{data}"), "{report}");
+    assert_eq!(report.matches(file.to_str().unwrap()).count(), 1, "why is told once: {report}");
+    assert_eq!(report.matches("it stands on the store `default`, which failed").count(), 3, "{report}");
 }

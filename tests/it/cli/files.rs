@@ -311,3 +311,15 @@ fn a_large_file_is_read_as_one_version_while_it_is_overwritten() {
         }
     });
 }
+
+#[test]
+fn a_move_out_of_a_tree_that_is_read_only_changes_nothing() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[routes.\"/fixed\"]\ntype = \"filesystem\"\nroot = \".\"\nread_only = true\n");
+    home.put("a.md", "one");
+    home.ok(&["mkdir", "/d"]);
+    assert!(home.error(&["mv", "/fixed/a.md", "/b.md"], 5).contains("nothing was moved"));
+    home.run(&["cat", "/b.md"], 3);
+    assert!(home.error(&["mv", "-f", "/fixed/a.md", "/d"], 4).contains("write `/d/`"));
+    assert_eq!(home.ok(&["cat", "/fixed/a.md"]), "one");
+}

@@ -48,6 +48,23 @@ fn parallel_appends_to_the_state_of_one_thread_all_land() {
     assert_eq!(home.ok(&["ls"]), "d0/\nd1/\nd2/\nlog\nmemories/\nworkspace/\n");
 }
 
+#[test]
+fn files_moved_into_one_thread_at_once_all_arrive() {
+    let home = Home::new();
+    for index in 0..8 {
+        home.ok(&["write", &format!("/memories/{index}"), &format!("content {index}")]);
+    }
+    let children: Vec<Child> = (0..8).map(|index| spawn(&home, &["mv", &format!("/memories/{index}"), &format!("/in/{index}")])).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    for index in 0..8 {
+        assert_eq!(home.ok(&["cat", &format!("/in/{index}")]), format!("content {index}"));
+    }
+    assert_eq!(home.ok(&["ls", "/memories"]), "");
+}
+
 /// Starts a play that reads the thread, and waits for more on standard input.
 fn play(home: &Home) -> Child {
     let mut child = spawn(home, &["--jsonl", "run", "-"]);

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
-use stratafs::config::{Config, Stores};
+use stratafs::config::{Config, RouteType, Stores};
 use stratafs::ops::{Durability, LsOptions};
 use stratafs::{Backend, Error, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath, Workspace};
 
@@ -68,7 +68,8 @@ impl Doctor {
             let stores = config.stores()?;
             check_stores(&stores, self.repair, &mut checks).await;
             let workspace = config.workspace_on(&stores)?;
-            checks.push(check_threads(&config, &workspace).await);
+            let threads = check_threads(&config, &workspace, &checks).await;
+            checks.push(threads);
             check_routes(&config, &workspace, &mut checks).await;
             check_rows(context, &config, &stores, &mut checks).await;
             if self.repair {
@@ -146,8 +147,7 @@ async fn check_stores(stores: &Stores, repair: bool, checks: &mut Vec<Check>) {
     for (name, store) in stores.iter() {
         let check = format!("store {name}");
         if let Err(error) = store.current_version().await {
-            let message = format!("{} ({store})", error.message());
-            checks.push(Check::failed(check, &error.with_message(message)));
+            checks.push(Check::failed(check, &error));
             continue;
         }
         let capabilities = store.capabilities();
@@ -168,7 +168,7 @@ async fn check_stores(stores: &Stores, repair: bool, checks: &mut Vec<Check>) {
     }
 }
 
-async fn check_threads(config: &Config, workspace: &Workspace) -> Check {
+async fn check_threads(config: &Config, workspace: &Workspace, checks: &[Check]) -> Check {
     let name = "thread saves";
     let Some(threads) = workspace.threads() else {
         return Check::new(name, Status::Warning, "threads are not saved (`threads.save` is false)");
@@ -176,7 +176,7 @@ async fn check_threads(config: &Config, workspace: &Workspace) -> Check {
     match threads.load(&config.scope()).await {
         Ok(Some(saved)) => Check::new(name, Status::Ok, format!("thread `{}` has {} entries", config.scope.thread, saved.state.len())),
         Ok(None) => Check::new(name, Status::Ok, format!("thread `{}` is new", config.scope.thread)),
-        Err(error) => Check::failed(name, &error),
+        Err(error) => behind(checks, name, &config.threads.store).unwrap_or_else(|| Check::failed(name, &error)),
     }
 }
 
@@ -191,15 +191,29 @@ async fn check_routes(config: &Config, workspace: &Workspace, checks: &mut Vec<C
         checks.push(match look_at(&*tree, path).await {
             Ok(()) if route.read_only => Check::new(check, Status::Ok, format!("{}, read-only", route.tier.name())),
             Ok(()) => Check::new(check, Status::Ok, route.tier.name()),
-            Err(error) => match config.filesystem_root(path, &config.scope()) {
-                Ok(Some(root)) => {
-                    let message = format!("{} ({})", error.message(), root.display());
-                    Check::failed(check, &error.with_message(message))
-                }
-                _ => Check::failed(check, &error),
+            Err(error) => match store_of(config, path).and_then(|store| behind(checks, &check, store)) {
+                Some(told) => told,
+                None => Check::failed(check, &error),
             },
         });
     }
+}
+
+/// Returns the store that a route stands on.
+fn store_of<'c>(config: &'c Config, path: &str) -> Option<&'c str> {
+    let route = config.routes.get(path)?;
+    match route.tier {
+        RouteType::State if config.threads.save => Some(&config.threads.store),
+        RouteType::Store => route.store.as_deref(),
+        _ => None,
+    }
+}
+
+/// Makes the check of what stands on a store that has failed already: why is told once.
+fn behind(checks: &[Check], check: &str, store: &str) -> Option<Check> {
+    let failed = checks.iter().find(|told| told.check == format!("store {store}") && told.status == Status::Failed)?;
+    let detail = format!("it stands on the store `{store}`, which failed");
+    Some(Check { kind: failed.kind, ..Check::new(check, Status::Failed, detail) })
 }
 
 async fn look_at(tree: &dyn Backend, path: &str) -> Result<(), Error> {

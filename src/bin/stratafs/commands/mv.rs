@@ -1,11 +1,11 @@
 //! `mv` and `cp`: within a tier at once, across tiers by copy.
 
-use crate::commands::write::apply;
+use crate::commands::write::{apply, attempt, tell_one};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Args;
-use stratafs::ops::Change;
-use stratafs::{Backend, Error, ErrorKind, VfsPathBuf};
+use stratafs::ops::{ApplyOptions, Change, Entry, EntryKind, OpKind, Version};
+use stratafs::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
 
 /// Move a file or directory
 ///
@@ -61,6 +61,13 @@ impl FromTo {
 impl Mv {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (from, to) = self.paths.parse()?;
+        if !context.is_state(&from)? && context.is_state(&to)? {
+            let tree = context.tree().await?;
+            if let Ok(Entry { kind: EntryKind::File, version: Some(version), .. }) = tree.stat(&from).await {
+                let ended = into_state(context, from, version, to.clone(), self.paths.force).await;
+                return explained(context, ended, &to).await;
+            }
+        }
         transfer(context, Change::Rename { from, to, overwrite: self.paths.force }).await
     }
 }
@@ -72,14 +79,38 @@ impl Cp {
     }
 }
 
-/// Applies a move or copy. Where the target is a directory that stands in the way, the error says how to put it in there.
+/// Moves a file into the thread's state, which lasts only once the thread is saved: until then its source stays.
+async fn into_state(context: &mut Context, from: VfsPathBuf, version: Version, to: VfsPathBuf, force: bool) -> Result<Outcome, Failure> {
+    let copy = Change::Copy { from: from.clone(), to: to.clone(), overwrite: force };
+    let mut copied = context.lasting(async |context| attempt(context, std::slice::from_ref(&copy)).await).await?;
+    let delete = Change::Delete { path: from.clone(), recursive: false, expect: Some(version) };
+    let deleted = context.tree().await?.apply(&[delete], &ApplyOptions::new()).await;
+    if let Err(error) = deleted {
+        // Where the copy took no other file's place it goes again, as a move that is refused changes nothing.
+        let undo = Change::Delete { path: to.clone(), recursive: false, expect: None };
+        let is_new = copied.iter().all(|changed| changed.created);
+        let undone = is_new && context.lasting(async |context| attempt(context, std::slice::from_ref(&undo)).await).await.is_ok();
+        let end = if undone { "nothing was moved".to_owned() } else { format!("`{to}` is a copy of it, and both stay") };
+        let message = format!("`{from}` could not be deleted: {}; {end}", error.message());
+        return Err(error.with_message(message).into());
+    }
+    copied.iter_mut().for_each(|changed| changed.operation = OpKind::Rename);
+    tell_one(context, &copied)
+}
+
+/// Applies a move or copy, which may take long.
 async fn transfer(context: &mut Context, change: Change) -> Result<Outcome, Failure> {
     let progress = context.progress(if matches!(change, Change::Rename { .. }) { "moving" } else { "copying" });
     progress.wait();
     let ended = apply(context, std::slice::from_ref(&change)).await;
     drop(progress);
-    match (ended, change.target()) {
-        (Err(Failure::Library(error)), Some(to)) if error.kind() == ErrorKind::AlreadyExists && error.path() == Some(to) => {
+    explained(context, ended, change.target().unwrap_or(change.path())).await
+}
+
+/// Says of a directory that stands in the way of a target how to put something in there.
+async fn explained(context: &mut Context, ended: Result<Outcome, Failure>, to: &VfsPath) -> Result<Outcome, Failure> {
+    match ended {
+        Err(Failure::Library(error)) if error.kind() == ErrorKind::AlreadyExists && error.path() == Some(to) => {
             let is_directory = context.tree().await?.stat(to).await.is_ok_and(|entry| entry.is_directory());
             let message = match is_directory {
                 true => format!("`{to}` is a directory, which is never replaced; write `{to}/` to put it in there, or name another target"),
@@ -87,6 +118,6 @@ async fn transfer(context: &mut Context, change: Change) -> Result<Outcome, Fail
             };
             Err(error.with_message(message).into())
         }
-        (ended, _) => ended,
+        ended => ended,
     }
 }

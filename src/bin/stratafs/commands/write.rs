@@ -66,6 +66,11 @@ impl Append {
 /// A batch over several tiers is applied in order up to the first failure; what took effect stays, and is saved.
 pub(crate) async fn apply(context: &mut Context, changes: &[Change]) -> Result<Outcome, Failure> {
     let applied = context.lasting(async |context| attempt(context, changes).await).await?;
+    tell_one(context, &applied)
+}
+
+/// Tells what a command of one change did.
+pub(crate) fn tell_one(context: &mut Context, applied: &[Changed]) -> Result<Outcome, Failure> {
     if !context.out.is_text() {
         applied.iter().try_for_each(|changed| context.out.json(changed))?;
     }
@@ -90,7 +95,8 @@ pub(crate) async fn apply_all(
     Ok(Outcome::Done)
 }
 
-async fn attempt(context: &mut Context, changes: &[Change]) -> Result<Work<Vec<Changed>>, Failure> {
+/// Applies changes once, and tells whether they reach beyond the thread's state.
+pub(crate) async fn attempt(context: &mut Context, changes: &[Change]) -> Result<Work<Vec<Changed>>, Failure> {
     let mut outside = false;
     for change in changes {
         // A copy only reads its source.
