@@ -276,7 +276,7 @@ impl Error {
 
     /// Replaces the kind: what happened beneath may mean something else to the caller.
     #[must_use]
-    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }

@@ -323,3 +323,19 @@ fn a_move_out_of_a_tree_that_is_read_only_changes_nothing() {
     assert!(home.error(&["mv", "-f", "/fixed/a.md", "/d"], 4).contains("write `/d/`"));
     assert_eq!(home.ok(&["cat", "/fixed/a.md"]), "one");
 }
+
+#[test]
+fn a_directory_that_a_rule_shuts_does_not_pass_for_empty_in_a_tree() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"ls\"]\npaths = [\"/workspace/shut\"]\n");
+    home.put("shut/a", "x");
+    home.put("open/b", "x");
+    let drawn = home.run(&["tree", "/workspace"], 5);
+    let output = drawn.get_output();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("shut/ [permission denied]\n") && stdout.contains("b\n"), "{stdout}");
+    assert!(stderr.contains("`/workspace/shut`"), "{stderr}");
+    let drawn = home.run(&["--json", "tree", "/workspace"], 5);
+    let tree: serde_json::Value = serde_json::from_slice(&drawn.get_output().stdout).unwrap();
+    assert_eq!(tree["failures"][0]["path"], "/workspace/shut");
+}

@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 /// Play a transcript of tool calls
 ///
 /// Reads JSON Lines of calls, or recorded messages of the Anthropic or OpenAI API, makes each call, and prints what the model
-/// would be told. A line `{"thread": "t2"}` goes on in another thread. All calls are made; the exit code is that of the first
+/// would be told. A line `{"thread": "t2"}` goes on in another thread. A line that is none of these, or has an unknown key, is told
+/// of by its number and counts as failed. All calls are made; the exit code is that of the first
 /// one that failed. A closed output does not stop the play.
 #[derive(Debug, Args)]
 #[command(after_long_help = r#"Examples:
