@@ -31,7 +31,10 @@ mod subtree;
 
 #[cfg(all(feature = "filesystem", unix))]
 pub use filesystem::{FilesystemBackend, FilesystemOptions, SyncMode};
-pub use overlay::OverlayBackend;
+pub use overlay::{
+    OverlayApplied, OverlayApplyOptions, OverlayBackend, OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference,
+    OverlayDifferenceKind, OverlayStrategy,
+};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::{StoreBackend, Verification};
 pub use subtree::Subtree;

@@ -5,12 +5,18 @@
 //! that [`marks`] tells, so an overlay lives as long as its upper tree does.
 //!
 //! What a change means is that of every tree of nodes ([`flat`]); [`transaction`] is how one becomes a batch of the
-//! upper tree, [`merge`] how a path is looked up in both, [`search`] how the merged tree is walked.
+//! upper tree, [`merge`] how a path is looked up in both, [`search`] how the merged tree is walked. [`difference`] tells what was
+//! changed, and [`settle`] writes it to the lower tree or drops it.
 
+mod difference;
 mod marks;
 mod merge;
 mod search;
+mod settle;
 mod transaction;
+
+pub use self::difference::{OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind};
+pub use self::settle::{OverlayApplied, OverlayApplyOptions, OverlayStrategy};
 
 use self::marks::TURN;
 use self::merge::{Merged, Shown, absent, lower_version, of_lower, tree_of, upper_version};
@@ -55,6 +61,7 @@ const READS_MAX: usize = 8;
 /// # Examples
 /// ```
 /// use std::sync::Arc;
+/// use stratafs::backend::{OverlayApplyOptions, OverlayDiffOptions};
 /// use stratafs::{BackendExt, OverlayBackend, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -66,6 +73,12 @@ const READS_MAX: usize = 8;
 /// overlay.write("/src/run.rs", "").await?;
 /// assert_eq!(project.read_text("/src/main.rs").await?, "fn main() {}\n", "the project is as it was");
 /// assert_eq!(overlay.read_text("/src/main.rs").await?, "fn main() { run() }\n");
+///
+/// let diff = overlay.diff(&OverlayDiffOptions::new()).await?;
+/// assert_eq!(diff.differences.len(), 2);
+/// let applied = overlay.apply_changes(&OverlayApplyOptions::new()).await?;
+/// assert!(applied.conflicts.is_empty());
+/// assert_eq!(project.read_text("/src/main.rs").await?, "fn main() { run() }\n");
 /// # Ok(())
 /// # }
 /// ```

@@ -1,0 +1,470 @@
+//! The end of an overlay's changes: written to the tree beneath, or dropped.
+//!
+//! What both trees agree on is nothing to keep, so after either the upper tree is *tidied*: files that are the same below go, with
+//! their marks, and so do directories that held nothing else. Whatever stopped an apply halfway, doing it again finds what is
+//! left: what was written already is no difference any more.
+
+use super::difference::{OverlayDifference, OverlayDifferenceKind};
+use super::marks::{Base, MARKS, Mark, TREE, base_of, mark_path, tree_path};
+use super::merge::{Pages, about, absent};
+use super::transaction::{lost_turn, take_turn};
+use super::{ATTEMPTS_MAX, OverlayBackend, pause};
+use crate::backend::{Backend, BackendExt};
+use crate::error::{Error, ErrorKind, ErrorRecord, Result};
+use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, WriteMode};
+use crate::path::{VfsPath, VfsPathBuf};
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// The most bytes of content that are handed at once to a lower tree whose batches are not atomic.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// The most changes that are handed to it at once.
+const CHUNK_CHANGES: usize = 256;
+
+/// Whose side wins where both trees changed a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverlayStrategy {
+    /// The overlay's: the lower tree gets it, whatever it has now.
+    Ours,
+    /// The lower tree's: the overlay drops its own.
+    Theirs,
+}
+
+/// How to write an overlay's differences to the tree beneath.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OverlayApplyOptions {
+    /// Only what lies at and beneath these paths; all when empty.
+    pub paths: Vec<VfsPathBuf>,
+    /// Whose side wins in a conflict. Default nobody's: with a conflict nothing is written.
+    pub strategy: Option<OverlayStrategy>,
+    /// Whose side wins at and beneath single paths; the longest counts.
+    pub strategies: BTreeMap<VfsPathBuf, OverlayStrategy>,
+    /// Only tells what would be done.
+    pub dry_run: bool,
+}
+
+impl OverlayApplyOptions {
+    /// Writes all differences, unless one is in conflict.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a path.
+    #[must_use]
+    pub fn with_path(mut self, path: impl Into<VfsPathBuf>) -> Self {
+        self.paths.push(path.into());
+        self
+    }
+
+    /// Sets whose side wins.
+    #[must_use]
+    pub fn with_strategy(mut self, strategy: OverlayStrategy) -> Self {
+        self.strategy = Some(strategy);
+        self
+    }
+
+    /// Sets whose side wins at and beneath a path.
+    #[must_use]
+    pub fn with_strategy_for(mut self, path: impl Into<VfsPathBuf>, strategy: OverlayStrategy) -> Self {
+        self.strategies.insert(path.into(), strategy);
+        self
+    }
+
+    /// Only tells what would be done.
+    #[must_use]
+    pub fn with_dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+
+    fn strategy_of(&self, path: &VfsPath) -> Option<OverlayStrategy> {
+        let named = self.strategies.iter().filter(|(above, _)| path.starts_with(above));
+        named.max_by_key(|(above, _)| above.as_str().len()).map(|(_, strategy)| *strategy).or(self.strategy)
+    }
+}
+
+/// What [`OverlayBackend::apply_changes`] did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct OverlayApplied {
+    /// What was written to the lower tree (of a dry run: would be), in path order.
+    pub applied: Vec<OverlayDifference>,
+    /// What was dropped because the lower tree's side won.
+    pub dropped: Vec<OverlayDifference>,
+    /// What both trees changed. When there is any, nothing was written.
+    pub conflicts: Vec<OverlayDifference>,
+    /// What stopped the lower tree from taking the rest. What had been written stays; apply again for the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+/// One change of the lower tree, and the difference it settles.
+struct Step {
+    change: Change,
+    of: usize,
+}
+
+/// What is to be changed in the upper tree, whatever that takes at the time.
+#[derive(Debug, Clone, Copy)]
+enum Plan<'p> {
+    Clear,
+    Drop(&'p VfsPath),
+    Tidy,
+}
+
+impl OverlayBackend {
+    /// Writes the overlay's differences to the tree beneath, each on the condition that the lower tree still has the version
+    /// the overlay started from, and empties the overlay of them.
+    ///
+    /// Conflicts are found before anything is written; when there is one that no strategy decides, nothing is. Where the lower
+    /// tree's batches are atomic all is written or nothing; elsewhere what makes way is removed first, then directories are
+    /// made, files written, and the rest removed last. The first failure ends it, and the result says what had been written.
+    ///
+    /// # Errors
+    /// Those of reading the two trees and of the upper one; what the lower tree refuses is in the result.
+    pub async fn apply_changes(&self, options: &OverlayApplyOptions) -> Result<OverlayApplied> {
+        let _turn = self.turn.lock().await;
+        let chosen = chosen(self.all_differences(VfsPath::ROOT).await?, &options.paths);
+        let mut applied = OverlayApplied::default();
+        let mut dropped: BTreeSet<VfsPathBuf> = BTreeSet::new();
+        for difference in chosen.iter().filter(|difference| difference.conflict.is_some()) {
+            match options.strategy_of(&difference.path) {
+                None => applied.conflicts.push(difference.clone()),
+                Some(OverlayStrategy::Theirs) => {
+                    dropped.insert(difference.path.clone());
+                }
+                Some(OverlayStrategy::Ours) => {}
+            }
+        }
+        if !applied.conflicts.is_empty() {
+            return Ok(applied);
+        }
+        // A directory is not removed while what is kept lies in it.
+        for difference in &chosen {
+            let keeps = || dropped.iter().any(|path| path.starts_with(&difference.path));
+            if difference.kind == OverlayDifferenceKind::Removed && !dropped.contains(&difference.path) && keeps() {
+                applied.dropped.push(difference.clone());
+            }
+        }
+        dropped.extend(applied.dropped.drain(..).map(|difference| difference.path));
+        let (theirs, ours): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|difference| dropped.contains(&difference.path));
+        applied.dropped = theirs;
+        if options.dry_run {
+            applied.applied = ours;
+            return Ok(applied);
+        }
+        let mut done = vec![0; ours.len()];
+        let steps = self.steps(&ours).await?;
+        let due = steps.iter().fold(vec![0; ours.len()], |mut due, step| {
+            due[step.of] += 1;
+            due
+        });
+        applied.failure = self.write_below(&ours, steps, &mut done).await;
+        applied.applied =
+            ours.into_iter().zip(done.iter().zip(&due)).filter(|(_, (done, due))| done == due).map(|(ours, _)| ours).collect();
+        let dropped: Vec<&VfsPath> = applied.dropped.iter().map(|difference| &*difference.path).collect();
+        self.drop_each(&dropped).await?;
+        self.tidy().await?;
+        Ok(applied)
+    }
+
+    /// Drops what the overlay changed at and beneath paths, or all of it when none is named, so that the tree beneath shows again.
+    /// Returns what it was.
+    ///
+    /// # Errors
+    /// Those of the two trees, and [`InvalidArgument`](ErrorKind::InvalidArgument) for a path beneath what the overlay made a file.
+    pub async fn discard(&self, paths: &[VfsPathBuf]) -> Result<Vec<OverlayDifference>> {
+        self.check_upper()?;
+        let _turn = self.turn.lock().await;
+        let differences = self.all_differences(VfsPath::ROOT).await?;
+        if paths.is_empty() {
+            self.change_upper(Plan::Clear).await?;
+            return Ok(differences);
+        }
+        let dropped = differences.into_iter().filter(|difference| paths.iter().any(|path| difference.path.starts_with(path))).collect();
+        let paths: Vec<&VfsPath> = paths.iter().map(|path| &**path).collect();
+        self.drop_each(&paths).await?;
+        self.tidy().await?;
+        Ok(dropped)
+    }
+
+    /// Makes the changes of the lower tree that settle differences, in an order in which each finds what it needs.
+    async fn steps(&self, differences: &[OverlayDifference]) -> Result<Vec<Step>> {
+        let mut way = Vec::new();
+        let mut directories = Vec::new();
+        let mut writes = Vec::new();
+        let mut removals = Vec::new();
+        let is_plain = |entry: &Entry| entry.kind == EntryKind::File;
+        let becomes_other = |difference: &OverlayDifference| match (&difference.before, &difference.after) {
+            (Some(before), Some(after)) => before.is_directory() != after.is_directory() || !is_plain(before),
+            _ => false,
+        };
+        let replaced: Vec<&VfsPath> =
+            differences.iter().filter(|difference| becomes_other(difference)).map(|difference| &*difference.path).collect();
+        for (of, difference) in differences.iter().enumerate() {
+            let path = difference.path.clone();
+            let removal = difference.before.as_ref().map(|before| Change::Delete {
+                path: path.clone(),
+                recursive: false,
+                expect: if is_plain(before) { before.version } else { None },
+            });
+            let makes_way = replaced.iter().any(|above| path.starts_with(above));
+            match (&difference.after, removal) {
+                (None, Some(change)) if makes_way => way.push(Step { change, of }),
+                (None, Some(change)) => removals.push(Step { change, of }),
+                (None, None) => {}
+                (Some(after), removal) => {
+                    let mut mode = WriteMode::CreateNew;
+                    match (removal, &difference.before) {
+                        (Some(change), _) if becomes_other(difference) => way.push(Step { change, of }),
+                        (Some(_), Some(Entry { version: Some(version), .. })) => mode = WriteMode::IfVersion(*version),
+                        _ => {}
+                    }
+                    if after.is_directory() {
+                        directories.push(Step { change: Change::CreateDir { path }, of });
+                    } else {
+                        // The content is read when it is written.
+                        writes.push(Step { change: Change::Write { path, content: Bytes::new(), mode }, of });
+                    }
+                }
+            }
+        }
+        // What lies beneath goes before what holds it.
+        way.reverse();
+        removals.reverse();
+        Ok(way.into_iter().chain(directories).chain(writes).chain(removals).collect())
+    }
+
+    /// Takes the steps, counts those taken of each difference, and returns what stopped them, if anything did.
+    async fn write_below(&self, differences: &[OverlayDifference], steps: Vec<Step>, done: &mut [usize]) -> Option<Failure> {
+        let is_atomic = self.lower.capabilities().atomic_batch;
+        let options = ApplyOptions::new().with_allow_partial(!is_atomic);
+        let failed = |path: &VfsPath, error: &Error| Some(Failure { path: path.to_owned(), error: ErrorRecord::from(error) });
+        let mut steps = steps.into_iter().peekable();
+        while steps.peek().is_some() {
+            let (mut batch, mut owners, mut size_bytes) = (Vec::new(), Vec::new(), 0);
+            while (is_atomic || (size_bytes < CHUNK_BYTES && batch.len() < CHUNK_CHANGES))
+                && let Some(Step { mut change, of }) = steps.next()
+            {
+                if let Change::Write { path, content, .. } = &mut change {
+                    let after = differences[of].after.as_ref().and_then(|after| after.version);
+                    match self.read_upper(path, &ReadOptions::new().with_bytes_max(u64::MAX)).await {
+                        Ok(Some(read)) if Some(read.version) == after => *content = read.content,
+                        Ok(_) => return failed(path, &Error::conflict(path, None).with_message(changed_meanwhile(path))),
+                        Err(error) => return failed(path, &error),
+                    }
+                    size_bytes += content.len();
+                }
+                batch.push(change);
+                owners.push(of);
+            }
+            match self.lower.apply(&batch, &options).await {
+                Ok(_) => owners.iter().for_each(|of| done[*of] += 1),
+                Err(error) => {
+                    owners[..error.applied().min(owners.len())].iter().for_each(|of| done[*of] += 1);
+                    let path = error.change().and_then(|index| batch.get(index)).or(batch.first()).map(|change| change.path().to_owned());
+                    return failed(&path.unwrap_or_else(VfsPathBuf::root), &error);
+                }
+            }
+        }
+        None
+    }
+
+    /// Drops what the overlay has at and beneath paths.
+    async fn drop_each(&self, paths: &[&VfsPath]) -> Result<()> {
+        for path in paths {
+            if path.is_root() {
+                return Err(Error::invalid_argument("`/` is all of the overlay; name no path to discard all").at(path));
+            }
+            self.change_upper(Plan::Drop(path)).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the changes of the upper tree that leave nothing in it.
+    async fn cleared(&self) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for place in [TREE, MARKS] {
+            let place = VfsPathBuf::parse(place)?;
+            if absent(self.upper.stat(&place).await).map_err(|error| about(VfsPath::ROOT, error))?.is_some() {
+                changes.push(Change::Delete { path: place, recursive: true, expect: None });
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Makes the changes of the upper tree that let the lower one show at a path.
+    async fn dropped(&self, path: &VfsPath) -> Result<Vec<Change>> {
+        let look = self.look(path).await?;
+        let mut changes = Vec::new();
+        if look.upper.is_some() {
+            changes.push(Change::Delete { path: tree_path(path), recursive: true, expect: None });
+        }
+        let mut marks = self.marks().await?;
+        marks.retain(|at, _| at.starts_with(path));
+        for at in marks.keys() {
+            changes.push(Change::Delete { path: mark_path(at), recursive: false, expect: None });
+        }
+        if look.beneath_a_file {
+            let message = format!("`{path}` lies beneath what the overlay made a file; discard that");
+            return Err(Error::invalid_argument(message).at(path));
+        }
+        if look.hidden_above {
+            self.restore(path, &mut changes).await?;
+        }
+        Ok(changes)
+    }
+
+    /// Writes to the upper tree what the lower one has at a path that shows nothing of it, as a directory above is another.
+    async fn restore(&self, path: &VfsPath, changes: &mut Vec<Change>) -> Result<()> {
+        let Some(entry) = absent(self.lower.stat(path).await)? else { return Ok(()) };
+        let mut entries = vec![entry];
+        if entries[0].is_directory() {
+            entries.extend(self.lower.tree(path.as_str(), usize::MAX, usize::MAX - 1).await?.entries);
+        }
+        for entry in entries {
+            if entry.is_directory() {
+                changes.push(Change::CreateDir { path: tree_path(&entry.path) });
+                continue;
+            }
+            let Some(read) = absent(self.lower.read(&entry.path, &ReadOptions::new().with_bytes_max(u64::MAX)).await)? else { continue };
+            let mark = Mark { base: Some(Base::File(read.version.number())), created_at: entry.created_at, modified_at: entry.modified_at };
+            changes.push(Change::Write { path: tree_path(&entry.path), content: read.content, mode: WriteMode::Overwrite });
+            let content = mark.to_bytes(&entry.path).into();
+            changes.push(Change::Write { path: mark_path(&entry.path), content, mode: WriteMode::Overwrite });
+        }
+        Ok(())
+    }
+
+    /// Removes from the upper tree what is the same below.
+    async fn tidy(&self) -> Result<()> {
+        self.change_upper(Plan::Tidy).await
+    }
+
+    async fn tidied(&self) -> Result<Vec<Change>> {
+        let remaining: BTreeSet<VfsPathBuf> =
+            self.all_differences(VfsPath::ROOT).await?.into_iter().map(|difference| difference.path).collect();
+        let remains = |path: &VfsPath| {
+            let mut following = remaining.range::<VfsPath, _>((Bound::Included(path), Bound::Unbounded));
+            following.next().is_some_and(|next| next.starts_with(path))
+        };
+        let marks = self.marks().await?;
+        let upper = absent(self.tree.tree("/", usize::MAX, usize::MAX - 1).await)?.unwrap_or_default().entries;
+        let mut changes = Vec::new();
+        // What stays of the marks, and which of them hide a directory that is not yet as below.
+        let mut kept: BTreeSet<&VfsPath> = BTreeSet::new();
+        let mut gone: Vec<&VfsPath> = Vec::new();
+        for path in marks.keys() {
+            if gone.iter().any(|above| path.starts_with(above)) {
+                changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
+            } else if remains(path) || kept.iter().any(|above| path.starts_with(above)) {
+                kept.insert(path);
+            } else {
+                changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
+                gone.push(path);
+            }
+        }
+        let is_gone = |path: &VfsPath| gone.iter().any(|above| path.starts_with(above));
+        let is_kept = |path: &VfsPath| kept.iter().any(|above| path.starts_with(above));
+        let mut left: BTreeSet<&VfsPath> = BTreeSet::new();
+        for entry in upper.iter().rev() {
+            let path = &*entry.path;
+            let above = path.parent().filter(|parent| !parent.is_root());
+            let holds = left.contains(path) || marks.keys().any(|mark| kept.contains(&**mark) && mark.parent() == Some(path));
+            let stays = match entry.is_directory() {
+                _ if is_gone(path) => false,
+                _ if is_kept(path) => true,
+                true => holds || remaining.contains(path),
+                false => remaining.contains(path),
+            };
+            if stays {
+                left.extend(above);
+            } else {
+                // Parents follow their children here, so that each is empty by then.
+                changes.push(Change::Delete { path: tree_path(path), recursive: false, expect: None });
+            }
+            if stays && is_kept(path) && !entry.is_directory() && !remaining.contains(path) {
+                changes.extend(self.rebased(path, marks.get(path)).await?);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Makes the mark that says that a file, which is the same below, is based on what is there now.
+    async fn rebased(&self, path: &VfsPath, mark: Option<&Mark>) -> Result<Option<Change>> {
+        let Some(lower) = absent(self.lower.stat(path).await)? else { return Ok(None) };
+        let mark = Mark { base: Some(base_of(&lower)), ..mark.cloned().unwrap_or_default() };
+        let content = mark.to_bytes(path).into();
+        Ok(Some(Change::Write { path: mark_path(path), content, mode: WriteMode::Overwrite }))
+    }
+
+    /// Changes the upper tree by what is planned on it, again while others change it meanwhile.
+    async fn change_upper(&self, plan: Plan<'_>) -> Result<()> {
+        for attempt in 0..ATTEMPTS_MAX {
+            let turn = self.turn_version().await?;
+            let planned = match plan {
+                Plan::Clear => self.cleared().await,
+                Plan::Drop(path) => self.dropped(path).await,
+                Plan::Tidy => self.tidied().await,
+            };
+            let changes = match planned {
+                Ok(changes) if changes.is_empty() => return Ok(()),
+                Ok(changes) => changes,
+                Err(_) if self.turn_version().await? != turn => continue,
+                Err(error) => return Err(error),
+            };
+            let batch: Vec<Change> = std::iter::once(take_turn(turn)).chain(changes).collect();
+            match self.upper.apply(&batch, &ApplyOptions::new()).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.change() == Some(0) && lost_turn(&error) => pause(attempt).await,
+                Err(error) => return Err(about(VfsPath::ROOT, error)),
+            }
+        }
+        let message = format!("others changed the same overlay {ATTEMPTS_MAX} times meanwhile; try again");
+        Err(Error::new(ErrorKind::Unavailable, message).without_effect())
+    }
+
+    /// Reads every mark, by the path it is of.
+    async fn marks(&self) -> Result<BTreeMap<VfsPathBuf, Mark>> {
+        let mut marks = BTreeMap::new();
+        let root = VfsPath::parse(MARKS).expect("a legal path");
+        let mut groups = Pages::new(&*self.upper, &root, None);
+        while let Some(group) = absent(groups.next().await).map_err(|error| about(VfsPath::ROOT, error))?.flatten() {
+            let mut pages = Pages::new(&*self.upper, &group.path, None);
+            while let Some(entry) = absent(pages.next().await).map_err(|error| about(VfsPath::ROOT, error))?.flatten() {
+                let options = ReadOptions::new().with_bytes_max(u64::MAX);
+                let read = absent(self.upper.read(&entry.path, &options).await).map_err(|error| about(VfsPath::ROOT, error))?;
+                if let Some(read) = read {
+                    let (path, mark) = Mark::from_bytes(&read.content)?;
+                    marks.insert(path, mark);
+                }
+            }
+        }
+        Ok(marks)
+    }
+}
+
+/// Chooses the differences at and beneath paths, and what they need: the directories above that are files below.
+fn chosen(differences: Vec<OverlayDifference>, paths: &[VfsPathBuf]) -> Vec<OverlayDifference> {
+    if paths.is_empty() {
+        return differences;
+    }
+    let is_needed = |difference: &OverlayDifference| {
+        let becomes_directory =
+            difference.kind == OverlayDifferenceKind::Changed && difference.after.as_ref().is_some_and(Entry::is_directory);
+        becomes_directory && paths.iter().any(|path| path.starts_with(&difference.path))
+    };
+    differences
+        .into_iter()
+        .filter(|difference| paths.iter().any(|path| difference.path.starts_with(path)) || is_needed(difference))
+        .collect()
+}
+
+fn changed_meanwhile(path: &VfsPath) -> String {
+    format!("`{path}` was changed in the overlay while it was applied; apply again")
+}
