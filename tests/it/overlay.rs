@@ -313,6 +313,32 @@ async fn a_batch_takes_effect_with_its_marks_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_directory_of_both_trees_that_is_empty_below_stays_deleted() {
+    let (lower, overlay) = project().await;
+    lower.create_dir("/empty").await.unwrap();
+    overlay.write("/empty/file", "x").await.unwrap();
+    overlay.delete_all("/empty").await.unwrap();
+    assert!(!overlay.exists("/empty").await.unwrap());
+    assert_eq!(differences(&overlay).await, ["-/empty"]);
+}
+
+#[tokio::test]
+async fn what_appeared_below_what_was_written_is_hidden_with_it() {
+    let (lower, overlay) = project().await;
+    overlay.write("/x", "the agent's").await.unwrap();
+    overlay.write("/y/z", "the agent's").await.unwrap();
+    lower.write("/x/beneath", "the user's").await.unwrap();
+    lower.write("/y", "the user's").await.unwrap();
+    assert_eq!(overlay.read_text("/x").await.unwrap(), "the agent's");
+    assert_eq!(overlay.stat(&path("/x/beneath")).await.unwrap_err().kind(), ErrorKind::NotADirectory);
+    assert_eq!(overlay.stat(&path("/y/other")).await.unwrap_err().kind(), ErrorKind::NotFound);
+    overlay.delete("/x").await.unwrap();
+    overlay.delete_all("/y").await.unwrap();
+    assert!(!overlay.exists("/x").await.unwrap() && !overlay.exists("/y").await.unwrap());
+    assert_eq!(differences(&overlay).await, ["-/x !added", "-/x/beneath !added", "-/y !added"]);
+}
+
+#[tokio::test]
 async fn an_upper_tree_without_atomic_batches_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let files = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();

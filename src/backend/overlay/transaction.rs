@@ -230,8 +230,11 @@ impl<'b> OverlayTransaction<'b> {
         }
         let look = &self.facts.get(path)?.look;
         match (&look.upper, &look.lower) {
-            // It appeared beneath what was written here before.
-            (Some(_), Some(lower)) if !look.marked && !lower.is_directory() => Some(Base::Nothing),
+            (Some(upper), Some(lower)) if !look.marked => {
+                let is_merged = upper.is_directory() && lower.is_directory();
+                // What is not merged appeared beneath what was written here before.
+                Some(if is_merged { base_of(lower) } else { Base::Nothing })
+            }
             (None, Some(lower)) if look.shows_lower() => Some(base_of(lower)),
             _ => None,
         }
