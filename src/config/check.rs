@@ -1,7 +1,7 @@
 //! What the types of a configuration cannot say: that names meet, templates parse, and each key stands where it means something.
 
 use super::fault::{Broken, did_you_mean};
-use super::{Config, DEFAULT_STORE, RouteConfig, RouteType, ScopeConfig};
+use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
 use crate::error::Error;
 use crate::layer::{Operations, Rule};
 use crate::path::VfsPathBuf;
@@ -127,6 +127,9 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
             ));
         }
     }
+    if let Some(overlay) = &route.overlay {
+        check_overlay(config, path, route.tier, overlay)?;
+    }
     let template = |key: &str, error: Error| Broken::new(&["routes", path, key], error.message());
     match route.tier {
         RouteType::State => Ok(()),
@@ -145,6 +148,19 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
             Template::parse(root).map(drop).map_err(|error| template("root", error))
         }
     }
+}
+
+fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &OverlayConfig) -> Result<(), Broken> {
+    if tier == RouteType::State {
+        let message = "a thread's state is its own and needs no overlay";
+        return Err(
+            Broken::new(&["routes", path, "overlay"], message).with_hint(Some("lay it over a filesystem or store route".to_owned()))
+        );
+    }
+    let store = overlay.store.as_deref().unwrap_or(DEFAULT_STORE);
+    check_store_name(config, &["routes", path, "overlay", "store"], store)?;
+    let namespace = overlay.namespace.as_deref().map_or(Ok(()), |namespace| NamespaceTemplate::parse(namespace).map(drop));
+    namespace.map_err(|error| Broken::new(&["routes", path, "overlay", "namespace"], error.message()))
 }
 
 fn missing(path: &str, key: &str, example: &str) -> Broken {

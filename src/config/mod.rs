@@ -19,6 +19,7 @@ mod check;
 mod deferred;
 mod fault;
 mod open;
+mod overlay;
 mod settings;
 mod stores;
 
@@ -28,6 +29,12 @@ pub use stores::Stores;
 
 /// The name of the store that routes and thread saves use unless they name another.
 pub const DEFAULT_STORE: &str = "default";
+
+/// The first component of the namespaces of overlays, which no route has.
+pub const OVERLAY_NAMESPACE: &str = "overlays";
+
+/// Who shares the changes of an overlay whose route says nothing else.
+const OVERLAY_TEMPLATE: &str = "{tenant}/{user}/{thread}";
 
 /// A commented configuration file that sets every key to what holds without it.
 pub const TEMPLATE: &str = include_str!("template.toml");
@@ -197,6 +204,23 @@ pub struct RouteConfig {
     /// What the tree may hold. Default no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaConfig>,
+    /// Of a filesystem or store route: where changes are kept until somebody applies or discards them. Default none: they
+    /// are made at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<OverlayConfig>,
+}
+
+/// Where what is changed beneath a route is kept apart from it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct OverlayConfig {
+    /// The store. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// Who shares the changes. The rows stand beneath `overlays`, apart for each route. Default `{tenant}/{user}/{thread}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
 }
 
 /// What the tree of a route may hold: each tree for itself, so that of each user where the template names one.
@@ -285,6 +309,7 @@ impl RouteConfig {
             create_root: None,
             read_only: false,
             quota: None,
+            overlay: None,
         }
     }
 
@@ -419,6 +444,10 @@ impl Config {
             self.routes.insert("/".to_owned(), RouteConfig::state());
         }
         for route in self.routes.values_mut() {
+            if let Some(overlay) = &mut route.overlay {
+                overlay.store.get_or_insert_with(|| DEFAULT_STORE.to_owned());
+                overlay.namespace.get_or_insert_with(|| OVERLAY_TEMPLATE.to_owned());
+            }
             match route.tier {
                 RouteType::State => {}
                 RouteType::Store => {

@@ -3,7 +3,7 @@
 #[cfg(all(feature = "filesystem", unix))]
 use super::deferred::Deferred;
 use super::stores::Stores;
-use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
+use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
 use crate::backend::{Backend, StoreBackend};
 use crate::checkpoint::{RESERVED_NAMESPACE, StoreThreads};
 use crate::error::{AtHost, Error, ErrorKind, Result};
@@ -129,28 +129,42 @@ impl Config {
                 scope.agent = None;
                 Ok((Place::State(scope), opening.state()))
             })),
-            RouteType::Store => {
-                let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
-                let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
-                let reserved = Namespace::new([RESERVED_NAMESPACE])?;
-                let path = path.to_owned();
-                Ok(Box::new(move |opening| {
-                    check_fields(&path, &template, template.fields(), opening.scope())?;
-                    let namespace = template.fill(opening.scope())?;
-                    if namespace.starts_with(&reserved) {
-                        return Err(Error::invalid_argument(format!(
-                            "the namespace `{namespace}` is where threads are saved; start the template `{template}` with another name"
-                        )));
-                    }
-                    Ok((Place::Rows(namespace.clone()), Arc::new(StoreBackend::new(store.clone(), namespace))))
-                }))
+            RouteType::Store | RouteType::Filesystem => {
+                let open = self.files(path, route, stores)?;
+                let open = match &route.overlay {
+                    Some(overlay) => self.overlaid(path, overlay, stores, open)?,
+                    None => open,
+                };
+                Ok(Box::new(move |opening| open(opening.scope())))
             }
-            RouteType::Filesystem => self.filesystem(path, route),
         }
     }
 
+    /// Returns what opens the tier of a route that is not the thread's own, without an overlay.
+    pub(super) fn files(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
+        if route.tier == RouteType::Filesystem {
+            return self.filesystem(path, route);
+        }
+        let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
+        let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
+        let reserved = [(RESERVED_NAMESPACE, "threads are saved"), (OVERLAY_NAMESPACE, "overlays are kept")];
+        let reserved = reserved.map(|(name, what)| Namespace::new([name]).map(|namespace| (namespace, what)));
+        let reserved = reserved.into_iter().collect::<Result<Vec<_>>>()?;
+        let path = path.to_owned();
+        Ok(Box::new(move |scope| {
+            check_fields(&path, &template, template.fields(), scope)?;
+            let namespace = template.fill(scope)?;
+            if let Some((_, what)) = reserved.iter().find(|(reserved, _)| namespace.starts_with(reserved)) {
+                return Err(Error::invalid_argument(format!(
+                    "the namespace `{namespace}` is where {what}; start the template `{template}` with another name"
+                )));
+            }
+            Ok((Place::Rows(namespace.clone()), Arc::new(StoreBackend::new(store.clone(), namespace))))
+        }))
+    }
+
     #[cfg(all(feature = "filesystem", unix))]
-    fn filesystem(&self, path: &str, route: &RouteConfig) -> Result<OpenTier> {
+    fn filesystem(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
         use super::RouteSync;
         use crate::backend::{FilesystemBackend, FilesystemOptions, SyncMode};
 
@@ -165,9 +179,9 @@ impl Config {
             });
         let config = self.clone();
         let path = path.to_owned();
-        Ok(Box::new(move |opening| {
-            check_fields(&path, &template, template.fields(), opening.scope())?;
-            let root = filled_root(&template, opening.scope()).map(|text| config.resolve(&text))?;
+        Ok(Box::new(move |scope| {
+            check_fields(&path, &template, template.fields(), scope)?;
+            let root = filled_root(&template, scope).map(|text| config.resolve(&text))?;
             let (path, options, directory) = (path.clone(), options.clone(), root.clone());
             let tree = Deferred::open(move || match FilesystemBackend::open(&directory, options.clone()) {
                 Ok(tree) => Ok(Arc::new(tree)),
@@ -178,7 +192,7 @@ impl Config {
     }
 
     #[cfg(not(all(feature = "filesystem", unix)))]
-    fn filesystem(&self, _path: &str, _route: &RouteConfig) -> Result<OpenTier> {
+    fn filesystem(&self, _path: &str, _route: &RouteConfig) -> Result<OpenFiles> {
         Err(Error::unsupported("this program was built without `filesystem`; build it with that feature or leave its routes out"))
     }
 
@@ -203,7 +217,12 @@ fn unopened(path: &str, error: Error) -> Error {
 }
 
 /// Checks that a scope has what the template of a route needs, and says how to name it if not.
-fn check_fields(path: &str, template: &impl fmt::Display, mut fields: impl Iterator<Item = ScopeField>, scope: &Scope) -> Result<()> {
+pub(super) fn check_fields(
+    path: &str,
+    template: &impl fmt::Display,
+    mut fields: impl Iterator<Item = ScopeField>,
+    scope: &Scope,
+) -> Result<()> {
     let Some(field) = fields.find(|field| scope.field(*field).is_none()) else { return Ok(()) };
     let flag = field.name().to_uppercase();
     Err(Error::invalid_argument(format!(
@@ -212,15 +231,20 @@ fn check_fields(path: &str, template: &impl fmt::Display, mut fields: impl Itera
     )))
 }
 
+/// Opens what stands at a route for a scope, whatever the thread.
+pub(super) type OpenFiles = Box<dyn Fn(&Scope) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;
+
 type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;
 
 /// Which tree a route leads to for a scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Place {
+pub(super) enum Place {
     State(Scope),
     Rows(Namespace),
     #[cfg(all(feature = "filesystem", unix))]
     Directory(PathBuf),
+    /// The changes kept in these rows, over another place.
+    Overlay(Namespace, Box<Place>),
 }
 
 /// Bounds what a tree may hold. All sessions that a route leads to the same tree share one count of it.
