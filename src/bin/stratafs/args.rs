@@ -118,6 +118,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Thread(commands::thread::Thread),
     #[command(subcommand)]
+    Overlay(commands::overlay::Overlay),
+    #[command(subcommand)]
     Store(commands::store::Store),
     #[command(subcommand)]
     Config(commands::config::Config),

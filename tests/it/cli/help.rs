@@ -6,8 +6,11 @@ use super::Home;
 fn the_help_of_every_command() {
     let home = Home::new();
     insta::assert_snapshot!("help", home.ok(&["--help"]));
-    for command in ["ls", "cat", "write", "edit", "patch", "grep", "glob", "run", "store", "config", "doctor"] {
+    for command in ["ls", "cat", "write", "edit", "patch", "grep", "glob", "run", "overlay", "store", "config", "doctor"] {
         insta::assert_snapshot!(format!("help_{command}"), local_part(&home.ok(&[command, "--help"])));
+    }
+    for command in ["diff", "apply", "discard"] {
+        insta::assert_snapshot!(format!("help_overlay_{command}"), local_part(&home.ok(&["overlay", command, "--help"])));
     }
 }
 

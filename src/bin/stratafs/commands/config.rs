@@ -113,7 +113,9 @@ fn warnings(config: &stratafs::config::Config) -> Vec<String> {
 pub(crate) fn forgetful_stores(config: &stratafs::config::Config) -> impl Iterator<Item = &str> {
     let is_used = |name: &str| {
         let by_route = config.routes.values().any(|route| route.store.as_deref() == Some(name));
-        by_route || (config.threads.save && config.threads.store == name)
+        let by_overlay =
+            config.overlays().any(|(_, route)| route.overlay.as_ref().and_then(|overlay| overlay.store.as_deref()) == Some(name));
+        by_route || by_overlay || (config.threads.save && config.threads.store == name)
     };
     config.stores.iter().filter(move |(name, store)| store.url == "memory:" && is_used(name)).map(|(name, _)| name.as_str())
 }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::output::Style;
+use crate::output::{Output, Style};
 use clap::Args;
 use serde::Serialize;
 use similar::TextDiff;
@@ -42,20 +42,13 @@ impl Diff {
         let (before, after) = (tree.read_bytes(a.as_str()).await?, tree.read_bytes(b.as_str()).await?);
         let same = before == after;
         let binary = is_binary(&before) || is_binary(&after);
-        let diff = (!same && !binary).then(|| unified(&before, &after, &a, &b, self.unified));
+        let diff = (!same && !binary).then(|| unified(&before, &after, a.as_str(), b.as_str(), self.unified));
         let out = &mut context.out;
         if !out.is_text() {
             let diff = diff.map(|diff| String::from_utf8_lossy(&diff).into_owned());
             out.json(&Difference { a: &a, b: &b, same, diff })?;
         } else if let Some(diff) = diff {
-            for line in diff.split_inclusive(|byte| *byte == b'\n') {
-                match line.first() {
-                    Some(b'+') => out.painted_bytes(Style::Added, line)?,
-                    Some(b'-') => out.painted_bytes(Style::Removed, line)?,
-                    Some(b'@') => out.painted_bytes(Style::Faint, line)?,
-                    _ => out.bytes(line)?,
-                }
-            }
+            print(out, &diff)?;
         } else if !same {
             out.line(format_args!("binary files {a} and {b} differ"))?;
         }
@@ -63,9 +56,23 @@ impl Diff {
     }
 }
 
-fn unified(before: &[u8], after: &[u8], a: &VfsPath, b: &VfsPath, context: usize) -> Vec<u8> {
+/// Prints a unified diff in its colours.
+pub(crate) fn print(out: &mut Output, diff: &[u8]) -> Result<(), Failure> {
+    for line in diff.split_inclusive(|byte| *byte == b'\n') {
+        match line.first() {
+            Some(b'+') => out.painted_bytes(Style::Added, line)?,
+            Some(b'-') => out.painted_bytes(Style::Removed, line)?,
+            Some(b'@') => out.painted_bytes(Style::Faint, line)?,
+            _ => out.bytes(line)?,
+        }
+    }
+    Ok(())
+}
+
+/// Compares two texts line by line, under the names `a` and `b`.
+pub(crate) fn unified(before: &[u8], after: &[u8], a: &str, b: &str, context: usize) -> Vec<u8> {
     let diff = TextDiff::from_lines(before, after);
     let mut text = Vec::new();
-    diff.unified_diff().context_radius(context).header(a.as_str(), b.as_str()).to_writer(&mut text).expect("a vector takes every byte");
+    diff.unified_diff().context_radius(context).header(a, b).to_writer(&mut text).expect("a vector takes every byte");
     text
 }

@@ -16,6 +16,7 @@ pub(crate) mod grep;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mv;
+pub(crate) mod overlay;
 pub(crate) mod patch;
 pub(crate) mod rm;
 pub(crate) mod run;
@@ -49,6 +50,7 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Run(run) => run.run(context).await,
         Command::Tools(tools) => tools.run(context),
         Command::Thread(thread) => thread.run(context).await,
+        Command::Overlay(overlay) => overlay.run(context).await,
         Command::Store(store) => store.run(context).await,
         Command::Config(config) => config.run(context),
         Command::Doctor(doctor) => doctor.run(context).await,
