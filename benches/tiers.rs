@@ -4,7 +4,7 @@
 //! `rg` is run as a process, start and output included, as that is how others use it. Without it on the machine its rows are
 //! left out, and that is said.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
 use bytes::Bytes;
 use criterion::measurement::WallTime;
@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stratafs::ops::{Change, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, WriteMode};
 use stratafs::store::{MemoryStore, Namespace, SledStore, SqliteStore};
-use stratafs::{Backend, BackendExt, CompositeBackend, FilesystemBackend, FilesystemOptions, StateBackend, StoreBackend, VfsPath, VfsPathBuf};
+use stratafs::{
+    Backend, BackendExt, CompositeBackend, FilesystemBackend, FilesystemOptions, StateBackend, StoreBackend, VfsPath, VfsPathBuf,
+};
 use tokio::runtime::Runtime;
 
 const FILES: usize = 10_000;

@@ -8,7 +8,7 @@
 
 use serde_json::json;
 use std::sync::Arc;
-use stratafs::checkpoint::StoreThreads;
+use stratafs::checkpoint::StoreCheckpointer;
 use stratafs::store::SqliteStore;
 use stratafs::{NamespaceTemplate, Result, Scope, Session, Store, StoreBackend, ToolCall, Workspace};
 
@@ -48,7 +48,7 @@ fn open(file: &std::path::Path) -> Result<Workspace> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(file)?);
     let memories = NamespaceTemplate::parse("{tenant}/{user}/memories")?;
     let rows = store.clone();
-    let builder = Workspace::builder().threads(StoreThreads::new(store));
+    let builder = Workspace::builder().checkpointer(StoreCheckpointer::new(store));
     Ok(builder.mount("/memories", move |opening| Ok(Arc::new(StoreBackend::new(rows.clone(), memories.fill(opening.scope())?))))?.build())
 }
 

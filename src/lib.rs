@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use stratafs::checkpoint::StoreThreads;
+//! use stratafs::checkpoint::StoreCheckpointer;
 //! use stratafs::{BackendExt, MemoryStore, NamespaceTemplate, Scope, StoreBackend, ToolCall, Workspace};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -22,7 +22,7 @@
 //!     .mount("/memories", move |opening| {
 //!         Ok(Arc::new(StoreBackend::new(rows.clone(), memories.fill(opening.scope())?)))
 //!     })?
-//!     .threads(StoreThreads::new(store))
+//!     .checkpointer(StoreCheckpointer::new(store))
 //!     .build();
 //!
 //! let ada = Scope::new().with_user("ada");
@@ -77,12 +77,13 @@ pub mod conformance;
 pub use backend::{Backend, BackendExt, OverlayBackend, StateBackend, StoreBackend, Subtree};
 #[cfg(all(feature = "filesystem", unix))]
 pub use backend::{FilesystemBackend, FilesystemOptions, SyncMode};
+pub use checkpoint::{CheckpointId, Checkpointer, HistoryBackend, MemoryCheckpointer, StoreCheckpointer};
 pub use clock::Clock;
 pub use composite::CompositeBackend;
 pub use error::{Error, ErrorKind, Result};
 pub use path::{InvalidPath, VfsPath, VfsPathBuf};
 pub use scope::{NamespaceTemplate, Scope};
-pub use session::Session;
+pub use session::{Session, ThreadDurability};
 #[cfg(feature = "sled")]
 pub use store::SledStore;
 #[cfg(feature = "sqlite")]

@@ -12,6 +12,7 @@ use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// The longest path in bytes.
 pub const PATH_BYTES_MAX: usize = 4096;
@@ -253,20 +254,6 @@ impl VfsPathBuf {
         VfsPath::ROOT.to_owned()
     }
 
-    /// Goes down to a child whose name was a segment of a path.
-    pub(crate) fn push(&mut self, name: &str) {
-        if !self.is_root() {
-            self.0.push('/');
-        }
-        self.0.push_str(name);
-    }
-
-    /// Goes up to the directory that holds this path; the root stays.
-    pub(crate) fn pop(&mut self) {
-        let length = self.parent().map_or(1, |parent| parent.0.len());
-        self.0.truncate(length);
-    }
-
     /// Takes the text out.
     pub fn into_string(self) -> String {
         self.0
@@ -296,6 +283,30 @@ impl AsRef<VfsPath> for VfsPathBuf {
 impl AsRef<VfsPath> for VfsPath {
     fn as_ref(&self) -> &VfsPath {
         self
+    }
+}
+
+/// A path that many hold: a clone is a pointer.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SharedPath(Arc<str>);
+
+impl From<&VfsPath> for SharedPath {
+    fn from(path: &VfsPath) -> Self {
+        Self(Arc::from(&path.0))
+    }
+}
+
+impl Deref for SharedPath {
+    type Target = VfsPath;
+
+    fn deref(&self) -> &VfsPath {
+        VfsPath::wrap(&self.0)
+    }
+}
+
+impl fmt::Debug for SharedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        VfsPath::fmt(self, f)
     }
 }
 
@@ -491,19 +502,6 @@ mod tests {
         assert_eq!(strip("/a", "/").as_deref(), Some("/a"));
         assert_eq!(strip("/", "/").as_deref(), Some("/"));
         assert_eq!(strip("/", "/a"), None);
-    }
-
-    #[test]
-    fn goes_down_and_up_in_place() {
-        let mut path = VfsPathBuf::root();
-        for (name, whole) in [("a", "/a"), ("b c", "/a/b c"), ("é", "/a/b c/é")] {
-            path.push(name);
-            assert_eq!(path, whole);
-        }
-        for whole in ["/a/b c", "/a", "/", "/"] {
-            path.pop();
-            assert_eq!(path, whole);
-        }
     }
 
     #[test]

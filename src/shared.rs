@@ -29,6 +29,11 @@ impl<K: Eq + Hash, T: ?Sized> Shared<K, T> {
         made
     }
 
+    /// Returns what is held now.
+    pub(crate) fn held(&self) -> Vec<Arc<T>> {
+        self.held.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Returns how many are held now.
     pub(crate) fn count(&self) -> usize {
         self.held.values().filter(|held| held.strong_count() > 0).count()

@@ -5,15 +5,13 @@
 //! threads that are open: a second session of one finds its live state.
 
 use crate::backend::Backend;
-use crate::checkpoint::Threads;
+use crate::checkpoint::Checkpointer;
 use crate::composite::CompositeBackend;
 use crate::error::{Error, Result};
 use crate::layer::Quota;
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
-use crate::session::{LiveThread, Session};
-use crate::shared::Shared;
-use parking_lot::Mutex;
+use crate::session::{LiveThread, OpenThreads, Session, ThreadDurability, ThreadTree};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -36,7 +34,7 @@ impl Opening<'_> {
 
     /// Returns the state of the thread as a tree.
     pub fn state(&self) -> Arc<dyn Backend> {
-        self.thread.clone()
+        Arc::new(ThreadTree(self.thread.clone()))
     }
 
     /// Has a quota around the state of the thread counted again whenever [`Session::reload`] replaces the state.
@@ -73,14 +71,24 @@ pub struct Workspace(Arc<Plan>);
 struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     layers: Vec<OpenLayer>,
-    threads: Option<Arc<dyn Threads>>,
-    open: Mutex<Shared<ThreadKey, LiveThread>>,
+    checkpointer: Option<Arc<dyn Checkpointer>>,
+    durability: ThreadDurability,
+    open: Arc<OpenThreads>,
 }
+
+/// How many bytes of state are kept in memory by default: 256 MiB.
+pub const THREADS_BYTES_MAX: u64 = 256 << 20;
 
 impl Workspace {
     /// Starts a plan: the state of the thread at `/`, saved nowhere.
     pub fn builder() -> WorkspaceBuilder {
-        WorkspaceBuilder { mounts: BTreeMap::new(), layers: Vec::new(), threads: None }
+        WorkspaceBuilder {
+            mounts: BTreeMap::new(),
+            layers: Vec::new(),
+            checkpointer: None,
+            durability: ThreadDurability::default(),
+            threads_bytes_max: THREADS_BYTES_MAX,
+        }
     }
 
     /// Opens a session. The scope must name a thread.
@@ -90,11 +98,11 @@ impl Workspace {
     /// for, and those of opening the mounts.
     pub async fn session(&self, scope: Scope) -> Result<Session> {
         scope.validate()?;
-        let Some(thread) = scope.thread.clone() else {
+        if scope.thread.is_none() {
             return Err(Error::invalid_argument("the scope names no thread; set one"));
-        };
-        let key = ThreadKey { tenant: scope.tenant.clone(), user: scope.user.clone(), thread };
-        let live = self.0.open.lock().get_or_insert(key, || Arc::new(LiveThread::new(scope.clone(), self.0.threads.clone())));
+        }
+        let make = || Arc::new(LiveThread::new(scope.clone(), self.0.checkpointer.clone(), self.0.durability));
+        let live = self.0.open.get_or_insert(&scope, make);
         let opening = Opening { scope: &scope, thread: &live };
         let mut root = opening.state();
         let mut mounts = Vec::new();
@@ -113,17 +121,17 @@ impl Workspace {
         for layer in &self.0.layers {
             tree = layer(tree, &scope);
         }
-        Ok(Session::new(scope, live, tree))
+        Ok(Session::new(scope, live, tree, self.0.open.clone()))
     }
 
-    /// Returns where threads are saved, if they are.
-    pub fn threads(&self) -> Option<&Arc<dyn Threads>> {
-        self.0.threads.as_ref()
+    /// Returns what keeps the history of threads, if they are kept.
+    pub fn checkpointer(&self) -> Option<&Arc<dyn Checkpointer>> {
+        self.0.checkpointer.as_ref()
     }
 
     /// Returns how many threads are open now.
     pub fn open_threads(&self) -> usize {
-        self.0.open.lock().count()
+        self.0.open.count()
     }
 }
 
@@ -132,7 +140,7 @@ impl fmt::Debug for Workspace {
         f.debug_struct("Workspace")
             .field("mounts", &self.0.mounts.keys().collect::<Vec<_>>())
             .field("layers", &self.0.layers.len())
-            .field("threads", &self.0.threads)
+            .field("checkpointer", &self.0.checkpointer)
             .finish_non_exhaustive()
     }
 }
@@ -143,7 +151,9 @@ impl fmt::Debug for Workspace {
 pub struct WorkspaceBuilder {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     layers: Vec<OpenLayer>,
-    threads: Option<Arc<dyn Threads>>,
+    checkpointer: Option<Arc<dyn Checkpointer>>,
+    durability: ThreadDurability,
+    threads_bytes_max: u64,
 }
 
 impl WorkspaceBuilder {
@@ -179,16 +189,28 @@ impl WorkspaceBuilder {
         self
     }
 
-    /// Saves threads.
-    pub fn threads(mut self, threads: impl Threads + 'static) -> Self {
-        self.threads = Some(Arc::new(threads));
+    /// Keeps the history of threads.
+    pub fn checkpointer(mut self, checkpointer: impl Checkpointer + 'static) -> Self {
+        self.checkpointer = Some(Arc::new(checkpointer));
+        self
+    }
+
+    /// Sets when the state of a thread is saved by itself. Default after each tool call or batch.
+    pub fn durability(mut self, durability: ThreadDurability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets how many bytes of state are kept in memory, about. Default [`THREADS_BYTES_MAX`].
+    pub fn threads_bytes_max(mut self, bytes: u64) -> Self {
+        self.threads_bytes_max = bytes;
         self
     }
 
     /// Makes the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, layers, threads } = self;
-        Workspace(Arc::new(Plan { mounts, layers, threads, open: Mutex::default() }))
+        let Self { mounts, layers, checkpointer, durability, threads_bytes_max } = self;
+        Workspace(Arc::new(Plan { mounts, layers, checkpointer, durability, open: Arc::new(OpenThreads::new(threads_bytes_max)) }))
     }
 }
 
@@ -198,19 +220,11 @@ impl fmt::Debug for WorkspaceBuilder {
     }
 }
 
-/// What tells one thread from another.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ThreadKey {
-    tenant: Option<String>,
-    user: Option<String>,
-    thread: String,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::{BackendExt, StateNode, StateSnapshot};
-    use crate::checkpoint::StoreThreads;
+    use crate::checkpoint::StoreCheckpointer;
     use crate::error::ErrorKind;
     use crate::ops::Version;
     use crate::store::MemoryStore;
@@ -221,7 +235,7 @@ mod tests {
     }
 
     fn saving(store: &Arc<MemoryStore>) -> Workspace {
-        Workspace::builder().threads(StoreThreads::new(store.clone())).build()
+        Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).build()
     }
 
     #[tokio::test]

@@ -1,95 +1,121 @@
-//! The bytes of a saved state: a format number, then the nodes in path order.
+//! What is written down of a checkpoint and of a thread.
+//!
+//! Every record starts with its format's number; fields are only ever added at the end, where an older program passes over them.
 
-use crate::backend::{StateNode, StateSnapshot};
+use super::{Checkpoint, CheckpointId, LABEL_BYTES_MAX, METADATA_BYTES_MAX, Parent, PutOptions};
+use crate::backend::PageId;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::Version;
-use crate::path::VfsPathBuf;
-use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-/// The number of the format, first in every record, so that a later one is told from it.
 const FORMAT: u8 = 1;
 
-#[derive(Serialize, Deserialize)]
-struct StateRecord {
-    version: u64,
-    nodes: Vec<NodeRecord>,
+/// A checkpoint, as it stands in the row of its own and in that of its thread's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) root: Root,
+}
+
+/// The tree of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Root {
+    pub(super) pack: u64,
+    pub(super) index: u32,
+    /// The version of the state.
+    pub(super) version: u64,
+}
+
+impl Root {
+    pub(super) fn page(self, origin: u64) -> PageId {
+        PageId { origin, pack: self.pack, index: self.index }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
-struct NodeRecord {
-    path: String,
+struct Written<'r> {
+    id: [u8; 16],
+    parent: Option<WrittenParent<'r>>,
     created_at: i64,
-    file: Option<FilePart>,
+    label: Option<&'r str>,
+    #[serde(borrow)]
+    metadata: BTreeMap<&'r str, &'r str>,
+    entries: u64,
+    size_bytes: u64,
+    root: Root,
 }
 
 #[derive(Serialize, Deserialize)]
-struct FilePart {
-    content: Bytes,
-    version: u64,
-    modified_at: i64,
+struct WrittenParent<'r> {
+    thread: Option<&'r str>,
+    id: [u8; 16],
+    restored: Option<[u8; 16]>,
 }
 
-/// What a list tells of a thread without reading its state.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Summary {
-    pub(super) entries: u64,
-    pub(super) size_bytes: u64,
-}
-
-pub(super) fn summary(state: &StateSnapshot) -> Result<Vec<u8>> {
-    encode(&Summary { entries: state.len() as u64, size_bytes: state.size_bytes() })
-}
-
-pub(super) fn read_summary(bytes: &[u8]) -> Result<Summary> {
-    decode(bytes)
-}
-
-pub(super) fn write(state: &StateSnapshot) -> Result<Vec<u8>> {
-    let nodes = state
-        .iter()
-        .map(|(path, node)| NodeRecord {
-            path: path.as_str().to_owned(),
-            created_at: node.created_at().as_microsecond(),
-            file: node.content().map(|content| FilePart {
-                content: content.clone(),
-                version: node.version().map_or(0, Version::number),
-                modified_at: node.modified_at().unwrap_or_default().as_microsecond(),
+impl Record {
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        let Checkpoint { id, parent, created_at, label, metadata, entries, size_bytes } = &self.checkpoint;
+        let written = Written {
+            id: id.to_bytes(),
+            parent: parent.as_ref().map(|parent| WrittenParent {
+                thread: parent.thread.as_deref(),
+                id: parent.id.to_bytes(),
+                restored: parent.restored.map(CheckpointId::to_bytes),
             }),
-        })
-        .collect();
-    encode(&StateRecord { version: state.version().number(), nodes })
+            created_at: created_at.as_microsecond(),
+            label: label.as_deref(),
+            metadata: metadata.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            entries: *entries,
+            size_bytes: *size_bytes,
+            root: self.root,
+        };
+        encode(&written)
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let written: Written<'_> = decode(bytes)?;
+        let checkpoint = Checkpoint {
+            id: CheckpointId::from_bytes(written.id),
+            parent: written.parent.map(|parent| Parent {
+                thread: parent.thread.map(str::to_owned),
+                id: CheckpointId::from_bytes(parent.id),
+                restored: parent.restored.map(CheckpointId::from_bytes),
+            }),
+            created_at: time(written.created_at)?,
+            label: written.label.map(str::to_owned),
+            metadata: written.metadata.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            entries: written.entries,
+            size_bytes: written.size_bytes,
+        };
+        Ok(Self { checkpoint, root: written.root })
+    }
 }
 
-pub(super) fn read(bytes: &[u8]) -> Result<StateSnapshot> {
-    let record: StateRecord = decode(bytes)?;
-    let nodes = record
-        .nodes
-        .into_iter()
-        .map(|node| {
-            let created_at = time(node.created_at)?;
-            let path = VfsPathBuf::parse(&node.path).map_err(|invalid| unreadable().with_source(invalid))?;
-            let node = match node.file {
-                Some(file) => StateNode::file(file.content, Version::new(file.version), created_at, time(file.modified_at)?),
-                None => StateNode::directory(created_at),
-            };
-            Ok((path, node))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    StateSnapshot::from_nodes(nodes, Version::new(record.version))
+/// Checks what is noted with a checkpoint.
+pub(super) fn check_notes(options: &PutOptions) -> Result<()> {
+    if options.label.as_ref().is_some_and(|label| label.is_empty() || label.len() > LABEL_BYTES_MAX || label.contains(char::is_control)) {
+        let message = format!("a label has 1 to {LABEL_BYTES_MAX} bytes and no control character; choose another");
+        return Err(Error::invalid_argument(message));
+    }
+    let size_bytes: usize = options.metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if size_bytes > METADATA_BYTES_MAX {
+        let message = format!("the metadata of a checkpoint has {size_bytes} bytes and at most {METADATA_BYTES_MAX} are kept; shorten it");
+        return Err(Error::invalid_argument(message));
+    }
+    Ok(())
 }
 
-fn time(microseconds: i64) -> Result<Timestamp> {
+pub(super) fn time(microseconds: i64) -> Result<Timestamp> {
     Timestamp::from_microsecond(microseconds).map_err(|error| unreadable().with_source(error))
 }
 
-fn encode(record: &impl Serialize) -> Result<Vec<u8>> {
+pub(super) fn encode(record: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_extend(record, vec![FORMAT])
-        .map_err(|error| Error::new(ErrorKind::Internal, "the state of a thread cannot be encoded").with_source(error))
+        .map_err(|error| Error::new(ErrorKind::Internal, "a checkpoint cannot be encoded").with_source(error))
 }
 
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
+pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     match bytes {
         [FORMAT, record @ ..] => postcard::from_bytes(record).map_err(|error| unreadable().with_source(error)),
         [newer, ..] if *newer > FORMAT => Err(Error::new(
@@ -100,6 +126,6 @@ fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     }
 }
 
-fn unreadable() -> Error {
+pub(super) fn unreadable() -> Error {
     Error::new(ErrorKind::Corrupt, "the saved state of a thread cannot be read back; it is left as it is, see `stratafs doctor`")
 }

@@ -1,99 +1,482 @@
-//! Saved threads as rows of a store: one row a thread, so that a save is one conditional put.
+//! Checkpoints as rows of a store.
+//!
+//! | namespace, under `threads` | key | meta | value |
+//! | --- | --- | --- | --- |
+//! | `heads/{tenant}/{user}` | thread | | the record of its newest checkpoint |
+//! | `checkpoints/{tenant}/{user}` | thread, U+0001, id in descending order | the record | |
+//! | `pages/{tenant}/{user}` | number of the pack | | pages of trees |
+//! | `bodies/{tenant}/{user}` | BLAKE3 hash | size | the content |
+//! | `pruned/{tenant}/{user}` | `pruned` | | changes whenever checkpoints are removed |
+//!
+//! A checkpoint is one batch: contents and pages that are new, its record, and the head, whose version is the precondition. Pages
+//! and contents are never changed, so what a checkpoint holds needs no lock to be read; they go by a [`sweep`](super::sweep).
 
-use super::{SavedThread, ThreadInfo, ThreadPage, Threads, record};
-use crate::backend::StateSnapshot;
+use super::memory::no_checkpoint;
+use super::pages::{Pages, Unsaved, body_key, pack_key};
+use super::record::{self, Record, Root};
+use super::{
+    At, Checkpoint, CheckpointId, CheckpointPage, Checkpointer, Head, ListOptions, Opened, Parent, PruneOptions, Pruned, PutOptions, Saved,
+    Swept, ThreadInfo, ThreadPage, sweep,
+};
+use crate::backend::{Link, Page, PageSource, Row, StateSnapshot};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::scope::Scope;
 use crate::store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first component of the namespaces that threads are saved in: nothing else may be kept beneath it.
 pub const RESERVED_NAMESPACE: &str = "threads";
 
-/// Threads saved in a [`Store`], in the namespace `threads/{tenant}/{user}`, under their id.
+/// How often a change of a head that lost a race is done again.
+const ATTEMPTS_MAX: u32 = 16;
+
+/// The most bytes of contents in the batch of a checkpoint. What is over it is put before, and the batch depends on it.
+const BATCH_BYTES_MAX: usize = 32 << 20;
+
+/// How many rows are read or removed at once.
+const ROWS: usize = 500;
+
+/// Between the thread and the id in the key of a checkpoint: no id of a scope holds it.
+const SEPARATOR: char = '\u{1}';
+
+/// Checkpoints kept in a [`Store`].
 ///
 /// A scope without a tenant or user has `-` in its place; an id that starts with `-` is kept with one more in front, so the
-/// two never meet.
+/// two never meet. Contents are kept once for all threads of a tenant and user, and never shared between users.
 #[derive(Debug, Clone)]
-pub struct StoreThreads {
-    store: Arc<dyn Store>,
+pub struct StoreCheckpointer {
+    pub(super) store: Arc<dyn Store>,
+    clock: Clock,
+    /// Tells the pages of this checkpointer from those of others.
+    instance: u64,
 }
 
-impl StoreThreads {
-    /// Keeps threads in a store.
+/// Where the threads of one tenant and user stand.
+pub(super) struct Place {
+    pub(super) heads: Namespace,
+    pub(super) checkpoints: Namespace,
+    pub(super) pruned: Namespace,
+    pub(super) pages: Pages,
+}
+
+/// The key of the row that changes whenever checkpoints are removed.
+pub(super) const PRUNED_KEY: &str = "pruned";
+
+impl StoreCheckpointer {
+    /// Keeps checkpoints in a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        static INSTANCES: AtomicU64 = AtomicU64::new(0);
+        Self { store, clock: Clock::system(), instance: INSTANCES.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Takes the time from a clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    pub(super) fn place(&self, scope: &Scope) -> Result<Place> {
+        scope.validate()?;
+        let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));
+        let namespace = |kind: &str| Namespace::new([RESERVED_NAMESPACE, kind, &tenant, &user]);
+        let mut hasher = DefaultHasher::new();
+        (self.instance, &tenant, &user).hash(&mut hasher);
+        let pages = Pages { store: self.store.clone(), origin: hasher.finish(), packs: namespace("pages")?, bodies: namespace("bodies")? };
+        Ok(Place { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
+    }
+
+    /// Returns a checkpoint's record, and the head if it is that.
+    async fn find(&self, place: &Place, thread: &str, at: At) -> Result<Option<(Record, Option<Head>)>> {
+        let head = async || {
+            let item = self.store.get(&place.heads, thread).await?;
+            item.map(|item| read_head(&item)).transpose()
+        };
+        match at {
+            At::Latest => Ok(head().await?.map(|(record, head)| (record, Some(head)))),
+            At::Id(id) => {
+                let key = checkpoint_key(thread, id);
+                let Some(item) = self.store.get_many(&place.checkpoints, &[&key], false).await?.pop().flatten() else { return Ok(None) };
+                let head = head().await?.map(|(_, head)| head).filter(|head| head.id == id);
+                Ok(Some((Record::from_bytes(&item.meta)?, head)))
+            }
+        }
+    }
+
+    async fn require(&self, place: &Place, thread: &str, at: At) -> Result<(Record, Option<Head>)> {
+        self.find(place, thread, at).await?.ok_or_else(|| match at {
+            At::Latest => no_thread(thread),
+            At::Id(id) => no_checkpoint(thread, id),
+        })
+    }
+
+    fn tree(&self, place: &Place, root: Root) -> StateSnapshot {
+        let link = Link::stored_at(root.page(place.pages.origin));
+        StateSnapshot::saved(link, Version::new(root.version), Arc::new(place.pages.clone()))
+    }
+
+    /// Adds a checkpoint that becomes the head to a batch.
+    fn put_head(batch: Batch, place: &Place, thread: &str, record: &Record) -> Result<Batch> {
+        let bytes = Bytes::from(record.to_bytes()?);
+        let batch = batch.put_with_meta(&place.checkpoints, checkpoint_key(thread, record.checkpoint.id), bytes.clone(), Bytes::new());
+        Ok(batch.put(&place.heads, thread, bytes))
+    }
+
+    /// Commits a batch that ends with a put of a head. When it is unknown how it ended, the head tells.
+    async fn commit(&self, batch: Batch, place: &Place, thread: &str, record: Record) -> Result<Saved> {
+        let id = record.checkpoint.id;
+        match self.store.commit(batch).await {
+            Ok(versions) => {
+                let version = versions.last().copied();
+                let version = version.ok_or_else(|| Error::new(ErrorKind::Internal, "a batch with puts returned no version"))?;
+                Ok(Saved { checkpoint: record.checkpoint, head: Some(Head { id, version }) })
+            }
+            Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => {
+                match self.store.get(&place.heads, thread).await {
+                    Ok(Some(item)) => match read_head(&item)? {
+                        (_, head) if head.id == id => Ok(Saved { checkpoint: record.checkpoint, head: Some(head) }),
+                        _ => Err(error),
+                    },
+                    // It is told as it was; whether it took effect stays unknown.
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gathers what of a state is not stored yet, on a thread of its own, as contents are hashed.
+    async fn unsaved(&self, place: &Place, state: &StateSnapshot, pack: u64) -> Result<Unsaved> {
+        load_foreign(state, place.pages.origin).await?;
+        let (root, origin) = (state.root().clone(), place.pages.origin);
+        tokio::task::spawn_blocking(move || Unsaved::of(&root, origin, pack))
+            .await
+            .map_err(|error| Error::new(ErrorKind::Internal, "a checkpoint was not encoded").with_source(error))?
+    }
+
+    /// Puts contents before the checkpoint that holds them, and makes its batch depend on them.
+    async fn put_bodies(&self, place: &Place, unsaved: &mut Unsaved, mut batch: Batch) -> Result<Batch> {
+        let bodies = std::mem::take(&mut unsaved.bodies);
+        let mut early = Batch::new();
+        let mut early_keys: Vec<String> = Vec::new();
+        let mut size_bytes = 0;
+        let mut rest = bodies.into_iter().peekable();
+        while let Some((hash, content)) = rest.next() {
+            size_bytes += content.len();
+            let key = body_key(&hash);
+            early = early.put_with_meta(&place.pages.bodies, key.clone(), record::encode(&content.len())?, content);
+            early_keys.push(key);
+            if size_bytes >= BATCH_BYTES_MAX || rest.peek().is_none() {
+                let versions = self.store.commit(std::mem::take(&mut early)).await?;
+                for (key, version) in early_keys.drain(..).zip(versions) {
+                    batch = batch.expect(&place.pages.bodies, key, Condition::Version(version));
+                }
+                size_bytes = 0;
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Makes a checkpoint with a tree that is stored already the head of a thread.
+    async fn point(
+        &self,
+        place: &Place,
+        thread: &str,
+        to: &Record,
+        parent: Parent,
+        head: Option<Head>,
+        options: &PutOptions,
+    ) -> Result<Saved> {
+        let source = parent.thread.clone().unwrap_or_else(|| thread.to_owned());
+        let after = head.map_or(parent.id, |head| head.id.max(parent.id));
+        let id = options.id_after(self.clock.now(), Some(after));
+        let checkpoint = Checkpoint::new(id, Some(parent), self.clock.now(), options, (to.checkpoint.entries, to.checkpoint.size_bytes));
+        let record = Record { checkpoint, root: to.root };
+        let condition = head.map_or(Condition::Absent, |head| Condition::Version(head.version));
+        let batch = Batch::new()
+            .expect(&place.heads, thread, condition)
+            // Its pages are only sure to stay as long as it does.
+            .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists);
+        self.commit(Self::put_head(batch, place, thread, &record)?, place, thread, record).await
+    }
+
+    /// Calls `each` with every checkpoint of a thread, the newest first.
+    async fn each(&self, place: &Place, thread: &str, mut each: impl FnMut(&str, Record) -> Result<()>) -> Result<()> {
+        let mut options = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}"));
+        loop {
+            let page = self.store.scan(&place.checkpoints, options.clone()).await?;
+            for item in items(page.entries) {
+                each(&item.key, Record::from_bytes(&item.meta)?)?;
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(()),
+            }
+        }
     }
 }
 
 #[async_trait]
-impl Threads for StoreThreads {
-    async fn load(&self, scope: &Scope) -> Result<Option<SavedThread>> {
-        let (namespace, thread) = place(scope)?;
-        let Some(item) = self.store.get(&namespace, thread).await? else { return Ok(None) };
-        Ok(Some(SavedThread { state: record::read(&item.value)?, version: item.version }))
-    }
-
-    async fn save(&self, scope: &Scope, state: &StateSnapshot, expected: Option<Version>) -> Result<Version> {
-        let (namespace, thread) = place(scope)?;
-        let condition = expected.map_or(Condition::Absent, Condition::Version);
-        let batch = Batch::new().expect(&namespace, thread, condition).put_with_meta(
-            &namespace,
-            thread,
-            record::summary(state)?,
-            record::write(state)?,
-        );
-        let versions = self.store.commit(batch).await.map_err(|error| match error.kind() {
-            ErrorKind::Conflict => saved_meanwhile(thread, &error),
-            _ => error,
-        })?;
-        versions.first().copied().ok_or_else(|| Error::new(ErrorKind::Internal, "a batch of one put returned no version"))
-    }
-
-    async fn list(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {
-        let mut options = ScanOptions::new().with_limit(limit);
-        options.start_after = start_after.map(str::to_owned);
-        let scan = self.store.scan(&namespace(scope)?, options).await?;
-        let threads = scan
-            .entries
-            .into_iter()
-            .filter_map(|entry| match entry {
-                ScanEntry::Item(item) => Some(info(item)),
-                ScanEntry::Group { .. } => None,
-            })
-            .collect::<Result<_>>()?;
-        Ok(ThreadPage { threads, next: scan.next })
-    }
-
-    async fn delete(&self, scope: &Scope) -> Result<()> {
-        let (namespace, thread) = place(scope)?;
-        let batch = Batch::new().expect(&namespace, thread, Condition::Exists).delete(&namespace, thread);
-        self.store.commit(batch).await.map(drop).map_err(|error| match error.kind() {
-            ErrorKind::Conflict => {
-                Error::new(ErrorKind::NotFound, format!("no thread `{thread}` is saved; `stratafs thread ls` lists them"))
+impl Checkpointer for StoreCheckpointer {
+    async fn put(&self, scope: &Scope, state: &StateSnapshot, options: &PutOptions) -> Result<Saved> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        record::check_notes(options)?;
+        let totals = state.totals().await?;
+        let mut pack = u64::try_from(self.clock.now().as_microsecond()).unwrap_or(0).max(1);
+        for attempt in 0..ATTEMPTS_MAX {
+            let id = options.id_after(self.clock.now(), options.head.map(|head| head.id));
+            let parent = options.head.map(|head| Parent { thread: None, id: head.id, restored: None });
+            let mut unsaved = self.unsaved(&place, state, pack).await?;
+            let root = unsaved.root.ok_or_else(|| Error::new(ErrorKind::Internal, "a tree without a root was saved"))?;
+            let root = Root { pack: root.pack, index: root.index, version: state.version().number() };
+            let record = Record { checkpoint: Checkpoint::new(id, parent, self.clock.now(), options, totals), root };
+            let condition = options.head.map_or(Condition::Absent, |head| Condition::Version(head.version));
+            let mut batch = Batch::new().expect(&place.heads, thread, condition);
+            for (number, _) in &unsaved.packs {
+                batch = batch.expect(&place.pages.packs, pack_key(*number), Condition::Absent);
             }
+            let packs_end = 1 + unsaved.packs.len();
+            if unsaved.body_bytes() > BATCH_BYTES_MAX {
+                batch = self.put_bodies(&place, &mut unsaved, batch).await?;
+            }
+            for (hash, content) in &unsaved.bodies {
+                batch = batch.put_with_meta(&place.pages.bodies, body_key(hash), record::encode(&content.len())?, content.clone());
+            }
+            for (number, bytes) in &mut unsaved.packs {
+                batch = batch.put(&place.pages.packs, pack_key(*number), std::mem::take(bytes));
+            }
+            match self.commit(Self::put_head(batch, &place, thread, &record)?, &place, thread, record).await {
+                Ok(saved) => {
+                    unsaved.mark_saved();
+                    return Ok(saved);
+                }
+                Err(error) if error.kind() == ErrorKind::Conflict => match error.change() {
+                    Some(0) => return Err(saved_meanwhile(thread, &error)),
+                    // Another thread of the user took the number in the same microsecond.
+                    Some(index) if index < packs_end => pack += u64::from(attempt + 1) * 7_919,
+                    // A sweep removed a content that was put before its checkpoint.
+                    _ => {}
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Err(busy(thread))
+    }
+
+    async fn get(&self, scope: &Scope, at: At) -> Result<Option<Saved>> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let found = self.find(&place, thread, at).await?;
+        Ok(found.map(|(record, head)| Saved { checkpoint: record.checkpoint, head }))
+    }
+
+    async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let found = self.find(&place, thread, at).await?;
+        Ok(found.map(|(record, head)| Opened { state: self.tree(&place, record.root), checkpoint: record.checkpoint, head }))
+    }
+
+    async fn list(&self, scope: &Scope, options: &ListOptions) -> Result<CheckpointPage> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let mut scan = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}")).with_limit(options.limit.saturating_add(1).min(ROWS));
+        // Keys are ids in descending order, and an id starts with its time: what is too new is passed over by seeking.
+        let newest = options.start_after.into_iter().chain(options.until.map(CheckpointId::behind)).min();
+        scan.start_after = newest.map(|id| checkpoint_key(thread, id));
+        let mut checkpoints: Vec<Checkpoint> = Vec::new();
+        loop {
+            let page = self.store.scan(&place.checkpoints, scan.clone()).await?;
+            for item in items(page.entries) {
+                let checkpoint = Record::from_bytes(&item.meta)?.checkpoint;
+                // The id holds the time, to the millisecond.
+                if options.since.is_some_and(|since| checkpoint.id < CheckpointId::at_least(since)) {
+                    return Ok(CheckpointPage { checkpoints, next: None });
+                }
+                if options.selects(&checkpoint) {
+                    if checkpoints.len() == options.limit {
+                        let next = checkpoints.last().map(|last| last.id).or(options.start_after);
+                        return Ok(CheckpointPage { checkpoints, next });
+                    }
+                    checkpoints.push(checkpoint);
+                }
+            }
+            match page.next {
+                Some(next) => scan.start_after = Some(next),
+                None => return Ok(CheckpointPage { checkpoints, next: None }),
+            }
+        }
+    }
+
+    async fn restore(&self, scope: &Scope, id: CheckpointId, options: &PutOptions) -> Result<Saved> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        record::check_notes(options)?;
+        for _ in 0..ATTEMPTS_MAX {
+            let (record, _) = self.require(&place, thread, At::Id(id)).await?;
+            let (_, head) = self.require(&place, thread, At::Latest).await?;
+            let head = head.ok_or_else(|| no_thread(thread))?;
+            if options.head.is_some_and(|expected| expected != head) {
+                let conflict = Error::new(ErrorKind::Conflict, "").with_current_version(Some(head.version));
+                return Err(saved_meanwhile(thread, &conflict));
+            }
+            let parent = Parent { thread: None, id: head.id, restored: Some(id) };
+            match self.point(&place, thread, &record, parent, Some(head), options).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                ended => return ended,
+            }
+        }
+        Err(busy(thread))
+    }
+
+    async fn fork(&self, scope: &Scope, at: At, thread: &str, options: &PutOptions) -> Result<Saved> {
+        let (place, source) = (self.place(scope)?, thread_of(scope)?);
+        self.place(&scope.clone().with_thread(thread))?;
+        record::check_notes(options)?;
+        let (record, _) = self.require(&place, source, at).await?;
+        let parent = Parent { thread: Some(source.to_owned()), id: record.checkpoint.id, restored: None };
+        self.point(&place, thread, &record, parent, None, options).await.map_err(|error| match (error.kind(), error.change()) {
+            (ErrorKind::Conflict, Some(0)) => taken(thread),
+            (ErrorKind::Conflict, _) => no_thread(source),
             _ => error,
         })
     }
-}
 
-impl fmt::Display for StoreThreads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Threads({})", self.store)
+    async fn copy(&self, scope: &Scope, thread: &str) -> Result<u64> {
+        let (place, source) = (self.place(scope)?, thread_of(scope)?);
+        self.place(&scope.clone().with_thread(thread))?;
+        for _ in 0..ATTEMPTS_MAX {
+            let pruned =
+                self.store.get(&place.pruned, PRUNED_KEY).await?.map_or(Condition::Absent, |item| Condition::Version(item.version));
+            let Some(head) = self.store.get(&place.heads, source).await? else { return Err(no_thread(source)) };
+            // Unless checkpoints are removed meanwhile, what is copied stays.
+            let mut batch = Batch::new().expect(&place.heads, thread, Condition::Absent).expect(&place.pruned, PRUNED_KEY, pruned);
+            let newest = read_head(&head)?.1.id;
+            let mut count = 0;
+            self.each(&place, source, |_, record| {
+                if record.checkpoint.id <= newest {
+                    let key = checkpoint_key(thread, record.checkpoint.id);
+                    batch = std::mem::take(&mut batch).put_with_meta(&place.checkpoints, key, record.to_bytes()?, Bytes::new());
+                    count += 1;
+                }
+                Ok(())
+            })
+            .await?;
+            match self.store.commit(batch.put(&place.heads, thread, head.value)).await {
+                Ok(_) => return Ok(count),
+                Err(error) if error.kind() == ErrorKind::Conflict && error.change() == Some(0) => return Err(taken(thread)),
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(busy(source))
+    }
+
+    async fn delete(&self, scope: &Scope) -> Result<()> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let batch = Batch::new()
+            .expect(&place.heads, thread, Condition::Exists)
+            .delete(&place.heads, thread)
+            .delete_prefix(&place.checkpoints, format!("{thread}{SEPARATOR}"))
+            .put(&place.pruned, PRUNED_KEY, Bytes::new());
+        self.store.commit(batch).await.map(drop).map_err(|error| match error.kind() {
+            ErrorKind::Conflict => no_thread(thread),
+            _ => error,
+        })
+    }
+
+    async fn prune(&self, scope: &Scope, options: &PruneOptions) -> Result<Pruned> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let Some((_, head)) = self.find(&place, thread, At::Latest).await? else { return Err(no_thread(thread)) };
+        let head = head.ok_or_else(|| no_thread(thread))?.id;
+        let now = self.clock.now();
+        let (mut newer, mut kept, mut keys) = (0, 0, Vec::new());
+        self.each(&place, thread, |key, Record { checkpoint, .. }| {
+            // What is newer than the head that was met became it since.
+            if checkpoint.id < head && options.removes(&checkpoint, newer, now) {
+                keys.push(key.to_owned());
+            } else {
+                kept += 1;
+            }
+            newer += 1;
+            Ok(())
+        })
+        .await?;
+        let removed = keys.len() as u64;
+        if !options.dry_run {
+            for some in keys.chunks(ROWS) {
+                let batch = Batch::new().put(&place.pruned, PRUNED_KEY, Bytes::new());
+                let batch = some.iter().fold(batch, |batch, key| batch.delete(&place.checkpoints, key.as_str()));
+                self.store.commit(batch).await?;
+            }
+        }
+        Ok(Pruned { removed, kept })
+    }
+
+    async fn sweep(&self, scope: &Scope, dry_run: bool) -> Result<Swept> {
+        sweep::sweep(&*self.store, &self.place(scope)?, dry_run).await
+    }
+
+    async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {
+        let place = self.place(scope)?;
+        let mut options = ScanOptions::new().with_limit(limit).with_values(true);
+        options.start_after = start_after.map(str::to_owned);
+        let scan = self.store.scan(&place.heads, options).await?;
+        let threads = items(scan.entries).map(|item| info(&item)).collect::<Result<_>>()?;
+        Ok(ThreadPage { threads, next: scan.next })
     }
 }
 
-fn place(scope: &Scope) -> Result<(Namespace, &str)> {
-    let thread = scope.thread.as_deref().ok_or_else(|| Error::invalid_argument("the scope names no thread; set one"))?;
-    Ok((namespace(scope)?, thread))
+impl fmt::Display for StoreCheckpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Checkpoints({})", self.store)
+    }
 }
 
-fn namespace(scope: &Scope) -> Result<Namespace> {
-    scope.validate()?;
-    Namespace::new([RESERVED_NAMESPACE, &component(scope.tenant.as_deref()), &component(scope.user.as_deref())])
+/// Loads what a state has in another place than this one, as it has to be stored here too.
+async fn load_foreign(state: &StateSnapshot, origin: u64) -> Result<()> {
+    let Some(source) = state.source() else { return Ok(()) };
+    let mut links = vec![state.root().clone()];
+    while let Some(link) = links.pop() {
+        match link.id() {
+            Some(id) if id.origin == origin => continue,
+            Some(id) if link.loaded().is_none() => source.pages(&[id]).await?.into_iter().for_each(|page| link.load(page)),
+            _ => {}
+        }
+        match link.loaded() {
+            Some(Page::Inner(children)) => links.extend(children.iter().map(|child| child.link.clone())),
+            Some(Page::Leaf(rows)) => load_bodies(rows, &**source, origin).await?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+async fn load_bodies(rows: &[Row], source: &dyn PageSource, origin: u64) -> Result<()> {
+    let unread = rows.iter().map(|row| &row.node).filter(|node| !node.is_directory() && node.content().is_none());
+    let unread: Vec<_> = unread.filter_map(|node| Some((node, node.body()?))).filter(|(_, body)| body.origin != origin).collect();
+    if unread.is_empty() {
+        return Ok(());
+    }
+    let hashes: Vec<[u8; 32]> = unread.iter().map(|(_, body)| body.hash).collect();
+    let contents = source.bodies(&hashes).await?;
+    unread.iter().zip(contents).for_each(|((node, _), content)| node.load(content));
+    Ok(())
+}
+
+pub(super) fn items(entries: Vec<ScanEntry>) -> impl Iterator<Item = Item> {
+    entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None })
+}
+
+fn checkpoint_key(thread: &str, id: CheckpointId) -> String {
+    format!("{thread}{SEPARATOR}{}", id.descending())
+}
+
+pub(super) fn thread_of(scope: &Scope) -> Result<&str> {
+    scope.thread.as_deref().ok_or_else(|| Error::invalid_argument("the scope names no thread; set one"))
 }
 
 fn component(id: Option<&str>) -> String {
@@ -104,125 +487,45 @@ fn component(id: Option<&str>) -> String {
     }
 }
 
-fn info(item: Item) -> Result<ThreadInfo> {
-    let summary = record::read_summary(&item.meta)?;
+/// Reads the row of a head.
+pub(super) fn read_head(item: &Item) -> Result<(Record, Head)> {
+    let record = Record::from_bytes(&item.value)?;
+    let head = Head { id: record.checkpoint.id, version: item.version };
+    Ok((record, head))
+}
+
+fn info(item: &Item) -> Result<ThreadInfo> {
+    let (Record { checkpoint, .. }, head) = read_head(item)?;
     Ok(ThreadInfo {
-        thread: item.key,
-        version: item.version,
-        entries: summary.entries,
-        size_bytes: summary.size_bytes,
+        thread: item.key.clone(),
+        head: head.id,
+        entries: checkpoint.entries,
+        size_bytes: checkpoint.size_bytes,
         created_at: item.created_at,
         saved_at: item.modified_at,
     })
 }
 
-fn saved_meanwhile(thread: &str, conflict: &Error) -> Error {
+pub(super) fn no_thread(thread: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no thread `{thread}` is saved; `stratafs thread ls` lists them"))
+}
+
+pub(super) fn taken(thread: &str) -> Error {
+    Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")).without_effect()
+}
+
+pub(super) fn busy(thread: &str) -> Error {
+    let message = format!("others changed thread `{thread}` {ATTEMPTS_MAX} times meanwhile; try again");
+    Error::new(ErrorKind::Unavailable, message).without_effect()
+}
+
+/// Makes the error of a save whose thread is no longer what it was.
+pub(super) fn saved_meanwhile(thread: &str, conflict: &Error) -> Error {
     let now = match conflict.current_version() {
         Some(version) => format!("it was saved by another session meanwhile, as version `{version}`"),
         None => "it was removed meanwhile".to_owned(),
     };
     let message =
         format!("thread `{thread}` is not saved: {now}; do the changes again on the thread as it is, or save them as another thread");
-    Error::new(ErrorKind::Conflict, message).with_current_version(conflict.current_version())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::{Backend, BackendExt, StateBackend};
-    use crate::ops::ReadOptions;
-    use crate::path::VfsPath;
-    use crate::store::MemoryStore;
-
-    fn threads() -> (StoreThreads, Arc<MemoryStore>) {
-        let store = Arc::new(MemoryStore::new());
-        (StoreThreads::new(store.clone()), store)
-    }
-
-    fn scope(thread: &str) -> Scope {
-        Scope::new().with_tenant("acme").with_user("ada").with_thread(thread)
-    }
-
-    #[tokio::test]
-    async fn a_state_comes_back_whole() {
-        let (threads, _) = threads();
-        let tree = StateBackend::new();
-        tree.write("/bytes", &b"\xff\0\r\n"[..]).await.expect("written");
-        tree.write("/d/empty", "").await.expect("written");
-        tree.create_dir("/hollow").await.expect("made");
-        let state = tree.snapshot();
-        let version = threads.save(&scope("t"), &state, None).await.expect("saved");
-        let saved = threads.load(&scope("t")).await.expect("read").expect("it was saved");
-        assert_eq!(saved.version, version);
-        assert_eq!(saved.state.version(), state.version());
-        assert_eq!(saved.state.changes_since(&state).count(), 0);
-        assert_eq!(saved.state.read_bytes("/bytes").await.expect("a file"), &b"\xff\0\r\n"[..]);
-        let path = VfsPath::parse("/d/empty").expect("a legal path");
-        let (was, is) = (state.read(&path, &ReadOptions::new()).await, saved.state.read(&path, &ReadOptions::new()).await);
-        assert_eq!(was.expect("a file"), is.expect("a file"), "version and time as well");
-    }
-
-    #[tokio::test]
-    async fn the_second_saver_is_told_and_overwrites_nothing() {
-        let (threads, _) = threads();
-        let (one, other) = (StateBackend::new(), StateBackend::new());
-        one.write("/a", "one").await.expect("written");
-        other.write("/a", "other").await.expect("written");
-        let first = threads.save(&scope("t"), &one.snapshot(), None).await.expect("saved");
-        let error = threads.save(&scope("t"), &other.snapshot(), None).await.expect_err("saved already");
-        assert_eq!((error.kind(), error.current_version()), (ErrorKind::Conflict, Some(first)));
-        assert!(error.message().contains("do the changes again"), "{error}");
-        threads.save(&scope("t"), &other.snapshot(), Some(first)).await.expect("knowing of the first");
-        threads.delete(&scope("t")).await.expect("deleted");
-        let error = threads.save(&scope("t"), &one.snapshot(), Some(first)).await.expect_err("removed");
-        assert_eq!((error.kind(), error.current_version()), (ErrorKind::Conflict, None));
-    }
-
-    #[tokio::test]
-    async fn scopes_do_not_meet() {
-        let (threads, _) = threads();
-        let empty = StateSnapshot::new();
-        let absent = Scope::new().with_thread("t");
-        let dash = Scope::new().with_tenant("-").with_user("-").with_thread("t");
-        threads.save(&scope("t"), &empty, None).await.expect("saved");
-        threads.save(&absent, &empty, None).await.expect("saved");
-        threads.save(&dash, &empty, None).await.expect("saved: not the one without tenant and user");
-        threads.save(&scope("t").with_user("a/da"), &empty, None).await.expect("saved");
-        let page = threads.list(&scope("any"), None, 10).await.expect("listed");
-        assert_eq!(page.threads.len(), 1);
-        assert_eq!(threads.load(&Scope::new()).await.expect_err("no thread").kind(), ErrorKind::InvalidArgument);
-    }
-
-    #[tokio::test]
-    async fn lists_by_page_without_content_and_deletes() {
-        let (threads, _) = threads();
-        let tree = StateBackend::new();
-        tree.write("/d/a", "12345").await.expect("written");
-        for id in ["b", "a", "c"] {
-            threads.save(&scope(id), &tree.snapshot(), None).await.expect("saved");
-        }
-        let page = threads.list(&scope("-"), None, 2).await.expect("listed");
-        let ids = |page: &ThreadPage| page.threads.iter().map(|info| info.thread.clone()).collect::<Vec<_>>();
-        assert_eq!(ids(&page), ["a", "b"]);
-        assert_eq!((page.threads[0].entries, page.threads[0].size_bytes), (2, 5));
-        let rest = threads.list(&scope("-"), page.next.as_deref(), 2).await.expect("listed");
-        assert_eq!((ids(&rest), rest.next), (vec!["c".to_owned()], None));
-        threads.delete(&scope("b")).await.expect("deleted");
-        assert!(threads.load(&scope("b")).await.expect("read").is_none());
-        assert_eq!(threads.delete(&scope("b")).await.expect_err("gone").kind(), ErrorKind::NotFound);
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_read_is_no_empty_thread() {
-        let (threads, store) = threads();
-        let tree = StateBackend::new();
-        tree.write("/a", "one").await.expect("written");
-        threads.save(&scope("t"), &tree.snapshot(), None).await.expect("saved");
-        let namespace = namespace(&scope("t")).expect("a legal namespace");
-        let item = store.get(&namespace, "t").await.expect("read").expect("a row");
-        for damage in [&item.value[..item.value.len() / 2], b"", b"\0", b"\x02later"] {
-            store.commit(Batch::new().put(&namespace, "t", damage.to_vec())).await.expect("damaged");
-            assert_eq!(threads.load(&scope("t")).await.expect_err("unreadable").kind(), ErrorKind::Corrupt, "{damage:?}");
-        }
-    }
+    Error::new(ErrorKind::Conflict, message).with_current_version(conflict.current_version()).without_effect()
 }

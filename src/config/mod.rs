@@ -10,6 +10,7 @@
 use crate::error::{Error, Result};
 use crate::path::VfsPath;
 use crate::scope::ScopeField;
+use crate::session::ThreadDurability;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,11 +118,20 @@ pub struct ThreadsConfig {
     pub save: bool,
     /// The store it is saved in. Default `default`.
     pub store: String,
+    /// When it is saved by itself: `sync` after each change, `step` after each tool call (the default), `exit` at the end.
+    pub durability: ThreadDurability,
+    /// How many bytes of state a process keeps in memory, about; idle threads are saved and put down. Default 256 MiB.
+    pub memory_bytes_max: u64,
 }
 
 impl Default for ThreadsConfig {
     fn default() -> Self {
-        Self { save: true, store: DEFAULT_STORE.to_owned() }
+        Self {
+            save: true,
+            store: DEFAULT_STORE.to_owned(),
+            durability: ThreadDurability::default(),
+            memory_bytes_max: crate::workspace::THREADS_BYTES_MAX,
+        }
     }
 }
 

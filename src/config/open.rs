@@ -5,7 +5,7 @@ use super::deferred::Deferred;
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
 use crate::backend::{Backend, StoreBackend};
-use crate::checkpoint::{RESERVED_NAMESPACE, StoreThreads};
+use crate::checkpoint::{RESERVED_NAMESPACE, StoreCheckpointer};
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::layer::{
     Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
@@ -51,9 +51,9 @@ impl Config {
     /// # Errors
     /// As [`Config::workspace`], and [`NotFound`](crate::ErrorKind::NotFound) for a store that is not among them.
     pub fn workspace_on(&self, stores: &Stores) -> Result<Workspace> {
-        let mut workspace = Workspace::builder();
+        let mut workspace = Workspace::builder().durability(self.threads.durability).threads_bytes_max(self.threads.memory_bytes_max);
         if self.threads.save {
-            workspace = workspace.threads(StoreThreads::new(stores.get(&self.threads.store)?));
+            workspace = workspace.checkpointer(StoreCheckpointer::new(stores.get(&self.threads.store)?));
         }
         for (path, route) in &self.routes {
             let open = with_quota(self.tier(path, route, stores)?, route.quota);

@@ -1,15 +1,21 @@
 //! One live thread: its tree, its state, and how it is saved.
 //!
 //! A [`Session`] is a handle that clones cheaply. All sessions of one thread in a [`Workspace`](crate::Workspace) share its
-//! state: what one writes at `/` the others read at once. The state is read from where it is saved by the first call that
-//! needs it, and kept in memory until the last session is dropped. Every door calls [`Session::call`].
+//! state: what one writes at `/` the others read at once. The state is opened by the first call that needs it, and of it only what is
+//! looked at is read. When it is saved by itself is the workspace's [`ThreadDurability`]. Every door calls [`Session::call`].
 
+mod durability;
+mod open;
 mod thread;
 
-pub(crate) use thread::LiveThread;
+pub use durability::ThreadDurability;
+pub(crate) use open::OpenThreads;
+pub(crate) use thread::{LiveThread, ThreadTree};
 
 use crate::backend::Backend;
-use crate::error::Result;
+use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, PutOptions, Saved};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{ApplyOptions, Change, Changed};
 use crate::scope::Scope;
 use crate::tools::{ToolCall, ToolOutput};
 use std::fmt;
@@ -17,17 +23,17 @@ use std::sync::Arc;
 
 /// A handle on one thread.
 ///
-/// Dropping it saves nothing: call [`Session::save`], or [`Session::close`] at the end.
+/// Dropping it saves nothing: call [`Session::close`] at the end.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::checkpoint::StoreThreads;
+/// use stratafs::checkpoint::StoreCheckpointer;
 /// use stratafs::{BackendExt, MemoryStore, Scope, Workspace};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> stratafs::Result<()> {
-/// let threads = StoreThreads::new(Arc::new(MemoryStore::new()));
-/// let workspace = Workspace::builder().threads(threads).build();
+/// let checkpointer = StoreCheckpointer::new(Arc::new(MemoryStore::new()));
+/// let workspace = Workspace::builder().checkpointer(checkpointer).build();
 /// let scope = Scope::new().with_thread("conversation-1");
 ///
 /// let session = workspace.session(scope.clone()).await?;
@@ -44,11 +50,52 @@ pub struct Session {
     scope: Scope,
     thread: Arc<LiveThread>,
     backend: Arc<dyn Backend>,
+    open: Arc<OpenThreads>,
 }
 
+/// Who asked for a call, and by what name: noted with the checkpoint that the call leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CallNotes {
+    /// The id of the tool call, as the model's API gives it.
+    pub tool_call_id: Option<String>,
+    /// Who acts; the agent of the scope unless it is set.
+    pub actor: Option<String>,
+}
+
+impl CallNotes {
+    /// Notes nothing but the agent of the scope.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the id of the tool call.
+    #[must_use]
+    pub fn with_tool_call_id(mut self, id: impl Into<String>) -> Self {
+        self.tool_call_id = Some(id.into());
+        self
+    }
+
+    /// Sets who acts.
+    #[must_use]
+    pub fn with_actor(mut self, actor: impl Into<String>) -> Self {
+        self.actor = Some(actor.into());
+        self
+    }
+}
+
+/// What the metadata of a checkpoint calls the tool whose call led to it.
+pub const TOOL: &str = "tool";
+
+/// What the metadata of a checkpoint calls the id of the tool call that led to it.
+pub const TOOL_CALL_ID: &str = "tool_call_id";
+
+/// What the metadata of a checkpoint calls who acted.
+pub const ACTOR: &str = "actor";
+
 impl Session {
-    pub(crate) fn new(scope: Scope, thread: Arc<LiveThread>, backend: Arc<dyn Backend>) -> Self {
-        Self { scope, thread, backend }
+    pub(crate) fn new(scope: Scope, thread: Arc<LiveThread>, backend: Arc<dyn Backend>, open: Arc<OpenThreads>) -> Self {
+        Self { scope, thread, backend, open }
     }
 
     /// Returns who calls.
@@ -62,20 +109,106 @@ impl Session {
     }
 
     /// Runs one tool call. A call that fails answers with an output too.
+    ///
+    /// With [`ThreadDurability::Step`] the thread is saved before the answer if its state changed. A thread that cannot be saved
+    /// keeps its state, and the output says so.
     pub async fn call(&self, call: ToolCall) -> ToolOutput {
-        call.run(&*self.backend).await
+        self.call_noting(call, CallNotes::new()).await
+    }
+
+    /// Runs one tool call as [`Session::call`] does, and notes with the checkpoint who asked for it.
+    pub async fn call_noting(&self, call: ToolCall, notes: CallNotes) -> ToolOutput {
+        let mut output = call.run(&*self.backend).await;
+        if self.thread.durability() == ThreadDurability::Step && !call.info().read_only {
+            let mut options = self.noted(notes);
+            options.metadata.insert(TOOL.to_owned(), call.name().to_owned());
+            if let Err(error) = self.thread.save(options).await {
+                output.text.push_str(&format!("\n[{}] the change is made, and is not saved yet: {}", call.name(), error.message()));
+            }
+        }
+        self.open.relieve(&self.thread).await;
+        output
+    }
+
+    /// Applies a batch of changes to the tree; with [`ThreadDurability::Step`] the thread is saved with it.
+    ///
+    /// # Errors
+    /// Those of the tree. A thread that cannot be saved keeps its state, and the error says that the changes are made.
+    pub async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        let changed = self.backend.apply(changes, options).await?;
+        if self.thread.durability() == ThreadDurability::Step {
+            self.thread.save(self.noted(CallNotes::new())).await.map_err(|error| {
+                let message = format!("the changes are made, and are not saved yet: {}", error.message());
+                error.with_message(message).with_unknown_effect()
+            })?;
+        }
+        self.open.relieve(&self.thread).await;
+        Ok(changed)
+    }
+
+    fn noted(&self, notes: CallNotes) -> PutOptions {
+        let mut options = PutOptions::new();
+        let actor = notes.actor.or_else(|| self.scope.agent.clone());
+        for (name, value) in [(TOOL_CALL_ID, notes.tool_call_id), (ACTOR, actor)] {
+            if let Some(value) = value {
+                options.metadata.insert(name.to_owned(), value);
+            }
+        }
+        options
     }
 
     /// Saves the thread's state if it changed since it was read or saved, and tells whether it did.
     ///
-    /// A save that has begun goes on when the future is dropped. Without a place to save threads in it does nothing.
+    /// A save that has begun goes on when the future is dropped. Without a place to keep threads in it does nothing.
     ///
     /// # Errors
     /// [`Conflict`](crate::ErrorKind::Conflict) when another process saved the thread meanwhile: nothing is overwritten, and
     /// this session keeps its state. [`Session::save_as`] saves it as another thread, [`Session::reload`] drops it for what
     /// was saved. Otherwise those of the store.
     pub async fn save(&self) -> Result<bool> {
-        self.thread.clone().save().await
+        Ok(self.thread.save(self.noted(CallNotes::new())).await?.is_some())
+    }
+
+    /// Makes a checkpoint of the thread's state as it is now, though nothing changed, with what `notes` says of it.
+    ///
+    /// # Errors
+    /// Those of [`Session::save`]; [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads.
+    pub async fn checkpoint(&self, notes: PutOptions) -> Result<Checkpoint> {
+        let mut options = self.noted(CallNotes::new());
+        options.label = notes.label;
+        options.metadata.extend(notes.metadata);
+        self.thread.checkpoint(options).await
+    }
+
+    /// Makes a checkpoint the thread's state again, as a new checkpoint. What was not saved yet is saved before, so nothing is lost.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, and those of [`Session::save`].
+    pub async fn restore(&self, id: CheckpointId, notes: PutOptions) -> Result<Checkpoint> {
+        let checkpointer = self.thread.checkpointer()?;
+        if checkpointer.get(self.thread.scope(), id.into()).await?.is_none() {
+            let thread = self.scope.thread.as_deref().unwrap_or_default();
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("thread `{thread}` has no checkpoint `{id}`; list them to see those there are"),
+            ));
+        }
+        self.save().await?;
+        let mut options = self.noted(CallNotes::new());
+        options.label = notes.label;
+        options.metadata.extend(notes.metadata);
+        let Saved { checkpoint, .. } = checkpointer.restore(self.thread.scope(), id, &options).await?;
+        self.thread.reload().await?;
+        Ok(checkpoint)
+    }
+
+    /// Returns the thread's state as it was at a checkpoint, read-only.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have,
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads.
+    pub async fn history(&self, at: At) -> Result<HistoryBackend> {
+        HistoryBackend::open(&**self.thread.checkpointer()?, self.thread.scope(), at).await
     }
 
     /// Saves the thread's state as another thread, which must not exist yet.

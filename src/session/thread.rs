@@ -1,7 +1,8 @@
-//! The state of one live thread as a tree: read when it is first needed, saved when it changed.
+//! The state of one live thread as a tree: opened when it is first needed, kept by checkpoints, put down when it is idle.
 
-use crate::backend::{Backend, StateBackend, StateNode, StateSnapshot};
-use crate::checkpoint::Threads;
+use super::durability::ThreadDurability;
+use crate::backend::{Backend, StateBackend, StateSnapshot};
+use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, Head, PutOptions, Saved};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quota;
 use crate::ops::{
@@ -11,20 +12,38 @@ use crate::ops::{
 use crate::path::VfsPath;
 use crate::scope::Scope;
 use async_trait::async_trait;
+use jiff::Timestamp;
+use parking_lot::RwLock;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
+
+/// What a change takes in memory beside its content, at most, for the budget.
+const CHANGE_BYTES: u64 = 512;
+
+/// What a look at a saved tree takes in memory, about, for the budget.
+const LOOK_BYTES: u64 = 4 << 10;
+
+/// How many checkpoints are remembered whose answer was lost.
+const UNSETTLED_MAX: usize = 4;
 
 /// The state of one thread, shared by its sessions.
 #[derive(Debug)]
 pub(crate) struct LiveThread {
     scope: Scope,
-    threads: Option<Arc<dyn Threads>>,
-    state: OnceCell<StateBackend>,
-    /// Held while the thread is saved, so that saves follow one another.
-    saved: Arc<Mutex<Saved>>,
+    checkpointer: Option<Arc<dyn Checkpointer>>,
+    durability: ThreadDurability,
+    /// The state, unless it was not needed yet or was put down.
+    state: RwLock<Option<Arc<StateBackend>>>,
+    /// Held while the thread is opened or saved, so that these follow one another.
+    saved: Mutex<Kept>,
     /// Who is told when another state takes the place of this one, as long as they are there.
     listeners: parking_lot::Mutex<Vec<Weak<dyn ReloadListener>>>,
+    /// When it was last used, as a number that grows with each use of any thread.
+    used_at: AtomicU64,
+    /// About how many bytes the state takes in memory.
+    held_bytes: AtomicU64,
 }
 
 /// What keeps something that it knows of the state.
@@ -39,109 +58,147 @@ impl<B: Backend> ReloadListener for Quota<B> {
     }
 }
 
-/// What is known of the thread where it is saved.
-#[derive(Debug, Clone)]
-struct Saved {
-    /// The version of the saved thread; none when it was never saved.
-    thread: Option<Version>,
+/// What is known of the thread where it is kept.
+#[derive(Debug, Clone, Default)]
+struct Kept {
+    /// Its newest checkpoint; none when it has none.
+    head: Option<Head>,
     /// The version of the state at that time: as long as it is the same, nothing changed.
-    state: Version,
-    /// The states of saves whose end is not known: any of them may be the saved thread.
-    unsettled: Vec<StateSnapshot>,
+    state: Option<Version>,
+    /// The checkpoints that were put and of which the answer was lost, with the version of their state: any of them may be the head.
+    unsettled: Vec<(CheckpointId, Version)>,
 }
 
-/// How many states of such saves are kept to be found again.
-const UNSETTLED_MAX: usize = 4;
+static USES: AtomicU64 = AtomicU64::new(0);
 
 impl LiveThread {
-    pub(crate) fn new(scope: Scope, threads: Option<Arc<dyn Threads>>) -> Self {
-        let saved = Saved { thread: None, state: StateSnapshot::new().version(), unsettled: Vec::new() };
-        Self { scope, threads, state: OnceCell::new(), saved: Arc::new(Mutex::new(saved)), listeners: Default::default() }
+    pub(crate) fn new(scope: Scope, checkpointer: Option<Arc<dyn Checkpointer>>, durability: ThreadDurability) -> Self {
+        Self {
+            scope,
+            checkpointer,
+            durability,
+            state: RwLock::default(),
+            saved: Mutex::default(),
+            listeners: Default::default(),
+            used_at: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
+        }
     }
 
-    /// Returns the state, read when this is the first call. A failure is not kept: the next call tries again.
-    async fn state(&self) -> Result<&StateBackend> {
-        self.state
-            .get_or_try_init(async || {
-                let (state, saved) = self.load().await?;
-                *self.saved.lock().await = saved;
-                Ok(StateBackend::from_snapshot(&state))
-            })
-            .await
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
-    async fn load(&self) -> Result<(StateSnapshot, Saved)> {
-        let found = match &self.threads {
-            Some(threads) => threads.load(&self.scope).await?,
+    pub(crate) fn durability(&self) -> ThreadDurability {
+        self.durability
+    }
+
+    /// Returns where the thread is kept.
+    pub(crate) fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>> {
+        self.checkpointer
+            .as_ref()
+            .ok_or_else(|| Error::unsupported("this workspace keeps no threads; build it with a place to keep them in"))
+    }
+
+    /// Returns the state, opened when this is the first call. A failure is not kept: the next call tries again.
+    async fn state(&self) -> Result<Arc<StateBackend>> {
+        self.used_at.store(USES.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if let Some(state) = &*self.state.read() {
+            return Ok(state.clone());
+        }
+        let mut kept = self.saved.lock().await;
+        if let Some(state) = &*self.state.read() {
+            return Ok(state.clone());
+        }
+        let (snapshot, found) = self.open().await?;
+        let state = Arc::new(StateBackend::from_snapshot(&snapshot));
+        *kept = found;
+        *self.state.write() = Some(state.clone());
+        Ok(state)
+    }
+
+    async fn open(&self) -> Result<(StateSnapshot, Kept)> {
+        let found = match &self.checkpointer {
+            Some(checkpointer) => checkpointer.open(&self.scope, At::Latest).await?,
             None => None,
         };
-        Ok(match found {
-            Some(found) => {
-                let saved = Saved { thread: Some(found.version), state: found.state.version(), unsettled: Vec::new() };
-                (found.state, saved)
-            }
-            None => {
-                let empty = StateSnapshot::new();
-                let saved = Saved { thread: None, state: empty.version(), unsettled: Vec::new() };
-                (empty, saved)
-            }
-        })
+        let (state, head) = found.map_or_else(Default::default, |found| (found.state, found.head));
+        let kept = Kept { head, state: Some(state.version()), unsettled: Vec::new() };
+        Ok((state, kept))
     }
 
-    /// Saves the state if it changed, to the end even when the future is dropped: half-way it would be unknown what the
-    /// saved thread is, and the next save would take its own for another's.
-    pub(crate) async fn save(self: Arc<Self>) -> Result<bool> {
-        if self.threads.is_none() || self.state.get().is_none() {
-            return Ok(false);
+    /// Saves the state if it changed, to the end even when the future is dropped.
+    pub(crate) async fn save(self: &Arc<Self>, notes: PutOptions) -> Result<Option<Checkpoint>> {
+        if self.checkpointer.is_none() || self.state.read().is_none() {
+            return Ok(None);
         }
-        let saving = tokio::spawn(async move { self.save_now().await });
+        self.put(notes, false).await
+    }
+
+    /// Makes a checkpoint, though nothing changed.
+    pub(crate) async fn checkpoint(self: &Arc<Self>, notes: PutOptions) -> Result<Checkpoint> {
+        self.checkpointer()?;
+        self.state().await?;
+        let made = self.put(notes, true).await?;
+        made.ok_or_else(|| Error::new(ErrorKind::Internal, "a checkpoint was asked for and not made"))
+    }
+
+    /// Half-way it would be unknown what the thread's head is, and the next save would take its own for another's: so a save that
+    /// has begun is a task of its own.
+    async fn put(self: &Arc<Self>, notes: PutOptions, always: bool) -> Result<Option<Checkpoint>> {
+        let live = self.clone();
+        let saving = tokio::spawn(async move { live.put_now(notes, always).await });
         saving.await.map_err(|error| Error::new(ErrorKind::Internal, "the save of a thread was stopped").with_source(error))?
     }
 
-    async fn save_now(&self) -> Result<bool> {
-        let (Some(threads), Some(state)) = (&self.threads, self.state.get()) else { return Ok(false) };
-        let mut saved = self.saved.lock().await;
+    async fn put_now(&self, notes: PutOptions, always: bool) -> Result<Option<Checkpoint>> {
+        let Some(checkpointer) = &self.checkpointer else { return Ok(None) };
+        let mut kept = self.saved.lock().await;
+        let Some(state) = self.state.read().clone() else { return Ok(None) };
         let snapshot = state.snapshot();
-        if snapshot.version() == saved.state {
-            return Ok(false);
+        let version = snapshot.version();
+        if !always && Some(version) == kept.state {
+            return Ok(None);
         }
         loop {
-            let error = match threads.save(&self.scope, &snapshot, saved.thread).await {
-                Ok(thread) => {
-                    *saved = Saved { thread: Some(thread), state: snapshot.version(), unsettled: Vec::new() };
-                    return Ok(true);
+            let id = CheckpointId::new(Timestamp::now(), kept.head.map(|head| head.id));
+            let options = notes.clone().with_head(kept.head).with_id(id);
+            let error = match checkpointer.put(&self.scope, &snapshot, &options).await {
+                Ok(Saved { checkpoint, head, .. }) => {
+                    *kept = Kept { head, state: Some(version), unsettled: Vec::new() };
+                    return Ok(Some(checkpoint));
                 }
                 Err(error) => error,
             };
-            if error.may_have_effect() {
-                saved.unsettled.truncate(UNSETTLED_MAX - 1);
-                saved.unsettled.insert(0, snapshot.clone());
-            } else if error.kind() != ErrorKind::Conflict || saved.unsettled.is_empty() {
+            if error.may_have_effect() && error.kind() != ErrorKind::Conflict {
+                kept.unsettled.truncate(UNSETTLED_MAX - 1);
+                kept.unsettled.insert(0, (id, version));
+            } else if error.kind() != ErrorKind::Conflict || kept.unsettled.is_empty() {
                 return Err(error);
             }
-            // The answer of this save, or of one before it, may have been lost behind its effect: then what is saved is ours.
-            let Ok(Some(found)) = threads.load(&self.scope).await else { return Err(error) };
-            let Some(ours) = saved.unsettled.iter().find(|state| is_same(state, &found.state)) else { return Err(error) };
-            let is_done = ours.version() == snapshot.version();
-            *saved = Saved { thread: Some(found.version), state: ours.version(), unsettled: Vec::new() };
-            if is_done {
-                return Ok(true);
+            // The answer of this save, or of one before it, may have been lost behind its effect: then the head is ours.
+            let Ok(Some(found)) = checkpointer.get(&self.scope, At::Latest).await else { return Err(error) };
+            let ours = kept.unsettled.iter().find(|(id, _)| *id == found.checkpoint.id).copied();
+            let Some((ours, of_state)) = ours else { return Err(error) };
+            *kept = Kept { head: found.head, state: Some(of_state), unsettled: Vec::new() };
+            if ours == id {
+                return Ok(Some(found.checkpoint));
             }
         }
     }
 
+    /// Saves the state as the first checkpoint of another thread.
     pub(crate) async fn save_as(&self, thread: &str) -> Result<()> {
-        let Some(threads) = &self.threads else {
-            return Err(Error::unsupported("this workspace saves no threads; build it with a place to save them in"));
-        };
+        let checkpointer = self.checkpointer()?;
         let scope = self.scope.clone().with_thread(thread);
         let snapshot = self.state().await?.snapshot();
-        let Err(error) = threads.save(&scope, &snapshot, None).await else { return Ok(()) };
+        let id = CheckpointId::new(Timestamp::now(), None);
+        let Err(error) = checkpointer.put(&scope, &snapshot, &PutOptions::new().with_id(id)).await else { return Ok(()) };
         if error.kind() == ErrorKind::Conflict {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")));
         }
-        match threads.load(&scope).await {
-            Ok(Some(found)) if error.may_have_effect() && is_same(&snapshot, &found.state) => Ok(()),
+        match checkpointer.get(&scope, At::Latest).await {
+            Ok(Some(found)) if error.may_have_effect() && found.checkpoint.id == id => Ok(()),
             _ => Err(error),
         }
     }
@@ -153,28 +210,43 @@ impl LiveThread {
         listeners.push(listener);
     }
 
+    /// Makes the state what was saved last.
     pub(crate) async fn reload(&self) -> Result<()> {
-        let Some(state) = self.state.get() else { return Ok(()) };
-        let mut saved = self.saved.lock().await;
-        let (snapshot, found) = self.load().await?;
+        let mut kept = self.saved.lock().await;
+        let Some(state) = self.state.read().clone() else { return Ok(()) };
+        let (snapshot, found) = self.open().await?;
         state.restore(&snapshot).await;
-        *saved = found;
+        *kept = found;
         self.listeners.lock().iter().filter_map(Weak::upgrade).for_each(|listener| listener.reloaded());
         Ok(())
     }
-}
 
-/// Tells whether two states hold the same, content and times: numbers alone do not tell, as two sessions count from the same one.
-fn is_same(one: &StateSnapshot, other: &StateSnapshot) -> bool {
-    let is_same_node = |one: &StateNode, other: &StateNode| {
-        one.version() == other.version()
-            && one.content() == other.content()
-            && one.created_at() == other.created_at()
-            && one.modified_at() == other.modified_at()
-    };
-    one.version() == other.version()
-        && one.len() == other.len()
-        && one.iter().zip(other.iter()).all(|((path, node), (other_path, other))| path == other_path && is_same_node(node, other))
+    /// Returns about how many bytes the state takes in memory, and when it was last used.
+    pub(crate) fn weight(&self) -> (u64, u64) {
+        (self.held_bytes.load(Ordering::Relaxed), self.used_at.load(Ordering::Relaxed))
+    }
+
+    /// Puts the state down if nobody works with it, saved first; tells whether it did. The next call opens it again.
+    ///
+    /// A state that cannot be saved is kept.
+    pub(crate) async fn put_down(self: &Arc<Self>) -> Result<bool> {
+        if self.checkpointer.is_none() {
+            return Ok(false);
+        }
+        self.save(PutOptions::new()).await?;
+        let kept = self.saved.lock().await;
+        let mut state = self.state.write();
+        let is_idle = state.as_ref().is_some_and(|state| Arc::strong_count(state) == 1 && Some(state.version()) == kept.state);
+        if is_idle {
+            *state = None;
+            self.held_bytes.store(0, Ordering::Relaxed);
+        }
+        Ok(is_idle)
+    }
+
+    fn hold(&self, size_bytes: u64) {
+        self.held_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Display for LiveThread {
@@ -183,61 +255,84 @@ impl fmt::Display for LiveThread {
     }
 }
 
+/// The tree of a live thread, as sessions mount it.
+#[derive(Debug, Clone)]
+pub(crate) struct ThreadTree(pub(crate) Arc<LiveThread>);
+
+impl fmt::Display for ThreadTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[async_trait]
-impl Backend for LiveThread {
+impl Backend for ThreadTree {
     fn capabilities(&self) -> Capabilities {
-        self.state.get().map_or_else(Capabilities::new, Backend::capabilities)
+        Capabilities::new()
     }
 
     async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.state().await?.stat(path).await
+        self.0.state().await?.stat(path).await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.state().await?.read(path, options).await
+        let read = self.0.state().await?.read(path, options).await?;
+        self.0.hold(LOOK_BYTES.min(read.size_bytes));
+        Ok(read)
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.state().await?.ls(path, options).await
+        self.0.state().await?.ls(path, options).await
     }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.state().await?.glob(path, options).await
+        self.0.state().await?.glob(path, options).await
     }
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.state().await?.grep(path, options).await
+        self.0.state().await?.grep(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.state().await?.apply(changes, options).await
+        let changed = self.0.state().await?.apply(changes, options).await?;
+        let content: u64 = changed.iter().map(|changed| changed.size_bytes).sum();
+        self.0.hold(content + changes.len() as u64 * CHANGE_BYTES);
+        if self.0.durability == ThreadDurability::Sync {
+            self.0.save(PutOptions::new()).await.map_err(unsaved)?;
+        }
+        Ok(changed)
     }
+}
+
+/// Makes the error of a change that took effect in memory and was not saved.
+fn unsaved(error: Error) -> Error {
+    let message =
+        format!("the change is made, and is not saved yet: {}; it is saved with the next one, or by a checkpoint", error.message());
+    error.with_message(message).with_unknown_effect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::BackendExt;
-    use crate::checkpoint::{SavedThread, StoreThreads, ThreadPage};
-    use crate::store::MemoryStore;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use crate::checkpoint::StoreCheckpointer;
+    use crate::store::{
+        Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    };
+    use std::sync::atomic::AtomicUsize;
 
-    /// Loses answers: of the first saves after their effect, and of the first loads.
-    #[derive(Debug)]
+    /// A store that loses answers: of the first commits after their effect, and of the first reads.
+    #[derive(Debug, Default)]
     struct Lossy {
-        inner: StoreThreads,
-        saves: AtomicUsize,
-        loads: AtomicUsize,
+        inner: MemoryStore,
+        commits: AtomicUsize,
+        reads: AtomicUsize,
     }
 
     impl Lossy {
-        fn new(saves: usize, loads: usize) -> Self {
-            Self { inner: StoreThreads::new(Arc::new(MemoryStore::new())), saves: saves.into(), loads: loads.into() }
-        }
-
         fn answer<T>(left: &AtomicUsize, answer: Result<T>) -> Result<T> {
             match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
-                Ok(_) => answer.and(Err(Error::new(ErrorKind::Unavailable, "the answer was lost"))),
+                Ok(_) => answer.and(Err(Error::new(ErrorKind::Unavailable, "the answer was lost").with_unknown_effect())),
                 Err(_) => answer,
             }
         }
@@ -250,72 +345,121 @@ mod tests {
     }
 
     #[async_trait]
-    impl Threads for Lossy {
-        async fn load(&self, scope: &Scope) -> Result<Option<SavedThread>> {
-            Self::answer(&self.loads, self.inner.load(scope).await)
+    impl Store for Lossy {
+        fn capabilities(&self) -> StoreCapabilities {
+            self.inner.capabilities()
         }
 
-        async fn save(&self, scope: &Scope, state: &StateSnapshot, expected: Option<Version>) -> Result<Version> {
-            Self::answer(&self.saves, self.inner.save(scope, state, expected).await)
+        async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+            Self::answer(&self.reads, self.inner.get(namespace, key).await)
         }
 
-        async fn list(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {
-            self.inner.list(scope, start_after, limit).await
+        async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+            Self::answer(&self.reads, self.inner.get_many(namespace, keys, with_values).await)
         }
 
-        async fn delete(&self, scope: &Scope) -> Result<()> {
-            self.inner.delete(scope).await
+        async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+            self.inner.scan(namespace, options).await
+        }
+
+        async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+            self.inner.namespaces(options).await
+        }
+
+        async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+            Self::answer(&self.commits, self.inner.commit(batch).await)
+        }
+
+        async fn current_version(&self) -> Result<Version> {
+            self.inner.current_version().await
+        }
+
+        async fn sweep(&self, limit: usize) -> Result<usize> {
+            self.inner.sweep(limit).await
         }
     }
 
-    fn thread(threads: &Arc<Lossy>) -> Arc<LiveThread> {
-        Arc::new(LiveThread::new(Scope::new().with_thread("t"), Some(threads.clone())))
+    fn thread(store: &Arc<Lossy>) -> (Arc<LiveThread>, ThreadTree) {
+        let checkpointer = Arc::new(StoreCheckpointer::new(store.clone()));
+        let live = Arc::new(LiveThread::new(Scope::new().with_thread("t"), Some(checkpointer), ThreadDurability::Exit));
+        (live.clone(), ThreadTree(live))
+    }
+
+    async fn save(live: &Arc<LiveThread>) -> Result<bool> {
+        live.save(PutOptions::new()).await.map(|saved| saved.is_some())
     }
 
     /// The next save took the session's own for another's, and was refused for ever.
     #[tokio::test]
     async fn a_save_whose_answer_was_lost_is_found_again() {
-        let threads = Arc::new(Lossy::new(1, 0));
-        let live = thread(&threads);
-        live.write("/a", "one").await.expect("written");
-        assert!(live.clone().save().await.expect("the head is read and is ours"));
-        assert!(!live.clone().save().await.expect("nothing is left to save"));
-        live.write("/a", "two").await.expect("written");
-        assert!(live.clone().save().await.expect("on top of it"));
-        assert_eq!(thread(&threads).read_text("/a").await.expect("as saved"), "two");
+        let store = Arc::new(Lossy { commits: 1.into(), ..Lossy::default() });
+        let (live, tree) = thread(&store);
+        tree.write("/a", "one").await.expect("written");
+        assert!(save(&live).await.expect("the head is read and is ours"));
+        assert!(!save(&live).await.expect("nothing is left to save"));
+        tree.write("/a", "two").await.expect("written");
+        assert!(save(&live).await.expect("on top of it"));
+        assert_eq!(thread(&store).1.read_text("/a").await.expect("as saved"), "two");
     }
 
     #[tokio::test]
     async fn a_save_whose_answer_was_lost_is_found_by_the_next_when_it_cannot_be_read_at_once() {
-        let threads = Arc::new(Lossy::new(1, 0));
-        let live = thread(&threads);
-        live.write("/a", "one").await.expect("written");
-        threads.loads.store(1, Ordering::Relaxed);
-        assert_eq!(live.clone().save().await.expect_err("its end is not known").kind(), ErrorKind::Unavailable);
-        live.write("/a", "two").await.expect("written");
-        assert!(live.clone().save().await.expect("what was saved before is ours"));
-        assert_eq!(thread(&threads).read_text("/a").await.expect("as saved"), "two");
+        let store = Arc::new(Lossy { commits: 1.into(), ..Lossy::default() });
+        let (live, tree) = thread(&store);
+        tree.write("/a", "one").await.expect("written");
+        store.reads.store(2, Ordering::Relaxed);
+        assert_eq!(save(&live).await.expect_err("its end is not known").kind(), ErrorKind::Unavailable);
+        tree.write("/a", "two").await.expect("written");
+        assert!(save(&live).await.expect("what was saved before is ours"));
+        assert_eq!(thread(&store).1.read_text("/a").await.expect("as saved"), "two");
     }
 
     #[tokio::test]
     async fn a_save_of_another_is_never_taken_for_the_lost_one() {
-        let threads = Arc::new(Lossy::new(0, 0));
-        let (live, other) = (thread(&threads), thread(&threads));
-        live.write("/a", "mine").await.expect("written");
-        other.write("/a", "his!").await.expect("written");
-        // Both count from nothing, so their states have the same number.
-        assert!(other.save().await.expect("the first"));
-        live.saved.lock().await.unsettled.push(live.state().await.expect("a state").snapshot());
-        assert_eq!(live.clone().save().await.expect_err("the second").kind(), ErrorKind::Conflict);
-        assert_eq!(thread(&threads).read_text("/a").await.expect("as saved"), "his!");
+        let store = Arc::new(Lossy::default());
+        let ((live, tree), (other, other_tree)) = (thread(&store), thread(&store));
+        tree.write("/a", "mine").await.expect("written");
+        other_tree.write("/a", "his!").await.expect("written");
+        assert!(save(&other).await.expect("the first"));
+        let lost = CheckpointId::new(Timestamp::now(), None);
+        live.saved.lock().await.unsettled.push((lost, Version::new(1)));
+        assert_eq!(save(&live).await.expect_err("the second").kind(), ErrorKind::Conflict);
+        assert_eq!(thread(&store).1.read_text("/a").await.expect("as saved"), "his!");
     }
 
     #[tokio::test]
     async fn a_thread_saved_aside_whose_answer_was_lost_is_there() {
-        let threads = Arc::new(Lossy::new(1, 0));
-        let live = thread(&threads);
-        live.write("/a", "one").await.expect("written");
+        let store = Arc::new(Lossy { commits: 1.into(), ..Lossy::default() });
+        let (live, tree) = thread(&store);
+        tree.write("/a", "one").await.expect("written");
         live.save_as("u").await.expect("it is read again and is ours");
         assert_eq!(live.save_as("u").await.expect_err("it is there").kind(), ErrorKind::AlreadyExists);
+    }
+
+    #[tokio::test]
+    async fn a_state_is_put_down_saved_and_opened_again() {
+        let store = Arc::new(Lossy::default());
+        let (live, tree) = thread(&store);
+        tree.write("/a", "one").await.expect("written");
+        assert!(live.put_down().await.expect("saved"));
+        assert!(live.state.read().is_none());
+        assert_eq!(tree.read_text("/a").await.expect("opened again"), "one");
+        tree.write("/b", "two").await.expect("written");
+        store.commits.store(1, Ordering::Relaxed);
+        store.reads.store(2, Ordering::Relaxed);
+        assert!(live.put_down().await.is_err(), "it cannot be saved");
+        assert_eq!(tree.read_text("/b").await.expect("kept"), "two");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_fails_to_read_is_no_empty_thread() {
+        let store = Arc::new(Lossy::default());
+        let (live, tree) = thread(&store);
+        tree.write("/a", "one").await.expect("written");
+        save(&live).await.expect("saved");
+        store.reads.store(1, Ordering::Relaxed);
+        let (_, again) = thread(&store);
+        assert_eq!(again.exists("/a").await.expect_err("the store fails").kind(), ErrorKind::Unavailable);
+        assert!(again.exists("/a").await.expect("the next call tries again"));
     }
 }

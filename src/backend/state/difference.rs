@@ -1,103 +1,217 @@
-//! Where two trees in memory differ.
+//! Where two trees differ.
+//!
+//! Both are gone through side by side. A page that both share is passed over without being looked at, or loaded: so the cost grows
+//! with what differs, and not with what there is.
 
 use super::StateNode;
-use super::tree::{Branch, ChildrenIter, Tree};
-use crate::path::VfsPathBuf;
-use imbl::ordmap::{DiffItem, DiffIter};
-use imbl::shared_ptr::DefaultSharedPtr;
+use super::page::{Child, Link, Miss, Page, Row};
+use super::tree::Tree;
+use crate::error::Result;
+use crate::path::{VfsPath, VfsPathBuf};
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// One path at which two snapshots differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StateDifference<'s> {
+pub enum StateDifference {
     /// Only the newer one has the path.
-    Added(VfsPathBuf, &'s Arc<StateNode>),
-    /// Both have it, with other content or as another kind: what the older one has, and the newer.
-    Changed(VfsPathBuf, &'s Arc<StateNode>, &'s Arc<StateNode>),
+    Added(VfsPathBuf, Arc<StateNode>),
+    /// Both have it, with another version or as another kind: what the older one has, and the newer.
+    Changed(VfsPathBuf, Arc<StateNode>, Arc<StateNode>),
     /// Only the older one has the path.
-    Removed(VfsPathBuf, &'s Arc<StateNode>),
+    Removed(VfsPathBuf, Arc<StateNode>),
 }
 
-/// The differences of two trees in path order. Pages of children that both share are passed over.
-pub(super) struct Differences<'s> {
-    levels: Vec<Level<'s>>,
-    path: VfsPathBuf,
-}
-
-struct Level<'s> {
-    children: Side<'s>,
-    /// Whether the path ends with a child of this level.
-    is_named: bool,
-}
-
-enum Side<'s> {
-    Both(DiffIter<'s, 's, Arc<str>, Arc<StateNode>, DefaultSharedPtr>),
-    Older(ChildrenIter<'s>),
-    Newer(ChildrenIter<'s>),
-}
-
-/// A name with what the older and the newer tree have there.
-type Pair<'s> = (&'s str, Option<&'s Arc<StateNode>>, Option<&'s Arc<StateNode>>);
-
-impl<'s> Differences<'s> {
-    /// Compares an older tree with a newer one.
-    pub(super) fn of(older: &'s Tree, newer: &'s Tree) -> Self {
-        let mut differences = Self { levels: Vec::new(), path: VfsPathBuf::root() };
-        differences.enter(Some(older.root()), Some(newer.root()));
-        differences
-    }
-
-    /// Goes on with what lies beneath the node met last, as the older and the newer tree have it.
-    fn enter(&mut self, older: Option<&'s Branch>, newer: Option<&'s Branch>) {
-        let children = match (older, newer) {
-            (Some(older), Some(newer)) => Side::Both(older.children().diff(newer.children())),
-            (Some(older), None) => Side::Older(older.children_after(None)),
-            (None, Some(newer)) => Side::Newer(newer.children_after(None)),
-            (None, None) => return,
-        };
-        self.levels.push(Level { children, is_named: false });
-    }
-}
-
-impl<'s> Side<'s> {
-    fn next(&mut self) -> Option<Pair<'s>> {
+impl StateDifference {
+    /// Returns the path.
+    pub fn path(&self) -> &VfsPath {
         match self {
-            Self::Both(both) => both.next().map(|item| -> Pair<'s> {
-                match item {
-                    DiffItem::Add(name, newer) => (name, None, Some(newer)),
-                    DiffItem::Update { old: (name, older), new: (_, newer) } => (name, Some(older), Some(newer)),
-                    DiffItem::Remove(name, older) => (name, Some(older), None),
-                }
-            }),
-            Self::Older(older) => older.next().map(|(name, node)| -> Pair<'s> { (name, Some(node), None) }),
-            Self::Newer(newer) => newer.next().map(|(name, node)| -> Pair<'s> { (name, None, Some(node)) }),
+            Self::Added(path, _) | Self::Changed(path, ..) | Self::Removed(path, _) => path,
+        }
+    }
+
+    /// Returns what the older snapshot has.
+    pub fn older(&self) -> Option<&Arc<StateNode>> {
+        match self {
+            Self::Added(..) => None,
+            Self::Changed(_, older, _) | Self::Removed(_, older) => Some(older),
+        }
+    }
+
+    /// Returns what the newer snapshot has.
+    pub fn newer(&self) -> Option<&Arc<StateNode>> {
+        match self {
+            Self::Added(_, newer) | Self::Changed(_, _, newer) => Some(newer),
+            Self::Removed(..) => None,
+        }
+    }
+
+    fn of(older: Option<&Row>, newer: Option<&Row>) -> Option<Self> {
+        match (older, newer) {
+            (Some(older), Some(newer)) => {
+                let is_same = Arc::ptr_eq(&older.node, &newer.node) || older.node == newer.node;
+                (!is_same).then(|| Self::Changed((*newer.path).to_owned(), older.node.clone(), newer.node.clone()))
+            }
+            (Some(older), None) => Some(Self::Removed((*older.path).to_owned(), older.node.clone())),
+            (None, Some(newer)) => Some(Self::Added((*newer.path).to_owned(), newer.node.clone())),
+            (None, None) => None,
         }
     }
 }
 
-impl<'s> Iterator for Differences<'s> {
-    type Item = StateDifference<'s>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let level = self.levels.last_mut()?;
-            if level.is_named {
-                self.path.pop();
+/// Returns up to `limit` differences in path order, behind a path.
+pub(super) async fn differences(older: &Tree, newer: &Tree, start_after: Option<&VfsPath>, limit: usize) -> Result<Vec<StateDifference>> {
+    let mut sides = [Side::new(older), Side::new(newer)];
+    let mut found = Vec::new();
+    while found.len() < limit {
+        match step(&mut sides) {
+            Ok(Some((older, newer))) => {
+                let difference = StateDifference::of(older, newer);
+                found.extend(difference.filter(|difference| start_after.is_none_or(|after| difference.path() > after)));
             }
-            let Some((name, older, newer)) = level.children.next() else {
-                self.levels.pop();
-                continue;
-            };
-            level.is_named = true;
-            self.path.push(name);
-            self.enter(older.and_then(|node| node.branch()), newer.and_then(|node| node.branch()));
-            return Some(match (older, newer) {
-                (Some(older), Some(newer)) if older.is_same(newer) => continue,
-                (Some(older), Some(newer)) => StateDifference::Changed(self.path.clone(), older, newer),
-                (Some(older), None) => StateDifference::Removed(self.path.clone(), older),
-                (None, Some(newer)) => StateDifference::Added(self.path.clone(), newer),
-                (None, None) => continue,
-            });
+            Ok(None) => break,
+            // Either source will do for what both have.
+            Err((0, miss)) => older.load(miss).await?,
+            Err((_, miss)) => newer.load(miss).await?,
         }
     }
+    Ok(found)
+}
+
+/// What stands at one path in the older tree and in the newer one.
+type Pair<'t> = (Option<&'t Row>, Option<&'t Row>);
+
+/// Goes to the next path at which the trees may differ. A miss names the side it was met on.
+fn step<'t>(sides: &mut [Side<'t>; 2]) -> Result<Option<Pair<'t>>, (usize, Miss)> {
+    loop {
+        let [older, newer] = sides;
+        let enter = match (older.ahead(), newer.ahead()) {
+            (Ahead::End, Ahead::End) => return Ok(None),
+            (Ahead::Page(one, _), Ahead::Page(other, _)) if one.is_same(other) => {
+                older.pass();
+                newer.pass();
+                continue;
+            }
+            // What begins first is entered first, and of two that begin together the higher: so that both come to stand before
+            // the same page.
+            (Ahead::Page(_, at), Ahead::Page(_, other)) => match at.cmp(other) {
+                Ordering::Less => 0,
+                Ordering::Greater => 1,
+                Ordering::Equal => usize::from(older.height < newer.height),
+            },
+            (Ahead::Page(_, at), Ahead::Row(row)) if at <= &*row.path => 0,
+            (Ahead::Row(row), Ahead::Page(_, at)) if at <= &*row.path => 1,
+            (Ahead::Page(..), Ahead::End) => 0,
+            (Ahead::End, Ahead::Page(..)) => 1,
+            (Ahead::Row(_), Ahead::Page(..) | Ahead::End) => return Ok(Some((older.take(), None))),
+            (Ahead::Page(..) | Ahead::End, Ahead::Row(_)) => return Ok(Some((None, newer.take()))),
+            (Ahead::Row(one), Ahead::Row(other)) => {
+                return Ok(Some(match one.path.cmp(&other.path) {
+                    Ordering::Less => (older.take(), None),
+                    Ordering::Equal => (older.take(), newer.take()),
+                    Ordering::Greater => (None, newer.take()),
+                }));
+            }
+        };
+        sides[enter].enter().map_err(|miss| (enter, miss))?;
+    }
+}
+
+/// A place in one of the trees, before a row or before a page that was not entered.
+struct Side<'t> {
+    root: Option<&'t Arc<Link>>,
+    above: Vec<(&'t [Child], usize)>,
+    rows: &'t [Row],
+    /// How far above the leaves the page ahead is; that of the root is known once it was entered.
+    height: usize,
+}
+
+enum Ahead<'t> {
+    Page(&'t Arc<Link>, &'t VfsPath),
+    Row(&'t Row),
+    End,
+}
+
+impl<'t> Side<'t> {
+    fn new(tree: &'t Tree) -> Self {
+        Self { root: Some(tree.root()), above: Vec::new(), rows: &[], height: usize::MAX }
+    }
+
+    fn ahead(&self) -> Ahead<'t> {
+        if let Some(root) = self.root {
+            return Ahead::Page(root, VfsPath::ROOT);
+        }
+        if let Some(row) = self.rows.first() {
+            return Ahead::Row(row);
+        }
+        match self.above.last().and_then(|(children, next)| children.get(*next)) {
+            Some(child) => Ahead::Page(&child.link, &child.first),
+            None => Ahead::End,
+        }
+    }
+
+    /// Passes over the page ahead.
+    fn pass(&mut self) {
+        self.root = None;
+        if let Some((_, next)) = self.above.last_mut() {
+            *next += 1;
+        }
+        self.leave();
+    }
+
+    /// Takes the row ahead.
+    fn take(&mut self) -> Option<&'t Row> {
+        let (row, rest) = self.rows.split_first()?;
+        self.rows = rest;
+        self.leave();
+        Some(row)
+    }
+
+    /// Enters the page ahead.
+    fn enter(&mut self) -> Result<(), Miss> {
+        let Ahead::Page(link, _) = self.ahead() else { return Ok(()) };
+        if self.root.is_some() {
+            self.height = height(link)?;
+        }
+        match link.page()? {
+            Page::Leaf(rows) => {
+                self.pass_into();
+                self.rows = rows;
+            }
+            Page::Inner(children) => {
+                self.pass_into();
+                self.above.push((children, 0));
+                self.height = self.height.saturating_sub(1);
+            }
+        }
+        self.leave();
+        Ok(())
+    }
+
+    fn pass_into(&mut self) {
+        if self.root.take().is_none()
+            && let Some((_, next)) = self.above.last_mut()
+        {
+            *next += 1;
+        }
+    }
+
+    /// Leaves the pages of which nothing is ahead.
+    fn leave(&mut self) {
+        while self.rows.is_empty() && self.above.last().is_some_and(|(children, next)| *next >= children.len()) {
+            self.above.pop();
+            self.height += 1;
+        }
+    }
+}
+
+/// Returns how far above the leaves a page is.
+fn height(link: &Arc<Link>) -> Result<usize, Miss> {
+    let mut height = 0;
+    let mut page = link.page()?;
+    while let Page::Inner(children) = page {
+        height += 1;
+        page = children[0].link.page()?;
+    }
+    Ok(height)
 }

@@ -1,11 +1,17 @@
 //! The state tier: a tree in memory, of which a snapshot is O(1).
 //!
-//! Nodes live in maps that share structure, one for each directory. A batch works on a clone of the tree, which is one pointer,
-//! and swaps it in when all of it succeeded, so readers never wait for a writer and never see half of a batch. What makes a
-//! tree durable is the checkpointer's: it takes a [`StateSnapshot`] and asks what changed since the last.
+//! Nodes live in the pages of a B+tree that share structure. A batch works on a clone of the tree, which is one pointer, and
+//! swaps it in when all of it succeeded, so readers never wait for a writer and never see half of a batch. What makes a tree
+//! durable is the checkpointer's: it takes a [`StateSnapshot`] and writes the pages that are not saved yet; and a tree that was
+//! saved is loaded page by page, as it is looked at.
 
+mod cursor;
 mod difference;
+#[cfg(test)]
+mod laws;
+mod load;
 mod node;
+mod page;
 mod search;
 mod snapshot;
 mod transaction;
@@ -15,8 +21,12 @@ pub use difference::StateDifference;
 pub use node::StateNode;
 pub use snapshot::StateSnapshot;
 
-use self::transaction::StateTransaction;
 use self::tree::Tree;
+pub(crate) use load::PageSource;
+pub(crate) use node::StoredBody;
+pub(crate) use page::{Child, Link, Page, PageId, Row, Totals};
+
+use self::transaction::StateTransaction;
 use super::{Backend, flat};
 use crate::clock::Clock;
 use crate::error::Result;
@@ -36,9 +46,8 @@ use std::fmt;
 /// microseconds since 1970 at its start, so that what is restored after a crash never gives out a version again that the lost
 /// part of its life had given to other content.
 ///
-/// Cost: a look grows with the depth of the path and the logarithm of the children on the way, a listing with the children, a
-/// change with the content and, as a look does, with the way to it; a recursive delete counts without a walk. An idle file takes
-/// its content and less than 300 bytes.
+/// Cost: a look grows with the logarithm of the number of files, a listing with the children, a change with the content and, as a
+/// look does, with the way to it; a recursive delete counts without a walk. An idle file takes its content and less than 300 bytes.
 pub struct StateBackend {
     live: RwLock<Live>,
     /// Held for the length of a batch, so that batches follow one another; readers do not take it.
@@ -127,17 +136,15 @@ impl Backend for StateBackend {
     }
 
     async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.live.read().tree.stat(path)
+        self.snapshot().stat(path).await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        let node = self.live.read().tree.file(path)?.clone();
-        tree::read(path, &node, options)
+        self.snapshot().read(path, options).await
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        let tree = self.live.read().tree.clone();
-        tree.ls(path, options)
+        self.snapshot().ls(path, options).await
     }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
@@ -151,12 +158,19 @@ impl Backend for StateBackend {
     async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
         let _turn = self.turn.lock().await;
         let Live { tree, issued } = self.live.read().clone();
-        let mut transaction = StateTransaction::new(tree, whole_microseconds(self.clock.now()), issued);
-        let done = flat::apply(&mut transaction, changes).await?;
-        if let Some((tree, issued)) = transaction.finish() {
-            self.replace(Live { tree, issued });
+        loop {
+            let mut transaction = StateTransaction::new(tree.clone(), whole_microseconds(self.clock.now()), issued);
+            let done = flat::apply(&mut transaction, changes).await;
+            if let Some(miss) = transaction.take_missed() {
+                tree.load(miss).await?;
+                continue;
+            }
+            let done = done?;
+            if let Some((tree, issued)) = transaction.finish() {
+                self.replace(Live { tree, issued });
+            }
+            return Ok(done.into_iter().map(|done| done.resolve(|put| StateTransaction::version_of_put(issued, put))).collect());
         }
-        Ok(done.into_iter().map(|done| done.resolve(|put| StateTransaction::version_of_put(issued, put))).collect())
     }
 }
 
@@ -276,8 +290,9 @@ mod tests {
         tree.delete("/d4/f4").await.expect("deleted");
         tree.write("/new/file", "").await.expect("written");
         let after = tree.snapshot();
-        let changes: Vec<String> = after
-            .changes_since(&before)
+        let changes = after.differences(&before, None, 100).await.expect("in memory");
+        let changes: Vec<String> = changes
+            .iter()
             .map(|difference| match difference {
                 StateDifference::Added(path, _) => format!("+{path}"),
                 StateDifference::Changed(path, ..) => format!("~{path}"),
@@ -287,11 +302,14 @@ mod tests {
         assert_eq!(changes, ["~/d3/f3", "-/d4/f4", "+/new", "+/new/file"]);
         assert_eq!(before.read_text("/d3/f3").await.expect("as it was"), "3");
         assert_eq!(before.write("/x", "").await.expect_err("it is immutable").kind(), ErrorKind::ReadOnly);
-        let nodes: Vec<_> = after.iter().map(|(path, node)| (path, (**node).clone())).collect();
-        let read_back = StateSnapshot::from_nodes(nodes, after.version()).expect("a whole tree");
-        assert_eq!(read_back.changes_since(&after).count(), 0);
-        assert_eq!((read_back.len(), read_back.size_bytes()), (after.len(), after.size_bytes()));
-        assert_eq!(after.size_bytes(), after.iter().map(|(_, node)| node.size_bytes()).sum::<u64>());
+        let nodes = after.nodes(None, usize::MAX).await.expect("in memory");
+        let size_bytes = nodes.iter().map(|(_, node)| node.size_bytes()).sum::<u64>();
+        let totals = after.totals().await.expect("in memory");
+        assert_eq!(totals, (nodes.len() as u64, size_bytes));
+        let read_back = nodes.into_iter().map(|(path, node)| (path, (*node).clone()));
+        let read_back = StateSnapshot::from_nodes(read_back, after.version()).expect("a whole tree");
+        assert_eq!(read_back.differences(&after, None, 9).await.expect("in memory"), []);
+        assert_eq!(read_back.totals().await.expect("in memory"), totals);
     }
 
     #[tokio::test]
@@ -305,9 +323,9 @@ mod tests {
         tree.delete("/f").await.expect("deleted");
         tree.write("/f/g/h", "now beneath a directory").await.expect("written");
         let after = tree.snapshot();
-        let shown = |newer: &StateSnapshot, older: &StateSnapshot| -> Vec<String> {
-            let differences = newer.changes_since(older);
+        let shown = |differences: Vec<StateDifference>| -> Vec<String> {
             differences
+                .iter()
                 .map(|difference| match difference {
                     StateDifference::Added(path, node) => format!("+{path}{}", if node.is_directory() { "/" } else { "" }),
                     StateDifference::Changed(path, old, new) => format!("~{path} {} {}", old.is_directory(), new.is_directory()),
@@ -315,9 +333,13 @@ mod tests {
                 })
                 .collect()
         };
-        assert_eq!(shown(&after, &before), ["~/d/x true false", "-/d/x/y", "~/f false true", "+/f/g/", "+/f/g/h"]);
-        assert_eq!(shown(&before, &after), ["~/d/x false true", "+/d/x/y", "~/f true false", "-/f/g", "-/f/g/h"]);
-        assert_eq!(after.changes_since(&after).count(), 0);
+        let forth = after.differences(&before, None, 100).await.expect("in memory");
+        let back = before.differences(&after, None, 100).await.expect("in memory");
+        assert_eq!(shown(forth.clone()), ["~/d/x true false", "-/d/x/y", "~/f false true", "+/f/g/", "+/f/g/h"]);
+        assert_eq!(shown(back), ["~/d/x false true", "+/d/x/y", "~/f true false", "-/f/g", "-/f/g/h"]);
+        assert_eq!(after.differences(&after, None, 100).await.expect("in memory"), []);
+        let behind = after.differences(&before, Some(forth[1].path()), 2).await.expect("in memory");
+        assert_eq!(behind, forth[2..4]);
     }
 
     /// Directories a few bytes of path apart, as deep as a path goes: nothing recurses with their depth, on a small stack too.
@@ -330,9 +352,10 @@ mod tests {
             let before = tree.snapshot();
             tree.append(&deepest, "s").await.expect("appended");
             let after = tree.snapshot();
-            assert_eq!((after.len(), after.iter().count()), (2_048, 2_048));
-            assert_eq!(after.changes_since(&before).count(), 1);
-            assert_eq!(after.changes_since(&StateSnapshot::new()).count(), 2_048);
+            assert_eq!(after.totals().await.expect("in memory").0, 2_048);
+            assert_eq!(after.nodes(None, usize::MAX).await.expect("in memory").len(), 2_048);
+            assert_eq!(after.differences(&before, None, usize::MAX).await.expect("in memory").len(), 1);
+            assert_eq!(after.differences(&StateSnapshot::new(), None, usize::MAX).await.expect("in memory").len(), 2_048);
             assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needles")).await.expect("searched").files.len(), 1);
             assert_eq!(tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.expect("searched").entries.len(), 1);
             drop((before, after));

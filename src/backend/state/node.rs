@@ -1,28 +1,43 @@
 //! What stands at one path of a tree in memory.
 
-use super::tree::Branch;
+use super::page::{Miss, Totals};
 use crate::ops::{Entry, Version};
 use crate::path::VfsPathBuf;
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 /// A file or directory of a [`StateSnapshot`](super::StateSnapshot).
+///
+/// The content of a file that was saved may stand where it is saved, and not in memory, until it is first read.
 #[derive(Clone)]
 pub struct StateNode(Kind);
 
 #[derive(Clone)]
 enum Kind {
     File(File),
-    Directory { created_at: Microseconds, branch: Branch },
+    Directory { created_at: Microseconds },
 }
 
 #[derive(Clone)]
 struct File {
-    content: Bytes,
+    content: OnceLock<Bytes>,
+    body: OnceLock<StoredBody>,
     version: Version,
     created_at: Microseconds,
     modified_at: Microseconds,
+}
+
+/// The content of a file where it is saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoredBody {
+    /// Which source it is saved in.
+    pub(crate) origin: u64,
+    /// The BLAKE3 hash of the content.
+    pub(crate) hash: [u8; 32],
+    /// The size in bytes.
+    pub(crate) size_bytes: u64,
 }
 
 /// A time in half the memory of a [`Timestamp`], since 1970.
@@ -44,12 +59,22 @@ impl From<Microseconds> for Timestamp {
 impl StateNode {
     /// Makes a file. Times are kept in whole microseconds.
     pub fn file(content: impl Into<Bytes>, version: Version, created_at: Timestamp, modified_at: Timestamp) -> Self {
-        Self(Kind::File(File { content: content.into(), version, created_at: created_at.into(), modified_at: modified_at.into() }))
+        Self::of(OnceLock::from(content.into()), OnceLock::new(), version, created_at, modified_at)
     }
 
-    /// Makes a directory in which nothing is yet.
+    /// Makes a file whose content stands where it is saved.
+    pub(crate) fn saved_file(body: StoredBody, version: Version, created_at: Timestamp, modified_at: Timestamp) -> Self {
+        let content = if body.size_bytes == 0 { OnceLock::from(Bytes::new()) } else { OnceLock::new() };
+        Self::of(content, OnceLock::from(body), version, created_at, modified_at)
+    }
+
+    fn of(content: OnceLock<Bytes>, body: OnceLock<StoredBody>, version: Version, created_at: Timestamp, modified_at: Timestamp) -> Self {
+        Self(Kind::File(File { content, body, version, created_at: created_at.into(), modified_at: modified_at.into() }))
+    }
+
+    /// Makes a directory.
     pub fn directory(created_at: Timestamp) -> Self {
-        Self(Kind::Directory { created_at: created_at.into(), branch: Branch::default() })
+        Self(Kind::Directory { created_at: created_at.into() })
     }
 
     /// Tells whether this is a directory.
@@ -57,40 +82,62 @@ impl StateNode {
         matches!(self.0, Kind::Directory { .. })
     }
 
-    /// Returns the content of a file, shared; of a directory, none.
+    /// Returns the content of a file, shared, if it is in memory; of a directory, none.
     pub fn content(&self) -> Option<&Bytes> {
-        match &self.0 {
-            Kind::File(file) => Some(&file.content),
-            Kind::Directory { .. } => None,
+        self.as_file()?.content.get()
+    }
+
+    /// Returns the content of a file, shared; of a directory, that of an empty file.
+    pub(super) fn loaded(self: &Arc<Self>) -> Result<Bytes, Miss> {
+        match self.content() {
+            Some(content) => Ok(content.clone()),
+            None if self.is_directory() => Ok(Bytes::new()),
+            None => Err(Miss::Body(self.clone())),
+        }
+    }
+
+    /// Takes the content that was loaded; what is there already stays.
+    pub(crate) fn load(&self, content: Bytes) {
+        if let Kind::File(file) = &self.0 {
+            let _ = file.content.set(content);
+        }
+    }
+
+    /// Returns where the content of a file is saved, if it is.
+    pub(crate) fn body(&self) -> Option<&StoredBody> {
+        self.as_file()?.body.get()
+    }
+
+    /// Remembers where the content of a file was saved; a place it has already stays.
+    pub(crate) fn set_body(&self, body: StoredBody) {
+        if let Kind::File(file) = &self.0 {
+            let _ = file.body.set(body);
         }
     }
 
     /// Returns the size in bytes; of a directory, 0.
     pub fn size_bytes(&self) -> u64 {
-        self.content().map_or(0, |content| content.len() as u64)
+        match self.content() {
+            Some(content) => content.len() as u64,
+            None => self.body().map_or(0, |body| body.size_bytes),
+        }
     }
 
     /// Returns the version of a file; of a directory, none.
     pub fn version(&self) -> Option<Version> {
-        match &self.0 {
-            Kind::File(file) => Some(file.version),
-            Kind::Directory { .. } => None,
-        }
+        self.as_file().map(|file| file.version)
     }
 
     /// Returns when the path first appeared.
     pub fn created_at(&self) -> Timestamp {
         match &self.0 {
-            Kind::File(File { created_at, .. }) | Kind::Directory { created_at, .. } => (*created_at).into(),
+            Kind::File(File { created_at, .. }) | Kind::Directory { created_at } => (*created_at).into(),
         }
     }
 
     /// Returns when the content of a file last changed; of a directory, none.
     pub fn modified_at(&self) -> Option<Timestamp> {
-        match &self.0 {
-            Kind::File(file) => Some(file.modified_at.into()),
-            Kind::Directory { .. } => None,
-        }
+        self.as_file().map(|file| file.modified_at.into())
     }
 
     /// Returns the node as a line of a listing.
@@ -102,41 +149,28 @@ impl StateNode {
         entry.with_times(Some(self.created_at()), self.modified_at())
     }
 
-    /// Returns what is in a directory.
-    pub(super) fn branch(&self) -> Option<&Branch> {
+    /// Returns what the node counts for.
+    pub(super) fn totals(&self) -> Totals {
+        Totals { entries: 1, size_bytes: self.size_bytes() }
+    }
+
+    fn as_file(&self) -> Option<&File> {
         match &self.0 {
-            Kind::File(_) => None,
-            Kind::Directory { branch, .. } => Some(branch),
-        }
-    }
-
-    /// Returns what is in a directory, to be changed.
-    pub(super) fn branch_mut(&mut self) -> Option<&mut Branch> {
-        match &mut self.0 {
-            Kind::File(_) => None,
-            Kind::Directory { branch, .. } => Some(branch),
-        }
-    }
-
-    /// Tells whether two nodes are the same but for what lies beneath them: files of one version, which is never used again for
-    /// other content at the same path, or directories made at the same time.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Kind::File(file), Kind::File(other)) => file.version == other.version,
-            (Kind::Directory { created_at, .. }, Kind::Directory { created_at: other, .. }) => created_at == other,
-            _ => false,
+            Kind::File(file) => Some(file),
+            Kind::Directory { .. } => None,
         }
     }
 }
 
-/// Equal when nothing can differ: the same, and of directories with the same pages of children in memory.
+/// Equal when nothing can differ: files of one version, which is never used again for other content at the same path, or
+/// directories made at the same time.
 impl PartialEq for StateNode {
     fn eq(&self, other: &Self) -> bool {
-        self.is_same(other)
-            && match (self.branch(), other.branch()) {
-                (Some(branch), Some(other)) => branch.shares_all_with(other),
-                _ => true,
-            }
+        match (&self.0, &other.0) {
+            (Kind::File(file), Kind::File(other)) => file.version == other.version,
+            (Kind::Directory { created_at }, Kind::Directory { created_at: other }) => created_at == other,
+            _ => false,
+        }
     }
 }
 
@@ -145,10 +179,9 @@ impl Eq for StateNode {}
 impl fmt::Debug for StateNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("StateNode");
-        match &self.0 {
-            Kind::File(file) => debug.field("version", &file.version).field("size_bytes", &file.content.len()),
-            Kind::Directory { branch, .. } => debug.field("entries", &branch.entries()),
-        };
+        if let Some(version) = self.version() {
+            debug.field("version", &version).field("size_bytes", &self.size_bytes());
+        }
         debug.finish()
     }
 }

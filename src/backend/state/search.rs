@@ -1,10 +1,13 @@
 //! Finding paths and lines in a tree in memory.
 //!
 //! A search works on a tree that nobody changes. A small one is done at once; a large one on a blocking thread, and its files
-//! on all cores.
+//! on all cores. Of a tree that was saved the pages that a search meets are loaded, more and more at a time, and the contents that
+//! it selects are read in chunks and not kept.
 
 use super::StateNode;
-use super::tree::{Branch, Places, Tree};
+use super::cursor::Cursor;
+use super::page::{Miss, Row};
+use super::tree::{PAGES_AHEAD, Tree};
 use crate::backend::flat::{Stretch, Walk, in_background, workers};
 use crate::error::Result;
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
@@ -12,40 +15,68 @@ use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
 use bytes::Bytes;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most entries of a tree that is walked without a thread of its own: some tenths of a millisecond.
-const ENTRIES_AT_ONCE: usize = 1_024;
+const ENTRIES_AT_ONCE: u64 = 1_024;
 
 /// The most bytes of a tree that is searched without a thread of its own: some tenths of a millisecond.
 const BYTES_AT_ONCE: u64 = 1 << 20;
 
+/// The most pages that are loaded at once for a search.
+const PAGES_AHEAD_MAX: usize = 4_096;
+
+/// How many files of a tree that was saved are searched at once, at most.
+const CHUNK_FILES: usize = 2_048;
+
+/// How many bytes end a chunk; one file may go over it.
+const CHUNK_BYTES: u64 = 8 << 20;
+
 /// Finds paths by pattern.
 pub(super) async fn glob(tree: &Tree, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-    let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
-    tree.directory(path)?;
-    let Some(stretch) = walk.stretch(options.start_after.as_deref()) else { return Ok(GlobResult::default()) };
-    if tree.branch(&stretch.within).is_none_or(|branch| branch.entries() <= ENTRIES_AT_ONCE) {
-        return Ok(find(tree, walk, &stretch, options, &AtomicBool::new(false)));
+    let walk = || PathFilter::for_glob(path, options).map(|filter| Walk::new(path, filter));
+    let Some(stretch) = walk()?.stretch(options.start_after.as_deref()) else {
+        return tree.with(|tree| tree.directory(path)).await.map(|()| GlobResult::default());
+    };
+    tree.with(|tree| tree.directory(path)).await?;
+    let mut ahead = PAGES_AHEAD;
+    loop {
+        let walk = walk()?;
+        let is_small = tree.totals(&stretch.within).is_ok_and(|totals| totals.entries <= ENTRIES_AT_ONCE);
+        let found = if is_small {
+            find(tree, walk, &stretch, options, &AtomicBool::new(false))
+        } else {
+            let (tree, stretch, options) = (tree.clone(), stretch.clone(), options.clone());
+            in_background(move |stop| find(&tree, walk, &stretch, &options, stop)).await?
+        };
+        match found {
+            Ok(result) => return Ok(result),
+            Err((miss, from)) => tree.load_ahead(miss, &from, ahead).await?,
+        }
+        // Each time the search starts over, so the loads have to become few.
+        ahead = (ahead * 2).min(PAGES_AHEAD_MAX);
     }
-    let (tree, options) = (tree.clone(), options.clone());
-    in_background(move |stop| find(&tree, walk, &stretch, &options, stop)).await
 }
 
 /// Finds lines by pattern.
 pub(super) async fn grep(tree: &Tree, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
     let matcher = GrepMatcher::compile(options)?;
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
-    if let Some(content) = tree.get(path).and_then(|node| node.content()) {
-        return grep_one(path, content.clone(), matcher, options).await;
+    if let Some(node) = tree.with(|tree| Ok(tree.get(path)?.filter(|node| !node.is_directory()).cloned())).await? {
+        let content = tree.contents(&[node]).await?.pop().unwrap_or_default();
+        return grep_one(path, content, matcher, options).await;
     }
-    tree.directory(path)?;
+    tree.with(|tree| tree.directory(path)).await?;
     let Some(stretch) = walk.stretch(options.start_after.as_ref().map(|cursor| &*cursor.path)) else {
         return Ok(GrepResult::default());
     };
-    let is_small = |branch: &Branch| branch.entries() <= ENTRIES_AT_ONCE && branch.size_bytes() <= BYTES_AT_ONCE;
-    if tree.branch(&stretch.within).is_none_or(is_small) {
+    if tree.source().is_some() {
+        return grep_saved(tree, path, stretch, matcher, options).await;
+    }
+    let is_small = tree.totals(&stretch.within).is_ok_and(|totals| totals.entries <= ENTRIES_AT_ONCE && totals.size_bytes <= BYTES_AT_ONCE);
+    if is_small {
         return Ok(search(tree, walk, &stretch, &matcher, options, 1, &AtomicBool::new(false)));
     }
     let (tree, options) = (tree.clone(), options.clone());
@@ -65,11 +96,19 @@ async fn grep_one(path: &VfsPath, content: Bytes, matcher: GrepMatcher, options:
     Ok(collector.finish())
 }
 
-fn find(tree: &Tree, walk: Walk, stretch: &Stretch, options: &GlobOptions, stop: &AtomicBool) -> GlobResult {
-    let found = Found::new(tree, walk, stretch, stop);
-    GlobResult::from_sorted(found.map(|(path, node)| node.entry(path)), options)
+/// Where a search stopped for what is not in memory: it, and the path that was reached.
+type Missed = (Miss, VfsPathBuf);
+
+fn find(tree: &Tree, walk: Walk, stretch: &Stretch, options: &GlobOptions, stop: &AtomicBool) -> Result<GlobResult, Missed> {
+    let mut found = Found::new(tree, walk, stretch, stop);
+    let result = GlobResult::from_sorted(found.by_ref().map(|(path, node)| node.entry(path)), options);
+    match found.missed.take() {
+        Some(missed) => Err(missed),
+        None => Ok(result),
+    }
 }
 
+/// Searches a tree that is in memory as a whole.
 fn search(
     tree: &Tree,
     walk: Walk,
@@ -88,55 +127,152 @@ fn search(
     collector.finish()
 }
 
-/// The nodes that a walk selects, in path order, until it is told to stop.
+/// Searches a tree that was saved, chunk by chunk.
+async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: GrepMatcher, options: &GrepOptions) -> Result<GrepResult> {
+    let matcher = Arc::new(matcher);
+    let mut collector = GrepCollector::new(options);
+    let mut chunk = Chunk { stretch, after: None, ahead: PAGES_AHEAD };
+    while let Some(files) = chunk.next(tree, path, options).await? {
+        let (paths, nodes): (Vec<VfsPathBuf>, Vec<Arc<StateNode>>) = files.into_iter().unzip();
+        let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
+        let wanted: Vec<Arc<StateNode>> = nodes.iter().filter(|node| node.size_bytes() <= size_max_bytes).cloned().collect();
+        let mut contents = tree.contents(&wanted).await?.into_iter();
+        // What is too large is not read; what was read is in the order it was asked for.
+        let bodies = nodes.iter().map(|node| if node.size_bytes() <= size_max_bytes { contents.next() } else { None });
+        let files: Vec<(VfsPathBuf, Option<Bytes>)> = paths.into_iter().zip(bodies).collect();
+        let searcher = matcher.clone();
+        let (returned, flow) = in_background(move |stop| {
+            let mut flow = ControlFlow::Continue(());
+            let work = |(path, content): (VfsPathBuf, Option<Bytes>)| {
+                let outcome = content.map_or(FileOutcome::TooLarge, |content| searcher.search(&path, &content).detached());
+                (path, outcome)
+            };
+            let files = files.into_iter().take_while(|_| !stop.load(Ordering::Relaxed));
+            parallel::ordered(files, workers(), work, |(path, outcome)| {
+                flow = collector.push(path, outcome);
+                flow
+            });
+            (collector, flow)
+        })
+        .await?;
+        collector = returned;
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(collector.finish())
+}
+
+/// The files that a search selects, some at a time.
+struct Chunk {
+    stretch: Stretch,
+    /// The last file of the chunk before.
+    after: Option<VfsPathBuf>,
+    ahead: usize,
+}
+
+impl Chunk {
+    /// Returns the next files; none at the end.
+    async fn next(&mut self, tree: &Tree, root: &VfsPath, options: &GrepOptions) -> Result<Option<Vec<(VfsPathBuf, Arc<StateNode>)>>> {
+        loop {
+            if let Some(after) = &self.after {
+                self.stretch.from.clone_from(after);
+            }
+            let walk = Walk::new(root, PathFilter::for_grep(root, options)?);
+            let (mut files, mut size_bytes) = (Vec::new(), 0);
+            let never = AtomicBool::new(false);
+            let mut found = Found::new(tree, walk, &self.stretch, &never);
+            while files.len() < CHUNK_FILES && size_bytes < CHUNK_BYTES {
+                let Some((path, node)) = found.next() else { break };
+                if self.after.as_ref() != Some(&path) {
+                    size_bytes += node.size_bytes();
+                    files.push((path, node.clone()));
+                }
+            }
+            if let Some((miss, from)) = found.missed.take() {
+                tree.load_ahead(miss, &from, self.ahead).await?;
+                self.ahead = (self.ahead * 2).min(PAGES_AHEAD_MAX);
+                continue;
+            }
+            let Some((last, _)) = files.last() else { return Ok(None) };
+            self.after = Some(last.clone());
+            return Ok(Some(files));
+        }
+    }
+}
+
+/// The nodes that a walk selects, in path order, until it is told to stop or meets what is not in memory.
 struct Found<'t> {
+    tree: &'t Tree,
     walk: Walk,
-    places: Places<'t>,
-    /// What the walk starts with, if that is selected.
-    first: Option<&'t Arc<StateNode>>,
+    within: &'t VfsPath,
+    cursor: Cursor<'t>,
+    /// The row whose decision waits for what was missed.
+    reached: &'t VfsPath,
+    missed: Option<Missed>,
     stop: &'t AtomicBool,
 }
 
 impl<'t> Found<'t> {
     fn new(tree: &'t Tree, walk: Walk, stretch: &'t Stretch, stop: &'t AtomicBool) -> Self {
-        let places = Places::at(tree, &stretch.within, &stretch.from);
-        let mut found = Self { walk, places, first: None, stop };
-        for above in stretch.from.ancestors() {
-            if let Some(branch) = tree.branch(above) {
-                add_ignore_files(&mut found.walk, above, branch);
-            }
-        }
-        if let Some(directory) = found.walk.obstacle(stretch) {
-            // One above all that is searched leaves nothing; behind another the search goes on.
-            let start = if directory.starts_with(&stretch.within) { directory } else { &stretch.within };
-            found.places = Places::at(tree, &stretch.within, start);
-        } else if *stretch.from == *found.walk.root() {
-            tree.branch(&stretch.from).into_iter().for_each(|branch| found.enter(branch));
-        } else if let Some(node) = tree.get(&stretch.from) {
-            found.first = found.visit(node).then_some(node);
+        let cursor = tree.from(&stretch.from);
+        let mut found = Self { tree, walk, within: &stretch.within, cursor, reached: &stretch.from, missed: None, stop };
+        if let Err(miss) = found.start(stretch) {
+            found.missed = Some((miss, stretch.from.clone()));
         }
         found
     }
 
-    /// Decides about the node that the walk stands at, and enters it if it is to be entered; tells whether it is selected.
-    fn visit(&mut self, node: &'t Arc<StateNode>) -> bool {
-        let visit = self.walk.visit(self.places.path(), node.is_directory());
-        if let Some(branch) = node.branch().filter(|_| visit.entered) {
-            self.enter(branch);
+    fn start(&mut self, stretch: &'t Stretch) -> Result<(), Miss> {
+        for above in stretch.from.ancestors() {
+            self.add_ignore_files(above)?;
         }
-        visit.selected
+        if let Some(directory) = self.walk.obstacle(stretch) {
+            // One above all that is searched leaves nothing; behind another the search goes on.
+            let start = if directory.starts_with(&stretch.within) { directory } else { &stretch.within };
+            self.cursor = self.tree.behind(start);
+        } else if *stretch.from == *self.walk.root() {
+            self.add_ignore_files(&stretch.from)?;
+            self.cursor = self.tree.beneath(&stretch.from)?.cursor;
+        }
+        Ok(())
     }
 
-    fn enter(&mut self, branch: &'t Branch) {
-        add_ignore_files(&mut self.walk, self.places.path(), branch);
-        self.places.enter(branch);
+    /// Decides about a row, and passes over what lies beneath it if it is not to be entered; tells whether it is selected.
+    fn visit(&mut self, row: &'t Row) -> Result<bool, Miss> {
+        let visit = self.walk.visit(&row.path, row.node.is_directory());
+        if visit.entered {
+            self.add_ignore_files(&row.path)?;
+        } else if row.node.is_directory() {
+            self.cursor.skip_beneath(&row.path)?;
+        }
+        Ok(visit.selected)
     }
-}
 
-fn add_ignore_files(walk: &mut Walk, directory: &VfsPath, branch: &Branch) {
-    if walk.wants_ignore_files() {
-        let files = IGNORE_FILE_NAMES.map(|name| branch.children().get(name).and_then(|node| node.content()));
-        walk.add_ignore_files(directory, files.map(|content| content.map(|content| &content[..])));
+    fn add_ignore_files(&mut self, directory: &VfsPath) -> Result<(), Miss> {
+        if self.walk.wants_ignore_files() {
+            let mut contents = [None, None];
+            for (name, content) in IGNORE_FILE_NAMES.iter().zip(&mut contents) {
+                if let Ok(path) = directory.child(name)
+                    && let Some(node) = self.tree.get(&path)?.filter(|node| !node.is_directory())
+                {
+                    *content = Some(node.loaded()?);
+                }
+            }
+            self.walk.add_ignore_files(directory, contents.each_ref().map(|content| content.as_deref()));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Option<(VfsPathBuf, &'t Arc<StateNode>)>, Miss> {
+        while !self.stop.load(Ordering::Relaxed) {
+            let Some(row) = self.cursor.next()?.filter(|row| row.path.starts_with(self.within)) else { break };
+            self.reached = &row.path;
+            if self.visit(row)? {
+                return Ok(Some(((*row.path).to_owned(), &row.node)));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -144,16 +280,12 @@ impl<'t> Iterator for Found<'t> {
     type Item = (VfsPathBuf, &'t Arc<StateNode>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(first) = self.first.take() {
-            // The walk has not gone on yet, so it stands at the start, or at the door of what lies beneath it.
-            return Some((self.places.path().to_owned(), first));
+        if self.missed.is_some() {
+            return None;
         }
-        while !self.stop.load(Ordering::Relaxed) {
-            let node = self.places.next()?;
-            if self.visit(node) {
-                return Some((self.places.path().to_owned(), node));
-            }
-        }
-        None
+        self.step().unwrap_or_else(|miss| {
+            self.missed = Some((miss, self.reached.to_owned()));
+            None
+        })
     }
 }

@@ -1,7 +1,9 @@
 //! A tree in memory at one instant.
 
-use super::difference::{Differences, StateDifference};
-use super::tree::{Tree, read};
+use super::difference::{StateDifference, differences};
+use super::load::PageSource;
+use super::page::{Link, Row};
+use super::tree::{PAGES_AHEAD, Tree};
 use super::{StateNode, search};
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -11,13 +13,15 @@ use crate::ops::{
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
 /// A [`StateBackend`](super::StateBackend) as it was at one instant: immutable, and itself a read-only backend.
 ///
 /// It shares all nodes and bodies with the tree it was taken of and with other snapshots, so that taking and cloning one is
-/// O(1) and it costs memory only for what changed since.
+/// O(1) and it costs memory only for what changed since. Of one that was saved, what is looked at is loaded when it is first
+/// needed.
 ///
 /// # Examples
 /// ```
@@ -30,7 +34,7 @@ use std::sync::Arc;
 /// let before = tree.snapshot();
 /// tree.write("/a.md", "two").await?;
 /// assert_eq!(before.read_text("/a.md").await?, "one");
-/// assert_eq!(tree.snapshot().changes_since(&before).count(), 1);
+/// assert_eq!(tree.snapshot().differences(&before, None, 100).await?.len(), 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -45,27 +49,52 @@ impl StateSnapshot {
         Self::default()
     }
 
-    /// Makes a tree of nodes that were saved, with the version the snapshot had.
+    /// Makes a tree of nodes, with the version the snapshot has.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) when a node stands in no directory, a path occurs twice, or a version is newer than
     /// the snapshot's.
     pub fn from_nodes<P: AsRef<VfsPath>>(nodes: impl IntoIterator<Item = (P, StateNode)>, version: Version) -> Result<Self> {
         let mut nodes: Vec<(P, StateNode)> = nodes.into_iter().collect();
-        // What `iter` gave is in order already; any other order is put right, so that a directory comes before what is in it.
+        // In path order a directory comes before what is in it, and pages are filled one after the other.
         nodes.sort_by(|(one, _), (other, _)| one.as_ref().cmp(other.as_ref()));
         let mut tree = Tree::default();
         for (path, node) in nodes {
             let path = path.as_ref();
-            // What lies beneath a directory is told by nodes of their own.
-            let node = if node.is_directory() { StateNode::directory(node.created_at()) } else { node };
+            let in_memory = |_| corrupt(path);
             let is_newer = node.version().is_some_and(|of_node| of_node > version);
-            if is_newer || tree.get(path).is_some() || !tree.insert(path, node) {
+            let has_parent = match path.parent() {
+                Some(parent) if parent.is_root() => true,
+                Some(parent) => tree.get(parent).map_err(in_memory)?.is_some_and(|parent| parent.is_directory()),
+                None => false,
+            };
+            if is_newer || !has_parent || tree.get(path).map_err(in_memory)?.is_some() {
                 return Err(corrupt(path));
             }
+            tree.insert(path, node).map_err(in_memory)?;
         }
         tree.set_version(version.number());
         Ok(Self { tree })
+    }
+
+    /// Makes a tree that was saved, of the page that all others lie beneath.
+    pub(crate) fn saved(root: Arc<Link>, version: Version, source: Arc<dyn PageSource>) -> Self {
+        Self { tree: Tree::saved(root, version.number(), source) }
+    }
+
+    /// Returns the page that all others lie beneath.
+    pub(crate) fn root(&self) -> &Arc<Link> {
+        self.tree.root()
+    }
+
+    /// Returns where what is not in memory stands; none when all of it is.
+    pub(crate) fn source(&self) -> Option<&Arc<dyn PageSource>> {
+        self.tree.source()
+    }
+
+    /// Returns the contents of nodes of this tree, without keeping in memory those that are not there.
+    pub(crate) async fn contents(&self, nodes: &[Arc<StateNode>]) -> Result<Vec<Bytes>> {
+        self.tree.contents(nodes).await
     }
 
     /// Returns the version of the newest change in it: two snapshots of one tree with the same one are the same.
@@ -74,37 +103,62 @@ impl StateSnapshot {
     }
 
     /// Returns how many files and directories there are, the root left out.
-    pub fn len(&self) -> usize {
-        self.tree.root().entries()
+    ///
+    /// # Errors
+    /// Those of the store, for a snapshot that was saved.
+    pub async fn count(&self) -> Result<u64> {
+        Ok(self.totals().await?.0)
     }
 
-    /// Tells whether there is nothing but the root.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns the size in bytes of all files together.
+    /// Returns how many files and directories there are, and the size in bytes of all files together.
     ///
     /// Cost: O(1).
-    pub fn size_bytes(&self) -> u64 {
-        self.tree.root().size_bytes()
+    ///
+    /// # Errors
+    /// Those of the store, for a snapshot that was saved.
+    pub async fn totals(&self) -> Result<(u64, u64)> {
+        let totals = self.tree.with(|tree| Ok(tree.root().page()?.totals())).await?;
+        Ok((totals.entries, totals.size_bytes))
     }
 
     /// Returns the node at a path; of the root, none.
-    pub fn get(&self, path: &VfsPath) -> Option<&Arc<StateNode>> {
-        self.tree.get(path)
-    }
-
-    /// Returns every node in path order, the root left out.
-    pub fn iter(&self) -> impl Iterator<Item = (VfsPathBuf, &Arc<StateNode>)> {
-        self.tree.beneath(VfsPath::ROOT)
-    }
-
-    /// Returns where this snapshot differs from an older one of the same tree, in path order.
     ///
-    /// Cost: grows with what differs, as pages of nodes that both share are passed over.
-    pub fn changes_since<'s>(&'s self, older: &'s Self) -> impl Iterator<Item = StateDifference<'s>> {
-        Differences::of(&older.tree, &self.tree)
+    /// # Errors
+    /// Those of the store, for a snapshot that was saved.
+    pub async fn node(&self, path: &VfsPath) -> Result<Option<Arc<StateNode>>> {
+        self.tree.with(|tree| Ok(tree.get(path)?.cloned())).await
+    }
+
+    /// Returns up to `limit` nodes behind a path in path order, the root left out. Contents are not loaded.
+    ///
+    /// # Errors
+    /// Those of the store, for a snapshot that was saved.
+    pub async fn nodes(&self, start_after: Option<&VfsPath>, limit: usize) -> Result<Vec<(VfsPathBuf, Arc<StateNode>)>> {
+        let start = start_after.unwrap_or(VfsPath::ROOT);
+        let mut cursor = self.tree.from(start);
+        let mut nodes: Vec<(VfsPathBuf, Arc<StateNode>)> = Vec::new();
+        while nodes.len() < limit {
+            match cursor.next() {
+                Ok(Some(Row { path, .. })) if **path == *start => {}
+                Ok(Some(Row { path, node })) => nodes.push(((**path).to_owned(), node.clone())),
+                Ok(None) => break,
+                Err(miss) => {
+                    let from = nodes.last().map_or(start, |(path, _)| path).to_owned();
+                    self.tree.load_ahead(miss, &from, PAGES_AHEAD).await?;
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Returns up to `limit` paths, behind `start_after` and in path order, at which this snapshot differs from an older one.
+    ///
+    /// Cost: grows with what differs, as pages that both share are passed over, and not loaded.
+    ///
+    /// # Errors
+    /// Those of the store, for snapshots that were saved.
+    pub async fn differences(&self, older: &Self, start_after: Option<&VfsPath>, limit: usize) -> Result<Vec<StateDifference>> {
+        differences(&older.tree, &self.tree, start_after, limit).await
     }
 }
 
@@ -112,10 +166,10 @@ fn corrupt(path: &VfsPath) -> Error {
     Error::new(crate::ErrorKind::Corrupt, format!("a saved tree holds `{path}` where it cannot stand; run `stratafs doctor`")).at(path)
 }
 
-/// Equal when both are the same nodes in memory.
+/// Equal when both are the same pages.
 impl PartialEq for StateSnapshot {
     fn eq(&self, other: &Self) -> bool {
-        self.tree.version() == other.tree.version() && self.tree.root().shares_all_with(other.tree.root())
+        self.tree.version() == other.tree.version() && self.tree.root().is_same(other.tree.root())
     }
 }
 
@@ -127,7 +181,7 @@ impl fmt::Display for StateSnapshot {
 
 impl fmt::Debug for StateSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StateSnapshot").field("version", &self.version()).field("len", &self.len()).finish()
+        f.debug_struct("StateSnapshot").field("version", &self.version()).finish_non_exhaustive()
     }
 }
 
@@ -138,15 +192,15 @@ impl Backend for StateSnapshot {
     }
 
     async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.tree.stat(path)
+        self.tree.with(|tree| tree.stat(path)).await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        read(path, self.tree.file(path)?, options)
+        self.tree.read(path, options).await
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.tree.ls(path, options)
+        self.tree.ls(path, options).await
     }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {

@@ -1,13 +1,17 @@
-//! One batch over a tree in memory: a clone of the map that is changed and, at the end, takes the place of the old one.
+//! One batch over a tree in memory: a clone of it that is changed and, at the end, takes the place of the old one.
 
 use super::StateNode;
-use super::tree::{Branch, Tree};
+use super::node::StoredBody;
+use super::page::Miss;
+use super::tree::Tree;
 use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
 use crate::error::Result;
 use crate::ops::Version;
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
 use jiff::Timestamp;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A batch in the making.
 pub(super) struct StateTransaction {
@@ -19,12 +23,17 @@ pub(super) struct StateTransaction {
     issued: u64,
     puts: usize,
     changed: bool,
+    /// Where contents that the batch read are saved, by their place in memory, which they keep: one that is moved or copied is
+    /// not saved again.
+    saved: HashMap<(usize, usize), (Bytes, StoredBody)>,
+    /// What a change needed and was not in memory: the batch is to be done again once it is.
+    missed: Option<Miss>,
 }
 
 impl StateTransaction {
     /// Starts a batch at a time, whose versions follow on `issued`.
     pub(super) fn new(tree: Tree, now: Timestamp, issued: u64) -> Self {
-        Self { before: tree.clone(), tree, now, issued, puts: 0, changed: false }
+        Self { before: tree.clone(), tree, now, issued, puts: 0, changed: false, saved: HashMap::new(), missed: None }
     }
 
     /// Returns the version that a put of this batch makes.
@@ -44,13 +53,27 @@ impl StateTransaction {
         Some((tree, issued))
     }
 
-    fn insert(&mut self, path: &VfsPath, node: StateNode) {
-        let is_placed = self.tree.insert(path, node);
-        assert!(is_placed, "a batch puts nodes into directories that are there");
+    /// Takes what the batch met that was not in memory, if it did.
+    pub(super) fn take_missed(&mut self) -> Option<Miss> {
+        self.missed.take()
     }
 
-    fn file(&self, path: &VfsPath) -> Option<&StateNode> {
-        self.tree.get(path).map(|node| &**node).filter(|node| !node.is_directory())
+    fn remember(&mut self, node: &StateNode, content: &Bytes) {
+        if let Some(body) = node.body().filter(|body| body.size_bytes > 0) {
+            self.saved.insert((content.as_ptr() as usize, content.len()), (content.clone(), *body));
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Tree) -> Result<(), Miss>) {
+        self.changed = true;
+        if let Err(miss) = change(&mut self.tree) {
+            self.missed.get_or_insert(miss);
+        }
+    }
+
+    /// Returns the node at a path that was looked at.
+    fn known(&self, path: &VfsPath) -> Option<&StateNode> {
+        self.tree.get(path).ok().flatten().map(|node| &**node)
     }
 }
 
@@ -63,26 +86,35 @@ impl TreeTransaction for StateTransaction {
         if path.is_root() {
             return Ok(Some(Node::Directory(None)));
         }
-        Ok(self.tree.get(path).map(|node| match node.version() {
+        let node = self.tree.with(|tree| Ok(tree.get(path)?.cloned())).await?;
+        Ok(node.map(|node| match node.version() {
             None => Node::Directory(Some(node.created_at())),
             Some(version) => {
                 let mark = match version.number().checked_sub(self.issued + 1) {
                     Some(put) if (put as usize) < self.puts => Mark::Put(put as usize),
                     _ => Mark::Stored(version),
                 };
-                Node::File(FileNode { mark, size_bytes: node.size_bytes(), times: times(node) })
+                Node::File(FileNode { mark, size_bytes: node.size_bytes(), times: times(&node) })
             }
         }))
     }
 
     fn stored_version(&self, path: &VfsPath) -> Option<Version> {
-        self.before.get(path).and_then(|node| node.version())
+        self.before.get(path).ok().flatten().and_then(|node| node.version())
     }
 
     fn pin(&mut self, _path: &VfsPath) {}
 
     async fn content(&mut self, path: &VfsPath) -> Result<Bytes> {
-        Ok(self.file(path).and_then(StateNode::content).cloned().unwrap_or_default())
+        let (node, content) = self
+            .tree
+            .with(|tree| {
+                let node = tree.file(path)?;
+                Ok((node.clone(), node.loaded()?))
+            })
+            .await?;
+        self.remember(&node, &content);
+        Ok(content)
     }
 
     async fn is_empty(&mut self, directory: &VfsPath) -> Result<bool> {
@@ -90,38 +122,59 @@ impl TreeTransaction for StateTransaction {
     }
 
     async fn count(&mut self, directory: &VfsPath) -> Result<usize> {
-        Ok(self.tree.branch(directory).map_or(0, Branch::entries))
+        self.tree.with(|tree| Ok(tree.totals(directory)?.entries as usize)).await
     }
 
     async fn subtree(&mut self, directory: &VfsPath) -> Result<Vec<Beneath>> {
-        let beneath = self.tree.beneath(directory);
-        Ok(beneath.map(|(path, node)| Beneath { path, content: node.content().cloned(), times: times(node) }).collect())
+        let (paths, nodes): (Vec<VfsPathBuf>, Vec<Arc<StateNode>>) = self
+            .tree
+            .with(|tree| {
+                let mut beneath = tree.beneath(directory)?;
+                let mut met = Vec::new();
+                while let Some(row) = beneath.next()? {
+                    met.push(((*row.path).to_owned(), row.node.clone()));
+                }
+                Ok(met)
+            })
+            .await?
+            .into_iter()
+            .unzip();
+        let contents = self.tree.contents(&nodes).await?;
+        let beneath = paths.into_iter().zip(nodes).zip(contents).map(|((path, node), content)| {
+            self.remember(&node, &content);
+            Beneath { path, content: (!node.is_directory()).then_some(content), times: times(&node) }
+        });
+        Ok(beneath.collect())
     }
 
     fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> Mark {
         let number = self.puts;
         self.puts += 1;
-        self.changed = true;
         let version = Self::version_of_put(self.issued, number);
-        let created_at = times.created_at.or_else(|| self.file(path).map(StateNode::created_at)).unwrap_or(self.now);
+        let kept = self.known(path).filter(|node| !node.is_directory()).map(StateNode::created_at);
+        let created_at = times.created_at.or(kept).unwrap_or(self.now);
         let modified_at = times.modified_at.unwrap_or(self.now);
-        self.insert(path, StateNode::file(content, version, created_at, modified_at));
+        let body = self.saved.get(&(content.as_ptr() as usize, content.len())).map(|(_, body)| *body);
+        let node = StateNode::file(content, version, created_at, modified_at);
+        body.into_iter().for_each(|body| node.set_body(body));
+        self.change(|tree| tree.insert(path, node));
         Mark::Put(number)
     }
 
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>) {
-        self.changed = true;
-        self.insert(path, StateNode::directory(created_at.unwrap_or(self.now)));
+        let created_at = created_at.unwrap_or(self.now);
+        self.change(|tree| tree.insert(path, StateNode::directory(created_at)));
     }
 
     fn remove_file(&mut self, path: &VfsPath) {
-        self.changed = true;
-        self.tree.remove(path);
+        self.change(|tree| tree.remove(path));
     }
 
     fn remove_directory(&mut self, path: &VfsPath) {
-        self.changed = true;
-        self.tree.remove(path);
+        self.change(|tree| {
+            tree.remove_beneath(path)?;
+            tree.remove(path)
+        });
     }
 }
 

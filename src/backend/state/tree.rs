@@ -1,128 +1,44 @@
-//! The nodes of a tree in memory, and how they are looked at.
+//! A tree of nodes, and how it is looked at and changed.
 //!
-//! Each directory holds its children by name in a map that shares structure: a clone is one pointer, and a change copies the
-//! few pages on the way to it. So a listing costs its children whatever lies beneath or beside them, and a walk does not meet
-//! what it does not enter.
+//! What needs a page or content that is not in memory fails with a [`Miss`]; [`Tree::with`] loads it and does it again.
 
 use super::StateNode;
+use super::cursor::Cursor;
+use super::load::{self, PageSource};
+use super::page::{self, Link, Miss, Page, Row, Totals, beneath, child_of, only};
 use crate::backend::flat::beneath_a_file;
 use crate::error::{Error, Result};
 use crate::ops::{Entry, FileRead, Listing, LsOptions, ReadOptions, Version};
-use crate::path::{VfsPath, VfsPathBuf};
+use crate::path::{SharedPath, VfsPath};
 use crate::text;
-use imbl::OrdMap;
-use imbl::ordmap::RangedIter;
-use imbl::shared_ptr::DefaultSharedPtr;
-use std::cell::RefCell;
-use std::ops::Bound;
+use bytes::Bytes;
 use std::sync::Arc;
 
-/// The children of one directory by name.
-pub(super) type Children = OrdMap<Arc<str>, Arc<StateNode>>;
+/// How many pages are loaded at once when neighbours are read one after the other.
+pub(super) const PAGES_AHEAD: usize = 32;
 
-/// A run of children by name.
-pub(super) type ChildrenIter<'t> = RangedIter<'t, Arc<str>, Arc<StateNode>, DefaultSharedPtr>;
-
-/// What is in a directory, and totals of all that lies beneath it.
-#[derive(Clone, Default)]
-pub(super) struct Branch {
-    children: Children,
-    entries: usize,
-    size_bytes: u64,
-}
-
-impl Branch {
-    /// Returns the children.
-    pub(super) fn children(&self) -> &Children {
-        &self.children
-    }
-
-    /// Returns the children behind a name, or all.
-    pub(super) fn children_after(&self, name: Option<&str>) -> ChildrenIter<'_> {
-        self.children.range::<(Bound<&str>, Bound<&str>), str>((name.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
-    }
-
-    /// Returns how many files and directories lie beneath.
-    pub(super) fn entries(&self) -> usize {
-        self.entries
-    }
-
-    /// Returns the size in bytes of all files beneath.
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    /// Tells whether both hold the same pages of children.
-    pub(super) fn shares_all_with(&self, other: &Self) -> bool {
-        self.children.ptr_eq(&other.children)
-    }
-
-    fn account(&mut self, gone: Totals, new: Totals) {
-        self.entries = self.entries - gone.entries + new.entries;
-        self.size_bytes = self.size_bytes - gone.size_bytes + new.size_bytes;
-    }
-}
-
-/// A tree is taken apart one directory at a time: paths may be thousands of names deep, and the stack is not.
-impl Drop for Branch {
-    fn drop(&mut self) {
-        if !self.children.is_empty() {
-            take_apart(std::mem::take(&mut self.children));
-        }
-    }
-}
-
-thread_local! {
-    /// The children that wait while others are taken apart; none when nothing is.
-    static WAITING: RefCell<Option<Vec<Children>>> = const { RefCell::new(None) };
-}
-
-fn take_apart(children: Children) {
-    let mut children = Some(children);
-    let is_first = WAITING.try_with(|waiting| {
-        let mut waiting = waiting.borrow_mut();
-        match &mut *waiting {
-            Some(others) => others.extend(children.take()),
-            None => *waiting = Some(Vec::new()),
-        }
-    });
-    // Neither when others are taken apart already, nor when the thread ends and the place to wait in is gone.
-    if is_first.is_err() || children.is_none() {
-        return;
-    }
-    while let Some(next) = children.take() {
-        drop(next);
-        children = WAITING.with(|waiting| waiting.borrow_mut().as_mut().and_then(Vec::pop));
-    }
-    WAITING.with(|waiting| waiting.take());
-}
-
-/// What one node and all beneath it count for.
-#[derive(Clone, Copy, Default)]
-struct Totals {
-    entries: usize,
-    size_bytes: u64,
-}
-
-impl Totals {
-    fn of(node: &StateNode) -> Self {
-        match node.branch() {
-            Some(branch) => Self { entries: branch.entries + 1, size_bytes: branch.size_bytes },
-            None => Self { entries: 1, size_bytes: node.size_bytes() },
-        }
-    }
-}
-
-/// All nodes.
-#[derive(Clone, Default)]
-pub(super) struct Tree {
-    root: Branch,
+/// All nodes of a tree but the root, which is always a directory.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    root: Arc<Link>,
     version: u64,
+    source: Option<Arc<dyn PageSource>>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { root: Link::new(Page::Leaf(Vec::new())), version: 0, source: None }
+    }
 }
 
 impl Tree {
+    /// Makes a tree of a page that was saved.
+    pub(crate) fn saved(root: Arc<Link>, version: u64, source: Arc<dyn PageSource>) -> Self {
+        Self { root, version, source: Some(source) }
+    }
+
     /// Returns the number of the newest change.
-    pub(super) fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
@@ -131,181 +47,245 @@ impl Tree {
         self.version = version;
     }
 
-    /// Returns what is in the root.
-    pub(super) fn root(&self) -> &Branch {
+    /// Returns the page that all others lie beneath.
+    pub(crate) fn root(&self) -> &Arc<Link> {
         &self.root
     }
 
+    /// Returns where what is not in memory stands.
+    pub(crate) fn source(&self) -> Option<&Arc<dyn PageSource>> {
+        self.source.as_ref()
+    }
+
+    /// Does something with the tree; what it misses is loaded, and then it is done again.
+    pub(super) async fn with<'t, T>(&'t self, mut act: impl FnMut(&'t Self) -> Result<T, Stop>) -> Result<T> {
+        loop {
+            match act(self) {
+                Ok(done) => return Ok(done),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Missed(miss)) => self.load(miss).await?,
+            }
+        }
+    }
+
+    /// Loads what was missed.
+    pub(super) async fn load(&self, miss: Miss) -> Result<()> {
+        load::load(self.source.as_ref(), miss).await
+    }
+
+    /// Loads what was missed, and if that is a page, up to `pages` in all of those that hold what stands at a path and behind.
+    pub(super) async fn load_ahead(&self, miss: Miss, from: &VfsPath, pages: usize) -> Result<()> {
+        let Miss::Page(missed) = miss else { return self.load(miss).await };
+        let mut links = Vec::new();
+        collect_unloaded(&self.root, from, pages, &mut links);
+        if !links.iter().any(|link| link.is_same(&missed)) {
+            links.push(missed);
+        }
+        load::load_pages(self.source.as_ref(), &links).await
+    }
+
+    /// Returns the contents of nodes, without keeping in memory those that are not there.
+    pub(crate) async fn contents(&self, nodes: &[Arc<StateNode>]) -> Result<Vec<Bytes>> {
+        load::bodies(self.source.as_ref(), nodes).await
+    }
+
     /// Returns the node at a path; of the root, none.
-    pub(super) fn get(&self, path: &VfsPath) -> Option<&Arc<StateNode>> {
-        let mut segments = path.segments();
-        let mut node = self.root.children.get(segments.next()?)?;
-        for segment in segments {
-            node = node.branch()?.children.get(segment)?;
-        }
-        Some(node)
-    }
-
-    /// Returns what is in the directory at a path.
-    pub(super) fn branch(&self, path: &VfsPath) -> Option<&Branch> {
-        if path.is_root() { Some(&self.root) } else { self.get(path)?.branch() }
-    }
-
-    /// Puts a node into a directory that is there; tells whether it is.
-    pub(super) fn insert(&mut self, path: &VfsPath, node: StateNode) -> bool {
-        let Some(parent) = path.parent().filter(|parent| self.branch(parent).is_some()) else { return false };
-        let gone = self.get(path).map_or_else(Totals::default, |node| Totals::of(node));
-        let children = self.account(parent, gone, Totals::of(&node));
-        match children.get_mut(path.name()) {
-            Some(slot) => *slot = Arc::new(node),
-            None => {
-                children.insert(Arc::from(path.name()), Arc::new(node));
+    pub(super) fn get(&self, path: &VfsPath) -> Result<Option<&Arc<StateNode>>, Miss> {
+        let mut link = &self.root;
+        loop {
+            match link.page()? {
+                Page::Leaf(rows) => {
+                    let found = rows.binary_search_by(|row| VfsPath::cmp(&row.path, path));
+                    return Ok(found.ok().map(|at| &rows[at].node));
+                }
+                Page::Inner(children) => link = &children[child_of(children, path)].link,
             }
         }
-        true
     }
 
-    /// Removes a node with all beneath it.
-    pub(super) fn remove(&mut self, path: &VfsPath) {
-        if let (Some(parent), Some(node)) = (path.parent(), self.get(path)) {
-            let gone = Totals::of(node);
-            self.account(parent, gone, Totals::default()).remove(path.name());
+    /// Puts a node into a directory that is there.
+    pub(super) fn insert(&mut self, path: &VfsPath, node: StateNode) -> Result<(), Miss> {
+        page::insert(&mut self.root, &SharedPath::from(path), &Arc::new(node))
+    }
+
+    /// Removes one node, beneath which nothing lies.
+    pub(super) fn remove(&mut self, path: &VfsPath) -> Result<(), Miss> {
+        page::remove(&mut self.root, &only(path))
+    }
+
+    /// Removes all that lies beneath a directory.
+    pub(super) fn remove_beneath(&mut self, directory: &VfsPath) -> Result<(), Miss> {
+        page::remove(&mut self.root, &beneath(directory))
+    }
+
+    /// Returns what lies beneath a directory in all.
+    pub(super) fn totals(&self, directory: &VfsPath) -> Result<Totals, Miss> {
+        match (directory.is_root(), self.root.loaded()) {
+            (true, Some(page)) => Ok(page.totals()),
+            _ => page::totals(&self.root, &beneath(directory)),
         }
     }
 
-    /// Corrects the totals of a directory and of those above it, and returns its children, to be changed.
-    fn account(&mut self, directory: &VfsPath, gone: Totals, new: Totals) -> &mut Children {
-        let mut branch = &mut self.root;
-        branch.account(gone, new);
-        for segment in directory.segments() {
-            let node = branch.children.get_mut(segment).expect("the directory was looked up");
-            branch = Arc::make_mut(node).branch_mut().expect("the directory was looked up");
-            branch.account(gone, new);
-        }
-        &mut branch.children
+    /// Returns a place before the first row at or behind a path.
+    pub(super) fn from<'t>(&'t self, path: &'t VfsPath) -> Cursor<'t> {
+        Cursor::at(&self.root, path)
     }
 
-    /// Returns all that lies beneath a directory in path order.
-    pub(super) fn beneath(&self, directory: &VfsPath) -> impl Iterator<Item = (VfsPathBuf, &Arc<StateNode>)> {
-        let mut places = Places::at(self, directory, directory);
-        if let Some(branch) = self.branch(directory) {
-            places.enter(branch);
+    /// Returns a place before the first row behind all that lies at or beneath a path.
+    pub(super) fn behind<'t>(&'t self, path: &'t VfsPath) -> Cursor<'t> {
+        Cursor::behind(&self.root, path)
+    }
+
+    /// Returns a place before all that lies beneath a directory.
+    pub(super) fn beneath<'t>(&'t self, directory: &'t VfsPath) -> Result<Beneath<'t>, Miss> {
+        let mut cursor = if directory.is_root() { Cursor::new(&self.root) } else { Cursor::at(&self.root, directory) };
+        // The directory itself is the first row at its path.
+        if !directory.is_root() && self.get(directory)?.is_some() {
+            cursor.next()?;
         }
-        std::iter::from_fn(move || {
-            let node = places.next()?;
-            if let Some(branch) = node.branch() {
-                places.enter(branch);
-            }
-            Some((places.path().to_owned(), node))
-        })
+        Ok(Beneath { cursor, directory })
     }
 
     /// Looks at one path.
-    pub(super) fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    pub(super) fn stat(&self, path: &VfsPath) -> Result<Entry, Stop> {
         if path.is_root() {
             return Ok(Entry::directory(path));
         }
-        self.get(path).map(|node| node.entry(path)).ok_or_else(|| self.missing(path))
-    }
-
-    /// Returns the file at a path.
-    pub(super) fn file(&self, path: &VfsPath) -> Result<&Arc<StateNode>> {
-        match self.get(path) {
-            Some(node) if node.is_directory() => Err(Error::is_directory(path)),
-            Some(node) => Ok(node),
-            None if path.is_root() => Err(Error::is_directory(path)),
-            None => Err(self.missing(path)),
+        match self.get(path)? {
+            Some(node) => Ok(node.entry(path)),
+            None => Err(self.missing(path)?.into()),
         }
     }
 
-    /// Returns what is in the directory at a path.
-    pub(super) fn directory(&self, path: &VfsPath) -> Result<&Branch> {
-        match self.branch(path) {
-            Some(branch) => Ok(branch),
-            None if self.get(path).is_some() => Err(Error::not_a_directory(path)),
-            None => Err(self.missing(path)),
+    /// Returns the file at a path.
+    pub(super) fn file(&self, path: &VfsPath) -> Result<&Arc<StateNode>, Stop> {
+        match self.get(path)? {
+            Some(node) if node.is_directory() => Err(Error::is_directory(path).into()),
+            Some(node) => Ok(node),
+            None if path.is_root() => Err(Error::is_directory(path).into()),
+            None => Err(self.missing(path)?.into()),
+        }
+    }
+
+    /// Checks that a directory stands at a path.
+    pub(super) fn directory(&self, path: &VfsPath) -> Result<(), Stop> {
+        if path.is_root() {
+            return Ok(());
+        }
+        match self.get(path)? {
+            Some(node) if node.is_directory() => Ok(()),
+            Some(_) => Err(Error::not_a_directory(path).into()),
+            None => Err(self.missing(path)?.into()),
         }
     }
 
     /// Lists the children of a directory.
-    pub(super) fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        let children = self.directory(path)?.children_after(options.start_after.as_deref());
-        let entries = children.map(|(name, node)| {
-            let mut child = path.to_owned();
-            child.push(name);
-            node.entry(child)
-        });
+    pub(super) async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.with(|tree| tree.directory(path)).await?;
+        let after = options.start_after.as_deref().unwrap_or_default();
+        let first = path.child(after).ok();
+        let mut cursor = match &first {
+            Some(child) => self.behind(child),
+            None => self.with(|tree| Ok(tree.beneath(path)?.cursor)).await?,
+        };
+        let mut entries = Vec::new();
+        while entries.len() <= options.limit {
+            match cursor.next() {
+                Ok(Some(row)) if row.path.starts_with(path) => {
+                    // A cursor that is no name was not passed over by seeking.
+                    if row.path.name() > after {
+                        entries.push(row.node.entry(&*row.path));
+                    }
+                    while let Err(miss) = if row.node.is_directory() { cursor.skip_beneath(&row.path) } else { Ok(()) } {
+                        self.load(miss).await?;
+                    }
+                }
+                Ok(_) => break,
+                Err(miss) => {
+                    let from = entries.last().map_or(path, |last: &Entry| &*last.path).to_owned();
+                    self.load_ahead(miss, &from, PAGES_AHEAD).await?;
+                }
+            }
+        }
         Ok(Listing::from_sorted(entries, options))
     }
 
+    /// Returns what was asked for of the file at a path.
+    pub(super) async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        let (node, content) = self
+            .with(|tree| {
+                let node = tree.file(path)?;
+                Ok((node, node.loaded()?))
+            })
+            .await?;
+        cut(path, node, &content, options)
+    }
+
     /// Makes the error of a path where nothing is.
-    fn missing(&self, path: &VfsPath) -> Error {
-        let is_file = |above: &VfsPath| self.get(above).is_some_and(|node| !node.is_directory());
-        if path.ancestors().any(is_file) { beneath_a_file(path) } else { Error::not_found(path) }
+    fn missing(&self, path: &VfsPath) -> Result<Error, Miss> {
+        for above in path.ancestors().filter(|above| !above.is_root()) {
+            if self.get(above)?.is_some_and(|node| !node.is_directory()) {
+                return Ok(beneath_a_file(path));
+            }
+        }
+        Ok(Error::not_found(path))
+    }
+}
+
+/// A place in what lies beneath a directory.
+pub(super) struct Beneath<'t> {
+    pub(super) cursor: Cursor<'t>,
+    directory: &'t VfsPath,
+}
+
+impl<'t> Beneath<'t> {
+    /// Goes to the next row.
+    pub(super) fn next(&mut self) -> Result<Option<&'t Row>, Miss> {
+        Ok(self.cursor.next()?.filter(|row| row.path.starts_with(self.directory)))
+    }
+}
+
+/// Why an act on a tree stopped.
+pub(super) enum Stop {
+    /// It needs what is not in memory.
+    Missed(Miss),
+    /// It failed.
+    Failed(Error),
+}
+
+impl From<Miss> for Stop {
+    fn from(miss: Miss) -> Self {
+        Self::Missed(miss)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Collects pages that are not in memory and may hold rows at or behind a path.
+fn collect_unloaded(link: &Arc<Link>, from: &VfsPath, max: usize, into: &mut Vec<Arc<Link>>) {
+    match link.loaded() {
+        None => into.push(link.clone()),
+        Some(Page::Leaf(_)) => {}
+        Some(Page::Inner(children)) => {
+            for child in &children[child_of(children, from)..] {
+                if into.len() >= max {
+                    return;
+                }
+                collect_unloaded(&child.link, from, max, into);
+            }
+        }
     }
 }
 
 /// Cuts what was asked for out of a file.
-pub(super) fn read(path: &VfsPath, node: &StateNode, options: &ReadOptions) -> Result<FileRead> {
-    let content = node.content().cloned().unwrap_or_default();
-    let (cut, window) = text::cut(&content, options).map_err(|error| error.at(path))?;
+pub(super) fn cut(path: &VfsPath, node: &StateNode, content: &Bytes, options: &ReadOptions) -> Result<FileRead> {
+    let (cut, window) = text::cut(content, options).map_err(|error| error.at(path))?;
     let mut read = FileRead::new(cut, node.version().unwrap_or(Version::new(0)), node.modified_at());
     read.size_bytes = content.len() as u64;
     read.window = window;
     Ok(read)
-}
-
-/// A walk in path order that enters only the directories it is told to.
-pub(super) struct Places<'t> {
-    levels: Vec<Level<'t>>,
-    path: VfsPathBuf,
-}
-
-struct Level<'t> {
-    children: ChildrenIter<'t>,
-    /// Whether the path ends with a child of this level.
-    is_named: bool,
-}
-
-impl<'t> Places<'t> {
-    /// Stands at `start`, which lies at or beneath `within`: what comes next lies within and behind all beneath the start, unless
-    /// that is entered.
-    pub(super) fn at(tree: &'t Tree, within: &VfsPath, start: &VfsPath) -> Self {
-        let mut places = Self { levels: Vec::new(), path: within.to_owned() };
-        let mut branch = tree.branch(within);
-        for segment in start.strip_prefix(within).into_iter().flat_map(VfsPath::segments) {
-            let Some(above) = branch else { break };
-            places.levels.push(Level { children: above.children_after(Some(segment)), is_named: true });
-            places.path.push(segment);
-            branch = above.children.get(segment).and_then(|node| node.branch());
-        }
-        places
-    }
-
-    /// Goes to the next node; its path is [`Places::path`].
-    pub(super) fn next(&mut self) -> Option<&'t Arc<StateNode>> {
-        while let Some(level) = self.levels.last_mut() {
-            if level.is_named {
-                self.path.pop();
-            }
-            let child = level.children.next();
-            level.is_named = child.is_some();
-            if let Some((name, node)) = child {
-                self.path.push(name);
-                return Some(node);
-            }
-            self.levels.pop();
-        }
-        None
-    }
-
-    /// Goes on with what is in the directory that the walk stands at.
-    pub(super) fn enter(&mut self, branch: &'t Branch) {
-        self.levels.push(Level { children: branch.children_after(None), is_named: false });
-    }
-
-    /// Returns the path that the walk stands at.
-    pub(super) fn path(&self) -> &VfsPath {
-        &self.path
-    }
 }

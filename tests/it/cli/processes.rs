@@ -81,17 +81,20 @@ fn the_second_to_save_a_thread_is_told_and_loses_nothing() {
     // The play has read the thread once its answer is there to read; then another command saves it.
     let mut answer = [0; 1];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
-    home.ok(&["write", "/b.md", "meanwhile"]);
-    drop(child.stdin.take());
+    assert_eq!(home.ok(&["write", "/b.md", "meanwhile"]), "");
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, r#"{{"tool": "write_file", "args": {{"path": "/c.md", "content": "too late"}}}}"#).unwrap();
+    drop(stdin);
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{told}");
     let record: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert_eq!(record["code"], "conflict");
-    assert_eq!(home.ok(&["ls"]), "b.md\nmemories/\nstart.md\nworkspace/\n", "the first save stands");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("is not saved yet"), "the model is told as well");
+    assert_eq!(home.ok(&["ls"]), "a.md\nb.md\nmemories/\nstart.md\nworkspace/\n", "each call was saved before its answer, the last not");
     let message = record["message"].as_str().unwrap();
     let aside = message.rsplit('`').nth(1).unwrap();
-    assert_eq!(home.ok(&["--thread", aside, "cat", "/a.md", "/start.md"]), "playedstart", "{message}");
+    assert_eq!(home.ok(&["--thread", aside, "cat", "/a.md", "/c.md", "/start.md"]), "playedtoo latestart", "{message}");
 }
 
 #[cfg(unix)]
@@ -109,5 +112,6 @@ fn an_interrupt_ends_a_play_with_130_and_saves_nothing_half() {
     let status = child.wait().unwrap();
     drop(stdin);
     assert_eq!(status.code(), Some(130));
-    assert_eq!(home.ok(&["ls"]), "memories/\nstart.md\nworkspace/\n");
+    assert_eq!(home.ok(&["ls"]), "a.md\nmemories/\nstart.md\nworkspace/\n", "what was answered was saved");
+    assert_eq!(home.ok(&["cat", "/a.md"]), "played");
 }

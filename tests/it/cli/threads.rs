@@ -61,12 +61,12 @@ fn what_did_not_change_is_not_saved() {
 fn a_thread_that_cannot_be_read_is_not_an_empty_one() {
     let home = Home::new();
     home.ok(&["write", "/a", "one"]);
-    home.ok(&["store", "rm", "threads/default/default", "default"]);
-    home.with_stdin(&["store", "put", "threads/default/default", "default"], b"\x01damaged").code(0);
+    home.ok(&["store", "rm", "threads/heads/default/default", "default"]);
+    home.with_stdin(&["store", "put", "threads/heads/default/default", "default"], b"\x01damaged").code(0);
     for args in [&["cat", "/a"][..], &["ls", "/"], &["write", "/b", "two"]] {
         assert!(home.error(args, 6).contains("cannot be read back"));
     }
-    assert_eq!(home.ok(&["store", "get", "threads/default/default", "default"]), "\u{1}damaged", "left as it is");
+    assert_eq!(home.ok(&["store", "get", "threads/heads/default/default", "default"]), "\u{1}damaged", "left as it is");
     home.ok(&["write", "/memories/b", "the other tiers are there"]);
 }
 

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
+use stratafs::checkpoint::At;
 use stratafs::config::{Config, RouteType, Stores};
 use stratafs::ops::{Durability, LsOptions};
 use stratafs::{Backend, Error, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath, Workspace};
@@ -170,11 +171,14 @@ async fn check_stores(stores: &Stores, repair: bool, checks: &mut Vec<Check>) {
 
 async fn check_threads(config: &Config, workspace: &Workspace, checks: &[Check]) -> Check {
     let name = "thread saves";
-    let Some(threads) = workspace.threads() else {
+    let Some(checkpointer) = workspace.checkpointer() else {
         return Check::new(name, Status::Warning, "threads are not saved (`threads.save` is false)");
     };
-    match threads.load(&config.scope()).await {
-        Ok(Some(saved)) => Check::new(name, Status::Ok, format!("thread `{}` has {} entries", config.scope.thread, saved.state.len())),
+    match checkpointer.open(&config.scope(), At::Latest).await {
+        Ok(Some(saved)) => match saved.state.count().await {
+            Ok(entries) => Check::new(name, Status::Ok, format!("thread `{}` has {entries} entries", config.scope.thread)),
+            Err(error) => Check::failed(name, &error),
+        },
         Ok(None) => Check::new(name, Status::Ok, format!("thread `{}` is new", config.scope.thread)),
         Err(error) => behind(checks, name, &config.threads.store).unwrap_or_else(|| Check::failed(name, &error)),
     }

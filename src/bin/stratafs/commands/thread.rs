@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Subcommand;
 use std::sync::Arc;
-use stratafs::checkpoint::Threads;
+use stratafs::checkpoint::Checkpointer;
 use stratafs::{Error, Scope};
 
 /// List and remove saved threads
@@ -45,11 +45,11 @@ impl Thread {
     }
 }
 
-async fn list(context: &mut Context, threads: &dyn Threads, scope: &Scope) -> Result<Outcome, Failure> {
+async fn list(context: &mut Context, threads: &dyn Checkpointer, scope: &Scope) -> Result<Outcome, Failure> {
     let mut all = Vec::new();
     let mut after = None;
     loop {
-        let page = threads.list(scope, after.as_deref(), PAGE).await?;
+        let page = threads.threads(scope, after.as_deref(), PAGE).await?;
         all.extend(page.threads);
         match page.next {
             Some(next) => after = Some(next),
@@ -69,10 +69,10 @@ async fn list(context: &mut Context, threads: &dyn Threads, scope: &Scope) -> Re
     Ok(Outcome::Done)
 }
 
-fn saved(context: &mut Context) -> Result<Arc<dyn Threads>, Error> {
+fn saved(context: &mut Context) -> Result<Arc<dyn Checkpointer>, Error> {
     context
         .workspace()?
-        .threads()
+        .checkpointer()
         .cloned()
         .ok_or_else(|| Error::invalid_argument("threads are not saved here; set `save = true` under `[threads]` of the configuration"))
 }

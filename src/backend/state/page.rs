@@ -1,0 +1,352 @@
+//! The pages that hold the nodes of a tree: a persistent B+tree in path order.
+//!
+//! A clone of a tree is one pointer. A change copies the pages from the root to one leaf, so two trees share all others, and what
+//! lies beneath a directory is a run of neighbours. A page may stand in a [`PageSource`](super::PageSource) and not in memory:
+//! whoever meets such a one is told by a [`Miss`], has it loaded and goes on. A page without a place in a source was made since the
+//! last save, so what a save has to write is found without looking at the rest.
+//!
+//! Invariants: rows are in strict path order; a child's `first` is at most the path of its first row and above all rows before it;
+//! no page but a root is empty; totals are those of the rows beneath.
+
+use super::StateNode;
+use crate::path::{SharedPath, VfsPath};
+use std::cmp::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// The most rows of a leaf. Small, as a save writes whole pages: 16 rows take about 1 KiB.
+pub(super) const ROWS_MAX: usize = 16;
+
+/// The most children of an inner page: about 600 bytes when saved.
+pub(super) const CHILDREN_MAX: usize = 24;
+
+/// A page of nodes, or of pages.
+#[derive(Debug, Clone)]
+pub(crate) enum Page {
+    /// Nodes in path order.
+    Leaf(Vec<Row>),
+    /// Pages in path order, all of one height.
+    Inner(Vec<Child>),
+}
+
+/// A node and where it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) path: SharedPath,
+    pub(crate) node: Arc<StateNode>,
+}
+
+/// A page beneath an inner page.
+#[derive(Debug, Clone)]
+pub(crate) struct Child {
+    /// No row beneath is before it.
+    pub(crate) first: SharedPath,
+    pub(crate) totals: Totals,
+    pub(crate) link: Arc<Link>,
+}
+
+/// How many nodes there are, and the bytes of all files among them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) entries: u64,
+    pub(crate) size_bytes: u64,
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.size_bytes += other.size_bytes;
+    }
+}
+
+impl std::iter::Sum for Totals {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|one| sum += one);
+        sum
+    }
+}
+
+/// Where a page stands in a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PageId {
+    /// Which source.
+    pub(crate) origin: u64,
+    /// The pack of pages.
+    pub(crate) pack: u64,
+    /// Which page of the pack.
+    pub(crate) index: u32,
+}
+
+/// A page in memory, in a source, or both.
+#[derive(Debug)]
+pub(crate) struct Link {
+    page: OnceLock<Page>,
+    stored: OnceLock<PageId>,
+}
+
+/// What is not in memory.
+#[derive(Debug, Clone)]
+pub(crate) enum Miss {
+    /// A page.
+    Page(Arc<Link>),
+    /// The content of a file.
+    Body(Arc<StateNode>),
+}
+
+impl Link {
+    /// Makes a page that stands in memory alone.
+    pub(crate) fn new(page: Page) -> Arc<Self> {
+        Arc::new(Self { page: OnceLock::from(page), stored: OnceLock::new() })
+    }
+
+    /// Makes a page that stands in a source alone.
+    pub(crate) fn stored_at(id: PageId) -> Arc<Self> {
+        Arc::new(Self { page: OnceLock::new(), stored: OnceLock::from(id) })
+    }
+
+    /// Returns the page, if it is in memory.
+    pub(crate) fn loaded(&self) -> Option<&Page> {
+        self.page.get()
+    }
+
+    /// Returns the page.
+    pub(super) fn page(self: &Arc<Self>) -> Result<&Page, Miss> {
+        self.page.get().ok_or_else(|| Miss::Page(self.clone()))
+    }
+
+    /// Takes what was loaded; what is there already stays.
+    pub(crate) fn load(&self, page: Page) {
+        let _ = self.page.set(page);
+    }
+
+    /// Returns where the page is stored.
+    pub(crate) fn id(&self) -> Option<PageId> {
+        self.stored.get().copied()
+    }
+
+    /// Remembers where the page was stored; a place it has already stays.
+    pub(crate) fn set_id(&self, id: PageId) {
+        let _ = self.stored.set(id);
+    }
+
+    /// Tells whether both are the same page.
+    pub(super) fn is_same(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || self.id().is_some_and(|id| other.id() == Some(id))
+    }
+
+    /// Returns the page to be changed, which then stands in memory alone: this one if nobody else holds it, or a copy.
+    fn page_mut(link: &mut Arc<Self>) -> Result<&mut Page, Miss> {
+        link.page()?;
+        match Arc::get_mut(link) {
+            Some(own) => own.stored = OnceLock::new(),
+            None => *link = Self::new(link.page()?.clone()),
+        }
+        let page = Arc::get_mut(link).and_then(|own| own.page.get_mut());
+        Ok(page.expect("a page that nobody else holds and that is in memory"))
+    }
+}
+
+impl Page {
+    /// Returns the totals of all rows beneath.
+    pub(crate) fn totals(&self) -> Totals {
+        match self {
+            Self::Leaf(rows) => rows.iter().map(|row| row.node.totals()).sum(),
+            Self::Inner(children) => children.iter().map(|child| child.totals).sum(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Leaf(rows) => rows.is_empty(),
+            Self::Inner(children) => children.is_empty(),
+        }
+    }
+
+    /// Returns the least path that may stand beneath.
+    fn first(&self) -> &SharedPath {
+        match self {
+            Self::Leaf(rows) => &rows[0].path,
+            Self::Inner(children) => &children[0].first,
+        }
+    }
+}
+
+/// Returns which child a path stands beneath, if it does.
+pub(super) fn child_of(children: &[Child], path: &VfsPath) -> usize {
+    children.partition_point(|child| *child.first <= *path).saturating_sub(1)
+}
+
+/// Puts a node at a path, in place of what stands there.
+pub(super) fn insert(root: &mut Arc<Link>, path: &SharedPath, node: &Arc<StateNode>) -> Result<(), Miss> {
+    if let Some(right) = insert_into(root, path, node)? {
+        let left = root.clone();
+        let first = left.page()?.first().clone();
+        let totals = left.page()?.totals();
+        *root = Link::new(Page::Inner(vec![Child { first, totals, link: left }, right]));
+    }
+    Ok(())
+}
+
+/// Inserts beneath a page; returns the page that was split off at its end.
+fn insert_into(link: &mut Arc<Link>, path: &SharedPath, node: &Arc<StateNode>) -> Result<Option<Child>, Miss> {
+    match Link::page_mut(link)? {
+        Page::Leaf(rows) => {
+            let row = Row { path: path.clone(), node: node.clone() };
+            match rows.binary_search_by(|row| VfsPath::cmp(&row.path, path)) {
+                Ok(at) => rows[at] = row,
+                Err(at) => rows.insert(at, row),
+            }
+            Ok(split(rows, ROWS_MAX, path).map(|right| split_off(Page::Leaf(right))))
+        }
+        Page::Inner(children) => {
+            let at = child_of(children, path);
+            let right = insert_into(&mut children[at].link, path, node)?;
+            let child = &mut children[at];
+            child.totals = child.link.page()?.totals();
+            if **path < *child.first {
+                child.first = path.clone();
+            }
+            children.splice(at + 1..at + 1, right);
+            Ok(split(children, CHILDREN_MAX, path).map(|right| split_off(Page::Inner(right))))
+        }
+    }
+}
+
+/// What stands in a page, by its place.
+trait Placed {
+    fn place(&self) -> &VfsPath;
+}
+
+impl Placed for Row {
+    fn place(&self) -> &VfsPath {
+        &self.path
+    }
+}
+
+impl Placed for Child {
+    fn place(&self) -> &VfsPath {
+        &self.first
+    }
+}
+
+/// Splits what has become too long. What grows at its end is split there: paths often come in order, and pages stay full then.
+fn split<T: Placed>(items: &mut Vec<T>, max: usize, newest: &VfsPath) -> Option<Vec<T>> {
+    if items.len() <= max {
+        return None;
+    }
+    let grows_at_end = items.last().is_some_and(|last| last.place() <= newest);
+    Some(items.split_off(if grows_at_end { items.len() - 1 } else { items.len() / 2 }))
+}
+
+fn split_off(page: Page) -> Child {
+    Child { first: page.first().clone(), totals: page.totals(), link: Link::new(page) }
+}
+
+/// Where a path stands beside a run of neighbours: before it, in it, or behind it.
+pub(super) trait Run: Fn(&VfsPath) -> Ordering {}
+
+impl<F: Fn(&VfsPath) -> Ordering> Run for F {}
+
+/// Returns the run of all that lies beneath a directory.
+pub(super) fn beneath(directory: &VfsPath) -> impl Run {
+    move |path| {
+        if path <= directory {
+            Ordering::Less
+        } else if path.starts_with(directory) {
+            Ordering::Equal
+        } else {
+            Ordering::Greater
+        }
+    }
+}
+
+/// Returns the run of one path alone.
+pub(super) fn only(wanted: &VfsPath) -> impl Run {
+    move |path| path.cmp(wanted)
+}
+
+/// Returns the children that rows of a run may stand beneath, each with whether all its rows do.
+fn touched<R: Run>(children: &[Child], run: &R) -> Vec<(usize, bool)> {
+    let start = children.partition_point(|child| run(&child.first) == Ordering::Less).saturating_sub(1);
+    let end = children.partition_point(|child| run(&child.first) != Ordering::Greater);
+    let is_in: Vec<bool> = children[start..end].iter().map(|child| run(&child.first) == Ordering::Equal).collect();
+    // All rows of a child are in the run if its first place is and that of the next one is too.
+    (start..end).map(|at| (at, is_in[at - start] && is_in.get(at + 1 - start).copied().unwrap_or(false))).collect()
+}
+
+/// Returns the totals of a run.
+pub(super) fn totals(link: &Arc<Link>, run: &impl Run) -> Result<Totals, Miss> {
+    match link.page()? {
+        Page::Leaf(rows) => Ok(rows.iter().filter(|row| run(&row.path) == Ordering::Equal).map(|row| row.node.totals()).sum()),
+        Page::Inner(children) => {
+            let mut sum = Totals::default();
+            for (at, whole) in touched(children, run) {
+                sum += if whole { children[at].totals } else { totals(&children[at].link, run)? };
+            }
+            Ok(sum)
+        }
+    }
+}
+
+/// Removes a run.
+pub(super) fn remove(root: &mut Arc<Link>, run: &impl Run) -> Result<(), Miss> {
+    remove_from(root, run)?;
+    // A root of one page is that page.
+    loop {
+        let only = match root.page()? {
+            Page::Inner(children) if children.len() == 1 => children[0].link.clone(),
+            Page::Inner(children) if children.is_empty() => Link::new(Page::Leaf(Vec::new())),
+            _ => return Ok(()),
+        };
+        // What is not in memory stays beneath a root of one page until it is.
+        if only.loaded().is_none() {
+            return Ok(());
+        }
+        *root = only;
+    }
+}
+
+fn remove_from(link: &mut Arc<Link>, run: &impl Run) -> Result<(), Miss> {
+    if totals(link, run)? == Totals::default() {
+        return Ok(());
+    }
+    match Link::page_mut(link)? {
+        Page::Leaf(rows) => rows.retain(|row| run(&row.path) != Ordering::Equal),
+        Page::Inner(children) => {
+            for (at, whole) in touched(children, run).into_iter().rev() {
+                if whole {
+                    children.remove(at);
+                    continue;
+                }
+                remove_from(&mut children[at].link, run)?;
+                let page = children[at].link.page()?;
+                if page.is_empty() {
+                    children.remove(at);
+                } else {
+                    children[at].totals = page.totals();
+                    join(children, at);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Joins a page that has become small with the one behind it or before it, if both are in memory and fit.
+fn join(children: &mut Vec<Child>, at: usize) {
+    for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
+        let Some([one, other]) = children.get(left..left + 2) else { continue };
+        let joined = match (one.link.loaded(), other.link.loaded()) {
+            (Some(Page::Leaf(one)), Some(Page::Leaf(other))) if one.len() + other.len() <= ROWS_MAX / 2 => {
+                Page::Leaf(one.iter().chain(other).cloned().collect())
+            }
+            (Some(Page::Inner(one)), Some(Page::Inner(other))) if one.len() + other.len() <= CHILDREN_MAX / 2 => {
+                Page::Inner(one.iter().chain(other).cloned().collect())
+            }
+            _ => continue,
+        };
+        children[left] = Child { first: children[left].first.clone(), totals: joined.totals(), link: Link::new(joined) };
+        children.remove(left + 1);
+        return;
+    }
+}

@@ -1,0 +1,146 @@
+//! Removing what no checkpoint holds any more.
+//!
+//! Every page and content that a checkpoint holds is marked, and what is not marked goes. Nothing is locked meanwhile: what was put
+//! since the sweep began has a version above the one it began at and is left alone, and what is removed must still have the version
+//! it was met at. A checkpoint that is put during a sweep holds new rows and such that a checkpoint held when it was put; so all
+//! that it takes to mark enough is that no checkpoint is removed while they are listed, and if one is, they are listed again.
+
+use super::Swept;
+use super::pages::pack_key;
+use super::record::{self, Record};
+use super::store::{PRUNED_KEY, Place, items, read_head};
+use crate::backend::{Page, PageId, PageSource};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use crate::store::{Batch, Condition, Namespace, ScanOptions, Store};
+use std::collections::HashSet;
+
+/// How many pages are read at once.
+const PAGES: usize = 256;
+
+/// How many rows are removed at once.
+const ROWS: usize = 256;
+
+/// How often checkpoints are listed when some are removed meanwhile.
+const ATTEMPTS_MAX: usize = 16;
+
+pub(super) async fn sweep(store: &dyn Store, place: &Place, dry_run: bool) -> Result<Swept> {
+    for _ in 0..ATTEMPTS_MAX {
+        let before = pruned(store, place).await?;
+        let began = store.current_version().await?;
+        let roots = roots(store, place).await?;
+        if pruned(store, place).await? != before {
+            continue;
+        }
+        let marked = mark(place, roots).await?;
+        let mut swept = Swept { bodies_kept: marked.bodies.len() as u64, ..Swept::default() };
+        let sweep = Sweep { store, began, dry_run };
+        swept.packs = sweep.rows(&place.pages.packs, |key| marked.packs.contains(key)).await?.0;
+        (swept.bodies, swept.body_bytes) = sweep.rows(&place.pages.bodies, |key| marked.bodies.contains(key)).await?;
+        return Ok(swept);
+    }
+    Err(Error::new(ErrorKind::Unavailable, "checkpoints are removed all the time; sweep again later").without_effect())
+}
+
+async fn pruned(store: &dyn Store, place: &Place) -> Result<Option<Version>> {
+    Ok(store.get(&place.pruned, PRUNED_KEY).await?.map(|item| item.version))
+}
+
+/// Returns the roots of all trees.
+async fn roots(store: &dyn Store, place: &Place) -> Result<HashSet<PageId>> {
+    let mut roots = HashSet::new();
+    for (namespace, is_heads) in [(&place.checkpoints, false), (&place.heads, true)] {
+        let mut options = ScanOptions::new().with_values(is_heads);
+        loop {
+            let page = store.scan(namespace, options.clone()).await?;
+            for item in items(page.entries) {
+                let record = if is_heads { read_head(&item)?.0 } else { Record::from_bytes(&item.meta)? };
+                roots.insert(record.root.page(place.pages.origin));
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// The keys of what is held.
+#[derive(Default)]
+struct Marked {
+    packs: HashSet<String>,
+    bodies: HashSet<String>,
+}
+
+async fn mark(place: &Place, roots: HashSet<PageId>) -> Result<Marked> {
+    let mut seen = roots;
+    let mut waiting: Vec<PageId> = seen.iter().copied().collect();
+    let mut marked = Marked::default();
+    while !waiting.is_empty() {
+        let some = waiting.split_off(waiting.len().saturating_sub(PAGES));
+        marked.packs.extend(some.iter().map(|id| pack_key(id.pack)));
+        for page in place.pages.pages(&some).await? {
+            match page {
+                Page::Inner(children) => {
+                    let ids = children.iter().filter_map(|child| child.link.id());
+                    waiting.extend(ids.filter(|id| seen.insert(*id)));
+                }
+                Page::Leaf(rows) => {
+                    let bodies = rows.iter().filter_map(|row| row.node.body()).filter(|body| body.size_bytes > 0);
+                    marked.bodies.extend(bodies.map(|body| super::pages::body_key(&body.hash)));
+                }
+            }
+        }
+    }
+    Ok(marked)
+}
+
+struct Sweep<'s> {
+    store: &'s dyn Store,
+    /// The version of the store when the sweep began.
+    began: Version,
+    dry_run: bool,
+}
+
+impl Sweep<'_> {
+    /// Removes the rows of a namespace that are not held; returns how many, and the bytes their meta tells.
+    async fn rows(&self, namespace: &Namespace, is_held: impl Fn(&str) -> bool) -> Result<(u64, u64)> {
+        let mut options = ScanOptions::new();
+        let (mut count, mut size_bytes) = (0, 0);
+        loop {
+            let page = self.store.scan(namespace, options.clone()).await?;
+            let unheld: Vec<_> = items(page.entries).filter(|item| item.version <= self.began && !is_held(&item.key)).collect();
+            for some in unheld.chunks(ROWS) {
+                for item in self.remove(namespace, some).await? {
+                    count += 1;
+                    size_bytes += if item.meta.is_empty() { 0 } else { record::decode::<u64>(&item.meta)? };
+                }
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok((count, size_bytes)),
+            }
+        }
+    }
+
+    /// Removes rows that are as they were met, and returns them.
+    async fn remove<'i>(&self, namespace: &Namespace, items: &'i [crate::store::Item]) -> Result<Vec<&'i crate::store::Item>> {
+        let mut rest: Vec<&crate::store::Item> = items.iter().collect();
+        while !self.dry_run && !rest.is_empty() {
+            let batch = rest.iter().fold(Batch::new(), |batch, item| {
+                batch.expect(namespace, item.key.as_str(), Condition::Version(item.version)).delete(namespace, item.key.as_str())
+            });
+            match self.store.commit(batch).await {
+                Ok(_) => break,
+                // It was put again, or another sweep removed it.
+                Err(error) if error.kind() == ErrorKind::Conflict => match error.change() {
+                    Some(index) if index < rest.len() => drop(rest.remove(index)),
+                    _ => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(rest)
+    }
+}
