@@ -1,6 +1,7 @@
 //! Overlays: a tree under change and the one beneath, which stays as it is until somebody decides.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::sync::Arc;
 use stratafs::backend::{
     OverlayApplied, OverlayApplyOptions, OverlayConflict, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind, OverlayStrategy,
@@ -425,6 +426,8 @@ fn change() -> impl Strategy<Value = Change> {
         4 => (file(), content.clone()).prop_map(|(path, content)| Change::Write { path, content: content.into(), mode: WriteMode::Overwrite }),
         2 => (file(), content).prop_map(|(path, content)| Change::Append { path, content: content.into() }),
         1 => file().prop_map(|path| Change::CreateDir { path }),
+        1 => proptest::sample::select(vec![("/.gitignore", "a\n"), ("/b/.gitignore", "/c\n"), ("/.gitignore", "!a\nb/c\n"), ("/a/.ignore", "d/\n")])
+            .prop_map(|(at, rules)| Change::Write { path: path(at), content: rules.into(), mode: WriteMode::Overwrite }),
         4 => (file(), any::<bool>()).prop_map(|(path, recursive)| Change::Delete { path, recursive, expect: None }),
         3 => (file(), file(), any::<bool>()).prop_map(|(from, to, overwrite)| Change::Rename { from, to, overwrite }),
         2 => (file(), file(), any::<bool>()).prop_map(|(from, to, overwrite)| Change::Copy { from, to, overwrite }),
@@ -450,8 +453,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// An overlay over a tree with files does what a plain tree with the same files does; its diff is what the two trees differ in;
 /// and nothing but `apply` changes the tree beneath.
-async fn follow(seeds: Vec<Change>, steps: Vec<Step>) {
-    let (lower, upper) = (Arc::new(StateBackend::new()), rows());
+async fn follow(lower: Arc<dyn Backend>, seeds: Vec<Change>, steps: Vec<Step>) {
+    let upper = rows();
     let plain = StateBackend::new();
     for seed in &seeds {
         let one = lower.apply_one(seed.clone()).await.map_err(|error| error.kind());
@@ -459,7 +462,8 @@ async fn follow(seeds: Vec<Change>, steps: Vec<Step>) {
     }
     let mut overlay = OverlayBackend::new(lower.clone(), upper.clone());
     for step in steps {
-        let beneath = lower.version();
+        let beneath = whole(&*lower).await;
+        let may_write = matches!(step, Step::Apply(_));
         match step {
             Step::Batch(batch) => {
                 let kinds = |result: stratafs::Result<Vec<stratafs::ops::Changed>>| match result {
@@ -501,18 +505,13 @@ async fn follow(seeds: Vec<Change>, steps: Vec<Step>) {
                         None => plain.create_dir(&at).await.map(drop).unwrap(),
                     }
                 }
-                assert_eq!(lower.version(), beneath);
             }
             Step::Reopen => overlay = OverlayBackend::new(lower.clone(), upper.clone()),
         }
+        assert!(may_write || whole(&*lower).await == beneath, "only `apply` writes to the lower tree");
         let shown = whole(&overlay).await;
         assert_eq!(shown, whole(&plain).await);
-        let globbed = overlay.glob(VfsPath::ROOT, &GlobOptions::new("**").with_directories(true)).await.unwrap();
-        let globbed: Vec<String> = globbed.entries.iter().map(|entry| entry.path.to_string()).collect();
-        assert_eq!(globbed, shown.iter().map(|(at, _)| at.clone()).collect::<Vec<_>>());
-        let grepped = overlay.grep(VfsPath::ROOT, &GrepOptions::new("one")).await.unwrap();
-        let expected = plain.grep(VfsPath::ROOT, &GrepOptions::new("one")).await.unwrap();
-        assert_eq!(grepped.files, expected.files);
+        assert_found_alike(&overlay, &plain).await;
         let mut expected: Vec<(VfsPathBuf, char)> = Vec::new();
         let (above, beneath) = (shown, whole(&*lower).await);
         for (at, content) in &above {
@@ -530,19 +529,62 @@ async fn follow(seeds: Vec<Change>, steps: Vec<Step>) {
     }
 }
 
+/// Searches find the same in both trees, page by page.
+async fn assert_found_alike(overlay: &OverlayBackend, plain: &StateBackend) {
+    for (root, pattern) in [("/", "**"), ("/", "a"), ("/", "b/**"), ("/", "*/a/*"), ("/a", "*"), ("/b/c", "**")] {
+        for limit in [0, 1, 3, 1_000] {
+            let options = GlobOptions::new(pattern).with_limit(limit).with_directories(limit != 3).with_ignored(limit == 1);
+            let (here, there) = (overlay.glob(&path(root), &options).await, plain.glob(&path(root), &options).await);
+            match (here, there) {
+                (Ok(here), Ok(there)) => {
+                    let paths =
+                        |found: &stratafs::ops::GlobResult| found.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>();
+                    assert_eq!((paths(&here), here.truncated), (paths(&there), there.truncated), "{root} {options:?}");
+                    for entry in here.entries {
+                        assert_eq!(entry, overlay.stat(&entry.path).await.unwrap());
+                    }
+                }
+                (here, there) => assert_eq!(here.map_err(|error| error.kind()), there.map_err(|error| error.kind())),
+            }
+            let options = GrepOptions::new("o").with_matches_max(limit).with_ignored(limit == 1).with_hidden(limit == 3);
+            let (here, there) = (overlay.grep(&path(root), &options).await, plain.grep(&path(root), &options).await);
+            match (here, there) {
+                (Ok(here), Ok(there)) => assert_eq!((here.files, here.truncated), (there.files, there.truncated), "{root} {options:?}"),
+                (here, there) => assert_eq!(here.map_err(|error| error.kind()), there.map_err(|error| error.kind())),
+            }
+        }
+    }
+}
+
 async fn assert_is_empty_if_touched(overlay: &OverlayBackend) {
     if overlay.upper().exists("/turn").await.unwrap() {
         assert_is_empty(overlay).await;
     }
 }
 
-#[test]
-fn an_overlay_over_files_follows_a_plain_tree() {
+fn histories(cases: u32, lower: impl Fn() -> (Arc<dyn Backend>, Option<tempfile::TempDir>)) {
     let asked = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok());
+    let (cases, rng_seed) = asked.map_or((cases, RngSeed::Fixed(1)), |asked| (asked, RngSeed::Random));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = ProptestConfig { cases: asked.unwrap_or(96), failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(seeds in proptest::collection::vec(change(), 0..25), steps in proptest::collection::vec(step(), 1..15))| {
-        runtime.block_on(follow(seeds, steps));
+        let (lower, keep) = lower();
+        runtime.block_on(follow(lower, seeds, steps));
+        drop(keep);
+    });
+}
+
+#[test]
+fn an_overlay_over_a_state_follows_a_plain_tree() {
+    histories(48, || (Arc::new(StateBackend::new()), None));
+}
+
+#[test]
+fn an_overlay_over_a_directory_follows_a_plain_tree() {
+    histories(16, || {
+        let directory = tempfile::tempdir().unwrap();
+        let files = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+        (Arc::new(files), Some(directory))
     });
 }
 

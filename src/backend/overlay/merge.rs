@@ -296,7 +296,8 @@ impl<'b> Pages<'b> {
 /// Names the path of the overlay in the error of a mark, whose own place is nobody's concern.
 pub(super) fn about(path: &VfsPath, error: Error) -> Error {
     let message = format!("what the overlay keeps about `{path}` cannot be read or written ({})", error.kind().code());
-    Error::new(error.kind(), message).at(path).with_source(error)
+    let about = Error::new(error.kind(), message).at(path);
+    if error.is_without_effect() { about.without_effect().with_source(error) } else { about.with_source(error) }
 }
 
 /// The upper tree's files as a tree of their own.

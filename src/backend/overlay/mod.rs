@@ -13,6 +13,7 @@ mod marks;
 mod merge;
 mod search;
 mod settle;
+mod touched;
 mod transaction;
 
 pub use self::difference::{OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind};
@@ -146,14 +147,6 @@ impl OverlayBackend {
         }
     }
 
-    /// Looks at a path of the overlay.
-    ///
-    /// # Errors
-    /// As [`Backend::stat`].
-    async fn entry(&self, path: &VfsPath) -> Result<Option<Entry>> {
-        self.steady(|| Box::pin(self.look_up(path))).await.map(Some)
-    }
-
     /// Lists all children of a directory as they are at one moment.
     async fn steady_children(&self, path: &VfsPath) -> Result<Merged> {
         self.steady(|| Box::pin(self.children(path))).await
@@ -202,7 +195,8 @@ impl OverlayBackend {
             match flat::apply(&mut transaction, std::slice::from_ref(change)).await {
                 Ok(done) => results.extend(done),
                 Err(_) if transaction.is_stale() || self.turn_version().await? != turn => return Ok(None),
-                Err(error) => return Err(error.in_batch(index, 0)),
+                // Nothing is written before all is planned.
+                Err(error) => return Err(error.in_batch(index, 0).without_effect()),
             }
         }
         match transaction.commit(turn).await.map_err(|error| error.during(Op::apply(changes).kind))? {

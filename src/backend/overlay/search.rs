@@ -1,13 +1,16 @@
 //! Finding paths and lines in an overlay: a walk over the merged directories, in path order.
 //!
 //! The ignore files that count are those of the merged tree, and what is hidden, pruned or guarded is decided once, by a [`Walk`]
-//! as in every tree of nodes.
+//! as in every tree of nodes. Where the ignore files are those of the lower tree, that tree searches itself as fast as it can,
+//! behind a guard that leaves out what was changed, and only what was changed is walked.
 
 use super::OverlayBackend;
-use super::merge::absent;
+use super::merge::{absent, of_lower};
+use super::touched::Touched;
+use crate::backend::Backend;
 use crate::backend::flat::{Walk, in_background, workers};
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
-use crate::ops::{Entry, EntryKind, Failure, GlobOptions, GlobResult, GrepOptions, GrepResult, ReadOptions};
+use crate::ops::{Entry, EntryKind, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, ReadOptions, Truncation};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
@@ -39,37 +42,102 @@ const FAILURES_MAX: usize = 100;
 /// Finds paths by pattern.
 pub(super) async fn glob(overlay: &OverlayBackend, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
     let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
-    if !overlay.entry(path).await?.is_some_and(|entry| is_entered(&entry)) {
+    if !overlay.stat(path).await?.is_directory() {
         return Err(Error::not_a_directory(path));
     }
-    let mut walk = OverlayWalk::begin(overlay, walk).await?;
+    let split = if options.limit > 0 { Touched::beneath(overlay, path, !options.scope.ignored).await? } else { None };
+    let Some(touched) = split else {
+        let (entries, failures) = walked(OverlayWalk::begin(overlay, walk, None).await?, options).await?;
+        return Ok(GlobResult { failures, ..GlobResult::from_sorted(entries, options) });
+    };
+    let mut below = options.clone();
+    below.scope.guard = Some(touched.guard(options.scope.guard.as_ref()));
+    let changed = async { walked(OverlayWalk::begin(overlay, walk, Some(touched)).await?, options).await };
+    let (below, (mut entries, failures)) = futures::try_join!(overlay.lower.glob(path, &below), changed)?;
+    let cut = below.truncated.map(|cut| VfsPathBuf::parse(&cut.cursor).map(|cursor| (cursor, cut))).transpose()?;
+    entries.extend(below.entries.into_iter().map(of_lower));
+    // What lies behind the place where the lower tree was cut is not known in full. A file that was copied up meanwhile was met twice.
+    entries.retain(|entry| cut.as_ref().is_none_or(|(cursor, _)| entry.path <= *cursor));
+    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    entries.dedup_by(|one, other| one.path == other.path);
+    let mut result = GlobResult::from_sorted(entries, options);
+    result.truncated = result.truncated.or(cut.map(|(_, cut)| cut));
+    result.failures = below.failures.into_iter().chain(failures).take(FAILURES_MAX).collect();
+    Ok(result)
+}
+
+/// Returns what a walk selects, one over the limit where there is more.
+async fn walked(mut walk: OverlayWalk<'_>, options: &GlobOptions) -> Result<(Vec<Entry>, Vec<Failure>)> {
     let mut found = Vec::new();
     let mut failures = Vec::new();
     while found.len() <= options.limit {
         match walk.next().await? {
+            // Links and what else is no file are found where more than files is asked for.
+            Some(Ok(entry)) if !options.directories && !matches!(entry.kind, EntryKind::File | EntryKind::Directory) => {}
             Some(Ok(entry)) => found.push(entry),
             Some(Err(failure)) if failures.len() < FAILURES_MAX => failures.push(failure),
             Some(Err(_)) => {}
             None => break,
         }
     }
-    let mut result = GlobResult::from_sorted(found, options);
-    result.failures = failures;
-    Ok(result)
+    Ok((found, failures))
 }
 
 /// Finds lines by pattern.
 pub(super) async fn grep(overlay: &OverlayBackend, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
     let matcher = Arc::new(GrepMatcher::compile(options)?);
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
-    let mut collector = GrepCollector::new(options);
-    let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX).min(SEARCH_BYTES_MAX);
-    let Some(entry) = overlay.entry(path).await? else { return Err(Error::not_found(path)) };
-    if !is_entered(&entry) {
-        let body = body(overlay, path, size_max_bytes).await;
-        return Ok(search(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
+    if !overlay.stat(path).await?.is_directory() {
+        let body = body(overlay, path, options).await;
+        return Ok(search(matcher, GrepCollector::new(options), vec![(path.to_owned(), body)]).await?.0.finish());
     }
-    let mut walk = OverlayWalk::begin(overlay, walk).await?;
+    let split = if options.matches_max > 0 { Touched::beneath(overlay, path, !options.scope.ignored).await? } else { None };
+    let Some(touched) = split else {
+        return searched(overlay, OverlayWalk::begin(overlay, walk, None).await?, matcher, options).await;
+    };
+    let mut below = options.clone();
+    below.scope.guard = Some(touched.guard(options.scope.guard.as_ref()));
+    let changed = async { searched(overlay, OverlayWalk::begin(overlay, walk, Some(touched)).await?, matcher, options).await };
+    let (below, changed) = futures::try_join!(overlay.lower.grep(path, &below), changed)?;
+    joined(below, changed, options)
+}
+
+/// Joins what was found in the lower tree and among what was changed, in path order and up to the limit.
+fn joined(below: GrepResult, changed: GrepResult, options: &GrepOptions) -> Result<GrepResult> {
+    let place = |cut: Truncation| Ok::<_, Error>((cut.cursor.parse::<GrepCursor>()?, cut));
+    let cuts = [changed.truncated, below.truncated].into_iter().flatten().map(place).collect::<Result<Vec<_>>>()?;
+    let cut = cuts.into_iter().min_by(|(one, _), (other, _)| one.cmp(other));
+    let mut files: Vec<_> = changed.files.into_iter().chain(below.files).collect();
+    // What lies behind the place where one was cut is not known in full. A file that was copied up meanwhile was met twice.
+    files.retain(|file| cut.as_ref().is_none_or(|(cursor, _)| file.path <= cursor.path));
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    files.dedup_by(|one, other| one.path == other.path);
+    let mut collector = GrepCollector::new(options);
+    for file in files {
+        let outcome = FileOutcome::Searched { count: file.count, lines: file.lines, cut: false };
+        if collector.push(file.path, outcome).is_break() {
+            break;
+        }
+    }
+    let mut result = collector.finish();
+    result.truncated = result.truncated.or(cut.map(|(_, cut)| cut));
+    result.files_searched = changed.files_searched + below.files_searched;
+    result.files_binary = changed.files_binary + below.files_binary;
+    result.files_too_large = changed.files_too_large + below.files_too_large;
+    let named = changed.failures.len() + below.failures.len();
+    changed.failures.into_iter().chain(below.failures).for_each(|failure| result.push_failure(failure));
+    result.failures_count += (changed.failures_count + below.failures_count).saturating_sub(named);
+    Ok(result)
+}
+
+/// Searches the files that a walk selects, a chunk at a time.
+async fn searched(
+    overlay: &OverlayBackend,
+    mut walk: OverlayWalk<'_>,
+    matcher: Arc<GrepMatcher>,
+    options: &GrepOptions,
+) -> Result<GrepResult> {
+    let mut collector = GrepCollector::new(options);
     let mut is_last = false;
     while !is_last {
         let mut met = Vec::new();
@@ -90,9 +158,9 @@ pub(super) async fn grep(overlay: &OverlayBackend, path: &VfsPath, options: &Gre
         }
         let read = stream::iter(met).map(|met| async move {
             match met {
-                Ok(entry) if entry.size_bytes > size_max_bytes => (entry.path, Body::Decided(FileOutcome::TooLarge)),
+                Ok(entry) if entry.size_bytes > size_max_bytes(options) => (entry.path, Body::Decided(FileOutcome::TooLarge)),
                 Ok(entry) => {
-                    let body = body(overlay, &entry.path, size_max_bytes).await;
+                    let body = body(overlay, &entry.path, options).await;
                     (entry.path, body)
                 }
                 Err(failure) => (failure.path, Body::Decided(FileOutcome::Failed(Error::from(&failure.error)))),
@@ -108,14 +176,18 @@ pub(super) async fn grep(overlay: &OverlayBackend, path: &VfsPath, options: &Gre
     Ok(collector.finish())
 }
 
+fn size_max_bytes(options: &GrepOptions) -> u64 {
+    options.size_max_bytes.unwrap_or(u64::MAX).min(SEARCH_BYTES_MAX)
+}
+
 /// The content of a file that was selected, or why there is none to search.
 enum Body {
     Read(Bytes),
     Decided(FileOutcome),
 }
 
-async fn body(overlay: &OverlayBackend, path: &VfsPath, size_max_bytes: u64) -> Body {
-    match overlay.read_file(path, &ReadOptions::new().with_bytes_max(size_max_bytes)).await {
+async fn body(overlay: &OverlayBackend, path: &VfsPath, options: &GrepOptions) -> Body {
+    match overlay.read_file(path, &ReadOptions::new().with_bytes_max(size_max_bytes(options))).await {
         Ok(read) => Body::Read(read.content),
         Err(error) => Body::Decided(match error.kind() {
             ErrorKind::TooLarge => FileOutcome::TooLarge,
@@ -161,15 +233,12 @@ async fn search(
     .await
 }
 
-/// Tells whether a search of a path is one of what lies beneath it: a link of the lower tree is followed when it is named.
-fn is_entered(entry: &Entry) -> bool {
-    entry.is_directory()
-}
-
 /// A walk under way.
 struct OverlayWalk<'b> {
     overlay: &'b OverlayBackend,
     walk: Walk,
+    /// What was changed, where only that is walked.
+    only: Option<Touched>,
     /// What is still to come of each directory entered, the next last.
     stack: Vec<Vec<Entry>>,
     /// What was met out of turn, to be given next.
@@ -180,9 +249,12 @@ struct OverlayWalk<'b> {
 
 impl<'b> OverlayWalk<'b> {
     /// Starts beneath the search root, which is a directory.
-    async fn begin(overlay: &'b OverlayBackend, walk: Walk) -> Result<Self> {
-        let mut found = Self { overlay, walk, stack: Vec::new(), failed: Vec::new(), first: None };
+    async fn begin(overlay: &'b OverlayBackend, walk: Walk, only: Option<Touched>) -> Result<Self> {
+        let mut found = Self { overlay, walk, only, stack: Vec::new(), failed: Vec::new(), first: None };
         let Some(stretch) = found.walk.stretch(None) else { return Ok(found) };
+        if found.only.as_ref().is_some_and(|only| !only.directories.contains(&stretch.from)) {
+            return Ok(found);
+        }
         for above in stretch.from.ancestors() {
             found.add_ignore_files(above, None).await?;
         }
@@ -191,12 +263,14 @@ impl<'b> OverlayWalk<'b> {
         }
         if *stretch.from == *found.walk.root() {
             found.enter(&stretch.from).await?;
-        } else if let Some(entry) = absent(overlay.entry(&stretch.from).await)?.flatten() {
+        } else if let Some(entry) = absent(overlay.stat(&stretch.from).await)? {
             let visit = found.walk.visit(&entry.path, entry.is_directory());
             if visit.entered {
                 found.enter(&entry.path).await?;
             }
-            found.first = visit.selected.then_some(entry);
+            if visit.selected && !found.is_found_below(&entry).await? {
+                found.first = Some(entry);
+            }
         }
         Ok(found)
     }
@@ -219,13 +293,28 @@ impl<'b> OverlayWalk<'b> {
             if visit.entered {
                 self.enter(&entry.path).await?;
             }
-            if visit.selected {
+            if visit.selected && !self.is_found_below(&entry).await? {
                 return Ok(Some(Ok(entry)));
             }
         }
     }
 
+    /// Tells whether a directory is one of the lower tree too, and is found there.
+    async fn is_found_below(&self, entry: &Entry) -> Result<bool> {
+        let Some(only) = &self.only else { return Ok(false) };
+        if !entry.is_directory() || only.is_hidden(&entry.path) {
+            return Ok(false);
+        }
+        Ok(absent(self.overlay.lower.stat(&entry.path).await)?.is_some_and(|lower| lower.is_directory()))
+    }
+
     async fn enter(&mut self, directory: &VfsPath) -> Result<()> {
+        if let Some(only) = &self.only {
+            let entries = only.children.get(directory).cloned().unwrap_or_default();
+            self.add_ignore_files(directory, None).await?;
+            self.stack.push(entries.into_iter().rev().collect());
+            return Ok(());
+        }
         let children = match self.overlay.steady_children(directory).await {
             Ok(children) => children,
             // It went away, or may not be listed: the rest is still worth searching.

@@ -115,3 +115,30 @@ fn an_interrupt_ends_a_play_with_130_and_saves_nothing_half() {
     assert_eq!(home.ok(&["ls"]), "a.md\nmemories/\nstart.md\nworkspace/\n", "what was answered was saved");
     assert_eq!(home.ok(&["cat", "/a.md"]), "played");
 }
+
+#[test]
+fn changes_of_one_overlay_by_several_processes_all_arrive() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"repo\"\n[routes.\"/workspace\".overlay]\n");
+    let slots: String = (0..6).map(|slot| format!("slot {slot}: empty\n")).collect();
+    home.put("repo/board.md", &slots);
+    home.put("repo/old/file", "x");
+    let children: Vec<Child> = (0..6)
+        .map(|slot| {
+            let (old, new) = (format!("slot {slot}: empty"), format!("slot {slot}: taken"));
+            spawn(&home, &["edit", "/workspace/board.md", &old, &new])
+        })
+        .chain((0..6).map(|index| spawn(&home, &["append", "/workspace/new/log.md", &format!("entry {index}\n")])))
+        .chain([spawn(&home, &["rm", "-r", "/workspace/old"])])
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(home.ok(&["cat", "/workspace/board.md"]), slots.replace("empty", "taken"));
+    assert_eq!(home.ok(&["cat", "/workspace/new/log.md"]).lines().count(), 6);
+    assert_eq!(std::fs::read_to_string(home.work().join("repo/board.md")).unwrap(), slots);
+    home.ok(&["overlay", "apply"]);
+    assert_eq!(std::fs::read_to_string(home.work().join("repo/board.md")).unwrap(), slots.replace("empty", "taken"));
+    assert!(!home.work().join("repo/old").exists());
+}

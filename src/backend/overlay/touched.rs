@@ -1,0 +1,103 @@
+//! What an overlay changed beneath a directory, gathered for one search.
+
+use super::OverlayBackend;
+use super::merge::{Pages, absent, of_upper};
+use crate::error::Result;
+use crate::ops::{Entry, PathGuard};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::search::ignore::IGNORE_FILE_NAMES;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// How many changed paths a search gathers; over it the merged tree is walked, as most of it may be changed.
+const PATHS_MAX: usize = 100_000;
+
+/// The paths that are not, or not only, those of the lower tree.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// The directories of the upper tree: beneath others nothing was changed.
+    pub(super) directories: HashSet<VfsPathBuf>,
+    /// What the upper tree has in each of them, as entries of the overlay in order.
+    pub(super) children: HashMap<VfsPathBuf, Vec<Entry>>,
+    names: Arc<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    /// The paths of the upper tree, and whether a directory is there.
+    upper: HashMap<VfsPathBuf, bool>,
+    /// The paths with marks.
+    marked: HashSet<VfsPathBuf>,
+}
+
+impl Touched {
+    /// Gathers, as it is at one moment, what was changed at and beneath a directory that the lower tree shows; none where the lower tree does not show it, or
+    /// where its ignore files are not those of the merged tree and count.
+    pub(super) async fn beneath(overlay: &OverlayBackend, path: &VfsPath, wants_ignore_files: bool) -> Result<Option<Self>> {
+        overlay.steady(|| Box::pin(Self::gather(overlay, path, wants_ignore_files))).await
+    }
+
+    async fn gather(overlay: &OverlayBackend, path: &VfsPath, wants_ignore_files: bool) -> Result<Option<Self>> {
+        let look = overlay.look(path).await?;
+        if !look.shows_lower() || !look.lower.as_ref().is_some_and(Entry::is_directory) {
+            return Ok(None);
+        }
+        if wants_ignore_files {
+            for above in path.ancestors() {
+                for name in IGNORE_FILE_NAMES {
+                    let Ok(file) = above.child(name) else { continue };
+                    let look = overlay.look(&file).await?;
+                    if look.upper.is_some() || look.marked {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        let mut touched = Self::default();
+        let mut names = Names::default();
+        let mut stack = Vec::new();
+        if look.upper.as_ref().is_some_and(Entry::is_directory) {
+            stack.push(path.to_owned());
+        }
+        while let Some(directory) = stack.pop() {
+            let marked = overlay.marked_names(&directory).await?;
+            let mut children = Vec::new();
+            let mut pages = Pages::new(&overlay.tree, &directory, None);
+            while let Some(entry) = absent(pages.next().await)?.flatten() {
+                if entry.is_directory() {
+                    stack.push(entry.path.clone());
+                }
+                names.upper.insert(entry.path.clone(), entry.is_directory());
+                // A search of lines wants no times, and one of paths shows them.
+                children.push(if marked.contains(entry.name()) { overlay.shown_upper(entry, true).await? } else { of_upper(entry) });
+            }
+            let is_ignore_file = |name: &str| IGNORE_FILE_NAMES.contains(&name);
+            let changes_rules = children.iter().map(Entry::name).chain(marked.iter().map(String::as_str)).any(is_ignore_file);
+            if (changes_rules && wants_ignore_files) || names.upper.len() + names.marked.len() > PATHS_MAX {
+                return Ok(None);
+            }
+            for name in marked {
+                names.marked.insert(directory.child(&name)?);
+            }
+            touched.directories.insert(directory.clone());
+            touched.children.insert(directory, children);
+        }
+        touched.names = Arc::new(names);
+        Ok(Some(touched))
+    }
+
+    /// Tells whether nothing of the lower tree shows at a path.
+    pub(super) fn is_hidden(&self, path: &VfsPath) -> bool {
+        self.names.marked.contains(path) || path.ancestors().any(|above| self.names.marked.contains(above))
+    }
+
+    /// Returns a guard for the lower tree that leaves out what the overlay shows otherwise, and what another guard refuses.
+    pub(super) fn guard(&self, other: Option<&PathGuard>) -> PathGuard {
+        let names = self.names.clone();
+        let guard = PathGuard::new(move |path, is_directory| {
+            // What lies beneath a path that is left out is not met.
+            !names.marked.contains(path) && names.upper.get(path).is_none_or(|is_upper_directory| *is_upper_directory && is_directory)
+        });
+        other.map_or_else(|| guard.clone(), |other| other.and(&guard))
+    }
+}
