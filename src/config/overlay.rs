@@ -23,6 +23,15 @@ impl Config {
         Ok(Some(OverlayBackend::new(lower, Arc::new(upper))))
     }
 
+    /// Returns the rows that keep what is changed beneath a route for a scope, as a tree; none when the route is no overlay.
+    ///
+    /// # Errors
+    /// As [`Config::overlay`].
+    pub fn overlay_rows(&self, path: &str, stores: &Stores, scope: &Scope) -> Result<Option<StoreBackend>> {
+        let Some(overlay) = self.routes.get(path).and_then(|route| route.overlay.as_ref()) else { return Ok(None) };
+        self.changes(path, overlay, stores, scope).map(|(_, rows)| Some(rows))
+    }
+
     /// Lays the changes of a route over what opens it.
     pub(super) fn overlaid(&self, path: &str, overlay: &OverlayConfig, stores: &Stores, open: OpenFiles) -> Result<OpenFiles> {
         let (config, stores) = (self.clone(), stores.clone());

@@ -294,6 +294,41 @@ async fn an_overlay_survives_its_process_and_is_shared() {
     assert_eq!(one.read_text("/c").await.unwrap(), format!("mine\n{}", "x".repeat(80)));
 }
 
+/// A file is there whatever becomes of the overlay's copy of it, in this overlay or in another over the same trees.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reader_never_misses_a_file_that_is_applied_or_discarded() {
+    let (lower, upper) = (Arc::new(StateBackend::new()), rows());
+    lower.write("/d/file", "0").await.unwrap();
+    let overlay = OverlayBackend::new(lower.clone(), upper.clone());
+    let readers: Vec<_> = [overlay.clone(), OverlayBackend::new(lower, upper)]
+        .into_iter()
+        .map(|overlay| {
+            tokio::spawn(async move {
+                loop {
+                    let content = overlay.read_text("/d/file").await.unwrap();
+                    assert_eq!(overlay.ls(&path("/d"), &LsOptions::new()).await.unwrap().entries.len(), 1);
+                    assert!(!overlay.stat(&path("/d/file")).await.unwrap().is_directory());
+                    if content == "end" {
+                        break;
+                    }
+                }
+            })
+        })
+        .collect();
+    for round in 1..60 {
+        overlay.write("/d/file", round.to_string()).await.unwrap();
+        match round % 3 {
+            0 => drop(overlay.discard(&[path("/d/file")]).await.unwrap()),
+            1 => drop(applied(&overlay).await),
+            _ => drop(overlay.discard(&[]).await.unwrap()),
+        }
+    }
+    overlay.write("/d/file", "end").await.unwrap();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_batch_takes_effect_with_its_marks_or_not_at_all() {
     let (_, overlay) = project().await;
@@ -363,6 +398,17 @@ async fn a_directory_of_the_host_takes_every_kind_of_difference() {
     let overlay = OverlayBackend::new(Arc::new(files), rows());
     assert_eq!(overlay.read_text("/link").await.unwrap(), "a.md");
     assert_eq!(overlay.read_text("/way/one.rs").await.unwrap(), "src/one.rs");
+    let found = |directories| GlobOptions::new("{link,way,a.md}").with_directories(directories);
+    let globbed = async |options: GlobOptions| -> Vec<String> {
+        let found = overlay.glob(VfsPath::ROOT, &options).await.unwrap();
+        found.entries.iter().map(|entry| entry.path.to_string()).collect()
+    };
+    assert_eq!(globbed(found(false)).await, ["/a.md"], "a link is no file");
+    assert_eq!(globbed(found(true)).await, ["/a.md", "/link", "/way"]);
+    overlay.write("/.gitignore", "b.md\n").await.unwrap();
+    assert_eq!(globbed(found(false)).await, ["/a.md"]);
+    assert_eq!(globbed(found(true)).await, ["/a.md", "/link", "/way"]);
+    overlay.discard(&[path("/.gitignore")]).await.unwrap();
     for refused in ["/link", "/way/one.rs", "/way/new.rs"] {
         let error = overlay.write(refused, "x").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{refused}: {error}");

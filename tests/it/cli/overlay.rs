@@ -155,3 +155,12 @@ fn a_configuration_says_where_an_overlay_is_kept() {
     home.put("stratafs.toml", "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"overlays/{user}\"\n");
     assert!(home.error(&["ls", "/m"], 2).contains("where overlays are kept"));
 }
+
+#[test]
+fn doctor_reads_the_rows_of_an_overlay() {
+    let home = project();
+    work(&home);
+    let told = home.ok(&["doctor"]);
+    assert!(told.contains("route /workspace: filesystem, an overlay\n"), "{told}");
+    assert!(told.lines().any(|line| line.contains("changes /workspace: ") && line.ends_with("rows can be read")), "{told}");
+}

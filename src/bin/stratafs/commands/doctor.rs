@@ -194,6 +194,7 @@ async fn check_routes(config: &Config, workspace: &Workspace, checks: &mut Vec<C
         let check = format!("route {path}");
         checks.push(match look_at(&*tree, path).await {
             Ok(()) if route.read_only => Check::new(check, Status::Ok, format!("{}, read-only", route.tier.name())),
+            Ok(()) if route.overlay.is_some() => Check::new(check, Status::Ok, format!("{}, an overlay", route.tier.name())),
             Ok(()) => Check::new(check, Status::Ok, route.tier.name()),
             Err(error) => match store_of(config, path).and_then(|store| behind(checks, &check, store)) {
                 Some(told) => told,
@@ -227,13 +228,15 @@ async fn look_at(tree: &dyn Backend, path: &str) -> Result<(), Error> {
 /// Reads every row of the trees in stores, those of who calls.
 async fn check_rows(context: &Context, config: &Config, stores: &Stores, checks: &mut Vec<Check>) {
     let progress = context.progress("checking");
-    for path in config.routes.keys() {
-        let check = format!("files {path}");
+    let scope = config.scope();
+    let files = config.routes.keys().map(|path| (path, format!("files {path}"), config.store_tree(path, stores, &scope)));
+    let changes = config.routes.keys().map(|path| (path, format!("changes {path}"), config.overlay_rows(path, stores, &scope)));
+    for (path, check, tree) in files.chain(changes) {
         // A route that cannot be asked at all has been told of.
         if checks.iter().any(|told| told.check == format!("route {path}") && told.status == Status::Failed) {
             continue;
         }
-        let verified = match config.store_tree(path, stores, &config.scope()) {
+        let verified = match tree {
             Ok(Some(tree)) => tree.verify(|rows| progress.tell(rows, "rows")).await,
             Ok(None) => continue,
             Err(error) => Err(error),
