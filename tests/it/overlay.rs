@@ -3,11 +3,15 @@
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stratafs::backend::{
     OverlayApplied, OverlayApplyOptions, OverlayConflict, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind, OverlayStrategy,
 };
 use stratafs::layer::{Fault, Layered};
-use stratafs::ops::{ApplyOptions, Change, GlobOptions, GrepOptions, LsOptions, WriteMode};
+use stratafs::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+    ReadOptions, WriteMode,
+};
 use stratafs::{Backend, BackendExt, ErrorKind, MemoryStore, Namespace, OverlayBackend, StateBackend, StoreBackend, VfsPath, VfsPathBuf};
 
 fn path(text: &str) -> VfsPathBuf {
@@ -184,6 +188,105 @@ async fn what_the_user_changed_meanwhile_is_a_conflict_and_nothing_is_written() 
     assert_eq!(whole(&overlay).await, whole(&*lower).await);
     assert_eq!(differences(&overlay).await, Vec::<String>::new());
     assert_is_empty(&overlay).await;
+}
+
+#[tokio::test]
+async fn theirs_takes_with_it_what_cannot_stand_without() {
+    let (lower, overlay) = project().await;
+    overlay.write("/y/z/deep", "the agent's").await.unwrap();
+    overlay.delete_all("/src/a").await.unwrap();
+    overlay.write("/src/a", "a file now").await.unwrap();
+    lower.write("/y", "the user's").await.unwrap();
+    lower.write("/src/a/three.rs", "the user's").await.unwrap();
+    let conflicts = ["-/src/a/three.rs !added", "~/y !added"];
+    assert_eq!(drawn(&applied(&overlay).await.conflicts), conflicts);
+    let done = overlay.apply_changes(&OverlayApplyOptions::new().with_strategy(OverlayStrategy::Theirs)).await.unwrap();
+    assert_eq!(done.failure, None);
+    assert_eq!(drawn(&done.dropped), ["~/src/a", "-/src/a/three.rs !added", "~/y !added", "+/y/z", "+/y/z/deep"]);
+    assert_eq!(lower.read_text("/y").await.unwrap(), "the user's");
+    assert_eq!(lower.read_text("/src/a/three.rs").await.unwrap(), "the user's");
+    assert_eq!(whole(&overlay).await, whole(&*lower).await);
+    assert_is_empty(&overlay).await;
+}
+
+#[tokio::test]
+async fn what_made_way_before_a_failure_is_no_conflict_afterwards() {
+    for after in [false, true] {
+        for nth in 0..6 {
+            let lower = Arc::new(StateBackend::new());
+            lower.write("/d/file", "old").await.unwrap();
+            lower.write("/f", "old").await.unwrap();
+            let one_by_one = OneByOne { tree: lower.clone(), left: AtomicUsize::new(nth), after };
+            let overlay = OverlayBackend::new(Arc::new(one_by_one), rows());
+            overlay.delete_all("/d").await.unwrap();
+            overlay.write("/d", "a file now").await.unwrap();
+            overlay.delete("/f").await.unwrap();
+            overlay.write("/f/inside", "a directory now").await.unwrap();
+            let shown = whole(&overlay).await;
+            assert!(applied(&overlay).await.failure.is_some(), "{after} {nth}");
+            let done = applied(&overlay).await;
+            assert_eq!((drawn(&done.conflicts), &done.failure), (Vec::new(), &None), "{after} {nth}");
+            assert_eq!(whole(&*lower).await, shown);
+            assert_is_empty(&overlay).await;
+        }
+    }
+}
+
+/// A tree whose batches are not atomic: each change is one of its own, and one of them fails.
+#[derive(Debug)]
+struct OneByOne {
+    tree: Arc<StateBackend>,
+    left: AtomicUsize,
+    after: bool,
+}
+
+impl std::fmt::Display for OneByOne {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.tree.fmt(f)
+    }
+}
+
+#[async_trait::async_trait]
+impl Backend for OneByOne {
+    fn capabilities(&self) -> Capabilities {
+        self.tree.capabilities().with_atomic_batch(false)
+    }
+
+    async fn stat(&self, path: &VfsPath) -> stratafs::Result<Entry> {
+        self.tree.stat(path).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> stratafs::Result<FileRead> {
+        self.tree.read(path, options).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> stratafs::Result<Listing> {
+        self.tree.ls(path, options).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> stratafs::Result<GlobResult> {
+        self.tree.glob(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> stratafs::Result<GrepResult> {
+        self.tree.grep(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> stratafs::Result<Vec<Changed>> {
+        let mut results = Vec::new();
+        for (index, change) in changes.iter().enumerate() {
+            let fails = self.left.fetch_sub(1, Ordering::Relaxed) == 0;
+            let failed = || Err(stratafs::Error::new(ErrorKind::Unavailable, "the disk is away").in_batch(index, index));
+            if fails && !self.after {
+                return failed();
+            }
+            results.extend(self.tree.apply(std::slice::from_ref(change), options).await.map_err(|error| error.in_batch(index, index))?);
+            if fails {
+                return failed();
+            }
+        }
+        Ok(results)
+    }
 }
 
 #[tokio::test]

@@ -98,7 +98,8 @@ pub struct OverlayApplied {
     pub dropped: Vec<OverlayDifference>,
     /// What both trees changed. When there is any, nothing was written.
     pub conflicts: Vec<OverlayDifference>,
-    /// What stopped the lower tree from taking the rest. What had been written stays; apply again for the rest.
+    /// What stopped the lower tree from taking the rest, or the overlay from being emptied. What had been written stays; apply
+    /// again for the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
@@ -114,6 +115,8 @@ struct Step {
 enum Plan<'p> {
     Clear,
     Drop(&'p VfsPath),
+    /// What stood in the way of these paths was removed, and nothing was put there yet.
+    Restart(&'p [VfsPathBuf]),
     Tidy,
 }
 
@@ -144,14 +147,7 @@ impl OverlayBackend {
         if !applied.conflicts.is_empty() {
             return Ok(applied);
         }
-        // A directory is not removed while what is kept lies in it.
-        for difference in &chosen {
-            let keeps = || dropped.iter().any(|path| path.starts_with(&difference.path));
-            if difference.kind == OverlayDifferenceKind::Removed && !dropped.contains(&difference.path) && keeps() {
-                applied.dropped.push(difference.clone());
-            }
-        }
-        dropped.extend(applied.dropped.drain(..).map(|difference| difference.path));
+        close(&mut dropped, &chosen);
         let (theirs, ours): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|difference| dropped.contains(&difference.path));
         applied.dropped = theirs;
         if options.dry_run {
@@ -165,12 +161,33 @@ impl OverlayBackend {
             due
         });
         applied.failure = self.write_below(&ours, steps, &mut done).await;
-        applied.applied =
-            ours.into_iter().zip(done.iter().zip(&due)).filter(|(_, (done, due))| done == due).map(|(ours, _)| ours).collect();
-        let dropped: Vec<&VfsPath> = applied.dropped.iter().map(|difference| &*difference.path).collect();
-        self.drop_each(&dropped).await?;
-        self.tidy().await?;
+        let mut begun = Vec::new();
+        for (difference, (done, due)) in ours.into_iter().zip(done.iter().zip(&due)) {
+            if done == due {
+                applied.applied.push(difference);
+            } else if *due > 1 {
+                begun.push(difference.path);
+            }
+        }
+        // What was written is told, whatever becomes of the rest: the next apply empties the overlay of it.
+        if let Err(error) = self.empty(begun, &applied.dropped).await {
+            applied.failure.get_or_insert(Failure { path: VfsPathBuf::root(), error: ErrorRecord::from(&error) });
+        }
         Ok(applied)
+    }
+
+    /// Empties the overlay of what was applied and dropped.
+    async fn empty(&self, begun: Vec<VfsPathBuf>, dropped: &[OverlayDifference]) -> Result<()> {
+        let mut halfway = Vec::new();
+        for path in begun {
+            if absent(self.lower.stat(&path).await)?.is_none() {
+                halfway.push(path);
+            }
+        }
+        self.change_upper(Plan::Restart(&halfway)).await?;
+        let dropped: Vec<&VfsPath> = dropped.iter().map(|difference| &*difference.path).collect();
+        self.drop_each(&dropped).await?;
+        self.tidy().await
     }
 
     /// Drops what the overlay changed at and beneath paths, or all of it when none is named, so that the tree beneath shows again.
@@ -298,6 +315,16 @@ impl OverlayBackend {
         Ok(changes)
     }
 
+    /// Makes the changes of the upper tree after which paths are based on nothing, as nothing is below.
+    async fn restarted(&self, paths: &[VfsPathBuf]) -> Result<Vec<Change>> {
+        let mut changes = Vec::with_capacity(paths.len());
+        for path in paths {
+            let mark = Mark { base: Some(Base::Nothing), ..self.mark(path).await?.unwrap_or_default() };
+            changes.push(Change::Write { path: mark_path(path), content: mark.to_bytes(path).into(), mode: WriteMode::Overwrite });
+        }
+        Ok(changes)
+    }
+
     /// Makes the changes of the upper tree that let the lower one show at a path.
     async fn dropped(&self, path: &VfsPath) -> Result<Vec<Change>> {
         let look = self.look(path).await?;
@@ -410,6 +437,7 @@ impl OverlayBackend {
             let planned = match plan {
                 Plan::Clear => self.cleared().await,
                 Plan::Drop(path) => self.dropped(path).await,
+                Plan::Restart(paths) => self.restarted(paths).await,
                 Plan::Tidy => self.tidied().await,
             };
             let changes = match planned {
@@ -446,6 +474,24 @@ impl OverlayBackend {
             }
         }
         Ok(marks)
+    }
+}
+
+/// Adds to what is dropped what cannot stay without it: what lies beneath a path that is not put there, and a directory that would
+/// have to go while something in it is kept.
+fn close(dropped: &mut BTreeSet<VfsPathBuf>, differences: &[OverlayDifference]) {
+    for difference in differences {
+        let is_needed = difference.after.is_some() && difference.path.ancestors().any(|above| dropped.contains(above));
+        if is_needed {
+            dropped.insert(difference.path.clone());
+        }
+    }
+    for difference in differences.iter().rev() {
+        let had_children = difference.before.as_ref().is_some_and(Entry::is_directory);
+        let keeps = || dropped.iter().any(|path| path.starts_with(&difference.path));
+        if had_children && !dropped.contains(&difference.path) && keeps() {
+            dropped.insert(difference.path.clone());
+        }
     }
 }
 

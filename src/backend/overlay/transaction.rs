@@ -408,9 +408,14 @@ impl TreeTransaction for OverlayTransaction<'_> {
     }
 
     async fn is_empty(&mut self, directory: &VfsPath) -> Result<bool> {
-        let (stored, failures) = self.stored_beneath(directory).await?;
-        if self.pending_beneath(directory).next().is_some() || !stored.is_empty() || !failures.is_empty() {
+        if self.pending_beneath(directory).next().is_some() {
             return Ok(false);
+        }
+        if !self.is_overlaid(directory) {
+            let children = self.overlay.children(directory).await?;
+            if children.entries.iter().any(|entry| !self.is_overlaid(&entry.path)) || !children.failures.is_empty() {
+                return Ok(false);
+            }
         }
         self.survey(directory).await?;
         Ok(true)
