@@ -5,7 +5,7 @@
 //! threads that are open: a second session of one finds its live state.
 
 use crate::backend::Backend;
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{At, Checkpoint, Checkpointer, HistoryBackend};
 use crate::composite::CompositeBackend;
 use crate::error::{Error, Result};
 use crate::layer::Quota;
@@ -24,6 +24,8 @@ type OpenLayer = Arc<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send
 pub struct Opening<'a> {
     scope: &'a Scope,
     thread: &'a Arc<LiveThread>,
+    /// What stands for the state, when the tree is that of a time before.
+    history: Option<&'a HistoryBackend>,
 }
 
 impl Opening<'_> {
@@ -32,9 +34,17 @@ impl Opening<'_> {
         self.scope
     }
 
-    /// Returns the state of the thread as a tree.
+    /// Returns the state of the thread as a tree: as it is, or read-only as it was at a checkpoint.
     pub fn state(&self) -> Arc<dyn Backend> {
-        Arc::new(ThreadTree(self.thread.clone()))
+        match self.history {
+            Some(history) => Arc::new(history.clone()),
+            None => Arc::new(ThreadTree(self.thread.clone())),
+        }
+    }
+
+    /// Returns the checkpoint whose state it is, when it is not the state as it is now.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.history.map(HistoryBackend::checkpoint)
     }
 
     /// Has a quota around the state of the thread counted again whenever [`Session::reload`] replaces the state.
@@ -97,17 +107,36 @@ impl Workspace {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope without a thread or without a field that a mount asks
     /// for, and those of opening the mounts.
     pub async fn session(&self, scope: Scope) -> Result<Session> {
+        let live = self.live(&scope)?;
+        let tree = self.tree(&Opening { scope: &scope, thread: &live, history: None })?;
+        Ok(Session::new(scope, live, tree, self.0.open.clone()))
+    }
+
+    /// Opens the tree of a scope with the state as it was at a checkpoint, read-only; the other mounts are as they are now.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::session`] and [`HistoryBackend::open`]; [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that
+    /// keeps no threads.
+    pub async fn tree_at(&self, scope: &Scope, at: At) -> Result<Arc<dyn Backend>> {
+        let live = self.live(scope)?;
+        let history = HistoryBackend::open(&**live.checkpointer()?, scope, at).await?;
+        self.tree(&Opening { scope, thread: &live, history: Some(&history) })
+    }
+
+    fn live(&self, scope: &Scope) -> Result<Arc<LiveThread>> {
         scope.validate()?;
         if scope.thread.is_none() {
             return Err(Error::invalid_argument("the scope names no thread; set one"));
         }
         let make = || Arc::new(LiveThread::new(scope.clone(), self.0.checkpointer.clone(), self.0.durability));
-        let live = self.0.open.get_or_insert(&scope, make);
-        let opening = Opening { scope: &scope, thread: &live };
+        Ok(self.0.open.get_or_insert(scope, make))
+    }
+
+    fn tree(&self, opening: &Opening<'_>) -> Result<Arc<dyn Backend>> {
         let mut root = opening.state();
         let mut mounts = Vec::new();
         for (path, open) in &self.0.mounts {
-            let backend = open(&opening)?;
+            let backend = open(opening)?;
             if path.is_root() {
                 root = backend;
             } else {
@@ -119,9 +148,9 @@ impl Workspace {
             false => Arc::new(CompositeBackend::builder(root).routes(mounts)?.build()?),
         };
         for layer in &self.0.layers {
-            tree = layer(tree, &scope);
+            tree = layer(tree, opening.scope);
         }
-        Ok(Session::new(scope, live, tree, self.0.open.clone()))
+        Ok(tree)
     }
 
     /// Returns what keeps the history of threads, if they are kept.

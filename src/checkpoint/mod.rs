@@ -24,6 +24,7 @@ mod diff;
 mod history;
 mod id;
 mod memory;
+mod name;
 mod pages;
 mod record;
 mod store;
@@ -33,6 +34,7 @@ pub use diff::{ChangeKind, Diff, PathDiff, diff};
 pub use history::HistoryBackend;
 pub use id::{CheckpointId, InvalidCheckpointId};
 pub use memory::MemoryCheckpointer;
+pub use name::{find_checkpoint, is_reserved_name};
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
 
 /// The most bytes of a label.

@@ -257,6 +257,10 @@ fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
     let counted: Mutex<Shared<Place, dyn Backend>> = Mutex::default();
     Box::new(move |opening| {
         let (place, tree) = open(opening)?;
+        // What was is not counted as what is, and takes no changes.
+        if opening.checkpoint().is_some() && matches!(place, Place::State(_)) {
+            return Ok((place, tree));
+        }
         let tree = counted.lock().get_or_insert(place.clone(), || {
             let quota = Arc::new(Quota::new(limits, tree));
             if let Place::State(_) = place {

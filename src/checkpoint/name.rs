@@ -1,0 +1,156 @@
+//! How people name a checkpoint: by its id or the start of one, by its label, or by how far it lies back.
+
+use super::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scope::Scope;
+
+/// The fewest characters of an id that name a checkpoint.
+const PREFIX_CHARS_MIN: usize = 4;
+
+/// Returns the checkpoint of the scope's thread that a name stands for.
+///
+/// `latest` is the newest, `latest~2` or `~2` the second before it; otherwise a name is an id, else a label (of several
+/// checkpoints with it the newest), else the start of the one id that starts so.
+///
+/// Cost: one round trip for `latest` and an id, a listing for the others.
+///
+/// # Errors
+/// [`NotFound`](ErrorKind::NotFound) when no checkpoint of the thread is named so, [`Ambiguous`](ErrorKind::Ambiguous) for the start
+/// of several ids, [`InvalidArgument`](ErrorKind::InvalidArgument) for a `~` without a number behind it.
+pub async fn find_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) -> Result<Checkpoint> {
+    if let Some(back) = back(name)? {
+        return nth(checkpointer, scope, name, back).await;
+    }
+    if let Ok(id) = name.parse::<CheckpointId>() {
+        let found = checkpointer.get(scope, At::Id(id)).await?;
+        return found.map(|saved| saved.checkpoint).ok_or_else(|| missing(scope, name));
+    }
+    labelled(checkpointer, scope, name).await
+}
+
+/// Tells whether a text names a checkpoint by itself, whatever its labels are: as a label it would never be found.
+pub fn is_reserved_name(name: &str) -> bool {
+    !matches!(back(name), Ok(None)) || name.parse::<CheckpointId>().is_ok()
+}
+
+/// Reads how far a name goes back from the newest; none when it does not count.
+fn back(name: &str) -> Result<Option<usize>> {
+    if name == "latest" {
+        return Ok(Some(0));
+    }
+    let Some(count) = name.strip_prefix("latest").unwrap_or(name).strip_prefix('~') else { return Ok(None) };
+    count.parse().map(Some).map_err(|_| {
+        Error::invalid_argument(format!("`{name}` does not say how far back; write `~1` for the checkpoint before the latest"))
+    })
+}
+
+async fn nth(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str, back: usize) -> Result<Checkpoint> {
+    let mut left = back;
+    let mut options = ListOptions::new();
+    loop {
+        options.limit = left.saturating_add(1).min(1_000);
+        let page = checkpointer.list(scope, &options).await?;
+        let found = page.checkpoints.len();
+        if let Some(checkpoint) = page.checkpoints.into_iter().nth(left) {
+            return Ok(checkpoint);
+        }
+        left = left.saturating_sub(found);
+        match page.next {
+            Some(next) => options.start_after = Some(next),
+            None => return Err(missing(scope, name)),
+        }
+    }
+}
+
+async fn labelled(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) -> Result<Checkpoint> {
+    let is_prefix = name.len() >= PREFIX_CHARS_MIN && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let prefix = name.to_ascii_lowercase();
+    let (mut first, mut started) = (None, 0_usize);
+    let mut options = ListOptions::new().with_limit(1_000);
+    loop {
+        let page = checkpointer.list(scope, &options).await?;
+        for checkpoint in page.checkpoints {
+            if checkpoint.label.as_deref() == Some(name) {
+                return Ok(checkpoint);
+            }
+            if is_prefix && checkpoint.id.to_string().starts_with(&prefix) {
+                started += 1;
+                first.get_or_insert(checkpoint);
+            }
+        }
+        match page.next {
+            Some(next) => options.start_after = Some(next),
+            None => break,
+        }
+    }
+    match first {
+        Some(_) if started > 1 => {
+            Err(Error::new(ErrorKind::Ambiguous, format!("the ids of {started} checkpoints start with `{name}`; write more of it")))
+        }
+        Some(checkpoint) => Ok(checkpoint),
+        None => Err(missing(scope, name)),
+    }
+}
+
+fn missing(scope: &Scope, name: &str) -> Error {
+    let thread = scope.thread.as_deref().unwrap_or_default();
+    let message = match name {
+        "latest" => format!("thread `{thread}` has no checkpoint yet; make one first"),
+        _ => format!("thread `{thread}` has no checkpoint `{name}`; `stratafs checkpoint ls` lists those there are"),
+    };
+    Error::new(ErrorKind::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::StateSnapshot;
+    use crate::checkpoint::{MemoryCheckpointer, PutOptions};
+
+    #[tokio::test]
+    async fn a_checkpoint_is_found_by_each_of_its_names() {
+        let checkpointer = MemoryCheckpointer::new();
+        let scope = Scope::new().with_thread("t");
+        let mut saved = Vec::new();
+        let mut head = None;
+        for (number, label) in [None, Some("start"), Some("start"), Some("018f"), None].into_iter().enumerate() {
+            let id = format!("018f{number:04}-0000-7000-8000-000000000000").parse().expect("an id");
+            let mut options = PutOptions::new().with_head(head).with_id(id);
+            options.label = label.map(str::to_owned);
+            let put = checkpointer.put(&scope, &StateSnapshot::default(), &options).await.expect("put");
+            head = put.head;
+            saved.push(put.checkpoint.id);
+        }
+        let find = async |name: &str| {
+            let found = find_checkpoint(&checkpointer, &scope, name).await;
+            found.map(|checkpoint| saved.iter().position(|id| *id == checkpoint.id)).map_err(|error| error.kind())
+        };
+        for (name, expected) in [
+            ("latest", 4),
+            ("latest~0", 4),
+            ("~1", 3),
+            ("latest~4", 0),
+            ("start", 2),
+            ("018f", 3),
+            ("018f0001", 1),
+            ("018F0001-00", 1),
+            ("018f0000-0000-7000-8000-000000000000", 0),
+        ] {
+            assert_eq!(find(name).await, Ok(Some(expected)), "{name}");
+        }
+        for (name, expected) in [
+            ("018f0", ErrorKind::Ambiguous),
+            ("~5", ErrorKind::NotFound),
+            ("018", ErrorKind::NotFound),
+            ("end", ErrorKind::NotFound),
+            ("", ErrorKind::NotFound),
+            ("~", ErrorKind::InvalidArgument),
+            ("latest~x", ErrorKind::InvalidArgument),
+            ("018f0009-0000-7000-8000-000000000000", ErrorKind::NotFound),
+        ] {
+            assert_eq!(find(name).await, Err(expected), "{name}");
+        }
+        assert!(["latest", "~3", "~x", "018f0000-0000-7000-8000-000000000000"].into_iter().all(is_reserved_name));
+        assert!(!["start", "018f", "latest one"].into_iter().any(is_reserved_name));
+    }
+}
