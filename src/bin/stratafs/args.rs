@@ -116,6 +116,8 @@ pub(crate) enum Command {
     Run(commands::run::Run),
     Tools(commands::tools::Tools),
     #[command(subcommand)]
+    Checkpoint(commands::checkpoint::Checkpoint),
+    #[command(subcommand)]
     Thread(commands::thread::Thread),
     #[command(subcommand)]
     Overlay(commands::overlay::Overlay),

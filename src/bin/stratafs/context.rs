@@ -41,10 +41,10 @@ pub(crate) struct Work<T> {
 }
 
 /// How often a command is done again because others saved the thread meanwhile.
-const REPLAYS_MAX: u32 = 200;
+pub(crate) const REPLAYS_MAX: u32 = 200;
 
 /// Waits a little before a command is done again: longer and longer, and never as long as the others that lost.
-async fn pause(attempt: u32) {
+pub(crate) async fn pause(attempt: u32) {
     let ceiling = Duration::from_millis(2).saturating_mul(1 << attempt.min(5));
     let random = RandomState::new().hash_one(attempt) % 1_000;
     tokio::time::sleep(ceiling.mul_f64(random as f64 / 1_000.0)).await;

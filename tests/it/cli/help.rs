@@ -6,8 +6,16 @@ use super::Home;
 fn the_help_of_every_command() {
     let home = Home::new();
     insta::assert_snapshot!("help", home.ok(&["--help"]));
-    for command in ["ls", "cat", "write", "edit", "patch", "grep", "glob", "run", "overlay", "store", "config", "doctor"] {
+    for command in
+        ["ls", "cat", "write", "edit", "patch", "grep", "glob", "run", "checkpoint", "thread", "overlay", "store", "config", "doctor"]
+    {
         insta::assert_snapshot!(format!("help_{command}"), local_part(&home.ok(&[command, "--help"])));
+    }
+    for command in ["create", "ls", "show", "restore", "diff", "prune", "sweep"] {
+        insta::assert_snapshot!(format!("help_checkpoint_{command}"), local_part(&home.ok(&["checkpoint", command, "--help"])));
+    }
+    for command in ["fork", "copy"] {
+        insta::assert_snapshot!(format!("help_thread_{command}"), local_part(&home.ok(&["thread", command, "--help"])));
     }
     for command in ["diff", "apply", "discard"] {
         insta::assert_snapshot!(format!("help_overlay_{command}"), local_part(&home.ok(&["overlay", command, "--help"])));

@@ -6,6 +6,7 @@ mod doctor;
 mod exit;
 mod files;
 mod help;
+mod history;
 mod overlay;
 mod processes;
 mod run;

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
 pub(crate) mod cat;
+pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod diff;
@@ -49,6 +50,7 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Mkdir(mkdir) => mkdir.run(context).await,
         Command::Run(run) => run.run(context).await,
         Command::Tools(tools) => tools.run(context),
+        Command::Checkpoint(checkpoint) => checkpoint.run(context).await,
         Command::Thread(thread) => thread.run(context).await,
         Command::Overlay(overlay) => overlay.run(context).await,
         Command::Store(store) => store.run(context).await,

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use stratafs::error::ErrorRecord;
 use stratafs::scope::ScopeField;
+use stratafs::session::CallNotes;
 use stratafs::tools::{Transcript, TranscriptEvent};
 use stratafs::{Error, ErrorKind, Scope, Session, ToolCall, ToolOutput};
 use tokio::sync::mpsc;
@@ -110,7 +111,7 @@ impl Player {
             TranscriptEvent::Call { line, id, name, call } => {
                 self.calls += 1;
                 let shown = call.as_ref().map_or_else(|_| name.clone(), ToString::to_string);
-                let (arguments, output) = self.call(call).await;
+                let (arguments, output) = self.call(call, id.as_deref()).await;
                 if let Some(error) = &output.error {
                     self.failed(error);
                 }
@@ -139,9 +140,12 @@ impl Player {
         }
     }
 
-    async fn call(&self, call: Result<ToolCall, Error>) -> (Value, ToolOutput) {
+    async fn call(&self, call: Result<ToolCall, Error>, id: Option<&str>) -> (Value, ToolOutput) {
         match call {
-            Ok(call) => (call.arguments(), self.session.call(call).await),
+            Ok(call) => {
+                let notes = id.map_or_else(CallNotes::new, |id| CallNotes::new().with_tool_call_id(id));
+                (call.arguments(), self.session.call_noting(call, notes).await)
+            }
             Err(error) => (Value::Null, ToolOutput::from_error(&error)),
         }
     }

@@ -1,19 +1,41 @@
 //! `thread`: the conversations whose state is saved.
 
+use crate::commands::checkpoint::tell_made;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Subcommand;
+use serde_json::json;
 use std::sync::Arc;
-use stratafs::checkpoint::Checkpointer;
+use stratafs::checkpoint::{At, Checkpointer, PutOptions, find_checkpoint};
 use stratafs::{Error, Scope};
 
-/// List and remove saved threads
+/// List, fork, copy and remove saved threads
 #[derive(Debug, Subcommand)]
 pub(crate) enum Thread {
     /// List the saved threads of the user
     ///
     /// Prints id, number of entries, size in bytes and time of the last save.
     Ls,
+    /// Start another thread from a checkpoint of this one, and print the id of its first checkpoint
+    ///
+    /// The two share what neither changes, and never see each other's changes.
+    #[command(after_long_help = "Examples:
+  stratafs thread fork experiment
+  stratafs --thread monday thread fork tuesday --at before")]
+    Fork {
+        /// Id of the new thread
+        new: String,
+        /// Checkpoint: id, start of an id, label, `latest` or `~N`
+        #[arg(long, value_name = "CHECKPOINT", default_value = "latest")]
+        at: String,
+    },
+    /// Copy this thread with all its checkpoints
+    #[command(after_long_help = "Example:
+  stratafs --thread monday thread copy monday-kept")]
+    Copy {
+        /// Id of the new thread
+        new: String,
+    },
     /// Remove saved threads
     Rm {
         /// Threads
@@ -28,9 +50,25 @@ const PAGE: usize = 1_000;
 impl Thread {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let scope = context.scope()?;
-        let threads = saved(context)?;
+        let threads = kept(context)?;
         match self {
             Self::Ls => list(context, &*threads, &scope).await,
+            Self::Fork { new, at } => {
+                let from = find_checkpoint(&*threads, &scope, &at).await?;
+                let forked = threads.fork(&scope, At::Id(from.id), &new, &PutOptions::new()).await?;
+                tell_made(context, &forked.checkpoint)
+            }
+            Self::Copy { new } => {
+                let progress = context.progress("copying");
+                progress.wait();
+                let checkpoints = threads.copy(&scope, &new).await?;
+                drop(progress);
+                match context.out.is_text() {
+                    true => context.out.detail(format_args!("copied {checkpoints} checkpoints to thread `{new}`")),
+                    false => context.out.json(&json!({"thread": new, "checkpoints": checkpoints}))?,
+                }
+                Ok(Outcome::Done)
+            }
             Self::Rm { threads: ids } => {
                 for id in &ids {
                     threads.delete(&scope.clone().with_thread(id)).await?;
@@ -69,7 +107,8 @@ async fn list(context: &mut Context, threads: &dyn Checkpointer, scope: &Scope) 
     Ok(Outcome::Done)
 }
 
-fn saved(context: &mut Context) -> Result<Arc<dyn Checkpointer>, Error> {
+/// Returns what keeps the history of threads.
+pub(crate) fn kept(context: &mut Context) -> Result<Arc<dyn Checkpointer>, Error> {
     context
         .workspace()?
         .checkpointer()

@@ -1,0 +1,198 @@
+//! `checkpoint` and `thread`: a thread's history listed, shown, compared, restored, pruned, and told to another thread.
+
+use super::Home;
+use serde_json::Value;
+
+/// A thread with three checkpoints, of which the second has a label; returns their ids, the oldest first.
+fn thread() -> (Home, Vec<String>) {
+    let home = Home::new();
+    home.ok(&["write", "/plan.md", "1. ask\n2. answer\n"]);
+    home.ok(&["checkpoint", "create", "--label", "before", "--meta", "who=ada", "--meta", "why=a = b"]);
+    home.ok(&["edit", "/plan.md", "2. answer", "2. measure"]);
+    let list = home.json(&["--json", "checkpoint", "ls"]);
+    let mut ids: Vec<String> = list.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 3);
+    ids.reverse();
+    (home, ids)
+}
+
+#[test]
+fn checkpoints_are_listed_and_filtered() {
+    let (home, ids) = thread();
+    let list = home.ok(&["checkpoint", "ls"]);
+    let lines: Vec<&str> = list.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].starts_with(&ids[2]) && lines[2].starts_with(&ids[0]), "{list}");
+    assert!(lines[1].ends_with("1         17  [before]  who=ada why=a = b"), "{list}");
+    let listed = |args: &[&str]| {
+        let list = home.json(&[&["--json", "checkpoint", "ls"], args].concat());
+        let ids_listed = list.as_array().unwrap().iter().map(|one| ids.iter().position(|id| one["id"] == id.as_str()).unwrap());
+        ids_listed.collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&["--label", "before"]), [1]);
+    assert_eq!(listed(&["--meta", "why=a = b", "--meta", "who=ada"]), [1]);
+    assert_eq!(listed(&["--since", "1h"]), [2, 1, 0]);
+    assert_eq!(listed(&["--since", "2020-01-01", "--limit", "2"]), [2, 1]);
+    assert_eq!(listed(&["--start-after", &ids[1]]), [0]);
+    assert_eq!(listed(&["--start-after", "before"]), [0]);
+    let more = home.run(&["checkpoint", "ls", "--limit", "1"], 0);
+    assert!(String::from_utf8_lossy(&more.get_output().stderr).contains(&format!("--start-after {}", ids[2])));
+    home.run(&["checkpoint", "ls", "--until", "2020-01-01T00:00:00Z"], 1).stdout("");
+    home.run(&["--json", "checkpoint", "ls", "--label", "after"], 1).stdout("[]\n");
+    home.run(&["--thread", "other", "checkpoint", "ls"], 1);
+    assert_eq!(home.ok(&["--jsonl", "checkpoint", "ls"]).lines().count(), 3);
+    for wrong in [["--since", "soon"], ["--meta", "who"], ["--limit", "0"]] {
+        home.run(&[&["checkpoint", "ls"][..], &wrong].concat(), 2);
+    }
+}
+
+#[test]
+fn a_checkpoint_is_named_in_each_way() {
+    let (home, ids) = thread();
+    let shown = |name: &str| home.json(&["--json", "checkpoint", "show", name])["id"].as_str().unwrap().to_owned();
+    for (name, index) in [("latest", 2), ("~1", 1), ("latest~2", 0), ("before", 1), (&ids[0][..], 0), (&ids[0][..35], 0)] {
+        let is_prefix_of_others = ids.iter().filter(|id| id.starts_with(name)).count() > 1;
+        if !is_prefix_of_others {
+            assert_eq!(shown(name), ids[index], "{name}");
+        }
+    }
+    assert!(home.error(&["checkpoint", "show", &ids[0][..5]], 4).contains("write more of it"));
+    assert!(home.error(&["checkpoint", "show", "~3"], 3).contains("has no checkpoint `~3`"));
+    assert!(home.error(&["checkpoint", "show", "after"], 3).contains("`stratafs checkpoint ls`"));
+    assert!(home.error(&["checkpoint", "show", "~x"], 2).contains("how far back"));
+    assert!(home.error(&["--thread", "other", "checkpoint", "show"], 3).contains("no checkpoint yet"));
+    assert!(home.error(&["checkpoint", "create", "--label", "~1"], 2).contains("choose another label"));
+}
+
+#[test]
+fn show_tells_what_changed_since_the_parent() {
+    let (home, ids) = thread();
+    home.ok(&["write", "/new/a.md", "a"]);
+    let shown = home.ok(&["checkpoint", "show"]);
+    assert!(shown.contains(&format!("parent    {}\n", ids[2])), "{shown}");
+    assert!(shown.ends_with("changes   2 added, 0 changed, 0 removed\n\nadded    /new/\nadded    /new/a.md\n"), "{shown}");
+    let first = home.ok(&["checkpoint", "show", &ids[0]]);
+    assert!(first.contains("parent    none\n") && first.contains("added    /plan.md\n"), "{first}");
+    let labelled = home.ok(&["checkpoint", "show", "before"]);
+    assert!(labelled.contains("label     before\nnoted     who=ada why=a = b\nentries   1\nsize      17\n"), "{labelled}");
+    assert!(labelled.ends_with("changes   0 added, 0 changed, 0 removed\n"), "{labelled}");
+    let json = home.json(&["--json", "checkpoint", "show", &ids[2]]);
+    assert_eq!((&json["parent"]["id"], &json["changes"]["changed"]), (&ids[1].as_str().into(), &1.into()));
+    assert_eq!(json["changes"]["paths"][0]["path"], "/plan.md");
+}
+
+#[test]
+fn a_restore_is_a_new_checkpoint_and_loses_nothing() {
+    let (home, ids) = thread();
+    let made = home.ok(&["checkpoint", "restore", "before", "--label", "back"]);
+    assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. answer\n");
+    let json = home.json(&["--json", "checkpoint", "show", "back"]);
+    assert_eq!(json["id"], made.trim_end());
+    assert_eq!((&json["parent"]["id"], &json["parent"]["restored"]), (&ids[2].as_str().into(), &ids[1].as_str().into()));
+    assert!(home.ok(&["checkpoint", "show"]).contains(&format!("restored  {}\n", ids[1])));
+    home.ok(&["checkpoint", "restore", "~1"]);
+    assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. measure\n", "what was restored over is there");
+    home.run(&["checkpoint", "restore", "018f0000-0000-7000-8000-000000000000"], 3);
+}
+
+#[test]
+fn checkpoints_are_compared() {
+    let (home, ids) = thread();
+    assert_eq!(home.ok(&["checkpoint", "diff"]), "changed  /plan.md\n");
+    let patch = "--- /plan.md\n+++ /plan.md\n@@ -1,2 +1,2 @@\n 1. ask\n-2. answer\n+2. measure\n";
+    assert_eq!(home.ok(&["checkpoint", "diff", "--patch"]), patch);
+    assert_eq!(home.ok(&["checkpoint", "diff", "before", "--patch"]), patch);
+    assert_eq!(home.ok(&["checkpoint", "diff", "--stat"]), "changed  /plan.md  +1 -1\n0 added, 1 changed, 0 removed\n");
+    home.run(&["checkpoint", "diff", &ids[0], "before"], 1).stdout("");
+    home.with_stdin(&["write", "/docs/b.bin"], b"\x00\xff\x01").code(0);
+    home.ok(&["write", "/docs/a.md", "a\n"]);
+    home.ok(&["rm", "/plan.md"]);
+    let lines = "added    /docs/\nadded    /docs/a.md\nadded    /docs/b.bin\nremoved  /plan.md\n";
+    assert_eq!(home.ok(&["checkpoint", "diff", "before"]), lines);
+    assert_eq!(home.ok(&["checkpoint", "diff", "before", "/docs/a.md"]), "added    /docs/a.md\n");
+    assert_eq!(home.ok(&["checkpoint", "diff", "before", "~1", "/docs/a.md"]), "added    /docs/a.md\n");
+    assert_eq!(home.ok(&["checkpoint", "diff", "/plan.md"]), "removed  /plan.md\n", "a path alone is no checkpoint");
+    let patch = home.ok(&["checkpoint", "diff", "before", "--patch"]);
+    let expected = "added    /docs/\n--- /dev/null\n+++ /docs/a.md\n@@ -0,0 +1 @@\n+a\nbinary file /docs/b.bin differs (3 bytes)\n\
+                    --- /plan.md\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-1. ask\n-2. answer\n";
+    assert_eq!(patch, expected);
+    let json = home.json(&["--json", "checkpoint", "diff", "before", "--stat"]);
+    assert_eq!((&json["old"], &json["added"], &json["removed"]), (&ids[1].as_str().into(), &3.into(), &1.into()));
+    let facts = |index: usize| (json["paths"][index]["binary"].clone(), json["paths"][index]["lines_added"].clone());
+    assert_eq!((facts(0), facts(1), facts(2)), ((Value::Null, Value::Null), (false.into(), 1.into()), (true.into(), Value::Null)));
+    home.run(&["checkpoint", "diff", "before", "after"], 3);
+    home.run(&["checkpoint", "diff", "--patch", "--stat"], 2);
+    home.run(&["checkpoint", "diff", "before", "latest", "plan.md"], 2);
+}
+
+#[test]
+fn checkpoints_are_pruned_by_a_rule_and_what_they_held_is_swept() {
+    let (home, ids) = thread();
+    assert!(home.error(&["checkpoint", "prune"], 2).contains("`--all`"));
+    home.run(&["checkpoint", "prune", "--all", "--keep-last", "1"], 2);
+    home.run(&["checkpoint", "prune", "--older-than", "soon"], 2);
+    assert_eq!(home.ok(&["checkpoint", "prune", "--older-than", "30d"]), "removed 0 checkpoints, 3 kept\n");
+    assert_eq!(home.ok(&["checkpoint", "prune", "--keep-last", "1", "--dry-run"]), "would remove 2 checkpoints, 1 kept\n");
+    let dry = home.json(&["--json", "checkpoint", "prune", "--keep-last", "1", "--keep-labelled", "--dry-run"]);
+    assert_eq!(dry, serde_json::json!({"removed": 1, "kept": 2, "dry_run": true}));
+    assert_eq!(home.ok(&["checkpoint", "prune", "--keep-labelled"]), "removed 1 checkpoint, 2 kept\n");
+    assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. measure\n");
+    assert_eq!(home.ok(&["checkpoint", "prune", "--all"]), "removed 1 checkpoint, 1 kept\n");
+    home.run(&["checkpoint", "show", &ids[1]], 3);
+    assert!(home.ok(&["checkpoint", "show"]).contains(" (pruned)\n"));
+    assert!(home.error(&["checkpoint", "diff"], 3).contains("was pruned"));
+    let would = home.ok(&["checkpoint", "sweep", "--dry-run"]);
+    assert!(would.starts_with("would remove 1 content of 17 bytes"), "{would}");
+    let swept = home.json(&["--json", "checkpoint", "sweep"]);
+    assert_eq!((&swept["bodies"], &swept["bodies_kept"], &swept["dry_run"]), (&1.into(), &1.into(), &false.into()));
+    assert!(home.ok(&["checkpoint", "sweep"]).starts_with("removed 0 contents of 0 bytes"));
+    assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. measure\n");
+    home.run(&["--thread", "other", "checkpoint", "prune", "--all"], 3);
+}
+
+#[test]
+fn a_thread_is_forked_at_a_checkpoint_and_copied_whole() {
+    let (home, ids) = thread();
+    let first = home.ok(&["thread", "fork", "other", "--at", "before"]);
+    assert_eq!(home.ok(&["--thread", "other", "cat", "/plan.md"]), "1. ask\n2. answer\n");
+    let shown = home.ok(&["--thread", "other", "checkpoint", "show"]);
+    assert!(shown.contains(&format!("id        {first}parent    {} of thread default\n", ids[1])), "{shown}");
+    home.ok(&["--thread", "other", "write", "/plan.md", "mine"]);
+    assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. measure\n");
+    home.run(&["thread", "fork", "other"], 4);
+    home.run(&["thread", "fork", "new", "--at", "after"], 3);
+    home.run(&["--thread", "none", "thread", "fork", "new"], 3);
+    home.ok(&["thread", "copy", "kept"]);
+    assert_eq!(home.json(&["--json", "--thread", "kept", "checkpoint", "ls"]).as_array().unwrap().len(), 3);
+    assert_eq!(home.json(&["--json", "thread", "copy", "again"]), serde_json::json!({"thread": "again", "checkpoints": 3}));
+    home.run(&["thread", "copy", "kept"], 4);
+    home.ok(&["thread", "rm", "default"]);
+    assert_eq!(home.ok(&["--thread", "kept", "cat", "/plan.md"]), "1. ask\n2. measure\n");
+}
+
+#[test]
+fn a_play_notes_each_call_with_its_checkpoint() {
+    let home = Home::new();
+    let calls = concat!(
+        r#"{"tool": "write_file", "id": "call-1", "args": {"path": "/a.md", "content": "one\n"}}"#,
+        "\n",
+        r#"{"tool": "read_file", "id": "call-2", "args": {"path": "/a.md"}}"#,
+        "\n",
+        r#"{"tool": "edit_file", "id": "call-3", "args": {"path": "/a.md", "old_string": "one", "new_string": "two"}}"#,
+        "\n",
+    );
+    home.with_stdin(&["--agent", "coder", "run", "-"], calls.as_bytes()).code(0);
+    let list = home.ok(&["checkpoint", "ls"]);
+    let notes: Vec<&str> = list.lines().filter_map(|line| line.split_once("  tool=")).map(|(_, notes)| notes).collect();
+    assert_eq!(notes, ["edit_file tool_call_id=call-3 actor=coder", "write_file tool_call_id=call-1 actor=coder"]);
+    assert_eq!(home.json(&["--json", "checkpoint", "ls", "--meta", "tool_call_id=call-1"]).as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_workspace_that_keeps_no_threads_says_so() {
+    let home = Home::new();
+    home.put("stratafs.toml", "[threads]\nsave = false\n");
+    for args in [&["checkpoint", "ls"][..], &["checkpoint", "create"], &["thread", "fork", "a"], &["checkpoint", "sweep"]] {
+        assert!(home.error(args, 2).contains("`save = true`"), "{args:?}");
+    }
+}
