@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stratafs::backend::{
     OverlayApplied, OverlayApplyOptions, OverlayConflict, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind, OverlayStrategy,
 };
+#[cfg(all(feature = "filesystem", unix))]
 use stratafs::layer::{Fault, Layered};
 use stratafs::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
@@ -477,6 +478,7 @@ async fn what_appeared_below_what_was_written_is_hidden_with_it() {
     assert_eq!(differences(&overlay).await, ["-/x !added", "-/x/beneath !added", "-/y !added"]);
 }
 
+#[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
 async fn an_upper_tree_without_atomic_batches_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -487,6 +489,7 @@ async fn an_upper_tree_without_atomic_batches_is_refused() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+#[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
 async fn a_directory_of_the_host_takes_every_kind_of_difference() {
     let directory = tempfile::tempdir().unwrap();
@@ -532,6 +535,7 @@ async fn a_directory_of_the_host_takes_every_kind_of_difference() {
     assert_is_empty(&overlay).await;
 }
 
+#[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
 async fn a_failure_midway_says_what_was_applied_and_the_next_apply_finishes() {
     for (n, after) in [(0, false), (0, true), (1, false), (1, true)] {
@@ -728,6 +732,7 @@ fn an_overlay_over_a_state_follows_a_plain_tree() {
     histories(48, || (Arc::new(StateBackend::new()), None));
 }
 
+#[cfg(all(feature = "filesystem", unix))]
 #[test]
 fn an_overlay_over_a_directory_follows_a_plain_tree() {
     histories(16, || {
