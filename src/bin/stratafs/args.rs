@@ -93,6 +93,14 @@ impl Color {
     }
 }
 
+/// When a command looks at the state of the thread.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct When {
+    /// Look at the thread's state, `/`, as it was at a checkpoint (id, label, `latest` or `~N`); other mounts are as they are now
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) at: Option<String>,
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -1,8 +1,9 @@
 //! What a command runs in: the flags, the output, and the workspace, each opened when a command asks for it.
 
-use crate::args::{Command, Global};
+use crate::args::{Command, Global, When};
 use crate::commands;
 use crate::commands::config::forgetful_stores;
+use crate::commands::thread::kept;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Progress};
 use etcetera::BaseStrategy;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use stratafs::checkpoint::{At, find_checkpoint};
 use stratafs::config::{Config, Place, RouteType};
 use stratafs::scope::ScopeField;
 use stratafs::{Backend, Error, ErrorKind, Scope, Session, VfsPath, Workspace};
@@ -138,6 +140,18 @@ impl Context {
     /// Returns the tree of the thread.
     pub(crate) async fn tree(&mut self) -> Result<Arc<dyn Backend>, Error> {
         Ok(self.session().await?.backend())
+    }
+
+    /// Returns the tree of the thread, with its state as it was at a checkpoint where one is named.
+    pub(crate) async fn tree_at(&mut self, when: &When) -> Result<Arc<dyn Backend>, Error> {
+        let Some(name) = &when.at else { return self.tree().await };
+        if !self.config()?.routes.values().any(|route| route.tier == RouteType::State) {
+            let message = "no route leads to the state of the thread, so nothing is as it was at a checkpoint; leave `--at` out";
+            return Err(Error::invalid_argument(message));
+        }
+        let (checkpointer, scope) = (kept(self)?, self.scope()?);
+        let checkpoint = find_checkpoint(&*checkpointer, &scope, name).await?;
+        self.workspace()?.tree_at(&scope, At::Id(checkpoint.id)).await
     }
 
     /// Shows that work goes on, on a terminal, once it takes long.

@@ -196,3 +196,33 @@ fn a_workspace_that_keeps_no_threads_says_so() {
         assert!(home.error(args, 2).contains("`save = true`"), "{args:?}");
     }
 }
+
+#[test]
+fn reading_commands_look_back() {
+    let (home, _) = thread();
+    home.ok(&["write", "/notes/new.md", "measure twice\n"]);
+    home.ok(&["write", "/memories/m.md", "measure\n"]);
+    home.put("w.md", "measure\n");
+    assert_eq!(home.ok(&["cat", "/plan.md", "--at", "before"]), "1. ask\n2. answer\n");
+    assert_eq!(home.ok(&["head", "-n", "1", "/plan.md", "--at", "~1"]), "1. ask\n");
+    assert_eq!(home.ok(&["ls", "--at", "before"]), "memories/\nplan.md\nworkspace/\n", "the other mounts stay as they are");
+    assert_eq!(home.ok(&["cat", "/memories/m.md", "--at", "before"]), "measure\n");
+    assert_eq!(home.ok(&["grep", "measure", "--at", "before"]), "/memories/m.md:1:measure\n/workspace/w.md:1:measure\n");
+    assert_eq!(home.ok(&["grep", "answer", "/", "--at", "before"]), "/plan.md:2:2. answer\n");
+    assert_eq!(home.ok(&["glob", "*.md", "--at", "before"]), "/memories/m.md\n/plan.md\n/workspace/w.md\n");
+    assert_eq!(home.ok(&["find", "/", "--name", "*.md", "--kind", "file", "--at", "latest"]).lines().count(), 4);
+    assert!(home.ok(&["tree", "--at", "before"]).ends_with("2 directories, 3 files\n"));
+    assert_eq!(home.json(&["--json", "stat", "/plan.md", "--at", "before"])[0]["size_bytes"], 17);
+    home.run(&["stat", "/notes", "--at", "before"], 3);
+    let changed = "--- /plan.md\n+++ /plan.md\n@@ -1,2 +1,2 @@\n 1. ask\n-2. answer\n+2. measure\n";
+    home.run(&["diff", "/plan.md", "--at", "before"], 1).stdout(changed);
+    home.run(&["diff", "/plan.md", "--at", "latest"], 0);
+    home.run(&["diff", "/plan.md"], 2);
+    home.run(&["cat", "/plan.md", "--at", "after"], 3);
+    home.run(&["write", "/plan.md", "x", "--at", "before"], 2);
+    let list = home.json(&["--json", "checkpoint", "ls"]);
+    home.ok(&["ls", "--at", "before"]);
+    assert_eq!(home.json(&["--json", "checkpoint", "ls"]), list, "to look back changes nothing");
+    home.put("stratafs.toml", "[routes.\"/\"]\ntype = \"filesystem\"\nroot = \".\"\n");
+    assert!(home.error(&["ls", "--at", "before"], 2).contains("no route leads to the state"));
+}

@@ -1,6 +1,6 @@
 //! `cat` and `head`: content, byte for byte.
 
-use crate::args::at_least_one;
+use crate::args::{When, at_least_one};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::as_text;
@@ -21,7 +21,8 @@ const STARTS_MAX: usize = 10;
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   stratafs cat /memories/notes.md
-  stratafs cat /workspace/log.txt --offset 100 --limit 20    lines 101 to 120")]
+  stratafs cat /workspace/log.txt --offset 100 --limit 20    lines 101 to 120
+  stratafs cat /plan.md --at before    as it was at a checkpoint")]
 pub(crate) struct Cat {
     /// Files
     #[arg(required = true, value_name = "PATH")]
@@ -32,6 +33,8 @@ pub(crate) struct Cat {
     /// Print at most N lines
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
 }
 
 /// Print the first lines of files
@@ -45,24 +48,33 @@ pub(crate) struct Head {
     /// Print at most N lines
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     lines: usize,
+    #[command(flatten)]
+    when: When,
 }
 
 impl Cat {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let lines = (self.offset.is_some() || self.limit.is_some())
             .then(|| ReadOptions::lines(self.offset.unwrap_or(0), self.limit.unwrap_or(usize::MAX)));
-        print_all(context, &self.paths, lines, false).await
+        let tree = context.tree_at(&self.when).await?;
+        print_all(context, &*tree, &self.paths, lines, false).await
     }
 }
 
 impl Head {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        print_all(context, &self.paths, Some(ReadOptions::lines(0, self.lines)), true).await
+        let tree = context.tree_at(&self.when).await?;
+        print_all(context, &*tree, &self.paths, Some(ReadOptions::lines(0, self.lines)), true).await
     }
 }
 
-async fn print_all(context: &mut Context, paths: &[String], lines: Option<ReadOptions>, headed: bool) -> Result<Outcome, Failure> {
-    let tree = context.tree().await?;
+async fn print_all(
+    context: &mut Context,
+    tree: &dyn Backend,
+    paths: &[String],
+    lines: Option<ReadOptions>,
+    headed: bool,
+) -> Result<Outcome, Failure> {
     if !context.out.is_text() {
         let mut files = Vec::with_capacity(paths.len());
         for path in paths {
@@ -86,7 +98,7 @@ async fn print_all(context: &mut Context, paths: &[String], lines: Option<ReadOp
                 let content = tree.read(&path, options).await?.content;
                 context.out.bytes(&content)?;
             }
-            None => print_whole(context, &*tree, &path).await?,
+            None => print_whole(context, tree, &path).await?,
         }
     }
     Ok(Outcome::Done)

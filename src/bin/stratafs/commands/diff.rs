@@ -1,5 +1,6 @@
 //! `diff`: what differs between two files, as a unified diff.
 
+use crate::args::When;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Style};
@@ -11,18 +12,23 @@ use stratafs::{BackendExt, VfsPath, VfsPathBuf};
 
 /// Compare two files
 ///
-/// Prints a unified diff from A to B, which `patch` of other tools understands. Exits 0 when they are the same, 1 when not.
+/// Prints a unified diff from A to B, which `patch` of other tools understands. With `--at` A is as it was at a checkpoint and B as
+/// it is now. Exits 0 when they are the same, 1 when not.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:
-  stratafs diff /workspace/plan.md /memories/plan.md")]
+#[command(after_long_help = "Examples:
+  stratafs diff /workspace/plan.md /memories/plan.md
+  stratafs diff /plan.md --at ~1    what changed in it since")]
 pub(crate) struct Diff {
     /// File before
     a: String,
-    /// File after
-    b: String,
+    /// File after; with `--at` it may be left out, and is A
+    #[arg(required_unless_present = "at")]
+    b: Option<String>,
     /// Print N lines around each difference
     #[arg(short = 'U', long, value_name = "N", default_value_t = 3)]
     unified: usize,
+    #[command(flatten)]
+    when: When,
 }
 
 /// A difference as JSON.
@@ -37,9 +43,9 @@ struct Difference<'a> {
 
 impl Diff {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let (a, b) = (VfsPathBuf::parse(&self.a)?, VfsPathBuf::parse(&self.b)?);
-        let tree = context.tree().await?;
-        let (before, after) = (tree.read_bytes(a.as_str()).await?, tree.read_bytes(b.as_str()).await?);
+        let (a, b) = (VfsPathBuf::parse(&self.a)?, VfsPathBuf::parse(self.b.as_ref().unwrap_or(&self.a))?);
+        let (then, tree) = (context.tree_at(&self.when).await?, context.tree().await?);
+        let (before, after) = (then.read_bytes(a.as_str()).await?, tree.read_bytes(b.as_str()).await?);
         let same = before == after;
         let binary = is_binary(&before) || is_binary(&after);
         let diff = (!same && !binary).then(|| unified(&before, &after, a.as_str(), b.as_str(), self.unified));

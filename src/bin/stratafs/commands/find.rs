@@ -1,6 +1,6 @@
 //! `find`: everything beneath a directory, hidden and ignored as well.
 
-use crate::args::at_least_one;
+use crate::args::{When, at_least_one};
 use crate::commands::glob::{found, print_found, told_found};
 use crate::commands::ls::print_long;
 use crate::context::Context;
@@ -38,6 +38,8 @@ pub(crate) struct Find {
     /// Print at most N paths
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,7 +55,7 @@ impl Find {
         let path = VfsPath::parse(&self.path)?;
         let options =
             GlobOptions::new(&self.name).with_directories(true).with_hidden(true).with_ignored(true).with_on_failure(OnFailure::Partial);
-        let tree = context.tree().await?;
+        let tree = context.tree_at(&self.when).await?;
         let mut result = found(&*tree, &path, options, None).await?;
         let kind = self.kind.map(|kind| match kind {
             Kind::File => EntryKind::File,

@@ -1,6 +1,6 @@
 //! `glob`: paths by pattern, as an agent's tool finds them.
 
-use crate::args::at_least_one;
+use crate::args::{When, at_least_one};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, error_of, tell};
 use crate::output::Format;
@@ -38,6 +38,8 @@ pub(crate) struct Glob {
     /// Print at most N paths
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
 }
 
 impl Glob {
@@ -49,7 +51,7 @@ impl Glob {
             .with_hidden(self.hidden)
             .with_ignored(self.ignored)
             .with_on_failure(OnFailure::Partial);
-        let tree = context.tree().await?;
+        let tree = context.tree_at(&self.when).await?;
         let result = found(&*tree, &path, options, self.limit).await?;
         print_found(context, &result)
     }

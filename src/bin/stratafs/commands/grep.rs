@@ -1,6 +1,6 @@
 //! `grep`: lines by text or pattern, printed as `path:line:text`.
 
-use crate::args::at_least_one;
+use crate::args::{When, at_least_one};
 use crate::commands::glob::{add_failures, tell_unread};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -19,6 +19,7 @@ use stratafs::{VfsPath, VfsPathBuf};
   stratafs grep TODO /workspace
   stratafs grep --regex 'fn \\w+_test' /workspace -g '*.rs' -C 2
   stratafs grep -il budget /memories
+  stratafs grep budget / --at before
 
 Where it differs from ripgrep:
   PATTERN is literal, `-e` takes no value but makes it a regular expression
@@ -98,6 +99,8 @@ pub(crate) struct Grep {
     /// Print at most N matching lines, or files with `-l` and `-c`
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
     // It takes the place of the global flag of this id, so that `-v` can invert, as after `grep` it always has.
     /// Tell on standard error what was done
     #[arg(long, help_heading = "Global options")]
@@ -110,7 +113,7 @@ const PAGE: usize = 10_000;
 impl Grep {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let path = VfsPath::parse(&self.path)?;
-        let tree = context.tree().await?;
+        let tree = context.tree_at(&self.when).await?;
         let mut options = self.options();
         let mut printer = Printer { with_context: options.before + options.after > 0, after_line: None };
         let mut whole = GrepResult::default();

@@ -1,6 +1,6 @@
 //! `ls`: the children of a directory.
 
-use crate::args::at_least_one;
+use crate::args::{When, at_least_one};
 use crate::commands::glob::{add_failures, tell_unread};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -13,6 +13,9 @@ use stratafs::{Backend, VfsPath};
 ///
 /// Prints the names, sorted, a directory with a `/` behind it. Hidden names are shown.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  stratafs ls /memories -l
+  stratafs ls / --at ~1")]
 pub(crate) struct Ls {
     /// Directory
     #[arg(default_value = "/")]
@@ -23,12 +26,14 @@ pub(crate) struct Ls {
     /// Print at most N entries
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
 }
 
 impl Ls {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let path = VfsPath::parse(&self.path)?;
-        let tree = context.tree().await?;
+        let tree = context.tree_at(&self.when).await?;
         let listing = list(&*tree, &path, self.limit).await?;
         let out = &mut context.out;
         match out.format() {

@@ -1,5 +1,6 @@
 //! `stat`: what is known of a path.
 
+use crate::args::When;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Args;
@@ -13,11 +14,13 @@ pub(crate) struct Stat {
     /// Paths
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<String>,
+    #[command(flatten)]
+    when: When,
 }
 
 impl Stat {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let tree = context.tree().await?;
+        let tree = context.tree_at(&self.when).await?;
         let mut entries = Vec::with_capacity(self.paths.len());
         for path in &self.paths {
             entries.push(tree.stat(&VfsPath::parse(path)?).await?);

@@ -1,6 +1,6 @@
 //! `tree`: a directory with all it holds, drawn.
 
-use crate::args::at_least_one;
+use crate::args::{When, at_least_one};
 use crate::commands::glob::tell_unread;
 use crate::commands::ls::marked;
 use crate::context::Context;
@@ -25,12 +25,14 @@ pub(crate) struct Tree {
     /// Print at most N entries
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
     limit: usize,
+    #[command(flatten)]
+    when: When,
 }
 
 impl Tree {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let path = VfsPath::parse(&self.path)?;
-        let tree = context.tree().await?.tree(path.as_str(), self.depth, self.limit).await?;
+        let tree = context.tree_at(&self.when).await?.tree(path.as_str(), self.depth, self.limit).await?;
         let out = &mut context.out;
         match out.format() {
             crate::output::Format::Json => out.json(&tree)?,
