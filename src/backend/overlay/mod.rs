@@ -6,13 +6,14 @@
 //!
 //! What a change means is that of every tree of nodes ([`flat`]); [`transaction`] is how one becomes a batch of the
 //! upper tree, [`merge`] how a path is looked up in both, [`search`] how the merged tree is walked. [`difference`] tells what was
-//! changed, and [`settle`] writes it to the lower tree or drops it.
+//! changed, and [`settle`] writes it to the lower tree; [`tidy`] empties the upper one.
 
 mod difference;
 mod marks;
 mod merge;
 mod search;
 mod settle;
+mod tidy;
 mod touched;
 mod transaction;
 
