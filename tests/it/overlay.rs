@@ -363,6 +363,21 @@ async fn versions_are_not_used_again_through_discard_and_apply() {
 }
 
 #[tokio::test]
+async fn a_damaged_mark_is_told_and_can_be_discarded_with_all() {
+    let (lower, overlay) = project().await;
+    overlay.delete("/README.md").await.unwrap();
+    let marks = overlay.upper().tree("/marks", 2, 100).await.unwrap().entries;
+    overlay.upper().write(marks.last().unwrap().path.as_str(), "damage").await.unwrap();
+    let error = overlay.diff(&OverlayDiffOptions::new()).await.unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Corrupt, Some(&*path("/README.md"))));
+    assert_eq!(overlay.discard(&[path("/README.md")]).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(!overlay.exists("/README.md").await.unwrap(), "what is hidden does not come back by itself");
+    overlay.discard(&[]).await.unwrap();
+    assert_eq!(whole(&overlay).await, whole(&*lower).await);
+    assert_is_empty(&overlay).await;
+}
+
+#[tokio::test]
 async fn an_expected_version_holds_through_the_copy() {
     let (_, overlay) = project().await;
     let version = overlay.stat(&path("/src/main.rs")).await.unwrap().version.unwrap();

@@ -33,7 +33,11 @@ impl OverlayBackend {
     pub async fn discard(&self, paths: &[VfsPathBuf]) -> Result<Vec<OverlayDifference>> {
         self.check_upper()?;
         let _turn = self.turn.lock().await;
-        let differences = self.all_differences(VfsPath::ROOT).await?;
+        let differences = match self.all_differences(VfsPath::ROOT).await {
+            // What cannot be read can still be dropped with all the rest.
+            Err(error) if error.kind() == ErrorKind::Corrupt && paths.is_empty() => Vec::new(),
+            differences => differences?,
+        };
         if paths.is_empty() {
             self.change_upper(Plan::Clear).await?;
             return Ok(differences);
