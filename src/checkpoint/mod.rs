@@ -170,7 +170,9 @@ impl Checkpoint {
         options: &PutOptions,
         (entries, size_bytes): (u64, u64),
     ) -> Self {
-        let created_at = whole_microseconds(now).max(id.time());
+        let now = whole_microseconds(now);
+        // Lists by time seek by id.
+        let created_at = if now.as_microsecond().div_euclid(1_000) == id.time().as_millisecond() { now } else { id.time() };
         Self { id, parent, created_at, label: options.label.clone(), metadata: options.metadata.clone(), entries, size_bytes }
     }
 }

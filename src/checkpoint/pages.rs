@@ -206,24 +206,27 @@ pub(super) struct Unsaved {
     pub(super) bodies: BTreeMap<[u8; 32], Bytes>,
     /// Where the root will stand.
     pub(super) root: Option<PageId>,
+    /// Whether some of it stands in a source already, where it is not relied on.
+    is_copy: bool,
     saved_pages: Vec<(Arc<Link>, PageId)>,
     saved_nodes: Vec<(Arc<StateNode>, StoredBody)>,
 }
 
 impl Unsaved {
-    /// Gathers what of a tree does not stand in the source of this origin. All of it must be in memory. The first pack has the
-    /// number `pack`.
-    pub(super) fn of(root: &Arc<Link>, origin: u64, pack: u64) -> Result<Self> {
+    /// Gathers what of a tree does not stand in the source that it may rely on. All of it must be in memory. It will stand in the
+    /// source of `origin`, and the first pack has the number `pack`.
+    pub(super) fn of(root: &Arc<Link>, relied_on: Option<u64>, origin: u64, pack: u64) -> Result<Self> {
         let mut pages = Vec::new();
-        collect(root, origin, &mut pages);
-        let mut unsaved = Self::default();
+        collect(root, relied_on, &mut pages);
+        let mut unsaved = Self { is_copy: pages.iter().any(|link| link.id().is_some()), ..Self::default() };
         let mut bodies = HashMap::new();
         for link in &pages {
             let Some(Page::Leaf(rows)) = link.loaded() else { continue };
             for node in rows.iter().map(|row| &row.node).filter(|node| !node.is_directory()) {
-                if node.body().is_some_and(|body| body.origin == origin) {
+                if node.body().is_some_and(|body| Some(body.origin) == relied_on) {
                     continue;
                 }
+                unsaved.is_copy |= node.body().is_some();
                 let content = node.content().ok_or_else(unwritten)?;
                 let hash = *blake3::hash(content).as_bytes();
                 let body = StoredBody { origin, hash, size_bytes: content.len() as u64 };
@@ -255,6 +258,11 @@ impl Unsaved {
         Ok(unsaved)
     }
 
+    /// Tells whether pages can remember where they were stored: a page knows one place.
+    pub(super) fn can_be_marked(&self) -> bool {
+        !self.is_copy
+    }
+
     /// Remembers where all of it was stored.
     pub(super) fn mark_saved(self) {
         self.saved_pages.into_iter().for_each(|(link, id)| link.set_id(id));
@@ -267,13 +275,13 @@ impl Unsaved {
     }
 }
 
-/// Collects the pages that do not stand in the source, each behind those beneath it.
-fn collect(link: &Arc<Link>, origin: u64, into: &mut Vec<Arc<Link>>) {
-    if link.id().is_some_and(|id| id.origin == origin) {
+/// Collects the pages that do not stand in the source that is relied on, each behind those beneath it.
+fn collect(link: &Arc<Link>, relied_on: Option<u64>, into: &mut Vec<Arc<Link>>) {
+    if link.id().is_some_and(|id| Some(id.origin) == relied_on) {
         return;
     }
     if let Some(Page::Inner(children)) = link.loaded() {
-        children.iter().for_each(|child| collect(&child.link, origin, into));
+        children.iter().for_each(|child| collect(&child.link, relied_on, into));
     }
     into.push(link.clone());
 }

@@ -18,14 +18,15 @@ use super::{
     At, Checkpoint, CheckpointId, CheckpointPage, Checkpointer, Head, ListOptions, Opened, Parent, PruneOptions, Pruned, PutOptions, Saved,
     Swept, ThreadInfo, ThreadPage, sweep,
 };
-use crate::backend::{Link, Page, PageSource, Row, StateSnapshot};
+use crate::backend::{Holder, Link, Page, PageSource, Row, StateSnapshot};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::scope::Scope;
-use crate::store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
+use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
 use async_trait::async_trait;
 use bytes::Bytes;
+use jiff::Timestamp;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub struct StoreCheckpointer {
     clock: Clock,
     /// Tells the pages of this checkpointer from those of others.
     instance: u64,
+    /// The number behind that of the last pack: so that they differ though the clock stands still.
+    next_pack: Arc<AtomicU64>,
 }
 
 /// Where the threads of one tenant and user stand.
@@ -73,7 +76,7 @@ impl StoreCheckpointer {
     /// Keeps checkpoints in a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         static INSTANCES: AtomicU64 = AtomicU64::new(0);
-        Self { store, clock: Clock::system(), instance: INSTANCES.fetch_add(1, Ordering::Relaxed) }
+        Self { store, clock: Clock::system(), instance: INSTANCES.fetch_add(1, Ordering::Relaxed), next_pack: Arc::default() }
     }
 
     /// Takes the time from a clock.
@@ -117,16 +120,26 @@ impl StoreCheckpointer {
         })
     }
 
-    fn tree(&self, place: &Place, root: Root) -> StateSnapshot {
-        let link = Link::stored_at(root.page(place.pages.origin));
-        StateSnapshot::saved(link, Version::new(root.version), Arc::new(place.pages.clone()))
+    fn tree(&self, place: &Place, thread: &str, record: &Record) -> StateSnapshot {
+        let link = Link::stored_at(record.root.page(place.pages.origin));
+        let holder = holder(place, thread, record.checkpoint.id);
+        StateSnapshot::saved(link, Version::new(record.root.version), Arc::new(place.pages.clone()), holder)
     }
 
-    /// Adds a checkpoint that becomes the head to a batch.
-    fn put_head(batch: Batch, place: &Place, thread: &str, record: &Record) -> Result<Batch> {
+    /// Adds a checkpoint that becomes the head to a batch. The row of a thread's head is as old as the thread.
+    fn put_head(mut batch: Batch, place: &Place, thread: &str, record: &Record, created_at: Option<Timestamp>) -> Result<Batch> {
         let bytes = Bytes::from(record.to_bytes()?);
-        let batch = batch.put_with_meta(&place.checkpoints, checkpoint_key(thread, record.checkpoint.id), bytes.clone(), Bytes::new());
-        Ok(batch.put(&place.heads, thread, bytes))
+        batch = batch.put_with_meta(&place.checkpoints, checkpoint_key(thread, record.checkpoint.id), bytes.clone(), Bytes::new());
+        let (namespace, key) = (place.heads.clone(), thread.to_owned());
+        batch.writes.push(BatchWrite::Put { namespace, key, meta: Bytes::new(), value: bytes, time_to_live: None, created_at });
+        Ok(batch)
+    }
+
+    /// Returns a number for the packs of a put, larger than those before.
+    fn pack_number(&self) -> u64 {
+        let now = u64::try_from(self.clock.now().as_microsecond()).unwrap_or(0).max(1);
+        let next = |last: u64| Some(last.max(now) + 1);
+        self.next_pack.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(now, |last| last.max(now))
     }
 
     /// Commits a batch that ends with a put of a head. When it is unknown how it ended, the head tells.
@@ -153,10 +166,10 @@ impl StoreCheckpointer {
     }
 
     /// Gathers what of a state is not stored yet, on a thread of its own, as contents are hashed.
-    async fn unsaved(&self, place: &Place, state: &StateSnapshot, pack: u64) -> Result<Unsaved> {
-        load_foreign(state, place.pages.origin).await?;
+    async fn unsaved(&self, place: &Place, state: &StateSnapshot, relied_on: Option<u64>, pack: u64) -> Result<Unsaved> {
+        load_foreign(state, relied_on).await?;
         let (root, origin) = (state.root().clone(), place.pages.origin);
-        tokio::task::spawn_blocking(move || Unsaved::of(&root, origin, pack))
+        tokio::task::spawn_blocking(move || Unsaved::of(&root, relied_on, origin, pack))
             .await
             .map_err(|error| Error::new(ErrorKind::Internal, "a checkpoint was not encoded").with_source(error))?
     }
@@ -204,7 +217,8 @@ impl StoreCheckpointer {
             .expect(&place.heads, thread, condition)
             // Its pages are only sure to stay as long as it does.
             .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists);
-        self.commit(Self::put_head(batch, place, thread, &record)?, place, thread, record).await
+        let created_at = head.is_none().then_some(record.checkpoint.created_at);
+        self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record).await
     }
 
     /// Calls `each` with every checkpoint of a thread, the newest first.
@@ -229,11 +243,23 @@ impl Checkpointer for StoreCheckpointer {
         let (place, thread) = (self.place(scope)?, thread_of(scope)?);
         record::check_notes(options)?;
         let totals = state.totals().await?;
-        let mut pack = u64::try_from(self.clock.now().as_microsecond()).unwrap_or(0).max(1);
+        let mut pack = self.pack_number();
+        // Whether what holds the stored pages of the state is gone.
+        let mut is_unheld = false;
         for attempt in 0..ATTEMPTS_MAX {
             let id = options.id_after(self.clock.now(), options.head.map(|head| head.id));
             let parent = options.head.map(|head| Parent { thread: None, id: head.id, restored: None });
-            let mut unsaved = self.unsaved(&place, state, pack).await?;
+            // What is stored is relied on as long as a checkpoint holds it, and is written again otherwise.
+            let known = state.known();
+            let newest = state.version().number();
+            let held = known.as_ref().filter(|(version, holder)| *version <= newest && holder.origin == place.pages.origin && !is_unheld);
+            let held = held.map(|(_, holder)| holder);
+            let mut unsaved = self.unsaved(&place, state, held.map(|holder| holder.origin), pack).await?;
+            self.next_pack.fetch_max(pack + unsaved.packs.len() as u64, Ordering::Relaxed);
+            if state.known() != known {
+                // Another put of the same state marked its pages meanwhile.
+                continue;
+            }
             let root = unsaved.root.ok_or_else(|| Error::new(ErrorKind::Internal, "a tree without a root was saved"))?;
             let root = Root { pack: root.pack, index: root.index, version: state.version().number() };
             let record = Record { checkpoint: Checkpoint::new(id, parent, self.clock.now(), options, totals), root };
@@ -243,6 +269,13 @@ impl Checkpointer for StoreCheckpointer {
                 batch = batch.expect(&place.pages.packs, pack_key(*number), Condition::Absent);
             }
             let packs_end = 1 + unsaved.packs.len();
+            // The head that this one follows on is there if the first condition holds.
+            let head_key = options.head.map(|head| checkpoint_key(thread, head.id));
+            let holder_key = held.map(|holder| holder.name.as_ref()).filter(|name| Some(*name) != head_key.as_deref());
+            let holder_at = holder_key.map(|key| {
+                batch = std::mem::take(&mut batch).expect(&place.checkpoints, key, Condition::Exists);
+                packs_end
+            });
             if unsaved.body_bytes() > BATCH_BYTES_MAX {
                 batch = self.put_bodies(&place, &mut unsaved, batch).await?;
             }
@@ -252,15 +285,19 @@ impl Checkpointer for StoreCheckpointer {
             for (number, bytes) in &mut unsaved.packs {
                 batch = batch.put(&place.pages.packs, pack_key(*number), std::mem::take(bytes));
             }
-            match self.commit(Self::put_head(batch, &place, thread, &record)?, &place, thread, record).await {
+            let created_at = options.head.is_none().then_some(record.checkpoint.created_at);
+            match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record).await {
                 Ok(saved) => {
-                    unsaved.mark_saved();
+                    if unsaved.can_be_marked() {
+                        state.settle(&known, holder(&place, thread, id), || unsaved.mark_saved());
+                    }
                     return Ok(saved);
                 }
                 Err(error) if error.kind() == ErrorKind::Conflict => match error.change() {
                     Some(0) => return Err(saved_meanwhile(thread, &error)),
-                    // Another thread of the user took the number in the same microsecond.
-                    Some(index) if index < packs_end => pack += u64::from(attempt + 1) * 7_919,
+                    // Another checkpointer of the store took the number.
+                    Some(index) if index < packs_end => pack += 7_919 << attempt,
+                    index if index == holder_at && index.is_some() => is_unheld = true,
                     // A sweep removed a content that was put before its checkpoint.
                     _ => {}
                 },
@@ -279,7 +316,7 @@ impl Checkpointer for StoreCheckpointer {
     async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>> {
         let (place, thread) = (self.place(scope)?, thread_of(scope)?);
         let found = self.find(&place, thread, at).await?;
-        Ok(found.map(|(record, head)| Opened { state: self.tree(&place, record.root), checkpoint: record.checkpoint, head }))
+        Ok(found.map(|(record, head)| Opened { state: self.tree(&place, thread, &record), checkpoint: record.checkpoint, head }))
     }
 
     async fn list(&self, scope: &Scope, options: &ListOptions) -> Result<CheckpointPage> {
@@ -365,7 +402,9 @@ impl Checkpointer for StoreCheckpointer {
                 Ok(())
             })
             .await?;
-            match self.store.commit(batch.put(&place.heads, thread, head.value)).await {
+            let (namespace, key, created_at) = (place.heads.clone(), thread.to_owned(), Some(head.created_at));
+            batch.writes.push(BatchWrite::Put { namespace, key, meta: Bytes::new(), value: head.value, time_to_live: None, created_at });
+            match self.store.commit(batch).await {
                 Ok(_) => return Ok(count),
                 Err(error) if error.kind() == ErrorKind::Conflict && error.change() == Some(0) => return Err(taken(thread)),
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
@@ -425,8 +464,9 @@ impl Checkpointer for StoreCheckpointer {
         let mut options = ScanOptions::new().with_limit(limit).with_values(true);
         options.start_after = start_after.map(str::to_owned);
         let scan = self.store.scan(&place.heads, options).await?;
-        let threads = items(scan.entries).map(|item| info(&item)).collect::<Result<_>>()?;
-        Ok(ThreadPage { threads, next: scan.next })
+        let threads: Vec<ThreadInfo> = items(scan.entries).map(|item| info(&item)).collect::<Result<_>>()?;
+        let next = scan.next.filter(|_| !threads.is_empty());
+        Ok(ThreadPage { threads, next })
     }
 }
 
@@ -436,28 +476,28 @@ impl fmt::Display for StoreCheckpointer {
     }
 }
 
-/// Loads what a state has in another place than this one, as it has to be stored here too.
-async fn load_foreign(state: &StateSnapshot, origin: u64) -> Result<()> {
+/// Loads what a state has in another place than the one that is relied on, as it has to be stored again.
+async fn load_foreign(state: &StateSnapshot, relied_on: Option<u64>) -> Result<()> {
     let Some(source) = state.source() else { return Ok(()) };
     let mut links = vec![state.root().clone()];
     while let Some(link) = links.pop() {
         match link.id() {
-            Some(id) if id.origin == origin => continue,
+            Some(id) if Some(id.origin) == relied_on => continue,
             Some(id) if link.loaded().is_none() => source.pages(&[id]).await?.into_iter().for_each(|page| link.load(page)),
             _ => {}
         }
         match link.loaded() {
             Some(Page::Inner(children)) => links.extend(children.iter().map(|child| child.link.clone())),
-            Some(Page::Leaf(rows)) => load_bodies(rows, &**source, origin).await?,
+            Some(Page::Leaf(rows)) => load_bodies(rows, &**source, relied_on).await?,
             None => {}
         }
     }
     Ok(())
 }
 
-async fn load_bodies(rows: &[Row], source: &dyn PageSource, origin: u64) -> Result<()> {
+async fn load_bodies(rows: &[Row], source: &dyn PageSource, relied_on: Option<u64>) -> Result<()> {
     let unread = rows.iter().map(|row| &row.node).filter(|node| !node.is_directory() && node.content().is_none());
-    let unread: Vec<_> = unread.filter_map(|node| Some((node, node.body()?))).filter(|(_, body)| body.origin != origin).collect();
+    let unread: Vec<_> = unread.filter_map(|node| Some((node, node.body()?))).filter(|(_, body)| Some(body.origin) != relied_on).collect();
     if unread.is_empty() {
         return Ok(());
     }
@@ -469,6 +509,11 @@ async fn load_bodies(rows: &[Row], source: &dyn PageSource, origin: u64) -> Resu
 
 pub(super) fn items(entries: Vec<ScanEntry>) -> impl Iterator<Item = Item> {
     entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None })
+}
+
+/// Returns what holds the tree of a checkpoint.
+fn holder(place: &Place, thread: &str, id: CheckpointId) -> Holder {
+    Holder { origin: place.pages.origin, name: checkpoint_key(thread, id).into() }
 }
 
 fn checkpoint_key(thread: &str, id: CheckpointId) -> String {
@@ -502,7 +547,7 @@ fn info(item: &Item) -> Result<ThreadInfo> {
         entries: checkpoint.entries,
         size_bytes: checkpoint.size_bytes,
         created_at: item.created_at,
-        saved_at: item.modified_at,
+        saved_at: checkpoint.created_at,
     })
 }
 

@@ -32,7 +32,11 @@ pub(super) async fn sweep(store: &dyn Store, place: &Place, dry_run: bool) -> Re
         if pruned(store, place).await? != before {
             continue;
         }
-        let marked = mark(place, roots).await?;
+        let marked = match mark(place, roots).await {
+            // What is read may be removed by another sweep, once its checkpoint is.
+            Err(error) if error.kind() == ErrorKind::Corrupt && pruned(store, place).await? != before => continue,
+            marked => marked?,
+        };
         let mut swept = Swept { bodies_kept: marked.bodies.len() as u64, ..Swept::default() };
         let sweep = Sweep { store, began, dry_run };
         swept.packs = sweep.rows(&place.pages.packs, |key| marked.packs.contains(key)).await?.0;

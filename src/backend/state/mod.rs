@@ -9,6 +9,7 @@ mod cursor;
 mod difference;
 #[cfg(test)]
 mod laws;
+mod lineage;
 mod load;
 mod node;
 mod page;
@@ -22,6 +23,7 @@ pub use node::StateNode;
 pub use snapshot::StateSnapshot;
 
 use self::tree::Tree;
+pub(crate) use lineage::Holder;
 pub(crate) use load::PageSource;
 pub(crate) use node::StoredBody;
 pub(crate) use page::{Child, Link, Page, PageId, Row, Totals};
@@ -78,7 +80,7 @@ impl StateBackend {
     /// Makes a tree that continues from a snapshot and takes the time from `clock`.
     pub fn with_clock(snapshot: &StateSnapshot, clock: Clock) -> Self {
         let started = u64::try_from(clock.now().as_microsecond()).unwrap_or(0);
-        let tree = snapshot.tree.clone();
+        let tree = snapshot.tree.branch();
         let issued = tree.version().max(started);
         Self { live: RwLock::new(Live { tree, issued }), turn: tokio::sync::Mutex::new(()), clock }
     }
@@ -101,7 +103,7 @@ impl StateBackend {
     pub async fn restore(&self, snapshot: &StateSnapshot) {
         let _turn = self.turn.lock().await;
         let issued = self.live.read().issued.max(snapshot.tree.version());
-        self.replace(Live { tree: snapshot.tree.clone(), issued });
+        self.replace(Live { tree: snapshot.tree.branch(), issued });
     }
 
     /// Swaps the tree; what only the old one held is freed after the lock is released.

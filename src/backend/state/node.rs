@@ -162,12 +162,24 @@ impl StateNode {
     }
 }
 
-/// Equal when nothing can differ: files of one version, which is never used again for other content at the same path, or
-/// directories made at the same time.
+/// Equal when nothing differs: files of one version, times and content, or directories made at the same time.
+///
+/// Within one line of states a version is never used again for other content. But two that go on from one checkpoint at the same
+/// instant give out the same numbers: so contents are compared too, by their hashes, or byte for byte in memory. Only where one is
+/// saved and the other is not, and their versions, times and sizes agree, it is not looked at.
 impl PartialEq for StateNode {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Kind::File(file), Kind::File(other)) => file.version == other.version,
+            (Kind::File(file), Kind::File(of_other)) => {
+                let is_same_content = || match (file.body.get(), of_other.body.get(), file.content.get(), of_other.content.get()) {
+                    (Some(body), Some(other), ..) => body.hash == other.hash,
+                    (_, _, Some(content), Some(other)) => content == other,
+                    _ => self.size_bytes() == other.size_bytes(),
+                };
+                file.version == of_other.version
+                    && (file.created_at, file.modified_at) == (of_other.created_at, of_other.modified_at)
+                    && is_same_content()
+            }
             (Kind::Directory { created_at }, Kind::Directory { created_at: other }) => created_at == other,
             _ => false,
         }

@@ -1,6 +1,7 @@
 //! A tree in memory at one instant.
 
 use super::difference::{StateDifference, differences};
+use super::lineage::{Holder, Known};
 use super::load::PageSource;
 use super::page::{Link, Row};
 use super::tree::{PAGES_AHEAD, Tree};
@@ -77,9 +78,19 @@ impl StateSnapshot {
         Ok(Self { tree })
     }
 
-    /// Makes a tree that was saved, of the page that all others lie beneath.
-    pub(crate) fn saved(root: Arc<Link>, version: Version, source: Arc<dyn PageSource>) -> Self {
-        Self { tree: Tree::saved(root, version.number(), source) }
+    /// Makes a tree that was saved, of the page that all others lie beneath, with what holds it.
+    pub(crate) fn saved(root: Arc<Link>, version: Version, source: Arc<dyn PageSource>, holder: Holder) -> Self {
+        Self { tree: Tree::saved(root, version.number(), source, holder) }
+    }
+
+    /// Returns what is known of the line of states that this one is of.
+    pub(crate) fn known(&self) -> Known {
+        self.tree.lineage().known()
+    }
+
+    /// Remembers what holds this state now, and calls `mark`, unless something else than `before` is known by now.
+    pub(crate) fn settle(&self, before: &Known, holder: Holder, mark: impl FnOnce()) {
+        self.tree.lineage().settle(before, (self.tree.version(), holder), mark);
     }
 
     /// Returns the page that all others lie beneath.

@@ -4,6 +4,7 @@
 
 use super::StateNode;
 use super::cursor::Cursor;
+use super::lineage::{Holder, Lineage};
 use super::load::{self, PageSource};
 use super::page::{self, Link, Miss, Page, Row, Totals, beneath, child_of, only};
 use crate::backend::flat::beneath_a_file;
@@ -23,18 +24,30 @@ pub(crate) struct Tree {
     root: Arc<Link>,
     version: u64,
     source: Option<Arc<dyn PageSource>>,
+    lineage: Arc<Lineage>,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { root: Link::new(Page::Leaf(Vec::new())), version: 0, source: None }
+        Self { root: Link::new(Page::Leaf(Vec::new())), version: 0, source: None, lineage: Arc::default() }
     }
 }
 
 impl Tree {
-    /// Makes a tree of a page that was saved.
-    pub(crate) fn saved(root: Arc<Link>, version: u64, source: Arc<dyn PageSource>) -> Self {
-        Self { root, version, source: Some(source) }
+    /// Makes a tree of a page that was saved, with what holds it.
+    pub(crate) fn saved(root: Arc<Link>, version: u64, source: Arc<dyn PageSource>, holder: Holder) -> Self {
+        Self { root, version, source: Some(source), lineage: Lineage::new(Some((version, holder))) }
+    }
+
+    /// Returns the same tree at the start of a line of its own.
+    pub(super) fn branch(&self) -> Self {
+        let known = self.lineage.known().filter(|(version, _)| *version <= self.version);
+        Self { lineage: Lineage::new(known), ..self.clone() }
+    }
+
+    /// Returns what is known of the line of states that this one is of.
+    pub(super) fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
     /// Returns the number of the newest change.
