@@ -4,6 +4,8 @@
 
 #[path = "conformance/backend_rows.rs"]
 mod backend;
+#[path = "conformance/checkpointer_rows.rs"]
+mod checkpointer;
 #[path = "conformance/layer_rows.rs"]
 mod layer;
 #[path = "conformance/layer_trees.rs"]

@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub mod backend;
+pub mod checkpointer;
 pub mod history;
 pub mod model;
 mod pattern;

@@ -3,7 +3,7 @@
 #[path = "small_pages.rs"]
 mod small_pages;
 
-use small_pages::SmallPages;
+pub(crate) use small_pages::SmallPages;
 use std::sync::Arc;
 use stratafs::composite::CompositeBackend;
 use stratafs::conformance::Fresh;

@@ -1,0 +1,72 @@
+//! The checkpointers, over each store: one row each.
+
+use crate::trees::SmallPages;
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use stratafs::checkpoint::{Checkpointer, MemoryCheckpointer, StoreCheckpointer};
+use stratafs::checkpointer_conformance;
+use stratafs::clock::Clock;
+use stratafs::conformance::Fresh;
+use stratafs::store::MemoryStore;
+
+fn of(checkpointer: impl Checkpointer + 'static) -> Fresh<dyn Checkpointer> {
+    Fresh::new(Arc::new(checkpointer) as Arc<dyn Checkpointer>)
+}
+
+/// A clock that goes by some microseconds each time it is asked: none, or back.
+fn clock(step: i64) -> Clock {
+    let now = AtomicI64::new(Timestamp::now().as_microsecond());
+    Clock::from_fn(move || Timestamp::from_microsecond(now.fetch_add(step, Ordering::Relaxed)).unwrap())
+}
+
+async fn memory() -> Fresh<dyn Checkpointer> {
+    of(MemoryCheckpointer::new())
+}
+
+async fn memory_still() -> Fresh<dyn Checkpointer> {
+    of(MemoryCheckpointer::new().with_clock(clock(0)))
+}
+
+async fn store_memory() -> Fresh<dyn Checkpointer> {
+    of(StoreCheckpointer::new(Arc::new(MemoryStore::new())))
+}
+
+async fn store_still() -> Fresh<dyn Checkpointer> {
+    of(StoreCheckpointer::new(Arc::new(MemoryStore::new())).with_clock(clock(0)))
+}
+
+async fn store_back() -> Fresh<dyn Checkpointer> {
+    of(StoreCheckpointer::new(Arc::new(MemoryStore::new())).with_clock(clock(-700)))
+}
+
+async fn store_small_pages() -> Fresh<dyn Checkpointer> {
+    of(StoreCheckpointer::new(Arc::new(SmallPages::default())))
+}
+
+checkpointer_conformance!(memory, crate::checkpointer::memory);
+checkpointer_conformance!(memory_still, crate::checkpointer::memory_still);
+checkpointer_conformance!(store_memory, crate::checkpointer::store_memory);
+checkpointer_conformance!(store_still, crate::checkpointer::store_still);
+checkpointer_conformance!(store_back, crate::checkpointer::store_back);
+checkpointer_conformance!(store_small_pages, crate::checkpointer::store_small_pages);
+
+#[cfg(feature = "sqlite")]
+async fn store_sqlite() -> Fresh<dyn Checkpointer> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
+    of(StoreCheckpointer::new(Arc::new(store))).keeping(directory)
+}
+
+#[cfg(feature = "sqlite")]
+checkpointer_conformance!(store_sqlite, crate::checkpointer::store_sqlite);
+
+#[cfg(feature = "sled")]
+async fn store_sled() -> Fresh<dyn Checkpointer> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    of(StoreCheckpointer::new(Arc::new(store))).keeping(directory)
+}
+
+#[cfg(feature = "sled")]
+checkpointer_conformance!(store_sled, crate::checkpointer::store_sled);
