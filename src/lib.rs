@@ -66,6 +66,7 @@ pub mod composite;
 pub mod layer;
 pub mod tools;
 
+pub mod audit;
 pub mod session;
 pub mod workspace;
 
@@ -74,6 +75,7 @@ pub mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
+pub use audit::AuditLog;
 pub use backend::{Backend, BackendExt, OverlayBackend, StateBackend, StoreBackend, Subtree};
 #[cfg(all(feature = "filesystem", unix))]
 pub use backend::{FilesystemBackend, FilesystemOptions, SyncMode};

@@ -4,10 +4,11 @@
 //! around the whole, and where threads are saved. One workspace serves every user and thread of a process. It knows the
 //! threads that are open: a second session of one finds its live state.
 
+use crate::audit::AuditLog;
 use crate::backend::Backend;
 use crate::checkpoint::{At, Checkpoint, Checkpointer, HistoryBackend};
 use crate::composite::CompositeBackend;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quota;
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
@@ -82,6 +83,7 @@ struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
+    audit: Option<Arc<AuditLog>>,
     durability: ThreadDurability,
     open: Arc<OpenThreads>,
 }
@@ -96,6 +98,7 @@ impl Workspace {
             mounts: BTreeMap::new(),
             layers: Vec::new(),
             checkpointer: None,
+            audit: None,
             durability: ThreadDurability::default(),
             threads_bytes_max: THREADS_BYTES_MAX,
         }
@@ -109,7 +112,7 @@ impl Workspace {
     pub async fn session(&self, scope: Scope) -> Result<Session> {
         let live = self.live(&scope)?;
         let tree = self.tree(&Opening { scope: &scope, thread: &live, history: None })?;
-        Ok(Session::new(scope, live, tree, self.0.open.clone()))
+        Ok(Session::new(scope, live, tree, self.0.open.clone(), self.0.audit.clone()))
     }
 
     /// Opens the tree of a scope with the state as it was at a checkpoint, read-only; the other mounts are as they are now.
@@ -158,6 +161,27 @@ impl Workspace {
         self.0.checkpointer.as_ref()
     }
 
+    /// Returns the record of tool calls, if they are recorded.
+    pub fn audit_log(&self) -> Option<&Arc<AuditLog>> {
+        self.0.audit.as_ref()
+    }
+
+    /// Removes a saved thread with all its checkpoints and the record of its calls.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) when there is no such thread (a record that was left is removed all the same),
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads, and those of the store.
+    pub async fn delete_thread(&self, scope: &Scope) -> Result<()> {
+        let checkpointer = self.checkpointer().ok_or_else(|| Error::unsupported("this workspace keeps no threads"))?;
+        let deleted = checkpointer.delete(scope).await;
+        if let Some(audit) = &self.0.audit
+            && deleted.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::NotFound)
+        {
+            audit.delete(scope).await?;
+        }
+        deleted
+    }
+
     /// Returns how many threads are open now.
     pub fn open_threads(&self) -> usize {
         self.0.open.count()
@@ -181,6 +205,7 @@ pub struct WorkspaceBuilder {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
+    audit: Option<Arc<AuditLog>>,
     durability: ThreadDurability,
     threads_bytes_max: u64,
 }
@@ -224,6 +249,12 @@ impl WorkspaceBuilder {
         self
     }
 
+    /// Records every tool call.
+    pub fn audit_log(mut self, log: AuditLog) -> Self {
+        self.audit = Some(Arc::new(log));
+        self
+    }
+
     /// Sets when the state of a thread is saved by itself. Default after each tool call or batch.
     pub fn durability(mut self, durability: ThreadDurability) -> Self {
         self.durability = durability;
@@ -238,8 +269,8 @@ impl WorkspaceBuilder {
 
     /// Makes the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, layers, checkpointer, durability, threads_bytes_max } = self;
-        Workspace(Arc::new(Plan { mounts, layers, checkpointer, durability, open: Arc::new(OpenThreads::new(threads_bytes_max)) }))
+        let Self { mounts, layers, checkpointer, audit, durability, threads_bytes_max } = self;
+        Workspace(Arc::new(Plan { mounts, layers, checkpointer, audit, durability, open: Arc::new(OpenThreads::new(threads_bytes_max)) }))
     }
 }
 
@@ -254,7 +285,6 @@ mod tests {
     use super::*;
     use crate::backend::{BackendExt, StateNode, StateSnapshot};
     use crate::checkpoint::StoreCheckpointer;
-    use crate::error::ErrorKind;
     use crate::ops::Version;
     use crate::store::MemoryStore;
     use jiff::Timestamp;

@@ -36,6 +36,7 @@ pub use id::{CheckpointId, InvalidCheckpointId};
 pub use memory::MemoryCheckpointer;
 pub use name::{find_checkpoint, is_reserved_name};
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
+pub(crate) use store::{SEPARATOR, namespace_of, thread_of};
 
 /// The most bytes of a label.
 pub const LABEL_BYTES_MAX: usize = 256;

@@ -45,7 +45,7 @@ const BATCH_BYTES_MAX: usize = 32 << 20;
 const ROWS: usize = 500;
 
 /// Between the thread and the id in the key of a checkpoint: no id of a scope holds it.
-const SEPARATOR: char = '\u{1}';
+pub(crate) const SEPARATOR: char = '\u{1}';
 
 /// Checkpoints kept in a [`Store`].
 ///
@@ -87,11 +87,9 @@ impl StoreCheckpointer {
     }
 
     pub(super) fn place(&self, scope: &Scope) -> Result<Place> {
-        scope.validate()?;
-        let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));
-        let namespace = |kind: &str| Namespace::new([RESERVED_NAMESPACE, kind, &tenant, &user]);
+        let namespace = |kind: &str| namespace_of(scope, kind);
         let mut hasher = DefaultHasher::new();
-        (self.instance, &tenant, &user).hash(&mut hasher);
+        (self.instance, &scope.tenant, &scope.user).hash(&mut hasher);
         let pages = Pages { store: self.store.clone(), origin: hasher.finish(), packs: namespace("pages")?, bodies: namespace("bodies")? };
         Ok(Place { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
     }
@@ -520,7 +518,14 @@ fn checkpoint_key(thread: &str, id: CheckpointId) -> String {
     format!("{thread}{SEPARATOR}{}", id.descending())
 }
 
-pub(super) fn thread_of(scope: &Scope) -> Result<&str> {
+/// Returns where something is kept for the threads of a scope's tenant and user.
+pub(crate) fn namespace_of(scope: &Scope, kind: &str) -> Result<Namespace> {
+    scope.validate()?;
+    let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));
+    Namespace::new([RESERVED_NAMESPACE, kind, &tenant, &user])
+}
+
+pub(crate) fn thread_of(scope: &Scope) -> Result<&str> {
     scope.thread.as_deref().ok_or_else(|| Error::invalid_argument("the scope names no thread; set one"))
 }
 

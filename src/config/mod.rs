@@ -120,6 +120,8 @@ pub struct ThreadsConfig {
     pub store: String,
     /// When it is saved by itself: `sync` after each change, `step` after each tool call (the default), `exit` at the end.
     pub durability: ThreadDurability,
+    /// Whether each tool call is recorded beside the checkpoints, without contents. Default true.
+    pub audit: bool,
     /// How many bytes of state a process keeps in memory, about; idle threads are saved and put down. Default 256 MiB.
     pub memory_bytes_max: u64,
 }
@@ -130,6 +132,7 @@ impl Default for ThreadsConfig {
             save: true,
             store: DEFAULT_STORE.to_owned(),
             durability: ThreadDurability::default(),
+            audit: true,
             memory_bytes_max: crate::workspace::THREADS_BYTES_MAX,
         }
     }

@@ -4,6 +4,7 @@
 use super::deferred::Deferred;
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
+use crate::audit::AuditLog;
 use crate::backend::{Backend, StoreBackend};
 use crate::checkpoint::{RESERVED_NAMESPACE, StoreCheckpointer};
 use crate::error::{AtHost, Error, ErrorKind, Result};
@@ -54,6 +55,9 @@ impl Config {
         let mut workspace = Workspace::builder().durability(self.threads.durability).threads_bytes_max(self.threads.memory_bytes_max);
         if self.threads.save {
             workspace = workspace.checkpointer(StoreCheckpointer::new(stores.get(&self.threads.store)?));
+            if self.threads.audit {
+                workspace = workspace.audit_log(AuditLog::new(stores.get(&self.threads.store)?));
+            }
         }
         for (path, route) in &self.routes {
             let open = with_quota(self.tier(path, route, stores)?, route.quota);

@@ -6,18 +6,22 @@
 
 mod durability;
 mod open;
+mod record;
 mod thread;
 
 pub use durability::ThreadDurability;
 pub(crate) use open::OpenThreads;
 pub(crate) use thread::{LiveThread, ThreadTree};
 
+use crate::audit::{AuditLog, AuditRow};
 use crate::backend::Backend;
 use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, PutOptions, Saved};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{ApplyOptions, Change, Changed};
 use crate::scope::Scope;
 use crate::tools::{ToolCall, ToolOutput};
+use jiff::Timestamp;
+use record::Recording;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,6 +55,7 @@ pub struct Session {
     thread: Arc<LiveThread>,
     backend: Arc<dyn Backend>,
     open: Arc<OpenThreads>,
+    audit: Option<Arc<AuditLog>>,
 }
 
 /// Who asked for a call, and by what name: noted with the checkpoint that the call leads to.
@@ -94,8 +99,14 @@ pub const TOOL_CALL_ID: &str = "tool_call_id";
 pub const ACTOR: &str = "actor";
 
 impl Session {
-    pub(crate) fn new(scope: Scope, thread: Arc<LiveThread>, backend: Arc<dyn Backend>, open: Arc<OpenThreads>) -> Self {
-        Self { scope, thread, backend, open }
+    pub(crate) fn new(
+        scope: Scope,
+        thread: Arc<LiveThread>,
+        backend: Arc<dyn Backend>,
+        open: Arc<OpenThreads>,
+        audit: Option<Arc<AuditLog>>,
+    ) -> Self {
+        Self { scope, thread, backend, open, audit }
     }
 
     /// Returns who calls.
@@ -111,20 +122,32 @@ impl Session {
     /// Runs one tool call. A call that fails answers with an output too.
     ///
     /// With [`ThreadDurability::Step`] the thread is saved before the answer if its state changed. A thread that cannot be saved
-    /// keeps its state, and the output says so.
+    /// keeps its state, and the output says so. Where the workspace has an [`AuditLog`] the call is recorded before the answer; what
+    /// cannot be recorded is logged and counted there.
     pub async fn call(&self, call: ToolCall) -> ToolOutput {
         self.call_noting(call, CallNotes::new()).await
     }
 
     /// Runs one tool call as [`Session::call`] does, and notes with the checkpoint who asked for it.
     pub async fn call_noting(&self, call: ToolCall, notes: CallNotes) -> ToolOutput {
+        let recording = self.recording(&call, &notes);
         let mut output = call.run(&*self.backend).await;
+        let mut checkpoint = None;
         if self.thread.durability() == ThreadDurability::Step && !call.info().read_only {
             let mut options = self.noted(notes);
             options.metadata.insert(TOOL.to_owned(), call.name().to_owned());
-            if let Err(error) = self.thread.save(options).await {
-                output.text.push_str(&format!("\n[{}] the change is made, and is not saved yet: {}", call.name(), error.message()));
+            match self.thread.save(options).await {
+                Ok(saved) => checkpoint = saved.map(|saved| saved.id),
+                Err(error) => {
+                    output.text.push_str(&format!("\n[{}] the change is made, and is not saved yet: {}", call.name(), error.message()));
+                }
             }
+        }
+        if let Some((recording, begun)) = recording {
+            if self.thread.durability() == ThreadDurability::Sync && !call.info().read_only {
+                checkpoint = self.thread.saved_since(begun);
+            }
+            recording.end(&output, checkpoint).await;
         }
         self.open.relieve(&self.thread).await;
         output
@@ -144,6 +167,16 @@ impl Session {
         }
         self.open.relieve(&self.thread).await;
         Ok(changed)
+    }
+
+    /// Begins the audit row of a call, where the workspace keeps them; returns the id it began at too.
+    fn recording(&self, call: &ToolCall, notes: &CallNotes) -> Option<(Recording, CheckpointId)> {
+        let log = self.audit.clone()?;
+        let id = self.thread.next_id();
+        let mut row = AuditRow::new(id, Timestamp::now(), call.name(), call.arguments_without_contents());
+        row.tool_call_id.clone_from(&notes.tool_call_id);
+        row.actor = notes.actor.clone().or_else(|| self.scope.agent.clone());
+        Some((Recording::begin(log, self.thread.scope().clone(), row), id))
     }
 
     fn noted(&self, notes: CallNotes) -> PutOptions {
@@ -197,6 +230,7 @@ impl Session {
         let mut options = self.noted(CallNotes::new());
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
+        options.id = Some(self.thread.next_id());
         let Saved { checkpoint, .. } = checkpointer.restore(self.thread.scope(), id, &options).await?;
         self.thread.reload().await?;
         Ok(checkpoint)

@@ -44,6 +44,17 @@ pub(crate) struct LiveThread {
     used_at: AtomicU64,
     /// About how many bytes the state takes in memory.
     held_bytes: AtomicU64,
+    /// The ids that were made here.
+    ids: parking_lot::Mutex<Ids>,
+}
+
+/// The ids of a thread's checkpoints and calls, which grow together: so it is told which call was before which checkpoint.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ids {
+    /// The greatest that is known.
+    last: Option<CheckpointId>,
+    /// That of the checkpoint put last.
+    saved: Option<CheckpointId>,
 }
 
 /// What keeps something that it knows of the state.
@@ -82,6 +93,7 @@ impl LiveThread {
             listeners: Default::default(),
             used_at: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
+            ids: Default::default(),
         }
     }
 
@@ -91,6 +103,25 @@ impl LiveThread {
 
     pub(crate) fn durability(&self) -> ThreadDurability {
         self.durability
+    }
+
+    /// Makes an id that is greater than all that are known of the thread.
+    pub(crate) fn next_id(&self) -> CheckpointId {
+        let mut ids = self.ids.lock();
+        let id = CheckpointId::new(Timestamp::now(), ids.last);
+        ids.last = Some(id);
+        id
+    }
+
+    /// Returns the checkpoint put last, if that was after an id.
+    pub(crate) fn saved_since(&self, id: CheckpointId) -> Option<CheckpointId> {
+        self.ids.lock().saved.filter(|saved| *saved > id)
+    }
+
+    /// Notes a checkpoint that there is.
+    fn know(&self, id: CheckpointId) {
+        let mut ids = self.ids.lock();
+        ids.last = ids.last.max(Some(id));
     }
 
     /// Returns where the thread is kept.
@@ -123,6 +154,9 @@ impl LiveThread {
             None => None,
         };
         let (state, head) = found.map_or_else(Default::default, |found| (found.state, found.head));
+        if let Some(head) = &head {
+            self.know(head.id);
+        }
         let kept = Kept { head, state: Some(state.version()), unsettled: Vec::new() };
         Ok((state, kept))
     }
@@ -161,10 +195,12 @@ impl LiveThread {
             return Ok(None);
         }
         loop {
-            let id = CheckpointId::new(Timestamp::now(), kept.head.map(|head| head.id));
+            let id = self.next_id();
             let options = notes.clone().with_head(kept.head).with_id(id);
             let error = match checkpointer.put(&self.scope, &snapshot, &options).await {
                 Ok(Saved { checkpoint, head, .. }) => {
+                    self.know(checkpoint.id);
+                    self.ids.lock().saved = Some(checkpoint.id);
                     *kept = Kept { head, state: Some(version), unsettled: Vec::new() };
                     return Ok(Some(checkpoint));
                 }
@@ -312,7 +348,7 @@ fn unsaved(error: Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::backend::BackendExt;
     use crate::checkpoint::StoreCheckpointer;
@@ -323,9 +359,9 @@ mod tests {
 
     /// A store that loses answers: of the first commits after their effect, and of the first reads.
     #[derive(Debug, Default)]
-    struct Lossy {
+    pub(in crate::session) struct Lossy {
         inner: MemoryStore,
-        commits: AtomicUsize,
+        pub(in crate::session) commits: AtomicUsize,
         reads: AtomicUsize,
     }
 

@@ -31,6 +31,7 @@ mod ls;
 mod r#move;
 mod patch;
 mod read_file;
+mod record;
 mod render;
 pub mod schema;
 #[cfg(test)]
@@ -74,7 +75,7 @@ macro_rules! tools {
                 }
             }
 
-            /// Returns the arguments as JSON, defaults included: what an audit row keeps.
+            /// Returns the arguments as JSON, defaults included.
             pub fn arguments(&self) -> Value {
                 match self {
                     $(Self::$variant(arguments) => serde_json::to_value(arguments).expect("arguments are plain values"),)+

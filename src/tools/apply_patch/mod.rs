@@ -39,6 +39,16 @@ impl ApplyPatch {
     pub fn new(patch: impl Into<String>) -> Self {
         Self { patch: patch.into(), base: VfsPathBuf::root() }
     }
+
+    /// Returns the paths that the patch is about, as written; none when it cannot be read.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let sections = patch::parse(&self.patch).unwrap_or_default();
+        let paths = sections.into_iter().flat_map(|section| match section {
+            patch::Section::Add { path, .. } | patch::Section::Delete { path } => [Some(path), None],
+            patch::Section::Update { path, target, .. } => [Some(path), target],
+        });
+        paths.flatten().collect()
+    }
 }
 
 impl Tool for ApplyPatch {

@@ -1,0 +1,234 @@
+//! The durable record of tool calls, kept in a [`Store`] beside the checkpoints of the thread they were made in.
+//!
+//! A row says who called which tool with which arguments, how it ended and which checkpoint it led to; never what a file held or
+//! what was written to it. Its id is that of the checkpoint it led to, or lies between those before and after it, so the calls
+//! between two checkpoints are one scan. Rows are removed with their thread; a fork or copy starts without any.
+//!
+//! | namespace | key | value |
+//! | --- | --- | --- |
+//! | `threads/audit/{tenant}/{user}` | thread, U+0001, id | the row as JSON |
+//!
+//! What happens to single paths, beneath the tools, is recorded by the layer [`Audit`](crate::layer::Audit).
+
+use crate::checkpoint::{CheckpointId, SEPARATOR, namespace_of, thread_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scope::Scope;
+use crate::store::{Batch, ScanEntry, ScanOptions, Store};
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The outcome of a call that was done.
+pub const OUTCOME_OK: &str = "ok";
+
+/// The outcome of a call whose caller went away before it ended.
+pub const OUTCOME_GIVEN_UP: &str = "given_up";
+
+/// One tool call of a thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AuditRow {
+    /// Where it stands among the thread's checkpoints and calls: a number that grows with time.
+    pub id: CheckpointId,
+    /// When the call began.
+    pub at: Timestamp,
+    /// The name of the tool.
+    pub tool: String,
+    /// The id of the tool call, as the model's API gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Who acted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// The arguments, with the size in bytes in place of each content.
+    pub arguments: Value,
+    /// How it ended: [`OUTCOME_OK`], [`OUTCOME_GIVEN_UP`], or the code of the error.
+    pub outcome: String,
+    /// How long it took; in JSON, whole microseconds.
+    #[serde(rename = "duration_micros", serialize_with = "micros", deserialize_with = "of_micros")]
+    pub duration: Duration,
+    /// The checkpoint it led to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointId>,
+}
+
+impl AuditRow {
+    /// Makes the row of a call that has begun and was not answered yet.
+    pub fn new(id: CheckpointId, at: Timestamp, tool: impl Into<String>, arguments: Value) -> Self {
+        Self {
+            id,
+            at,
+            tool: tool.into(),
+            tool_call_id: None,
+            actor: None,
+            arguments,
+            outcome: OUTCOME_GIVEN_UP.to_owned(),
+            duration: Duration::ZERO,
+            checkpoint: None,
+        }
+    }
+}
+
+/// A page of calls, the oldest first.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[non_exhaustive]
+pub struct AuditPage {
+    /// The calls.
+    pub calls: Vec<AuditRow>,
+    /// What to give as `after` for the rest; none when there is no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<CheckpointId>,
+}
+
+/// The tool calls of threads, by the tenant, user and thread of a scope.
+///
+/// All methods fail with what the store fails with, and with [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a
+/// thread.
+#[derive(Debug)]
+pub struct AuditLog {
+    store: Arc<dyn Store>,
+    lost: AtomicU64,
+}
+
+impl AuditLog {
+    /// Keeps the record in a store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, lost: AtomicU64::new(0) }
+    }
+
+    /// Adds a call.
+    ///
+    /// Cost: one put.
+    pub async fn append(&self, scope: &Scope, row: &AuditRow) -> Result<()> {
+        let value = serde_json::to_vec(row)
+            .map_err(|error| Error::new(ErrorKind::Internal, "an audit row cannot be encoded").with_source(error))?;
+        let batch = Batch::new().put(&namespace_of(scope, KIND)?, key(thread_of(scope)?, row.id), value);
+        self.store.commit(batch).await.map(drop)
+    }
+
+    /// Returns a page of the calls that were made after one checkpoint and up to another, that which led to it included; the oldest
+    /// first.
+    ///
+    /// Cost: one scan, which grows with what it returns.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) for a row that cannot be read back.
+    pub async fn calls(&self, scope: &Scope, after: Option<CheckpointId>, until: Option<CheckpointId>, limit: usize) -> Result<AuditPage> {
+        let (namespace, thread) = (namespace_of(scope, KIND)?, thread_of(scope)?);
+        let limit_rows = limit.saturating_add(1).min(ROWS);
+        let mut options = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}")).with_limit(limit_rows).with_values(true);
+        options.start_after = after.map(|id| key(thread, id));
+        let last = until.map(|id| key(thread, id));
+        let mut calls: Vec<AuditRow> = Vec::new();
+        loop {
+            let page = self.store.scan(&namespace, options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                if last.as_ref().is_some_and(|last| item.key > *last) {
+                    return Ok(AuditPage { calls, next: None });
+                }
+                if calls.len() == limit {
+                    let next = calls.last().map(|call| call.id).or(after);
+                    return Ok(AuditPage { calls, next });
+                }
+                calls.push(serde_json::from_slice(&item.value).map_err(|error| {
+                    Error::new(ErrorKind::Corrupt, "an audit row cannot be read back; it is left as it is").with_source(error)
+                })?);
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(AuditPage { calls, next: None }),
+            }
+        }
+    }
+
+    /// Removes the calls of a thread.
+    ///
+    /// Cost: one range delete.
+    pub async fn delete(&self, scope: &Scope) -> Result<()> {
+        let batch = Batch::new().delete_prefix(&namespace_of(scope, KIND)?, format!("{}{SEPARATOR}", thread_of(scope)?));
+        self.store.commit(batch).await.map(drop)
+    }
+
+    /// Returns how many calls were made that could not be recorded.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Adds a call that was made already: when that fails there is no one to refuse it to, so the loss is logged and counted.
+    pub(crate) async fn record(&self, scope: &Scope, row: &AuditRow) {
+        if let Err(error) = self.append(scope, row).await {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(tool = row.tool, outcome = row.outcome, %error, "the audit row of a tool call was lost");
+        }
+    }
+}
+
+impl fmt::Display for AuditLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AuditLog({})", self.store)
+    }
+}
+
+/// The component of the namespace beneath that of threads.
+const KIND: &str = "audit";
+
+/// How many rows are read at once.
+const ROWS: usize = 500;
+
+fn key(thread: &str, id: CheckpointId) -> String {
+    format!("{thread}{SEPARATOR}{id}")
+}
+
+fn micros<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn of_micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u64::deserialize(deserializer).map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+    use serde_json::json;
+
+    fn id(number: u64) -> CheckpointId {
+        format!("018f0000-0000-7000-8000-{number:012}").parse().expect("an id")
+    }
+
+    fn row(number: u64) -> AuditRow {
+        let mut row = AuditRow::new(id(number), Timestamp::UNIX_EPOCH, "ls", json!({"path": "/"}));
+        row.duration = Duration::from_micros(number);
+        row
+    }
+
+    #[tokio::test]
+    async fn calls_between_two_checkpoints_are_found_page_by_page() {
+        let log = AuditLog::new(Arc::new(MemoryStore::new()));
+        let scope = Scope::new().with_user("ada").with_thread("t");
+        for number in [1, 2, 3, 5, 8] {
+            log.append(&scope, &row(number)).await.expect("kept");
+        }
+        log.append(&scope.clone().with_thread("t2"), &row(4)).await.expect("another thread");
+        let numbers = async |after: Option<u64>, until: Option<u64>, limit| {
+            let page = log.calls(&scope, after.map(id), until.map(id), limit).await.expect("read");
+            let numbers: Vec<u128> = page.calls.iter().map(|call| call.duration.as_micros()).collect();
+            (numbers, page.next)
+        };
+        assert_eq!(numbers(None, None, 100).await, (vec![1, 2, 3, 5, 8], None));
+        assert_eq!(numbers(Some(1), Some(5), 100).await, (vec![2, 3, 5], None));
+        assert_eq!(numbers(Some(1), Some(4), 1).await, (vec![2], Some(id(2))));
+        assert_eq!(numbers(Some(2), Some(4), 1).await, (vec![3], None));
+        assert_eq!(numbers(Some(8), None, 1).await, (vec![], None));
+        assert_eq!(log.calls(&scope, None, None, 1).await.expect("read").calls, [row(1)], "as it was given");
+        log.delete(&scope).await.expect("removed");
+        assert_eq!(numbers(None, None, 100).await, (vec![], None));
+        assert_eq!(log.calls(&scope.with_thread("t2"), None, None, 9).await.expect("read").calls.len(), 1);
+    }
+}

@@ -1,0 +1,95 @@
+//! What a durable record keeps of a call: its arguments without what files hold.
+
+use super::ToolCall;
+use serde_json::{Map, Value, json};
+
+/// The texts that are kept: paths, patterns and choices. Of any other only the size is.
+const KEPT: [&str; 9] = ["path", "from", "to", "base", "glob", "pattern", "cursor", "mode", "output_mode"];
+
+/// The longest text that is kept.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// The most paths of a patch that are kept.
+const PATHS_MAX: usize = 100;
+
+impl ToolCall {
+    /// Returns the arguments as JSON without contents: a text that may be one, or is long, is `{"bytes": n}`, a list of them
+    /// `{"count": n, "bytes": n}`; a patch has the `paths` it is about beside it. What is as by default is left out.
+    pub fn arguments_without_contents(&self) -> Value {
+        let Value::Object(arguments) = self.arguments() else { return Value::Null };
+        let properties = &self.info().input_schema["properties"];
+        let mut kept: Map<String, Value> = arguments
+            .into_iter()
+            .filter(|(name, value)| !value.is_null() && properties[name].get("default") != Some(value))
+            .map(|(name, value)| {
+                let is_kept = KEPT.contains(&name.as_str());
+                (name, without_content(value, is_kept))
+            })
+            .collect();
+        if let Self::ApplyPatch(patch) = self {
+            let mut paths = patch.paths();
+            paths.truncate(PATHS_MAX);
+            kept.insert("paths".to_owned(), paths.into());
+        }
+        Value::Object(kept)
+    }
+}
+
+fn without_content(value: Value, is_kept: bool) -> Value {
+    match value {
+        Value::String(text) if !is_kept || text.len() > TEXT_BYTES_MAX => json!({"bytes": text.len()}),
+        Value::Array(list) => json!({"count": list.len(), "bytes": list.iter().map(text_bytes).sum::<usize>()}),
+        Value::Object(_) => json!({"bytes": text_bytes(&value)}),
+        value => value,
+    }
+}
+
+/// Returns the size of all texts in a value.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(text_bytes).sum(),
+        Value::Object(object) => object.values().map(text_bytes).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::tools;
+
+    fn recorded(tool: &str, arguments: Value) -> Value {
+        ToolCall::from_json(tool, arguments).expect("a legal call").arguments_without_contents()
+    }
+
+    #[test]
+    fn contents_are_told_by_their_size_alone() {
+        let write = recorded("write_file", json!({"path": "/a.md", "content": "secret"}));
+        assert_eq!((&write["path"], &write["content"]), (&json!("/a.md"), &json!({"bytes": 6})));
+        let edit = recorded("edit_file", json!({"path": "/a.md", "old_string": "secret", "new_string": "s"}));
+        assert_eq!((&edit["old_string"], &edit["new_string"]), (&json!({"bytes": 6}), &json!({"bytes": 1})));
+        let edits = json!([{"old_string": "secret", "new_string": "s"}, {"old_string": "b", "new_string": ""}]);
+        assert_eq!(recorded("edit_file", json!({"path": "/a.md", "edits": edits}))["edits"], json!({"count": 2, "bytes": 8}));
+        let patch =
+            "*** Begin Patch\n*** Add File: /b.md\n+secret\n*** Update File: /a.md\n*** Move to: /c.md\n@@\n-secret\n+s\n*** End Patch";
+        let patch = recorded("apply_patch", json!({"patch": patch}));
+        assert_eq!(patch["paths"], json!(["/b.md", "/a.md", "/c.md"]));
+        assert!(![write, edit, patch].iter().any(|kept| kept.to_string().contains("secret")));
+        let grep = recorded("grep", json!({"pattern": "a b", "path": "/d", "ignore_case": true}));
+        assert_eq!((&grep["pattern"], &grep["path"], &grep["ignore_case"]), (&json!("a b"), &json!("/d"), &json!(true)));
+        assert_eq!(recorded("grep", json!({"pattern": "a".repeat(5_000)}))["pattern"], json!({"bytes": 5_000}));
+    }
+
+    /// A new tool's text is not kept before somebody says that it is no content.
+    #[test]
+    fn every_text_that_is_kept_is_named() {
+        for info in tools() {
+            let properties = info.input_schema["properties"].as_object().expect("a schema of an object");
+            for (name, property) in properties.iter().filter(|(_, property)| property["type"] == "string") {
+                let is_content = ["content", "old_string", "new_string", "patch"].contains(&name.as_str());
+                assert!(is_content != KEPT.contains(&name.as_str()), "decide about `{name}` of `{}`: {property}", info.name);
+            }
+        }
+    }
+}
