@@ -189,6 +189,42 @@ fn a_play_notes_each_call_with_its_checkpoint() {
 }
 
 #[test]
+fn the_calls_between_two_checkpoints_are_told_without_contents() {
+    let home = Home::new();
+    home.ok(&["write", "/a.md", "zero\n"]);
+    home.ok(&["checkpoint", "create", "--label", "before"]);
+    let calls = concat!(
+        r#"{"tool": "write_file", "id": "call-1", "args": {"path": "/a.md", "content": "secret\n"}}"#,
+        "\n",
+        r#"{"tool": "read_file", "id": "call-2", "args": {"path": "/missing.md"}}"#,
+        "\n",
+        r#"{"tool": "edit_file", "id": "call-3", "args": {"path": "/a.md", "old_string": "secret", "new_string": "hidden"}}"#,
+        "\n",
+    );
+    home.with_stdin(&["--agent", "coder", "run", "--allow-errors", "-"], calls.as_bytes()).code(0);
+    let shown = home.ok(&["checkpoint", "show", "--calls"]);
+    let (_, calls) = shown.split_once("\ncalls     2\n\n").expect(&shown);
+    let lines: Vec<&str> = calls.lines().filter_map(|line| line.split_once("  ")).map(|(_, line)| line).collect();
+    assert_eq!(lines[0], r#"not_found  read_file {"path":"/missing.md"}  tool_call_id=call-2  actor=coder"#);
+    let edit = r#"{"new_string":{"bytes":6},"old_string":{"bytes":6},"path":"/a.md"}"#;
+    assert_eq!(lines[1], format!("ok         edit_file {edit}  tool_call_id=call-3  actor=coder"));
+    let json = home.json(&["--json", "checkpoint", "diff", "before", "--calls"]);
+    let ids: Vec<&str> = json["calls"].as_array().unwrap().iter().map(|call| call["tool_call_id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["call-1", "call-2", "call-3"]);
+    assert_eq!(json["calls"][2]["checkpoint"], json["new"]);
+    assert!(!json.to_string().contains("secret"));
+    assert!(home.ok(&["checkpoint", "diff", "before", "~1", "--calls"]).contains("\n\ncalls     1\n\n"));
+    assert_eq!(home.ok(&["--jsonl", "checkpoint", "diff", "before", "--calls"]).lines().count(), 4);
+
+    home.ok(&["thread", "fork", "other"]);
+    assert!(home.ok(&["--thread", "other", "checkpoint", "show", "--calls"]).ends_with("\ncalls     0\n\n"));
+    home.ok(&["thread", "rm", "default"]);
+    home.run(&["store", "ls", "threads/audit/default/default"], 1);
+    home.put("stratafs.toml", "[threads]\naudit = false\n");
+    assert!(home.error(&["--thread", "other", "checkpoint", "show", "--calls"], 2).contains("`audit = true`"));
+}
+
+#[test]
 fn a_workspace_that_keeps_no_threads_says_so() {
     let home = Home::new();
     home.put("stratafs.toml", "[threads]\nsave = false\n");

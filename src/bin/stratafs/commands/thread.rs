@@ -71,7 +71,7 @@ impl Thread {
             }
             Self::Rm { threads: ids } => {
                 for id in &ids {
-                    threads.delete(&scope.clone().with_thread(id)).await?;
+                    context.workspace()?.delete_thread(&scope.clone().with_thread(id)).await?;
                     context.out.detail(format_args!("removed thread `{id}`"));
                 }
                 if !context.out.is_text() {

@@ -1,13 +1,14 @@
 //! `checkpoint diff`: what differs between two checkpoints.
 
-use super::{history, parent_of, state_of};
+use super::{calls, history, parent_of, state_of};
 use crate::commands::diff::{print as print_patch, unified};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::output::{Progress, Style, counted};
+use crate::output::{Format, Progress, Style, counted};
 use clap::Args;
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
+use stratafs::audit::AuditRow;
 use stratafs::backend::StateSnapshot;
 use stratafs::checkpoint::{ChangeKind, Checkpoint, PathDiff, diff, find_checkpoint};
 use stratafs::file::is_binary;
@@ -20,7 +21,8 @@ use stratafs::{BackendExt, CheckpointId, Checkpointer, Error, ErrorKind, Scope, 
 #[command(after_long_help = "Examples:
   stratafs checkpoint diff
   stratafs checkpoint diff ~5 --stat
-  stratafs checkpoint diff before after /notes --patch")]
+  stratafs checkpoint diff before after /notes --patch
+  stratafs checkpoint diff before --calls")]
 pub(crate) struct Diff {
     /// Checkpoint before [default: the parent of NEW]
     #[arg(value_name = "OLD")]
@@ -37,6 +39,9 @@ pub(crate) struct Diff {
     /// Print how many lines of each file were added and removed
     #[arg(long, conflicts_with = "patch")]
     stat: bool,
+    /// Print the tool calls from OLD to NEW too
+    #[arg(long)]
+    calls: bool,
     /// Print N lines around each difference
     #[arg(short = 'U', long, value_name = "N", default_value_t = 3)]
     unified: usize,
@@ -98,6 +103,8 @@ struct Shown<'a> {
     changed: usize,
     removed: usize,
     paths: Vec<ShownPath<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<Vec<AuditRow>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -148,15 +155,30 @@ impl Diff {
                 shown.push(ShownPath { difference, text });
             }
         }
+        let calls = if self.calls {
+            let after = sides.old.as_ref().filter(|old| sides.is_own(old)).map(|old| old.id);
+            Some(calls::between(context, &scope, after, sides.new.id).await?)
+        } else {
+            None
+        };
         let Differences { added, changed, removed, ref paths } = differences;
         if !context.out.is_text() {
-            let old = sides.old.map(|old| old.id);
+            let old = sides.old.as_ref().map(|old| old.id);
             match context.out.format() {
-                crate::output::Format::JsonLines => context.out.json_list(&shown)?,
-                _ => context.out.json(&Shown { old, new: sides.new.id, added, changed, removed, paths: shown })?,
+                Format::JsonLines => {
+                    context.out.json_list(&shown)?;
+                    context.out.json_list(calls.as_deref().unwrap_or_default())?;
+                }
+                _ => context.out.json(&Shown { old, new: sides.new.id, added, changed, removed, paths: shown, calls })?,
             }
-        } else if self.stat && !paths.is_empty() {
-            context.out.line(differences.counts())?;
+        } else {
+            if self.stat && !paths.is_empty() {
+                context.out.line(differences.counts())?;
+            }
+            if let Some(calls) = calls {
+                context.out.line(format_args!("\ncalls     {}\n", calls.len()))?;
+                calls::print(context, &calls)?;
+            }
         }
         Ok(Outcome::found(!paths.is_empty()))
     }
@@ -264,6 +286,11 @@ pub(super) fn print_line(context: &mut Context, difference: &PathDiff) -> Result
 }
 
 impl Sides {
+    /// Tells whether the older checkpoint is of the same thread, and not what it was forked from.
+    fn is_own(&self, old: &Checkpoint) -> bool {
+        self.new.parent.as_ref().is_none_or(|parent| parent.id != old.id || parent.thread.is_none())
+    }
+
     async fn open(checkpointer: &dyn Checkpointer, scope: &Scope, names: &[&str]) -> Result<Self, Error> {
         let new = find_checkpoint(checkpointer, scope, names.get(1).copied().unwrap_or("latest")).await?;
         let newer = state_of(checkpointer, scope, &new).await?;

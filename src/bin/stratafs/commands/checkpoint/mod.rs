@@ -1,5 +1,6 @@
 //! `checkpoint`: the history of a thread's state.
 
+mod calls;
 mod diff;
 mod ls;
 mod prune;

@@ -1,23 +1,27 @@
 //! `checkpoint show`: one checkpoint, and what changed in it.
 
 use super::diff::{Differences, print_line};
-use super::{history, ls, parent_of, state_of};
+use super::{calls, history, ls, parent_of, state_of};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Args;
 use serde::Serialize;
+use stratafs::audit::AuditRow;
 use stratafs::checkpoint::{Checkpoint, Parent, find_checkpoint};
 
 /// Show a checkpoint, its parent, and what changed since that
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   stratafs checkpoint show
-  stratafs checkpoint show before
+  stratafs checkpoint show before --calls
   stratafs --json checkpoint show ~2")]
 pub(crate) struct Show {
     /// Checkpoint: id, start of an id, label, `latest` or `~N`
     #[arg(value_name = "CHECKPOINT", default_value = "latest")]
     name: String,
+    /// Print the tool calls since its parent too
+    #[arg(long)]
+    calls: bool,
 }
 
 /// A checkpoint as JSON.
@@ -27,6 +31,9 @@ struct Shown<'a> {
     checkpoint: &'a Checkpoint,
     /// What changed since its parent; none when the parent was pruned.
     changes: Option<&'a Differences>,
+    /// The tool calls since its parent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<Vec<AuditRow>>,
 }
 
 impl Show {
@@ -45,8 +52,16 @@ impl Show {
             None => None,
         };
         drop(progress);
+        let calls = match self.calls {
+            true => {
+                // A parent of another thread has none of this one's calls after it but all of them.
+                let parent = checkpoint.parent.as_ref().filter(|parent| parent.thread.is_none()).map(|parent| parent.id);
+                Some(calls::between(context, &scope, parent, checkpoint.id).await?)
+            }
+            false => None,
+        };
         if !context.out.is_text() {
-            context.out.json(&Shown { checkpoint: &checkpoint, changes: changes.as_ref() })?;
+            context.out.json(&Shown { checkpoint: &checkpoint, changes: changes.as_ref(), calls })?;
             return Ok(Outcome::Done);
         }
         print(context, &checkpoint, older.is_some())?;
@@ -56,6 +71,10 @@ impl Show {
                 context.out.line("")?;
             }
             changes.paths.iter().try_for_each(|difference| print_line(context, difference))?;
+        }
+        if let Some(calls) = &calls {
+            context.out.line(format_args!("\ncalls     {}\n", calls.len()))?;
+            calls::print(context, calls)?;
         }
         Ok(Outcome::Done)
     }
