@@ -12,6 +12,8 @@ use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOpti
 
 #[path = "conformance/layer_trees.rs"]
 mod layer_trees;
+#[path = "model/snapshots.rs"]
+mod snapshots;
 #[path = "model/stores.rs"]
 mod stores;
 #[path = "conformance/trees.rs"]
