@@ -34,6 +34,7 @@ pub use diff::{ChangeKind, Diff, PathDiff, diff};
 pub use history::HistoryBackend;
 pub use id::{CheckpointId, InvalidCheckpointId};
 pub use memory::MemoryCheckpointer;
+pub(crate) use name::check_checkpoint_name;
 pub use name::{find_checkpoint, is_reserved_name};
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
 pub(crate) use store::{SEPARATOR, namespace_of, thread_of};

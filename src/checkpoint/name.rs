@@ -33,6 +33,11 @@ pub fn is_reserved_name(name: &str) -> bool {
     !matches!(back(name), Ok(None)) || name.parse::<CheckpointId>().is_ok()
 }
 
+/// Checks what can be said of a name without looking.
+pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
+    back(name).map(drop)
+}
+
 /// Reads how far a name goes back from the newest; none when it does not count.
 fn back(name: &str) -> Result<Option<usize>> {
     if name == "latest" {

@@ -2,6 +2,7 @@
 
 use super::fault::{Broken, did_you_mean};
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
+use crate::checkpoint::check_checkpoint_name;
 use crate::error::Error;
 use crate::layer::{Operations, Rule};
 use crate::path::VfsPathBuf;
@@ -118,6 +119,8 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
         ("sync", route.sync.is_some(), RouteType::Filesystem),
         ("cross_mounts", route.cross_mounts.is_some(), RouteType::Filesystem),
         ("create_root", route.create_root.is_some(), RouteType::Filesystem),
+        ("thread", route.thread.is_some(), RouteType::History),
+        ("at", route.at.is_some(), RouteType::History),
     ];
     for (key, is_set, owner) in keys {
         if is_set && route.tier != owner {
@@ -138,6 +141,7 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
             let namespace = route.namespace.as_deref().ok_or_else(|| missing(path, "namespace", "{tenant}/{user}/memories"))?;
             NamespaceTemplate::parse(namespace).map(drop).map_err(|error| template("namespace", error))
         }
+        RouteType::History => check_history(config, path, route),
         RouteType::Filesystem => {
             let root = route.root.as_deref().ok_or_else(|| missing(path, "root", "."))?;
             if root.is_empty() {
@@ -150,7 +154,27 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
     }
 }
 
+fn check_history(config: &Config, path: &str, route: &RouteConfig) -> Result<(), Broken> {
+    let broken = |key: &str, message: &str| Broken::new(&["routes", path, key], message);
+    if !config.threads.save {
+        return Err(broken("type", "threads are not saved, so they have no history")
+            .with_hint(Some("set `save = true` under `[threads]`".to_owned())));
+    }
+    if route.quota.is_some() {
+        let hint = Some("leave it out".to_owned());
+        return Err(broken("quota", "`quota` bounds what is written, and a history route is read-only").with_hint(hint));
+    }
+    let thread = route.thread.as_deref().map_or(Ok(()), |thread| Template::parse(thread).map(drop));
+    thread.map_err(|error| broken("thread", error.message()))?;
+    let at = route.at.as_deref().map_or(Ok(()), check_checkpoint_name);
+    at.map_err(|error| broken("at", error.message()))
+}
+
 fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &OverlayConfig) -> Result<(), Broken> {
+    if tier == RouteType::History {
+        let hint = Some("fork the thread instead: `stratafs thread fork`".to_owned());
+        return Err(Broken::new(&["routes", path, "overlay"], "a history route is read-only and takes no overlay").with_hint(hint));
+    }
     if tier == RouteType::State {
         let message = "a thread's state is its own and needs no overlay";
         return Err(

@@ -19,6 +19,7 @@ mod check;
 #[cfg(all(feature = "filesystem", unix))]
 mod deferred;
 mod fault;
+mod history;
 mod open;
 mod overlay;
 mod settings;
@@ -36,6 +37,10 @@ pub const OVERLAY_NAMESPACE: &str = "overlays";
 
 /// Who shares the changes of an overlay whose route says nothing else.
 const OVERLAY_TEMPLATE: &str = "{tenant}/{user}/{thread}";
+
+/// The thread and the checkpoint of a history route that says nothing else.
+const HISTORY_THREAD: &str = "{thread}";
+const HISTORY_AT: &str = "latest";
 
 /// A commented configuration file that sets every key to what holds without it.
 pub const TEMPLATE: &str = include_str!("template.toml");
@@ -158,6 +163,8 @@ pub enum RouteType {
     Store,
     /// A directory of the host.
     Filesystem,
+    /// The state of a thread as it was at a checkpoint, read-only.
+    History,
 }
 
 impl RouteType {
@@ -167,6 +174,7 @@ impl RouteType {
             Self::State => "state",
             Self::Store => "store",
             Self::Filesystem => "filesystem",
+            Self::History => "history",
         }
     }
 }
@@ -211,7 +219,13 @@ pub struct RouteConfig {
     /// Of a filesystem route: whether a missing root is made. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_root: Option<bool>,
-    /// Whether changes are refused. Default false.
+    /// Of a history route: the thread, which may hold scope fields. Default `{thread}`, the caller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// Of a history route: the checkpoint, by its id, its label, or how far it lies back, such as `~1`. Default `latest`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// Whether changes are refused. Default false; a history route is always read-only.
     #[serde(default)]
     pub read_only: bool,
     /// What the tree may hold. Default no limit.
@@ -320,6 +334,8 @@ impl RouteConfig {
             sync: None,
             cross_mounts: None,
             create_root: None,
+            thread: None,
+            at: None,
             read_only: false,
             quota: None,
             overlay: None,
@@ -463,6 +479,11 @@ impl Config {
             }
             match route.tier {
                 RouteType::State => {}
+                RouteType::History => {
+                    route.thread.get_or_insert_with(|| HISTORY_THREAD.to_owned());
+                    route.at.get_or_insert_with(|| HISTORY_AT.to_owned());
+                    route.read_only = true;
+                }
                 RouteType::Store => {
                     route.store.get_or_insert_with(|| DEFAULT_STORE.to_owned());
                 }
@@ -533,6 +554,26 @@ mod tests {
                 "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"fly\"]\npaths = [\"/\"]",
                 "stratafs.toml:3:1: `fly` is no operation of a rule; name `read`, `write`, `all` or one of stat, read, ls, glob, grep, \
                  write, append, edit, create_dir, delete, rename, copy",
+            ),
+            (
+                "[routes.\"/m\"]\ntype = \"store\"\nat = \"latest\"\nnamespace = \"m\"",
+                "stratafs.toml:3:6: `at` belongs to a route of type `history` and this one is `store`",
+            ),
+            (
+                "[routes.\"/b\"]\ntype = \"history\"\nat = \"~x\"",
+                "stratafs.toml:3:6: `~x` does not say how far back; write `~1` for the checkpoint before the latest",
+            ),
+            (
+                "[routes.\"/b\"]\ntype = \"history\"\nthread = \"{thred}\"",
+                "stratafs.toml:3:10: the template `{thred}` names `{thred}`; the fields are {tenant}, {user}, {agent} and {thread}",
+            ),
+            (
+                "[threads]\nsave = false\n[routes.\"/b\"]\ntype = \"history\"",
+                "stratafs.toml:4:8: threads are not saved, so they have no history; set `save = true` under `[threads]`",
+            ),
+            (
+                "[routes.\"/b\"]\ntype = \"history\"\nquota = { files_max = 3 }",
+                "stratafs.toml:3:1: `quota` bounds what is written, and a history route is read-only; leave it out",
             ),
             ("[scope]\nuser = \"\"", "stratafs.toml:2:8: the user id is empty; leave it out or name one"),
         ];

@@ -133,7 +133,7 @@ impl Config {
                 scope.agent = None;
                 Ok((Place::State(scope), opening.state()))
             })),
-            RouteType::Store | RouteType::Filesystem => {
+            RouteType::Store | RouteType::Filesystem | RouteType::History => {
                 let open = self.files(path, route, stores)?;
                 let open = match &route.overlay {
                     Some(overlay) => self.overlaid(path, overlay, stores, open)?,
@@ -146,8 +146,10 @@ impl Config {
 
     /// Returns what opens the tier of a route that is not the thread's own, without an overlay.
     pub(super) fn files(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
-        if route.tier == RouteType::Filesystem {
-            return self.filesystem(path, route);
+        match route.tier {
+            RouteType::Filesystem => return self.filesystem(path, route),
+            RouteType::History => return self.history(path, route, stores),
+            RouteType::State | RouteType::Store => {}
         }
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
@@ -247,6 +249,8 @@ pub(super) enum Place {
     Rows(Namespace),
     #[cfg(all(feature = "filesystem", unix))]
     Directory(PathBuf),
+    /// A checkpoint, by its name, of the thread of a scope.
+    History(Scope, String),
     /// The changes kept in these rows, over another place.
     Overlay(Namespace, Box<Place>),
 }

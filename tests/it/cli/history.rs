@@ -262,3 +262,34 @@ fn reading_commands_look_back() {
     home.put("stratafs.toml", "[routes.\"/\"]\ntype = \"filesystem\"\nroot = \".\"\n");
     assert!(home.error(&["ls", "--at", "before"], 2).contains("no route leads to the state"));
 }
+
+#[test]
+fn a_checkpoint_is_mounted_as_a_route() {
+    let (home, ids) = thread();
+    let config = |at: &str, thread: &str| {
+        let text = format!("[routes.\"/before\"]\ntype = \"history\"\nat = \"{at}\"\n{thread}");
+        home.put("stratafs.toml", text);
+    };
+    config("before", "");
+    assert_eq!(home.ok(&["ls", "/"]), "before/\nplan.md\n");
+    assert_eq!(home.ok(&["cat", "/before/plan.md"]), "1. ask\n2. answer\n");
+    assert_eq!(home.ok(&["grep", "2."]), "/before/plan.md:2:2. answer\n/plan.md:2:2. measure\n");
+    home.run(&["diff", "/before/plan.md", "/plan.md"], 1);
+    for args in [&["write", "/before/plan.md", "x"][..], &["rm", "/before/plan.md"], &["mv", "/before/plan.md", "/x.md"]] {
+        home.run(args, 5);
+    }
+    home.ok(&["cp", "/before/plan.md", "/again.md"]);
+    assert_eq!(home.ok(&["cat", "/again.md"]), "1. ask\n2. answer\n");
+    assert!(home.ok(&["doctor"]).contains("route /before: history, read-only"));
+    assert!(home.ok(&["config", "show"]).contains("thread = \"{thread}\""));
+
+    config(&ids[0], "thread = \"default\"\n");
+    assert_eq!(home.ok(&["--thread", "other", "cat", "/before/plan.md"]), "1. ask\n2. answer\n");
+    // What cannot be opened is listed, and only what is asked of it fails.
+    config("after", "");
+    assert_eq!(home.ok(&["ls", "/"]), "again.md\nbefore/\nplan.md\n");
+    let told = home.error(&["cat", "/before/plan.md"], 6);
+    assert!(told.contains("the checkpoint of the route `/before` cannot be opened") && told.contains("no checkpoint `after`"), "{told}");
+    home.put("stratafs.toml", "[routes.\"/before\"]\ntype = \"history\"\n[routes.\"/before\".overlay]\n");
+    assert!(home.error(&["ls"], 2).contains("takes no overlay"));
+}

@@ -208,7 +208,7 @@ async fn check_routes(config: &Config, workspace: &Workspace, checks: &mut Vec<C
 fn store_of<'c>(config: &'c Config, path: &str) -> Option<&'c str> {
     let route = config.routes.get(path)?;
     match route.tier {
-        RouteType::State if config.threads.save => Some(&config.threads.store),
+        RouteType::State | RouteType::History if config.threads.save => Some(&config.threads.store),
         RouteType::Store => route.store.as_deref(),
         _ => None,
     }

@@ -1,0 +1,109 @@
+//! Routes to what a thread was: a checkpoint as a tree, opened by the first call that looks at it.
+
+use super::open::{OpenFiles, Place, check_fields};
+use super::{Config, HISTORY_AT, HISTORY_THREAD, RouteConfig, Stores};
+use crate::backend::{Backend, StateSnapshot};
+use crate::checkpoint::{Checkpointer, HistoryBackend, StoreCheckpointer, find_checkpoint};
+use crate::error::{ErrorKind, Result};
+use crate::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+    ReadOptions,
+};
+use crate::path::VfsPath;
+use crate::scope::{Scope, Template};
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+impl Config {
+    /// Returns what opens a route to a checkpoint.
+    pub(super) fn history(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
+        let template = Template::parse(route.thread.as_deref().unwrap_or(HISTORY_THREAD))?;
+        let at = route.at.clone().unwrap_or_else(|| HISTORY_AT.to_owned());
+        let checkpointer: Arc<dyn Checkpointer> = Arc::new(StoreCheckpointer::new(stores.get(&self.threads.store)?));
+        let path = path.to_owned();
+        Ok(Box::new(move |scope| {
+            check_fields(&path, &template, template.fields(), scope)?;
+            let mut scope = scope.clone().with_thread(template.fill(scope)?);
+            scope.agent = None;
+            scope.validate()?;
+            let place = Place::History(scope.clone(), at.clone());
+            let tree = History { checkpointer: checkpointer.clone(), scope, path: path.clone(), at: at.clone(), opened: OnceCell::new() };
+            Ok((place, Arc::new(tree)))
+        }))
+    }
+}
+
+/// A checkpoint that is opened when it is first looked at. A failure is not kept: the next call tries again.
+#[derive(Debug)]
+struct History {
+    checkpointer: Arc<dyn Checkpointer>,
+    scope: Scope,
+    path: String,
+    at: String,
+    opened: OnceCell<HistoryBackend>,
+}
+
+impl History {
+    async fn tree(&self) -> Result<&HistoryBackend> {
+        self.opened.get_or_try_init(|| self.open()).await
+    }
+
+    async fn open(&self) -> Result<HistoryBackend> {
+        let open = async {
+            let found = find_checkpoint(&*self.checkpointer, &self.scope, &self.at).await?;
+            HistoryBackend::open(&*self.checkpointer, &self.scope, found.id.into()).await
+        };
+        open.await.map_err(|error| {
+            let message = format!("the checkpoint of the route `{}` cannot be opened: {}", self.path, error.message());
+            // Missing is not what the caller's path is, but what the route lacks.
+            let kind = match error.kind() {
+                ErrorKind::NotFound | ErrorKind::Ambiguous => ErrorKind::Unavailable,
+                kind => kind,
+            };
+            error.with_message(message).with_kind(kind).at(VfsPath::ROOT)
+        })
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.opened.get() {
+            Some(tree) => tree.fmt(f),
+            None => write!(f, "History({})", self.at),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for History {
+    fn capabilities(&self) -> Capabilities {
+        StateSnapshot::default().capabilities()
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.tree().await?.stat(path).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        self.tree().await?.read(path, options).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.tree().await?.ls(path, options).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        self.tree().await?.glob(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        self.tree().await?.grep(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        // What was takes no changes, whether it can be opened or not.
+        StateSnapshot::default().apply(changes, options).await
+    }
+}
