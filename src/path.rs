@@ -296,6 +296,22 @@ impl From<&VfsPath> for SharedPath {
     }
 }
 
+impl SharedPath {
+    /// Makes a path of a text that was one, as it was stored; none when it is not. One pass: there are very many of them.
+    pub(crate) fn of_normal(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let is_plain = |byte: &u8| (0x20..0x7f).contains(byte);
+        if bytes.len() < 2 || bytes[0] != b'/' || bytes.len() > PATH_BYTES_MAX || !bytes.iter().all(is_plain) {
+            return match VfsPath::parse(text) {
+                Ok(Cow::Borrowed(path)) => Some(Self::from(path)),
+                _ => None,
+            };
+        }
+        let is_legal = |segment: &[u8]| !matches!(segment, b"" | b"." | b"..") && segment.len() <= SEGMENT_BYTES_MAX;
+        bytes[1..].split(|byte| *byte == b'/').all(is_legal).then(|| Self(Arc::from(text)))
+    }
+}
+
 impl Deref for SharedPath {
     type Target = VfsPath;
 
@@ -490,6 +506,17 @@ mod tests {
             assert_eq!(parsed(text), Err(error), "{text:?}");
         }
         assert!(parsed(&format!("/{}", "x".repeat(255))).is_ok());
+    }
+
+    #[test]
+    fn a_stored_path_is_read_back_if_it_was_one() {
+        for text in ["/a", "/a/b.md", "/é/日本語", "/foo..bar", "/...", "/ a"] {
+            assert_eq!(SharedPath::of_normal(text).map(|path| path.as_str().to_owned()).as_deref(), Some(text));
+        }
+        let long = format!("/{}", "x".repeat(256));
+        for text in ["", "a", "/a/", "//a", "/./a", "/a/..", "/a\0", "/a\u{85}", "/é/", &long, &"/abcdefg".repeat(513)] {
+            assert!(SharedPath::of_normal(text).is_none(), "{text:?}");
+        }
     }
 
     #[test]

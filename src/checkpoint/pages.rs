@@ -12,18 +12,17 @@ use crate::store::{Namespace, Store};
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The bytes that end a pack: a page is read with all that stand in its pack.
-const PACK_BYTES: usize = 8 << 10;
+const PACK_BYTES: usize = 2 << 10;
 
 /// The pages and contents of the threads of one tenant and user, in a store.
 #[derive(Debug, Clone)]
 pub(super) struct Pages {
     pub(super) store: Arc<dyn Store>,
-    pub(super) origin: u64,
+    pub(super) origin: u32,
     pub(super) packs: Namespace,
     pub(super) bodies: Namespace,
 }
@@ -98,10 +97,7 @@ impl Lengthened {
         self.0.truncate(written.shared.into());
         self.0.extend_from_slice(written.rest);
         let text = std::str::from_utf8(&self.0).map_err(|error| unreadable().with_source(error))?;
-        match VfsPath::parse(text) {
-            Ok(Cow::Borrowed(path)) => Ok(SharedPath::from(path)),
-            _ => Err(unreadable()),
-        }
+        SharedPath::of_normal(text).ok_or_else(unreadable)
     }
 }
 
@@ -124,7 +120,7 @@ fn write_page(
                         Some(WrittenFile {
                             version: version.number().wrapping_sub(base_version) as i64,
                             modified_at: node.modified_at().unwrap_or_default().as_microsecond().wrapping_sub(base_time),
-                            size_bytes: body.size_bytes,
+                            size_bytes: node.size_bytes(),
                             hash: body.hash,
                         })
                     }
@@ -155,7 +151,7 @@ fn unwritten() -> Error {
 }
 
 /// Reads a page that stands in a pack.
-fn read_page(bytes: &[u8], origin: u64, pack: u64) -> Result<Page> {
+fn read_page(bytes: &[u8], origin: u32, pack: u64) -> Result<Page> {
     let mut paths = Lengthened::default();
     match decode(bytes)? {
         Written::Leaf { base_time, base_version, rows } => {
@@ -165,8 +161,8 @@ fn read_page(bytes: &[u8], origin: u64, pack: u64) -> Result<Page> {
                     None => StateNode::directory(created_at),
                     Some(WrittenFile { version, modified_at, size_bytes, hash }) => {
                         let version = Version::new(base_version.wrapping_add(version as u64));
-                        let body = StoredBody { origin, hash, size_bytes };
-                        StateNode::saved_file(body, version, created_at, time(base_time.wrapping_add(modified_at))?)
+                        let modified_at = time(base_time.wrapping_add(modified_at))?;
+                        StateNode::saved_file(StoredBody { origin, hash }, size_bytes, version, created_at, modified_at)
                     }
                 };
                 Ok(Row { path: paths.next(&row.path)?, node: Arc::new(node) })
@@ -215,7 +211,7 @@ pub(super) struct Unsaved {
 impl Unsaved {
     /// Gathers what of a tree does not stand in the source that it may rely on. All of it must be in memory. It will stand in the
     /// source of `origin`, and the first pack has the number `pack`.
-    pub(super) fn of(root: &Arc<Link>, relied_on: Option<u64>, origin: u64, pack: u64) -> Result<Self> {
+    pub(super) fn of(root: &Arc<Link>, relied_on: Option<u32>, origin: u32, pack: u64) -> Result<Self> {
         let mut pages = Vec::new();
         collect(root, relied_on, &mut pages);
         let mut unsaved = Self { is_copy: pages.iter().any(|link| link.id().is_some()), ..Self::default() };
@@ -229,7 +225,7 @@ impl Unsaved {
                 unsaved.is_copy |= node.body().is_some();
                 let content = node.content().ok_or_else(unwritten)?;
                 let hash = *blake3::hash(content).as_bytes();
-                let body = StoredBody { origin, hash, size_bytes: content.len() as u64 };
+                let body = StoredBody { origin, hash };
                 if !content.is_empty() {
                     unsaved.bodies.insert(hash, content.clone());
                 }
@@ -276,7 +272,7 @@ impl Unsaved {
 }
 
 /// Collects the pages that do not stand in the source that is relied on, each behind those beneath it.
-fn collect(link: &Arc<Link>, relied_on: Option<u64>, into: &mut Vec<Arc<Link>>) {
+fn collect(link: &Arc<Link>, relied_on: Option<u32>, into: &mut Vec<Arc<Link>>) {
     if link.id().is_some_and(|id| Some(id.origin) == relied_on) {
         return;
     }

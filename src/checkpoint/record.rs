@@ -28,7 +28,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    pub(super) fn page(self, origin: u64) -> PageId {
+    pub(super) fn page(self, origin: u32) -> PageId {
         PageId { origin, pack: self.pack, index: self.index }
     }
 }

@@ -90,7 +90,7 @@ impl StoreCheckpointer {
         let namespace = |kind: &str| namespace_of(scope, kind);
         let mut hasher = DefaultHasher::new();
         (self.instance, &scope.tenant, &scope.user).hash(&mut hasher);
-        let pages = Pages { store: self.store.clone(), origin: hasher.finish(), packs: namespace("pages")?, bodies: namespace("bodies")? };
+        let pages = Pages { store: self.store.clone(), origin: hasher.finish() as u32, packs: namespace("pages")?, bodies: namespace("bodies")? };
         Ok(Place { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
     }
 
@@ -164,7 +164,7 @@ impl StoreCheckpointer {
     }
 
     /// Gathers what of a state is not stored yet, on a thread of its own, as contents are hashed.
-    async fn unsaved(&self, place: &Place, state: &StateSnapshot, relied_on: Option<u64>, pack: u64) -> Result<Unsaved> {
+    async fn unsaved(&self, place: &Place, state: &StateSnapshot, relied_on: Option<u32>, pack: u64) -> Result<Unsaved> {
         load_foreign(state, relied_on).await?;
         let (root, origin) = (state.root().clone(), place.pages.origin);
         tokio::task::spawn_blocking(move || Unsaved::of(&root, relied_on, origin, pack))
@@ -475,7 +475,7 @@ impl fmt::Display for StoreCheckpointer {
 }
 
 /// Loads what a state has in another place than the one that is relied on, as it has to be stored again.
-async fn load_foreign(state: &StateSnapshot, relied_on: Option<u64>) -> Result<()> {
+async fn load_foreign(state: &StateSnapshot, relied_on: Option<u32>) -> Result<()> {
     let Some(source) = state.source() else { return Ok(()) };
     let mut links = vec![state.root().clone()];
     while let Some(link) = links.pop() {
@@ -493,7 +493,7 @@ async fn load_foreign(state: &StateSnapshot, relied_on: Option<u64>) -> Result<(
     Ok(())
 }
 
-async fn load_bodies(rows: &[Row], source: &dyn PageSource, relied_on: Option<u64>) -> Result<()> {
+async fn load_bodies(rows: &[Row], source: &dyn PageSource, relied_on: Option<u32>) -> Result<()> {
     let unread = rows.iter().map(|row| &row.node).filter(|node| !node.is_directory() && node.content().is_none());
     let unread: Vec<_> = unread.filter_map(|node| Some((node, node.body()?))).filter(|(_, body)| Some(body.origin) != relied_on).collect();
     if unread.is_empty() {

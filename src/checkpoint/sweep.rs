@@ -91,7 +91,7 @@ async fn mark(place: &Place, roots: HashSet<PageId>) -> Result<Marked> {
                     waiting.extend(ids.filter(|id| seen.insert(*id)));
                 }
                 Page::Leaf(rows) => {
-                    let bodies = rows.iter().filter_map(|row| row.node.body()).filter(|body| body.size_bytes > 0);
+                    let bodies = rows.iter().map(|row| &row.node).filter(|node| node.size_bytes() > 0).filter_map(|node| node.body());
                     marked.bodies.extend(bodies.map(|body| super::pages::body_key(&body.hash)));
                 }
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     /// The source it stands in.
-    pub(crate) origin: u64,
+    pub(crate) origin: u32,
     /// What the source calls it.
     pub(crate) name: Arc<str>,
 }

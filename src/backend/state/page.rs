@@ -70,7 +70,7 @@ impl std::iter::Sum for Totals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PageId {
     /// Which source.
-    pub(crate) origin: u64,
+    pub(crate) origin: u32,
     /// The pack of pages.
     pub(crate) pack: u64,
     /// Which page of the pack.
@@ -235,7 +235,10 @@ fn split<T: Placed>(items: &mut Vec<T>, max: usize, newest: &VfsPath) -> Option<
         return None;
     }
     let grows_at_end = items.last().is_some_and(|last| last.place() <= newest);
-    Some(items.split_off(if grows_at_end { items.len() - 1 } else { items.len() / 2 }))
+    let right = items.split_off(if grows_at_end { items.len() - 1 } else { items.len() / 2 });
+    // What is split grows again only if it is changed, and there may be very many of them.
+    items.shrink_to_fit();
+    Some(right)
 }
 
 fn split_off(page: Page) -> Child {

@@ -59,7 +59,7 @@ impl StateTransaction {
     }
 
     fn remember(&mut self, node: &StateNode, content: &Bytes) {
-        if let Some(body) = node.body().filter(|body| body.size_bytes > 0) {
+        if let Some(body) = node.body().filter(|_| node.size_bytes() > 0) {
             self.saved.insert((content.as_ptr() as usize, content.len()), (content.clone(), *body));
         }
     }
