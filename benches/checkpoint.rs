@@ -103,11 +103,16 @@ struct Row {
     files: usize,
     checkpoint: Duration,
     written: u64,
+    get: Duration,
     open_and_read: Duration,
     fork: Duration,
     restore: Duration,
     diff: Duration,
     prune: Duration,
+}
+
+fn blake3_hex(content: &[u8]) -> String {
+    blake3::hash(content).to_hex().to_string()
 }
 
 fn median<T: Ord + Copy>(mut all: Vec<T>) -> T {
@@ -155,6 +160,12 @@ fn measure(runtime: &Runtime, name: &'static str, store: Arc<dyn Store>, files: 
         };
         median((0..times).map(run).collect())
     };
+    // What one row costs in the engine at this size, which every look pays three or four times.
+    let bodies = Namespace::new(["threads", "bodies", "acme", "ada"]).unwrap();
+    row.get = time(&mut |turn| {
+        let key = blake3_hex(&content(any(turn + times), 0));
+        assert!(runtime.block_on(store.get(&bodies, &key)).unwrap().is_some());
+    });
     row.open_and_read = time(&mut |turn| {
         let opened = runtime.block_on(checkpointer.open(&own, At::Latest)).unwrap().unwrap();
         assert_eq!(runtime.block_on(opened.state.read_bytes(path(any(turn)).as_str())).unwrap().len(), FILE_BYTES);
@@ -237,12 +248,12 @@ fn main() {
     let is_bench = arguments.iter().any(|argument| argument == "--bench");
     let plot_to = arguments.iter().position(|argument| argument == "--plot").and_then(|at| arguments.get(at + 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-    let (sizes, times): (&[usize], usize) = if is_bench { (&[100, 1_000, 10_000, 100_000], 41) } else { (&[100], 3) };
+    let (sizes, times): (&[usize], usize) = if is_bench { (&[100, 1_000, 10_000, 100_000], 101) } else { (&[100], 3) };
     let idle = idle_file_bytes(&runtime, *sizes.last().unwrap());
     println!("an idle file of state takes its content and {idle} bytes (resident memory, {} files)", sizes.last().unwrap());
     println!(
-        "{:<7} {:>7} {:>12} {:>14} {:>9} {:>9} {:>9} {:>9} {:>11}",
-        "store", "files", "checkpoint", "bytes over 4K", "open+read", "fork", "restore", "diff", "prune, each"
+        "{:<7} {:>7} {:>12} {:>14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}",
+        "store", "files", "checkpoint", "bytes over 4K", "get", "open+read", "fork", "restore", "diff", "prune, each"
     );
     let mut rows = Vec::new();
     for store in ["memory", "sled", "sqlite"] {
@@ -256,11 +267,12 @@ fn main() {
             };
             let row = measure(&runtime, store, engine, *files, times);
             println!(
-                "{:<7} {:>7} {:>9.1} µs {:>14} {:>6.1} µs {:>6.1} µs {:>6.1} µs {:>6.1} µs {:>8.1} µs",
+                "{:<7} {:>7} {:>9.1} µs {:>14} {:>6.1} µs {:>6.1} µs {:>6.1} µs {:>6.1} µs {:>6.1} µs {:>8.1} µs",
                 row.store,
                 row.files,
                 micros(row.checkpoint),
                 row.written as i64 - FILE_BYTES as i64,
+                micros(row.get),
                 micros(row.open_and_read),
                 micros(row.fork),
                 micros(row.restore),

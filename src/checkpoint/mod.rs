@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+mod cache;
 mod diff;
 mod history;
 mod id;

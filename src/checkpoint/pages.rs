@@ -3,6 +3,7 @@
 //! A page names paths by what they do not share with the one before, and numbers by their distance from a base, so that a file
 //! takes about 60 bytes, of which 32 are the hash. A pack starts with the length of each of its pages.
 
+use super::cache::PageCache;
 use super::record::{decode, encode, time, unreadable};
 use crate::backend::{Child, Link, Page, PageId, PageSource, Row, StateNode, StoredBody, Totals};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +23,7 @@ const PACK_BYTES: usize = 2 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct Pages {
     pub(super) store: Arc<dyn Store>,
+    pub(super) cache: Arc<PageCache>,
     pub(super) origin: u32,
     pub(super) packs: Namespace,
     pub(super) bodies: Namespace,
@@ -260,8 +262,13 @@ impl Unsaved {
     }
 
     /// Remembers where all of it was stored.
-    pub(super) fn mark_saved(self) {
-        self.saved_pages.into_iter().for_each(|(link, id)| link.set_id(id));
+    pub(super) fn mark_saved(self, cache: &PageCache) {
+        for (link, id) in self.saved_pages {
+            link.set_id(id);
+            if let Some(page) = link.loaded() {
+                cache.insert(id, page);
+            }
+        }
         self.saved_nodes.into_iter().for_each(|(node, body)| node.set_body(body));
     }
 
@@ -316,9 +323,9 @@ fn unpack(bytes: &[u8]) -> Result<Vec<&[u8]>> {
     Ok(pages)
 }
 
-#[async_trait]
-impl PageSource for Pages {
-    async fn pages(&self, ids: &[PageId]) -> Result<Vec<Page>> {
+impl Pages {
+    /// Reads pages from the store, and keeps the inner ones ready.
+    async fn read(&self, ids: &[PageId]) -> Result<Vec<Page>> {
         let mut packs: Vec<u64> = ids.iter().map(|id| id.pack).collect();
         packs.sort_unstable();
         packs.dedup();
@@ -333,9 +340,26 @@ impl PageSource for Pages {
         ids.iter()
             .map(|id| {
                 let page = found.get(&id.pack).and_then(|pages| pages.get(id.index as usize)).ok_or_else(unreadable)?;
-                read_page(page, self.origin, id.pack)
+                let page = read_page(page, self.origin, id.pack)?;
+                self.cache.insert(*id, &page);
+                Ok(page)
             })
             .collect()
+    }
+}
+
+#[async_trait]
+impl PageSource for Pages {
+    async fn pages(&self, ids: &[PageId]) -> Result<Vec<Page>> {
+        let mut pages: Vec<Option<Page>> = ids.iter().map(|id| self.cache.get(*id)).collect();
+        let uncached: Vec<PageId> = ids.iter().zip(&pages).filter(|(_, page)| page.is_none()).map(|(id, _)| *id).collect();
+        if !uncached.is_empty() {
+            let mut read = self.read(&uncached).await?.into_iter();
+            for page in pages.iter_mut().filter(|page| page.is_none()) {
+                *page = read.next();
+            }
+        }
+        Ok(pages.into_iter().flatten().collect())
     }
 
     async fn bodies(&self, hashes: &[[u8; 32]]) -> Result<Vec<Bytes>> {

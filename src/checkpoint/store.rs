@@ -11,6 +11,7 @@
 //! A checkpoint is one batch: contents and pages that are new, its record, and the head, whose version is the precondition. Pages
 //! and contents are never changed, so what a checkpoint holds needs no lock to be read; they go by a [`sweep`](super::sweep).
 
+use super::cache::PageCache;
 use super::memory::no_checkpoint;
 use super::pages::{Pages, Unsaved, body_key, pack_key};
 use super::record::{self, Record, Root};
@@ -59,6 +60,7 @@ pub struct StoreCheckpointer {
     instance: u64,
     /// The number behind that of the last pack: so that they differ though the clock stands still.
     next_pack: Arc<AtomicU64>,
+    cache: Arc<PageCache>,
 }
 
 /// Where the threads of one tenant and user stand.
@@ -76,7 +78,8 @@ impl StoreCheckpointer {
     /// Keeps checkpoints in a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         static INSTANCES: AtomicU64 = AtomicU64::new(0);
-        Self { store, clock: Clock::system(), instance: INSTANCES.fetch_add(1, Ordering::Relaxed), next_pack: Arc::default() }
+        let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        Self { store, clock: Clock::system(), instance, next_pack: Arc::default(), cache: Arc::default() }
     }
 
     /// Takes the time from a clock.
@@ -90,7 +93,13 @@ impl StoreCheckpointer {
         let namespace = |kind: &str| namespace_of(scope, kind);
         let mut hasher = DefaultHasher::new();
         (self.instance, &scope.tenant, &scope.user).hash(&mut hasher);
-        let pages = Pages { store: self.store.clone(), origin: hasher.finish() as u32, packs: namespace("pages")?, bodies: namespace("bodies")? };
+        let pages = Pages {
+            store: self.store.clone(),
+            cache: self.cache.clone(),
+            origin: hasher.finish() as u32,
+            packs: namespace("pages")?,
+            bodies: namespace("bodies")?,
+        };
         Ok(Place { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
     }
 
@@ -135,7 +144,7 @@ impl StoreCheckpointer {
 
     /// Returns a number for the packs of a put, larger than those before.
     fn pack_number(&self) -> u64 {
-        let now = u64::try_from(self.clock.now().as_microsecond()).unwrap_or(0).max(1);
+        let now = first_pack(self.clock.now());
         let next = |last: u64| Some(last.max(now) + 1);
         self.next_pack.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(now, |last| last.max(now))
     }
@@ -287,7 +296,7 @@ impl Checkpointer for StoreCheckpointer {
             match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record).await {
                 Ok(saved) => {
                     if unsaved.can_be_marked() {
-                        state.settle(&known, holder(&place, thread, id), || unsaved.mark_saved());
+                        state.settle(&known, holder(&place, thread, id), || unsaved.mark_saved(&self.cache));
                     }
                     return Ok(saved);
                 }
@@ -472,6 +481,13 @@ impl fmt::Display for StoreCheckpointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Checkpoints({})", self.store)
     }
+}
+
+/// Returns the number of a first pack. A number is not used again, though a clock goes back: pages are known by it.
+fn first_pack(now: jiff::Timestamp) -> u64 {
+    let microseconds = u64::try_from(now.as_microsecond()).unwrap_or(0);
+    let random = CheckpointId::new(now, None).to_bytes();
+    (microseconds << 10) | u64::from(u16::from_be_bytes([random[14], random[15]]) & 0x3FF)
 }
 
 /// Loads what a state has in another place than the one that is relied on, as it has to be stored again.

@@ -61,13 +61,7 @@ impl StateNode {
     }
 
     /// Makes a file whose content stands where it is saved.
-    pub(crate) fn saved_file(
-        body: StoredBody,
-        size_bytes: u64,
-        version: Version,
-        created_at: Timestamp,
-        modified_at: Timestamp,
-    ) -> Self {
+    pub(crate) fn saved_file(body: StoredBody, size_bytes: u64, version: Version, created_at: Timestamp, modified_at: Timestamp) -> Self {
         let content = if size_bytes == 0 { OnceLock::from(Bytes::new()) } else { OnceLock::new() };
         let version = version.number().min(DIRECTORY - 1);
         Self { content, body: OnceLock::from(body), size_bytes, version, created_at: created_at.into(), modified_at: modified_at.into() }
