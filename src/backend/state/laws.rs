@@ -168,6 +168,22 @@ proptest! {
     }
 }
 
+/// The page in which a run ends was joined with the one before it, which then went as a whole.
+#[test]
+fn what_stands_behind_a_run_that_is_removed_stays() {
+    for (before, within, behind) in (0..12).flat_map(|ends| (1..90).map(move |within| (ends, within * 7, 12 - ends))) {
+        let (mut tree, mut model, mut version) = (Tree::default(), Model::new(), 0);
+        for (name, count) in [("/a", before), ("/m", within), ("/z", behind)] {
+            apply(&mut tree, &mut model, &Act::Put(path(name)), &mut version);
+            apply(&mut tree, &mut model, &Act::Fill(path(name), count), &mut version);
+        }
+        apply(&mut tree, &mut model, &Act::RemoveBeneath(path("/m")), &mut version);
+        let kept = rows(Cursor::new(tree.root())).len();
+        assert_eq!(kept, usize::from(before + behind) + 3, "{before} {within} {behind}");
+        check_page(tree.root(), true);
+    }
+}
+
 /// A change to one of many files shares all pages with the tree before it but those on the way.
 #[test]
 fn a_change_copies_the_pages_on_its_way() {

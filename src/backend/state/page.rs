@@ -316,7 +316,8 @@ fn remove_from(link: &mut Arc<Link>, run: &impl Run) -> Result<(), Miss> {
     match Link::page_mut(link)? {
         Page::Leaf(rows) => rows.retain(|row| run(&row.path) != Ordering::Equal),
         Page::Inner(children) => {
-            for (at, whole) in touched(children, run).into_iter().rev() {
+            let touched = touched(children, run);
+            for (at, whole) in touched.iter().rev().copied() {
                 if whole {
                     children.remove(at);
                     continue;
@@ -327,8 +328,11 @@ fn remove_from(link: &mut Arc<Link>, run: &impl Run) -> Result<(), Miss> {
                     children.remove(at);
                 } else {
                     children[at].totals = page.totals();
-                    join(children, at);
                 }
+            }
+            // Only now, as a page that goes as a whole must not be joined with one that stays. Those at the two ends are left.
+            if let Some((start, _)) = touched.first() {
+                [start + 1, *start].into_iter().for_each(|at| join(children, at));
             }
         }
     }
