@@ -13,7 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use stratafs::ops::{ApplyOptions, Change, ReadOptions, WriteMode};
 use stratafs::store::{Batch, Condition, MemoryStore, Namespace, ScanOptions, SledStore, SqliteStore, Store};
+use stratafs::{Backend, StoreBackend, VfsPathBuf};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
@@ -174,6 +176,22 @@ fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name
     };
     group.bench_function(format!("get/{name}"), |bencher| {
         bencher.iter(|| runtime.block_on(store.get(&space, &key(next()))).unwrap().unwrap().value);
+    });
+    // The same number of files of the same size, read as files.
+    let tree = StoreBackend::new(store.clone(), Namespace::new(["acme", "ada", "files"]).unwrap());
+    for chunk in (0..ROWS).collect::<Vec<_>>().chunks(500) {
+        let write = |number: &usize| {
+            let path = VfsPathBuf::parse(format!("/{}", key(*number))).unwrap();
+            Change::Write { path, content: body().into(), mode: WriteMode::Overwrite }
+        };
+        let batch: Vec<Change> = chunk.iter().map(write).collect();
+        runtime.block_on(tree.apply(&batch, &ApplyOptions::new())).unwrap();
+    }
+    group.bench_function(format!("read_through_backend/{name}"), |bencher| {
+        bencher.iter(|| {
+            let path = VfsPathBuf::parse(format!("/{}", key(next()))).unwrap();
+            runtime.block_on(tree.read(&path, &ReadOptions::new())).unwrap().content
+        });
     });
     group.bench_function(format!("scan_10000_keys/{name}"), |bencher| {
         bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&*store, &space, false)).0, ROWS));
