@@ -293,3 +293,33 @@ fn a_checkpoint_is_mounted_as_a_route() {
     home.put("stratafs.toml", "[routes.\"/before\"]\ntype = \"history\"\n[routes.\"/before\".overlay]\n");
     assert!(home.error(&["ls"], 2).contains("takes no overlay"));
 }
+
+/// The story of `docs/cli.md`, typed as it stands there.
+#[test]
+fn the_story_of_a_fork_goes_as_written() {
+    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cli.md")).unwrap();
+    let (_, story) = docs.split_once("```console\n").unwrap();
+    let (story, _) = story.split_once("```").unwrap();
+    let home = Home::new();
+    let binaries = super::binary().parent().unwrap().to_str().unwrap().to_owned();
+    let path = format!("{binaries}:{}", std::env::var("PATH").unwrap());
+    let mut told = 0;
+    for step in story.split("$ ").skip(1) {
+        let (typed, expected) = step.split_once('\n').unwrap();
+        let ran = std::process::Command::new("sh")
+            .args(["-c", typed])
+            .current_dir(home.work())
+            .env_clear()
+            .envs([("STRATAFS_DATA", home.data().into_os_string()), ("HOME", home.work().into_os_string()), ("PATH", path.clone().into())])
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{typed}: {ran:?}");
+        let printed = String::from_utf8(ran.stdout).unwrap();
+        match expected.trim_end() {
+            "ID" => assert!(printed.trim_end().parse::<stratafs::CheckpointId>().is_ok(), "{typed}: {printed}"),
+            _ => assert_eq!(printed, expected, "{typed}"),
+        }
+        told += 1;
+    }
+    assert!(told > 10, "the story is found");
+}

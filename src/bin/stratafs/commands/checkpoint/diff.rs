@@ -22,7 +22,8 @@ use stratafs::{BackendExt, CheckpointId, Checkpointer, Error, ErrorKind, Scope, 
   stratafs checkpoint diff
   stratafs checkpoint diff ~5 --stat
   stratafs checkpoint diff before after /notes --patch
-  stratafs checkpoint diff before --calls")]
+  stratafs checkpoint diff before --calls
+  stratafs --thread tuesday checkpoint diff --with monday    two threads as they are now")]
 pub(crate) struct Diff {
     /// Checkpoint before [default: the parent of NEW]
     #[arg(value_name = "OLD")]
@@ -33,6 +34,9 @@ pub(crate) struct Diff {
     /// Only what lies at and beneath PATH
     #[arg(value_name = "PATH")]
     path: Option<String>,
+    /// OLD is a checkpoint of this thread, by itself its latest
+    #[arg(long, value_name = "THREAD")]
+    with: Option<String>,
     /// Print the differences of the texts, as a unified diff
     #[arg(long)]
     patch: bool,
@@ -143,7 +147,7 @@ impl Diff {
         let (checkpointer, scope) = history(context)?;
         let (names, path) = self.names()?;
         let progress = context.progress("comparing");
-        let sides = Sides::open(&*checkpointer, &scope, &names).await?;
+        let sides = Sides::open(&*checkpointer, &scope, &names, self.with.as_deref()).await?;
         let differences = Differences::of(&sides.older, &sides.newer, path.as_deref(), &progress).await?;
         drop(progress);
         let mut shown = Vec::new();
@@ -156,7 +160,7 @@ impl Diff {
             }
         }
         let calls = if self.calls {
-            let after = sides.old.as_ref().filter(|old| sides.is_own(old)).map(|old| old.id);
+            let after = sides.old.as_ref().filter(|old| self.with.is_none() && sides.is_own(old)).map(|old| old.id);
             Some(calls::between(context, &scope, after, sides.new.id).await?)
         } else {
             None
@@ -291,12 +295,13 @@ impl Sides {
         self.new.parent.as_ref().is_none_or(|parent| parent.id != old.id || parent.thread.is_none())
     }
 
-    async fn open(checkpointer: &dyn Checkpointer, scope: &Scope, names: &[&str]) -> Result<Self, Error> {
+    async fn open(checkpointer: &dyn Checkpointer, scope: &Scope, names: &[&str], with: Option<&str>) -> Result<Self, Error> {
         let new = find_checkpoint(checkpointer, scope, names.get(1).copied().unwrap_or("latest")).await?;
         let newer = state_of(checkpointer, scope, &new).await?;
-        if let Some(name) = names.first() {
-            let old = find_checkpoint(checkpointer, scope, name).await?;
-            let older = state_of(checkpointer, scope, &old).await?;
+        if let Some(name) = names.first().copied().or(with.map(|_| "latest")) {
+            let scope = with.map_or_else(|| scope.clone(), |thread| scope.clone().with_thread(thread));
+            let old = find_checkpoint(checkpointer, &scope, name).await?;
+            let older = state_of(checkpointer, &scope, &old).await?;
             return Ok(Self { old: Some(old), older, new, newer });
         }
         match (parent_of(checkpointer, scope, &new).await?, &new.parent) {
