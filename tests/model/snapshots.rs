@@ -99,7 +99,7 @@ fn content(seed: u8, size: usize) -> Bytes {
     (0..size).map(|at| seed.wrapping_mul(31).wrapping_add((at / 7) as u8)).collect()
 }
 
-fn beneath<'f>(files: &'f Files, path: &str) -> Vec<(String, Option<Bytes>)> {
+fn beneath(files: &Files, path: &str) -> Vec<(String, Option<Bytes>)> {
     let prefix = format!("{path}/");
     files
         .iter()
