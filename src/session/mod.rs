@@ -15,8 +15,8 @@ pub(crate) use thread::{LiveThread, ThreadTree};
 
 use crate::audit::{AuditLog, AuditRow};
 use crate::backend::Backend;
-use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, PutOptions, Saved};
-use crate::error::{Error, ErrorKind, Result};
+use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, PutOptions};
+use crate::error::Result;
 use crate::ops::{ApplyOptions, Change, Changed};
 use crate::scope::Scope;
 use crate::tools::{ToolCall, ToolOutput};
@@ -213,27 +213,16 @@ impl Session {
         self.thread.checkpoint(options).await
     }
 
-    /// Makes a checkpoint the thread's state again, as a new checkpoint. What was not saved yet is saved before, so nothing is lost.
+    /// Makes a checkpoint the thread's state again, as a new checkpoint. What was not saved yet is saved before, and other sessions'
+    /// changes come before or after it, so nothing is lost. A restore that has begun goes on when the future is dropped.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, and those of [`Session::save`].
     pub async fn restore(&self, id: CheckpointId, notes: PutOptions) -> Result<Checkpoint> {
-        let checkpointer = self.thread.checkpointer()?;
-        if checkpointer.get(self.thread.scope(), id.into()).await?.is_none() {
-            let thread = self.scope.thread.as_deref().unwrap_or_default();
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("thread `{thread}` has no checkpoint `{id}`; list them to see those there are"),
-            ));
-        }
-        self.save().await?;
         let mut options = self.noted(CallNotes::new());
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
-        options.id = Some(self.thread.next_id());
-        let Saved { checkpoint, .. } = checkpointer.restore(self.thread.scope(), id, &options).await?;
-        self.thread.reload().await?;
-        Ok(checkpoint)
+        self.thread.restore(id, self.noted(CallNotes::new()), options).await
     }
 
     /// Returns the thread's state as it was at a checkpoint, read-only.

@@ -80,6 +80,20 @@ struct Kept {
     unsettled: Vec<(CheckpointId, Version)>,
 }
 
+impl Kept {
+    /// Remembers a checkpoint of which the answer was lost.
+    fn unsettle(&mut self, id: CheckpointId, version: Version) {
+        self.unsettled.truncate(UNSETTLED_MAX - 1);
+        self.unsettled.insert(0, (id, version));
+    }
+
+    /// Returns the head that was found with the version of its state, if its answer was one of those lost.
+    fn own(&self, found: Saved) -> Option<(Saved, Version)> {
+        let (_, version) = self.unsettled.iter().find(|(id, _)| *id == found.checkpoint.id)?;
+        Some((found, *version))
+    }
+}
+
 static USES: AtomicU64 = AtomicU64::new(0);
 
 impl LiveThread {
@@ -189,15 +203,37 @@ impl LiveThread {
         let Some(checkpointer) = &self.checkpointer else { return Ok(None) };
         let mut kept = self.saved.lock().await;
         let Some(state) = self.state.read().clone() else { return Ok(None) };
-        let snapshot = state.snapshot();
+        self.put_on(&mut kept, &**checkpointer, &state.snapshot(), notes, always).await
+    }
+
+    /// Puts a state on top of what is kept of the thread.
+    async fn put_on(
+        &self,
+        kept: &mut Kept,
+        checkpointer: &dyn Checkpointer,
+        snapshot: &StateSnapshot,
+        notes: PutOptions,
+        always: bool,
+    ) -> Result<Option<Checkpoint>> {
         let version = snapshot.version();
         if !always && Some(version) == kept.state {
             return Ok(None);
         }
+        if !kept.unsettled.is_empty() {
+            // Before anything else is put it has to be known what the head is: else saves that fail one after the other would
+            // put the one out of mind that took effect, and the session's own would be another's for ever.
+            let found = checkpointer.get(&self.scope, At::Latest).await?;
+            if let Some((found, of_state)) = found.and_then(|found| kept.own(found)) {
+                *kept = Kept { head: found.head, state: Some(of_state), unsettled: Vec::new() };
+                if !always && of_state == version {
+                    return Ok(Some(found.checkpoint));
+                }
+            }
+        }
         loop {
             let id = self.next_id();
             let options = notes.clone().with_head(kept.head).with_id(id);
-            let error = match checkpointer.put(&self.scope, &snapshot, &options).await {
+            let error = match checkpointer.put(&self.scope, snapshot, &options).await {
                 Ok(Saved { checkpoint, head, .. }) => {
                     self.know(checkpoint.id);
                     self.ids.lock().saved = Some(checkpoint.id);
@@ -207,20 +243,64 @@ impl LiveThread {
                 Err(error) => error,
             };
             if error.may_have_effect() && error.kind() != ErrorKind::Conflict {
-                kept.unsettled.truncate(UNSETTLED_MAX - 1);
-                kept.unsettled.insert(0, (id, version));
+                kept.unsettle(id, version);
             } else if error.kind() != ErrorKind::Conflict || kept.unsettled.is_empty() {
                 return Err(error);
             }
             // The answer of this save, or of one before it, may have been lost behind its effect: then the head is ours.
             let Ok(Some(found)) = checkpointer.get(&self.scope, At::Latest).await else { return Err(error) };
-            let ours = kept.unsettled.iter().find(|(id, _)| *id == found.checkpoint.id).copied();
-            let Some((ours, of_state)) = ours else { return Err(error) };
+            let Some((found, of_state)) = kept.own(found) else { return Err(error) };
             *kept = Kept { head: found.head, state: Some(of_state), unsettled: Vec::new() };
-            if ours == id {
+            if found.checkpoint.id == id {
                 return Ok(Some(found.checkpoint));
             }
         }
+    }
+
+    /// Makes a checkpoint the state again, as a new checkpoint, to the end even when the future is dropped.
+    pub(crate) async fn restore(self: &Arc<Self>, id: CheckpointId, save: PutOptions, notes: PutOptions) -> Result<Checkpoint> {
+        let live = self.clone();
+        let restoring = tokio::spawn(async move { live.restore_now(id, save, notes).await });
+        restoring.await.map_err(|error| Error::new(ErrorKind::Internal, "the restore of a thread was stopped").with_source(error))?
+    }
+
+    async fn restore_now(&self, id: CheckpointId, save: PutOptions, notes: PutOptions) -> Result<Checkpoint> {
+        let checkpointer = self.checkpointer()?;
+        let mut kept = self.saved.lock().await;
+        let state = self.state.read().clone();
+        // Between the save and the restore nobody changes the state: a change that was answered would be gone.
+        let paused = match &state {
+            Some(state) => Some(state.pause().await),
+            None => None,
+        };
+        let Some(before) = checkpointer.open(&self.scope, id.into()).await? else {
+            let thread = self.scope.thread.as_deref().unwrap_or_default();
+            let message = format!("thread `{thread}` has no checkpoint `{id}`; list them to see those there are");
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        if let Some(state) = &state {
+            self.put_on(&mut kept, &**checkpointer, &state.snapshot(), save, false).await?;
+        }
+        let own = self.next_id();
+        let Saved { checkpoint, head } = match checkpointer.restore(&self.scope, id, &notes.with_id(own)).await {
+            Ok(saved) => saved,
+            Err(error) => {
+                if error.may_have_effect() {
+                    // If it took effect the head is ours, and of no state that this session has had.
+                    kept.unsettle(own, Version::new(u64::MAX));
+                }
+                return Err(error);
+            }
+        };
+        self.know(checkpoint.id);
+        if let Some(paused) = paused {
+            // It is the same tree, and the new checkpoint is the one that stays as long as the thread does.
+            let opened = checkpointer.open(&self.scope, checkpoint.id.into()).await.ok().flatten().unwrap_or(before).state;
+            paused.restore(&opened);
+            *kept = Kept { head, state: Some(opened.version()), unsettled: Vec::new() };
+            self.tell_reloaded();
+        }
+        Ok(checkpoint)
     }
 
     /// Saves the state as the first checkpoint of another thread.
@@ -253,8 +333,12 @@ impl LiveThread {
         let (snapshot, found) = self.open().await?;
         state.restore(&snapshot).await;
         *kept = found;
-        self.listeners.lock().iter().filter_map(Weak::upgrade).for_each(|listener| listener.reloaded());
+        self.tell_reloaded();
         Ok(())
+    }
+
+    fn tell_reloaded(&self) {
+        self.listeners.lock().iter().filter_map(Weak::upgrade).for_each(|listener| listener.reloaded());
     }
 
     /// Returns about how many bytes the state takes in memory, and when it was last used.

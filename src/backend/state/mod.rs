@@ -101,15 +101,32 @@ impl StateBackend {
     ///
     /// Cost: O(1).
     pub async fn restore(&self, snapshot: &StateSnapshot) {
-        let _turn = self.turn.lock().await;
-        let issued = self.live.read().issued.max(snapshot.tree.version());
-        self.replace(Live { tree: snapshot.tree.branch(), issued });
+        self.pause().await.restore(snapshot);
+    }
+
+    /// Keeps the tree as it is until what is returned is dropped: changes wait, readers do not.
+    pub(crate) async fn pause(&self) -> Paused<'_> {
+        Paused { backend: self, _turn: self.turn.lock().await }
     }
 
     /// Swaps the tree; what only the old one held is freed after the lock is released.
     fn replace(&self, live: Live) {
         let old = std::mem::replace(&mut *self.live.write(), live);
         drop(old);
+    }
+}
+
+/// A tree that nobody else changes.
+pub(crate) struct Paused<'b> {
+    backend: &'b StateBackend,
+    _turn: tokio::sync::MutexGuard<'b, ()>,
+}
+
+impl Paused<'_> {
+    /// Makes the tree what it was at a snapshot, as [`StateBackend::restore`] does.
+    pub(crate) fn restore(self, snapshot: &StateSnapshot) {
+        let issued = self.backend.live.read().issued.max(snapshot.tree.version());
+        self.backend.replace(Live { tree: snapshot.tree.branch(), issued });
     }
 }
 
