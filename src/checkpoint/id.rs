@@ -6,6 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
+/// The most by which an id is above one that it has to follow on.
+const STEP: u128 = (1 << 40) - 1;
+
 /// The id of a checkpoint. Those of one thread grow with time, whatever its clock does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckpointId(Uuid);
@@ -17,8 +20,8 @@ impl CheckpointId {
         let nanoseconds = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
         let id = Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, milliseconds / 1_000, nanoseconds));
         match after {
-            // The clock went back, or both are of one millisecond.
-            Some(Self(after)) if id <= after => Self(Uuid::from_u128(after.as_u128() + 1)),
+            // The clock went back, or both are of one millisecond. By a random step, as several threads may go on from one.
+            Some(Self(after)) if id <= after => Self(Uuid::from_u128(after.as_u128() + 1 + (id.as_u128() & STEP))),
             _ => Self(id),
         }
     }
@@ -104,6 +107,15 @@ impl<'de> Deserialize<'de> for CheckpointId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A fork and its source gave their next checkpoints one id.
+    #[test]
+    fn ids_that_follow_on_one_at_one_time_differ() {
+        let now = Timestamp::from_second(1_000).expect("within the calendar");
+        let first = CheckpointId::new(now, Some(CheckpointId::behind(now)));
+        let next: std::collections::BTreeSet<CheckpointId> = (0..100).map(|_| CheckpointId::new(now, Some(first))).collect();
+        assert_eq!(next.len(), 100);
+    }
 
     #[test]
     fn ids_grow_though_the_clock_goes_back() {

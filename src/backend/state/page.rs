@@ -19,6 +19,12 @@ pub(super) const ROWS_MAX: usize = 16;
 /// The most children of an inner page: about 600 bytes when saved.
 pub(super) const CHILDREN_MAX: usize = 24;
 
+/// The most bytes that a page takes when saved, about, unless it holds fewer than [`ITEMS_MIN`]: deep paths make pages of fewer rows.
+const PAGE_BYTES_MAX: usize = 1_400;
+
+/// How few items are not split for their bytes.
+const ITEMS_MIN: usize = 6;
+
 /// A page of nodes, or of pages.
 #[derive(Debug, Clone)]
 pub(crate) enum Page {
@@ -214,16 +220,23 @@ fn insert_into(link: &mut Arc<Link>, path: &SharedPath, node: &Arc<StateNode>) -
 
 /// What stands in a page, by its place.
 trait Placed {
+    /// About how many bytes an item takes when saved, beside its place.
+    const BYTES: usize;
+
     fn place(&self) -> &VfsPath;
 }
 
 impl Placed for Row {
+    const BYTES: usize = 48;
+
     fn place(&self) -> &VfsPath {
         &self.path
     }
 }
 
 impl Placed for Child {
+    const BYTES: usize = 14;
+
     fn place(&self) -> &VfsPath {
         &self.first
     }
@@ -231,7 +244,7 @@ impl Placed for Child {
 
 /// Splits what has become too long. What grows at its end is split there: paths often come in order, and pages stay full then.
 fn split<T: Placed>(items: &mut Vec<T>, max: usize, newest: &VfsPath) -> Option<Vec<T>> {
-    if items.len() <= max {
+    if items.len() <= max && !is_heavy(items) {
         return None;
     }
     let grows_at_end = items.last().is_some_and(|last| last.place() <= newest);
@@ -239,6 +252,20 @@ fn split<T: Placed>(items: &mut Vec<T>, max: usize, newest: &VfsPath) -> Option<
     // What is split grows again only if it is changed, and there may be very many of them.
     items.shrink_to_fit();
     Some(right)
+}
+
+/// Tells whether items take more bytes than a page should: a place counts by what it does not share with the one before.
+fn is_heavy<T: Placed>(items: &[T]) -> bool {
+    let most: usize = items.iter().map(|item| T::BYTES + item.place().as_str().len()).sum();
+    if items.len() < ITEMS_MIN || most <= PAGE_BYTES_MAX {
+        return false;
+    }
+    let shared: usize = items.windows(2).map(|pair| shared_bytes(pair[0].place(), pair[1].place())).sum();
+    most - shared > PAGE_BYTES_MAX
+}
+
+fn shared_bytes(one: &VfsPath, other: &VfsPath) -> usize {
+    one.as_str().bytes().zip(other.as_str().bytes()).take_while(|(one, other)| one == other).count()
 }
 
 fn split_off(page: Page) -> Child {
