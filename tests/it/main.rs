@@ -9,6 +9,7 @@ mod composite;
 mod filesystem;
 mod layers;
 mod overlay;
+mod threads;
 mod tiers;
 
 mod stores;

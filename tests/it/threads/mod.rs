@@ -1,0 +1,44 @@
+//! Threads as sessions keep them: what they cost, what a fault leaves of them, and what others see when.
+
+mod costs;
+mod faults;
+mod sessions;
+mod watched;
+
+use serde_json::json;
+use std::sync::Arc;
+use stratafs::checkpoint::{At, Checkpointer, StoreCheckpointer};
+use stratafs::{BackendExt, Scope, Session, ThreadDurability, ToolCall, Workspace};
+use watched::Watched;
+
+fn scope(thread: &str) -> Scope {
+    Scope::new().with_tenant("acme").with_user("ada").with_thread(thread)
+}
+
+fn workspace(store: &Watched, durability: ThreadDurability) -> Workspace {
+    Workspace::builder().checkpointer(checkpointer(store)).durability(durability).build()
+}
+
+fn checkpointer(store: &Watched) -> StoreCheckpointer {
+    StoreCheckpointer::new(Arc::new(store.clone()))
+}
+
+fn write(path: &str, content: &str) -> ToolCall {
+    ToolCall::from_json("write_file", json!({"path": path, "content": content})).unwrap()
+}
+
+/// Makes a call, and tells whether its change is saved.
+async fn is_saved(session: &Session, call: ToolCall) -> bool {
+    let output = session.call(call).await;
+    assert!(output.error.is_none(), "the change is made: {}", output.text);
+    !output.text.contains("is not saved yet")
+}
+
+/// Reads a file as another process finds it now; none when there is none.
+async fn found(store: &Watched, thread: &str, path: &str) -> Option<String> {
+    let opened = checkpointer(&store.quiet()).open(&scope(thread), At::Latest).await.unwrap()?;
+    match opened.state.exists(path).await.unwrap() {
+        true => Some(opened.state.read_text(path).await.unwrap()),
+        false => None,
+    }
+}

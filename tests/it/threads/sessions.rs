@@ -1,0 +1,187 @@
+//! When others see what a session did, and what becomes of idle ones.
+
+use super::watched::{Fault, Watched};
+use super::{checkpointer, found, is_saved, scope, workspace, write};
+use std::sync::Arc;
+use stratafs::checkpoint::{At, CheckpointId, Checkpointer, ListOptions, PutOptions};
+use stratafs::ops::{ApplyOptions, Change, WriteMode};
+use stratafs::{BackendExt, ErrorKind, ThreadDurability, VfsPathBuf, Workspace};
+
+async fn made(store: &Watched, thread: &str) -> Vec<CheckpointId> {
+    let page = checkpointer(store).list(&scope(thread), &ListOptions::new()).await.unwrap();
+    page.checkpoints.iter().map(|checkpoint| checkpoint.id).collect()
+}
+
+#[tokio::test]
+async fn sync_is_seen_by_others_after_each_change() {
+    let store = Watched::default();
+    let session = workspace(&store, ThreadDurability::Sync).session(scope("t")).await.unwrap();
+    session.backend().write("/a", "one").await.unwrap();
+    assert_eq!(found(&store, "t", "/a").await.as_deref(), Some("one"));
+    session.backend().append("/a", "!").await.unwrap();
+    assert_eq!(found(&store, "t", "/a").await.as_deref(), Some("one!"));
+    assert!(is_saved(&session, write("/b", "two")).await);
+    assert_eq!(found(&store, "t", "/b").await.as_deref(), Some("two"));
+    assert_eq!(made(&store, "t").await.len(), 3);
+    store.fail_commits(0, 9, Fault::Before);
+    let error = session.backend().write("/c", "three").await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unavailable && error.may_have_effect() && error.message().contains("not saved yet"), "{error:?}");
+    store.heal();
+    assert_eq!(session.backend().read_text("/c").await.unwrap(), "three", "the state is kept");
+    session.backend().write("/d", "four").await.unwrap();
+    assert_eq!(found(&store, "t", "/c").await.as_deref(), Some("three"), "and saved with the next");
+}
+
+#[tokio::test]
+async fn step_is_seen_by_others_after_each_call_or_batch() {
+    let store = Watched::default();
+    let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
+    session.backend().write("/a", "one").await.unwrap();
+    assert_eq!(found(&store, "t", "/a").await, None, "a change by itself is not a step");
+    assert!(is_saved(&session, write("/b", "two")).await);
+    assert_eq!(found(&store, "t", "/a").await.as_deref(), Some("one"));
+    let change = |path: &str| {
+        let path = VfsPathBuf::parse(path).unwrap();
+        Change::Write { path, content: "three".into(), mode: WriteMode::Overwrite }
+    };
+    session.apply(&[change("/c"), change("/d")], &ApplyOptions::new()).await.unwrap();
+    assert_eq!(found(&store, "t", "/d").await.as_deref(), Some("three"));
+    assert_eq!(made(&store, "t").await.len(), 2);
+    let refused = session.call(write("/a/b", "beneath a file")).await;
+    assert!(refused.error.is_some());
+    assert_eq!(made(&store, "t").await.len(), 2, "nothing changed");
+    store.fail_commits(0, 9, Fault::Before);
+    let error = session.apply(&[change("/e")], &ApplyOptions::new()).await.unwrap_err();
+    assert!(error.may_have_effect() && error.message().contains("not saved yet"), "{error:?}");
+    assert!(!is_saved(&session, write("/f", "four")).await, "the model is told");
+    store.heal();
+    session.close().await.unwrap();
+    assert_eq!(found(&store, "t", "/e").await.as_deref(), Some("three"));
+    assert_eq!(found(&store, "t", "/f").await.as_deref(), Some("four"));
+}
+
+#[tokio::test]
+async fn exit_is_seen_by_others_when_the_session_closes() {
+    let store = Watched::default();
+    let workspace = workspace(&store, ThreadDurability::Exit);
+    let session = workspace.session(scope("t")).await.unwrap();
+    assert!(is_saved(&session, write("/a", "one")).await);
+    session.backend().write("/b", "two").await.unwrap();
+    assert_eq!(found(&store, "t", "/a").await, None);
+    session.close().await.unwrap();
+    assert_eq!(found(&store, "t", "/b").await.as_deref(), Some("two"));
+    assert_eq!(made(&store, "t").await.len(), 1);
+    let dropped = workspace.session(scope("t")).await.unwrap();
+    dropped.backend().write("/c", "three").await.unwrap();
+    drop(dropped);
+    assert_eq!(found(&store, "t", "/c").await, None, "dropping a session saves nothing");
+}
+
+#[tokio::test]
+async fn idle_threads_leave_memory_saved_and_are_opened_again() {
+    let store = Watched::default();
+    let workspace =
+        Workspace::builder().checkpointer(checkpointer(&store)).durability(ThreadDurability::Exit).threads_bytes_max(200 << 10).build();
+    let mut sessions = Vec::new();
+    for number in 0..30 {
+        let session = workspace.session(scope(&format!("t{number}"))).await.unwrap();
+        assert!(is_saved(&session, write("/a", &format!("{number} ").repeat(6_000))).await);
+        sessions.push(session);
+    }
+    let mut saved = 0;
+    for number in 0..30 {
+        saved += usize::from(found(&store, &format!("t{number}"), "/a").await.is_some());
+    }
+    assert!((15..30).contains(&saved), "{saved} were put down, the longest unused first, and each saved before");
+    assert!(found(&store, "t0", "/a").await.is_some() && found(&store, "t29", "/a").await.is_none());
+    store.seen();
+    for (number, session) in sessions.iter().enumerate() {
+        assert_eq!(session.backend().read_text("/a").await.unwrap(), format!("{number} ").repeat(6_000));
+    }
+    assert_eq!(store.seen().rows_of("bodies"), saved, "those that were put down are read again");
+    // What cannot be saved stays in memory.
+    for (number, session) in sessions.iter().enumerate() {
+        session.backend().write("/b", format!("{number}").repeat(10_000)).await.unwrap();
+    }
+    store.fail_commits(0, usize::MAX, Fault::Before);
+    for session in &sessions {
+        session.call(write("/c", &"x".repeat(10_000))).await;
+    }
+    store.heal();
+    for (number, session) in sessions.into_iter().enumerate() {
+        assert_eq!(session.backend().read_text("/b").await.unwrap(), format!("{number}").repeat(10_000));
+        session.close().await.unwrap();
+        assert_eq!(found(&store, &format!("t{number}"), "/b").await, Some(format!("{number}").repeat(10_000)));
+    }
+}
+
+/// A change between the save and the replacement of the state was answered, and then gone.
+#[tokio::test]
+async fn a_change_beside_a_restore_is_not_lost() {
+    let store = Watched::default();
+    let workspace = workspace(&store, ThreadDurability::Step);
+    let session = workspace.session(scope("t")).await.unwrap();
+    assert!(is_saved(&session, write("/a", "one")).await);
+    let first = made(&store, "t").await[0];
+    assert!(is_saved(&session, write("/a", "two")).await);
+    let other = workspace.session(scope("t")).await.unwrap();
+    let writing = Arc::new(parking_lot::Mutex::new(None));
+    let slot = writing.clone();
+    store.before_commit(move || async move {
+        *slot.lock() = Some(tokio::spawn(async move { is_saved(&other, write("/b", "beside")).await }));
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    });
+    session.restore(first, PutOptions::new()).await.unwrap();
+    let written = writing.lock().take().unwrap();
+    assert!(written.await.unwrap(), "it is answered as saved");
+    assert_eq!(session.backend().read_text("/b").await.unwrap(), "beside");
+    assert_eq!(session.backend().read_text("/a").await.unwrap(), "one");
+    assert_eq!(found(&store, "t", "/b").await.as_deref(), Some("beside"));
+}
+
+#[tokio::test]
+async fn a_dropped_restore_is_finished() {
+    let store = Watched::default();
+    let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
+    assert!(is_saved(&session, write("/a", "one")).await);
+    let first = made(&store, "t").await[0];
+    assert!(is_saved(&session, write("/a", "two")).await);
+    {
+        let mut restore = Box::pin(session.restore(first, PutOptions::new()));
+        assert!(futures::poll!(&mut restore).is_pending());
+    }
+    while made(&store, "t").await.len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    assert!(is_saved(&session, write("/b", "on")).await, "the restore was this session's own");
+    assert_eq!(found(&store, "t", "/a").await.as_deref(), Some("one"));
+}
+
+/// A session that lost a race saves its state aside, though what it came from is pruned and swept by then.
+#[tokio::test]
+async fn a_state_is_saved_aside_whole_though_its_checkpoint_is_gone() {
+    let store = Watched::default();
+    let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
+    for number in 0..100 {
+        session.backend().write(&format!("/d{}/f{number}", number % 5), format!("{number}")).await.unwrap();
+    }
+    session.save().await.unwrap();
+    let other = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
+    other.backend().delete_all("/d0").await.unwrap();
+    other.save().await.unwrap();
+    let keeper = checkpointer(&store);
+    keeper.prune(&scope("t"), &Default::default()).await.unwrap();
+    keeper.sweep(&scope("t"), false).await.unwrap();
+    assert!(!is_saved(&session, write("/late", "mine")).await);
+    assert_eq!(session.save().await.unwrap_err().kind(), ErrorKind::Conflict);
+    session.save_as("aside").await.unwrap();
+    for number in 0..100 {
+        let path = format!("/d{}/f{number}", number % 5);
+        assert_eq!(found(&store, "aside", &path).await, Some(number.to_string()), "{path}");
+    }
+    assert_eq!(found(&store, "aside", "/late").await.as_deref(), Some("mine"));
+    let opened = keeper.open(&scope("t"), At::Latest).await.unwrap().unwrap();
+    assert!(!opened.state.exists("/late").await.unwrap());
+}

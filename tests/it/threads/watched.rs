@@ -1,0 +1,203 @@
+//! A store that counts what is read and written, and fails when told to.
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use stratafs::ops::Version;
+use stratafs::store::{
+    Batch, BatchWrite, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
+};
+use stratafs::{Error, ErrorKind, MemoryStore, Result};
+
+type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
+
+/// When a call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Before its effect.
+    Before,
+    /// After its effect: the answer is lost.
+    After,
+}
+
+pub(super) const FAULTS: [Fault; 2] = [Fault::Before, Fault::After];
+
+/// What was asked of the store.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    /// How often it was asked to read.
+    pub(super) reads: usize,
+    /// The rows read, by the kind of their namespace.
+    pub(super) rows: Vec<String>,
+    /// The bytes of keys, metas and values of each batch.
+    pub(super) batches: Vec<usize>,
+    /// The contents written.
+    pub(super) bodies: usize,
+}
+
+impl Seen {
+    /// Returns how many rows of a kind were read.
+    pub(super) fn rows_of(&self, kind: &str) -> usize {
+        self.rows.iter().filter(|row| *row == kind).count()
+    }
+}
+
+#[derive(Default)]
+struct Plan {
+    /// How many commits succeed before some fail, how many of those there are, and how.
+    commits: Option<(usize, usize, Fault)>,
+    /// How many reads succeed before all fail.
+    reads: Option<usize>,
+    before_commit: Option<Before>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Watched {
+    inner: Arc<MemoryStore>,
+    seen: Arc<Mutex<Seen>>,
+    plan: Arc<Mutex<Plan>>,
+}
+
+impl Watched {
+    /// Returns what was asked since the last time.
+    pub(super) fn seen(&self) -> Seen {
+        std::mem::take(&mut self.seen.lock())
+    }
+
+    /// Returns the same rows, which are neither watched nor fail.
+    pub(super) fn quiet(&self) -> Self {
+        Self { inner: self.inner.clone(), ..Self::default() }
+    }
+
+    /// Lets `count` commits fail after the next `skipped`.
+    pub(super) fn fail_commits(&self, skipped: usize, count: usize, fault: Fault) {
+        self.plan.lock().commits = Some((skipped, count, fault));
+    }
+
+    /// Lets all reads fail after the next `skipped`.
+    pub(super) fn fail_reads(&self, skipped: usize) {
+        self.plan.lock().reads = Some(skipped);
+    }
+
+    /// Lets nothing fail any more.
+    pub(super) fn heal(&self) {
+        *self.plan.lock() = Plan::default();
+    }
+
+    /// Does something, once, when the next commit is asked for and before it is done.
+    pub(super) fn before_commit<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce() -> F + Send + 'static) {
+        self.plan.lock().before_commit = Some(Box::new(|| Box::pin(act())));
+    }
+
+    fn read(&self) -> Result<()> {
+        self.seen.lock().reads += 1;
+        match &mut self.plan.lock().reads {
+            Some(0) => Err(Error::new(ErrorKind::Unavailable, "the store is down")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn count(&self, namespace: &Namespace, rows: usize) {
+        let kind = namespace.components().nth(1).unwrap_or_default().to_string();
+        self.seen.lock().rows.extend(std::iter::repeat_n(kind, rows));
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        let mut plan = self.plan.lock();
+        match &mut plan.commits {
+            Some((0, 0, _)) | None => None,
+            Some((0, count, fault)) => {
+                *count -= 1;
+                Some(*fault)
+            }
+            Some((skipped, ..)) => {
+                *skipped -= 1;
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("watched")
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[async_trait]
+impl Store for Watched {
+    fn capabilities(&self) -> StoreCapabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        self.read()?;
+        self.count(namespace, 1);
+        self.inner.get(namespace, key).await
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        self.read()?;
+        self.count(namespace, keys.len());
+        self.inner.get_many(namespace, keys, with_values).await
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        self.read()?;
+        let page = self.inner.scan(namespace, options).await?;
+        self.count(namespace, page.entries.iter().filter(|entry| matches!(entry, ScanEntry::Item(_))).count());
+        Ok(page)
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        self.read()?;
+        self.inner.namespaces(options).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        let before = self.plan.lock().before_commit.take();
+        if let Some(before) = before {
+            before().await;
+        }
+        let fault = self.fault();
+        let lost = || Error::new(ErrorKind::Unavailable, "the answer was lost").with_unknown_effect();
+        if fault == Some(Fault::Before) {
+            return Err(lost());
+        }
+        let mut size = 0;
+        for write in &batch.writes {
+            if let BatchWrite::Put { namespace, key, meta, value, .. } = write {
+                size += key.len() + meta.len() + value.len();
+                let is_body = namespace.components().nth(1).is_some_and(|kind| kind == "bodies");
+                self.seen.lock().bodies += usize::from(is_body);
+            }
+        }
+        let versions = self.inner.commit(batch).await?;
+        self.seen.lock().batches.push(size);
+        match fault {
+            Some(_) => Err(lost()),
+            None => Ok(versions),
+        }
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        self.read()?;
+        self.inner.current_version().await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.inner.sweep(limit).await
+    }
+}
