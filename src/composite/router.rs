@@ -129,6 +129,16 @@ impl<T> Router<T> {
         self.nodes[node].by_name.get(name).map(|child| &self.nodes[*child])
     }
 
+    /// Returns the nodes directly beneath a node that a path at or beneath it leads to: all of them for the node's own, or the one on
+    /// the way, if there is one.
+    pub(super) fn children_towards(&self, node: usize, path: &VfsPath) -> &[usize] {
+        let node = &self.nodes[node];
+        match path.strip_prefix(&node.path).and_then(|rest| rest.segments().next()) {
+            None => &node.children,
+            Some(name) => node.by_name.get(name).map_or(&[], std::slice::from_ref),
+        }
+    }
+
     /// Returns the mounts beneath a node that no other of them holds, in path order. Cost: one step each.
     pub(super) fn outermost_beneath(&self, node: usize) -> impl Iterator<Item = usize> {
         let node = &self.nodes[node];
@@ -224,6 +234,21 @@ mod tests {
         assert_eq!(beneath("/a/b"), (all(&["/a/b", "/a/b/c/d", "/a/b/c/e"]), all(&["/a/b/c/d", "/a/b/c/e"])));
         assert_eq!(beneath("/a/b/c"), (all(&["/a/b/c/d", "/a/b/c/e"]), all(&["/a/b/c/d", "/a/b/c/e"])));
         assert_eq!(beneath("/z"), (all(&["/z"]), all(&[])));
+    }
+
+    #[test]
+    fn a_path_beneath_a_node_leads_to_one_child_of_it() {
+        let router = router(&["/a/x", "/a/y/z", "/b"]);
+        let towards = |node: usize, text: &str| -> Vec<String> {
+            router.children_towards(node, &path(text)).iter().map(|child| router.node(*child).path().to_string()).collect()
+        };
+        let above = router.find(&path("/a")).node.expect("a node");
+        assert_eq!(towards(0, "/"), ["/a", "/b"]);
+        assert_eq!(towards(0, "/a/y/z/deep"), ["/a"]);
+        assert_eq!(towards(0, "/c"), Vec::<String>::new());
+        assert_eq!(towards(above, "/a"), ["/a/x", "/a/y"]);
+        assert_eq!(towards(above, "/"), ["/a/x", "/a/y"], "what lies above leads to all");
+        assert_eq!(towards(above, "/a/y"), ["/a/y"]);
     }
 
     #[test]

@@ -133,7 +133,8 @@ impl CompositeBackend {
     }
 
     fn plan_beneath<'a>(&'a self, parent: usize, filter: &PathFilter, bound: &VfsPath, plan: &mut Plan<'a>) {
-        for child in self.router.node(parent).children() {
+        // Nothing is selected outside the bound, however many mounts there are.
+        for child in self.router.children_towards(parent, bound) {
             let node = self.router.node(*child);
             let ask = node.mount().map(|mount| Ask { mount, node: *child, path: node.path(), is_virtual: false });
             if node.mount().is_some_and(|mount| self.router.mount(mount).is_file) {
