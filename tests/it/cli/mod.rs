@@ -7,6 +7,7 @@ mod exit;
 mod files;
 mod help;
 mod history;
+mod killed;
 mod overlay;
 mod processes;
 mod run;
