@@ -323,3 +323,19 @@ fn the_story_of_a_fork_goes_as_written() {
     }
     assert!(told > 10, "the story is found");
 }
+
+#[test]
+fn checkpoints_made_by_many_processes_at_once_are_all_there() {
+    let (home, _) = thread();
+    let made: Vec<String> = std::thread::scope(|scope| {
+        let make = |args: &'static [&'static str]| scope.spawn(|| home.ok(args).trim_end().to_owned());
+        let making: Vec<_> =
+            (0..4).flat_map(|_| [make(&["checkpoint", "create", "--label", "many"]), make(&["checkpoint", "restore", "before"])]).collect();
+        making.into_iter().map(|made| made.join().unwrap()).collect()
+    });
+    let list = home.json(&["--json", "checkpoint", "ls"]);
+    let listed: Vec<&str> = list.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!(listed.len(), 3 + made.len());
+    assert!(made.iter().all(|id| listed.contains(&id.as_str())), "{made:?} {listed:?}");
+    assert!(listed.is_sorted_by(|newer, older| newer > older));
+}

@@ -122,3 +122,19 @@ pub(super) fn notes(checkpoint: &Checkpoint) -> Option<String> {
     let notes: Vec<String> = first.chain(rest).map(|(name, value)| format!("{name}={}", value.escape_debug())).collect();
     (!notes.is_empty()).then(|| notes.join(" "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_rfc_3339_dates_and_how_long_ago() {
+        let noon = "2026-11-21T12:00:00Z".parse::<Timestamp>();
+        assert_eq!(time("2026-11-21T13:00:00+01:00").ok(), noon.clone().ok());
+        assert_eq!(time("2026-11-21T12:00:00").ok(), noon.clone().ok());
+        assert_eq!(time("2026-11-21").ok(), noon.ok().map(|noon| noon - SignedDuration::from_hours(12)));
+        let hour_ago = Timestamp::now() - SignedDuration::from_hours(1);
+        assert!(time("1h").is_ok_and(|time| time <= Timestamp::now() - SignedDuration::from_mins(59) && time >= hour_ago));
+        assert!(["soon", "", "2026-13-01", "99999999999h"].into_iter().all(|text| time(text).is_err()));
+    }
+}

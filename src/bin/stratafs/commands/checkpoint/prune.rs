@@ -102,3 +102,19 @@ impl Sweep {
         Ok(Outcome::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_in_days_and_weeks_too() {
+        let table = [("90m", 5_400), ("12h", 43_200), ("1d", 86_400), ("2w", 1_209_600), ("1h 30m", 5_400), ("30s", 30)];
+        for (text, seconds) in table {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in ["", "d", "-3d", "-2h", "soon", "99999999999999999999d", "9999999999999999d"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}
