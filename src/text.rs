@@ -9,6 +9,8 @@ use bytes::Bytes;
 use memchr::{memchr, memchr_iter, memmem};
 use std::borrow::Cow;
 
+pub mod merge;
+
 /// How many line numbers an `ambiguous` names at most.
 const LINES_NAMED_MAX: usize = 20;
 
