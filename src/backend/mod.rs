@@ -35,7 +35,7 @@ pub use overlay::{
     OverlayApplied, OverlayApplyOptions, OverlayBackend, OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference,
     OverlayDifferenceKind, OverlayStrategy,
 };
-pub(crate) use state::{Child, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
+pub(crate) use state::{Child, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::{StoreBackend, Verification};
 pub use subtree::Subtree;

@@ -215,3 +215,23 @@ fn height(link: &Arc<Link>) -> Result<usize, Miss> {
     }
     Ok(height)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::{StateNode, StateSnapshot};
+    use crate::ops::Version;
+    use crate::path::VfsPath;
+    use jiff::Timestamp;
+
+    /// Two forks of a thread count their versions on from one number: what the same number had in both was taken for the same.
+    #[tokio::test]
+    async fn forks_that_gave_one_version_to_other_contents_differ() {
+        let of = |content: &'static str| {
+            let node = StateNode::file(content, Version::new(7), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+            let path = VfsPath::parse("/a").expect("a legal path").into_owned();
+            StateSnapshot::from_nodes([(path, node)], Version::new(7)).expect("one file")
+        };
+        let differences = |other| async move { of("one").differences(&of(other), None, 10).await.expect("in memory").len() };
+        assert_eq!((differences("two").await, differences("longer").await, differences("one").await), (1, 1, 0));
+    }
+}

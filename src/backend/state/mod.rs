@@ -7,6 +7,7 @@
 
 mod cursor;
 mod difference;
+mod graft;
 #[cfg(test)]
 mod laws;
 mod lineage;
@@ -23,6 +24,7 @@ pub use node::StateNode;
 pub use snapshot::StateSnapshot;
 
 use self::tree::Tree;
+pub(crate) use graft::Graft;
 pub(crate) use lineage::Holder;
 pub(crate) use load::PageSource;
 pub(crate) use node::StoredBody;

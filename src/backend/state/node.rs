@@ -146,6 +146,19 @@ impl StateNode {
     pub(super) fn totals(&self) -> Totals {
         Totals { entries: 1, size_bytes: self.size_bytes() }
     }
+
+    /// Returns the node with another version; a directory has none.
+    pub(super) fn at_version(&self, version: Version) -> Self {
+        let version = if self.is_directory() { DIRECTORY } else { version.number().min(DIRECTORY - 1) };
+        Self { version, ..self.clone() }
+    }
+
+    /// Returns the BLAKE3 hash of the content of a file, if that is saved or in memory.
+    ///
+    /// Cost: that of hashing the content if it is not saved.
+    pub(crate) fn hash(&self) -> Option<[u8; 32]> {
+        self.body().map(|body| body.hash).or_else(|| self.content().map(|content| *blake3::hash(content).as_bytes()))
+    }
 }
 
 /// Equal when nothing differs: files of one version, times and content, or directories made at the same time.
