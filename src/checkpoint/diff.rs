@@ -84,7 +84,7 @@ pub async fn diff(older: &StateSnapshot, newer: &StateSnapshot, start_after: Opt
 
 /// Tells whether both have a file of the same content. Two files of one size of which neither is saved nor in memory count as
 /// different.
-fn is_same_content(difference: &StateDifference) -> bool {
+pub(super) fn is_same_content(difference: &StateDifference) -> bool {
     let StateDifference::Changed(_, older, newer) = difference else { return false };
     if older.is_directory() != newer.is_directory() || older.size_bytes() != newer.size_bytes() {
         return false;
@@ -92,11 +92,7 @@ fn is_same_content(difference: &StateDifference) -> bool {
     if older.is_directory() {
         return true;
     }
-    hash(older).is_some_and(|hash_of_older| Some(hash_of_older) == hash(newer))
-}
-
-fn hash(node: &StateNode) -> Option<[u8; 32]> {
-    node.body().map(|body| body.hash).or_else(|| node.content().map(|content| *blake3::hash(content).as_bytes()))
+    older.hash().is_some_and(|hash| newer.hash() == Some(hash))
 }
 
 impl PathDiff {

@@ -141,6 +141,10 @@ impl Checkpointer for MemoryCheckpointer {
                 let conflict = Error::new(ErrorKind::Conflict, "").with_current_version(head.map(|head| head.version));
                 return Err(saved_meanwhile(thread, &conflict));
             }
+            if let Some(merged) = &options.merged {
+                let thread = user.threads.get(&merged.thread);
+                thread.and_then(|thread| thread.find(At::Id(merged.id))).ok_or_else(|| no_checkpoint(&merged.thread, merged.id))?;
+            }
             let now = self.clock.now();
             let id = options.id_after(now, head.map(|head| head.id));
             let parent = head.map(|head| Parent { thread: None, id: head.id, restored: None });

@@ -25,6 +25,7 @@ mod diff;
 mod history;
 mod id;
 mod memory;
+mod merge;
 mod name;
 mod pages;
 mod record;
@@ -35,6 +36,11 @@ pub use diff::{ChangeKind, Diff, PathDiff, diff};
 pub use history::HistoryBackend;
 pub use id::{CheckpointId, InvalidCheckpointId};
 pub use memory::MemoryCheckpointer;
+pub(crate) use merge::merge_state;
+pub use merge::{
+    MERGED_CHECKPOINT, MERGED_THREAD, MergeChange, MergeConflict, MergeConflictKind, MergeHunk, MergeLines, MergeOptions, MergeOrigin,
+    MergeOutcome, MergeResolution, MergeSide, MergeStatus, MergeStrategy, merge,
+};
 pub(crate) use name::check_checkpoint_name;
 pub use name::{find_checkpoint, is_reserved_name};
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
@@ -150,6 +156,9 @@ pub struct Checkpoint {
     /// What it followed on, or was restored or forked from; none of the first. It may have been pruned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// What was merged into it beside its parent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged: Option<ThreadCheckpoint>,
     /// When it was made.
     pub created_at: Timestamp,
     /// What it was called.
@@ -176,7 +185,8 @@ impl Checkpoint {
         let now = whole_microseconds(now);
         // Lists by time seek by id.
         let created_at = if now.as_microsecond().div_euclid(1_000) == id.time().as_millisecond() { now } else { id.time() };
-        Self { id, parent, created_at, label: options.label.clone(), metadata: options.metadata.clone(), entries, size_bytes }
+        let (label, metadata, merged) = (options.label.clone(), options.metadata.clone(), options.merged.clone());
+        Self { id, parent, merged, created_at, label, metadata, entries, size_bytes }
     }
 }
 
@@ -191,6 +201,15 @@ pub struct Parent {
     /// The checkpoint whose tree this one has again, after a restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<CheckpointId>,
+}
+
+/// A checkpoint of a thread of the same tenant and user.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct ThreadCheckpoint {
+    /// The thread.
+    pub thread: String,
+    /// The checkpoint.
+    pub id: CheckpointId,
 }
 
 /// A checkpoint, and the version of its thread.
@@ -237,6 +256,8 @@ pub struct PutOptions {
     pub label: Option<String>,
     /// What to note with it.
     pub metadata: BTreeMap<String, String>,
+    /// The checkpoint that was merged into the state beside the head, and that must still be there. A restore and a fork do without.
+    pub merged: Option<ThreadCheckpoint>,
 }
 
 impl PutOptions {
@@ -273,8 +294,16 @@ impl PutOptions {
         self
     }
 
-    /// Returns the id of a put at a time that follows on a checkpoint.
+    /// Sets the checkpoint that was merged into the state.
+    #[must_use]
+    pub fn with_merged(mut self, merged: ThreadCheckpoint) -> Self {
+        self.merged = Some(merged);
+        self
+    }
+
+    /// Returns the id of a put at a time that follows on a checkpoint. It is greater than those of all that it comes from.
     pub(crate) fn id_after(&self, now: Timestamp, after: Option<CheckpointId>) -> CheckpointId {
+        let after = after.max(self.merged.as_ref().map(|merged| merged.id));
         let own = self.id.filter(|id| after.is_none_or(|after| *id > after));
         own.unwrap_or_else(|| CheckpointId::new(now, after))
     }

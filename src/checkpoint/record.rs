@@ -2,7 +2,7 @@
 //!
 //! Every record starts with its format's number; fields are only ever added at the end, where an older program passes over them.
 
-use super::{Checkpoint, CheckpointId, LABEL_BYTES_MAX, METADATA_BYTES_MAX, Parent, PutOptions};
+use super::{Checkpoint, CheckpointId, LABEL_BYTES_MAX, METADATA_BYTES_MAX, Parent, PutOptions, ThreadCheckpoint};
 use crate::backend::PageId;
 use crate::error::{Error, ErrorKind, Result};
 use jiff::Timestamp;
@@ -53,9 +53,16 @@ struct WrittenParent<'r> {
     restored: Option<[u8; 16]>,
 }
 
+/// What was added to the record later: it stands behind the rest, where an older program passes over it.
+#[derive(Serialize, Deserialize)]
+struct WrittenLater<'r> {
+    #[serde(borrow)]
+    merged: Option<(&'r str, [u8; 16])>,
+}
+
 impl Record {
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
-        let Checkpoint { id, parent, created_at, label, metadata, entries, size_bytes } = &self.checkpoint;
+        let Checkpoint { id, parent, merged, created_at, label, metadata, entries, size_bytes } = &self.checkpoint;
         let written = Written {
             id: id.to_bytes(),
             parent: parent.as_ref().map(|parent| WrittenParent {
@@ -70,11 +77,20 @@ impl Record {
             size_bytes: *size_bytes,
             root: self.root,
         };
-        encode(&written)
+        let mut bytes = encode(&written)?;
+        if let Some(merged) = merged {
+            let later = WrittenLater { merged: Some((&merged.thread, merged.id.to_bytes())) };
+            bytes = postcard::to_extend(&later, bytes).map_err(unwritable)?;
+        }
+        Ok(bytes)
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let written: Written<'_> = decode(bytes)?;
+        let (written, rest): (Written<'_>, &[u8]) = decode_first(bytes)?;
+        let later = match rest {
+            [] => WrittenLater { merged: None },
+            rest => postcard::from_bytes(rest).map_err(|error| unreadable().with_source(error))?,
+        };
         let checkpoint = Checkpoint {
             id: CheckpointId::from_bytes(written.id),
             parent: written.parent.map(|parent| Parent {
@@ -82,6 +98,7 @@ impl Record {
                 id: CheckpointId::from_bytes(parent.id),
                 restored: parent.restored.map(CheckpointId::from_bytes),
             }),
+            merged: later.merged.map(|(thread, id)| ThreadCheckpoint { thread: thread.to_owned(), id: CheckpointId::from_bytes(id) }),
             created_at: time(written.created_at)?,
             label: written.label.map(str::to_owned),
             metadata: written.metadata.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
@@ -111,13 +128,21 @@ pub(super) fn time(microseconds: i64) -> Result<Timestamp> {
 }
 
 pub(super) fn encode(record: &impl Serialize) -> Result<Vec<u8>> {
-    postcard::to_extend(record, vec![FORMAT])
-        .map_err(|error| Error::new(ErrorKind::Internal, "a checkpoint cannot be encoded").with_source(error))
+    postcard::to_extend(record, vec![FORMAT]).map_err(unwritable)
+}
+
+fn unwritable(error: postcard::Error) -> Error {
+    Error::new(ErrorKind::Internal, "a checkpoint cannot be encoded").with_source(error)
 }
 
 pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
+    decode_first(bytes).map(|(record, _)| record)
+}
+
+/// Reads a record, and returns what stands behind it.
+fn decode_first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8])> {
     match bytes {
-        [FORMAT, record @ ..] => postcard::from_bytes(record).map_err(|error| unreadable().with_source(error)),
+        [FORMAT, record @ ..] => postcard::take_from_bytes(record).map_err(|error| unreadable().with_source(error)),
         [newer, ..] if *newer > FORMAT => Err(Error::new(
             ErrorKind::Corrupt,
             format!("a thread was saved in format {newer} and this program knows {FORMAT}; use the newer program"),

@@ -283,6 +283,11 @@ impl Checkpointer for StoreCheckpointer {
                 batch = std::mem::take(&mut batch).expect(&place.checkpoints, key, Condition::Exists);
                 packs_end
             });
+            let merged_at = packs_end + usize::from(holder_at.is_some());
+            if let Some(merged) = &options.merged {
+                // What was taken of it is only sure to stay as long as it does.
+                batch = batch.expect(&place.checkpoints, checkpoint_key(&merged.thread, merged.id), Condition::Exists);
+            }
             if unsaved.body_bytes() > BATCH_BYTES_MAX {
                 batch = self.put_bodies(&place, &mut unsaved, batch).await?;
             }
@@ -305,6 +310,9 @@ impl Checkpointer for StoreCheckpointer {
                     // Another checkpointer of the store took the number.
                     Some(index) if index < packs_end => pack += 7_919 << attempt,
                     index if index == holder_at && index.is_some() => is_unheld = true,
+                    Some(index) if index == merged_at && options.merged.is_some() => {
+                        return Err(options.merged.as_ref().map_or(error, |merged| no_checkpoint(&merged.thread, merged.id)));
+                    }
                     // A sweep removed a content that was put before its checkpoint.
                     _ => {}
                 },

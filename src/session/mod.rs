@@ -16,7 +16,7 @@ pub(crate) use thread::{LiveThread, ThreadTree};
 
 use crate::audit::{AuditLog, AuditRow};
 use crate::backend::Backend;
-use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, PutOptions};
+use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, MergeOptions, MergeOutcome, PutOptions};
 use crate::error::Result;
 use crate::ops::{ApplyOptions, Change, Changed};
 use crate::scope::Scope;
@@ -224,6 +224,21 @@ impl Session {
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
         self.thread.restore(id, self.noted(CallNotes::new()), options).await
+    }
+
+    /// Merges a checkpoint of another thread into this one, as [`merge`](crate::checkpoint::merge()) does: a fork goes back into what
+    /// it was forked from. What was not saved yet is saved before, and changes of the state wait meanwhile.
+    ///
+    /// The thread's head is the one this session knows; `options.head` is not asked.
+    ///
+    /// # Errors
+    /// Those of [`merge`](crate::checkpoint::merge()) and of [`Session::save`].
+    pub async fn merge(&self, source: &str, at: At, options: MergeOptions) -> Result<MergeOutcome> {
+        let mut options = options;
+        let noted = self.noted(CallNotes::new());
+        let given = std::mem::take(&mut options.metadata);
+        options.metadata = noted.metadata.clone().into_iter().chain(given).collect();
+        self.thread.merge(source.to_owned(), at, noted, options).await
     }
 
     /// Returns the thread's state as it was at a checkpoint, read-only.

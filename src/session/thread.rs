@@ -2,7 +2,7 @@
 
 use super::durability::ThreadDurability;
 use crate::backend::{Backend, StateBackend, StateSnapshot};
-use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, Head, PutOptions, Saved};
+use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, Head, MergeOptions, MergeOutcome, PutOptions, Saved, merge_state};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quota;
 use crate::ops::{
@@ -200,8 +200,8 @@ impl LiveThread {
     }
 
     async fn put_now(&self, notes: PutOptions, always: bool) -> Result<Option<Checkpoint>> {
-        let Some(checkpointer) = &self.checkpointer else { return Ok(None) };
         let mut kept = self.saved.lock().await;
+        let Some(checkpointer) = &self.checkpointer else { return Ok(None) };
         let Some(state) = self.state.read().clone() else { return Ok(None) };
         self.put_on(&mut kept, &**checkpointer, &state.snapshot(), notes, always).await
     }
@@ -301,6 +301,49 @@ impl LiveThread {
             self.tell_reloaded();
         }
         Ok(checkpoint)
+    }
+
+    /// Merges a checkpoint of another thread into the state, saved before, to the end even when the future is dropped. Changes of
+    /// the state wait meanwhile, so that none is lost between its save and the merged state taking its place.
+    pub(crate) async fn merge(self: &Arc<Self>, source: String, at: At, save: PutOptions, options: MergeOptions) -> Result<MergeOutcome> {
+        let live = self.clone();
+        let merging = tokio::spawn(async move { live.merge_now((&source, at), save, options).await });
+        merging.await.map_err(|error| Error::new(ErrorKind::Internal, "the merge of a thread was stopped").with_source(error))?
+    }
+
+    async fn merge_now(&self, (source, at): (&str, At), save: PutOptions, options: MergeOptions) -> Result<MergeOutcome> {
+        let checkpointer = self.checkpointer()?;
+        let state = self.state().await?;
+        let mut kept = self.saved.lock().await;
+        // It may have been put down since, and opened again.
+        let state = self.state.read().clone().unwrap_or(state);
+        let paused = state.pause().await;
+        self.put_on(&mut kept, &**checkpointer, &state.snapshot(), save, false).await?;
+        // The new checkpoint's id is greater than that of the merged one.
+        if let Some(theirs) = checkpointer.get(&self.scope.clone().with_thread(source), at).await? {
+            self.know(theirs.checkpoint.id);
+        }
+        let own = self.next_id();
+        let options = options.with_head(kept.head);
+        let (outcome, merged) = match merge_state(&**checkpointer, &self.scope, (source, at), &options, Some(own)).await {
+            Ok(done) => done,
+            Err(error) => {
+                if error.may_have_effect() {
+                    // If it took effect the head is ours, and of no state that this session has had.
+                    kept.unsettle(own, Version::new(u64::MAX));
+                }
+                return Err(error);
+            }
+        };
+        if let Some(checkpoint) = &outcome.checkpoint {
+            self.know(checkpoint.id);
+        }
+        if let Some((head, snapshot)) = merged {
+            paused.restore(&snapshot);
+            *kept = Kept { head, state: Some(snapshot.version()), unsettled: Vec::new() };
+            self.tell_reloaded();
+        }
+        Ok(outcome)
     }
 
     /// Saves the state as the first checkpoint of another thread.

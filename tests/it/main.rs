@@ -8,6 +8,7 @@ mod composite;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod layers;
+mod merge;
 mod overlay;
 mod threads;
 mod tiers;

@@ -1,0 +1,146 @@
+//! The newest checkpoint that two checkpoints both come from.
+//!
+//! Ids grow along every way from a checkpoint to what was made of it, also across threads: so what both come from is met in the
+//! order of ids, and the first one met is the nearest. A restored checkpoint comes from the one before it; whose tree it has again
+//! is a change like any other. A thread that was copied has the checkpoints of the other under ids of their own.
+
+use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions, ThreadCheckpoint};
+use crate::error::{Error, ErrorKind, Result};
+use crate::scope::Scope;
+use std::collections::{BTreeMap, HashMap};
+
+/// How many checkpoints of a thread are read at once.
+const PAGE: usize = 64;
+
+/// Which of the two come from a checkpoint: ours, theirs.
+type Sides = [bool; 2];
+
+/// How a checkpoint was met.
+#[derive(Debug, Clone, Copy, Default)]
+struct Met {
+    by: Sides,
+    /// Who met it behind checkpoints of its thread that are gone: what both come from may have been among these.
+    behind_gap: Sides,
+}
+
+/// The checkpoints of threads, read as they are asked for.
+struct Threads<'c> {
+    checkpointer: &'c dyn Checkpointer,
+    scope: &'c Scope,
+    known: HashMap<String, BTreeMap<CheckpointId, Checkpoint>>,
+}
+
+/// Returns the newest checkpoint that both come from; it may be one of the two.
+///
+/// Cost: one or two round trips for every 64 checkpoints of a thread that are newer than it.
+///
+/// # Errors
+/// [`NotFound`](ErrorKind::NotFound) when there is none, or when it was pruned.
+pub(super) async fn nearest(
+    checkpointer: &dyn Checkpointer,
+    scope: &Scope,
+    [ours, theirs]: [&ThreadCheckpoint; 2],
+) -> Result<ThreadCheckpoint> {
+    let mut threads = Threads { checkpointer, scope, known: HashMap::new() };
+    let mut ahead: BTreeMap<(CheckpointId, String), Met> = BTreeMap::new();
+    let mut has_gap = false;
+    meet(&mut ahead, ours.clone(), [true, false], [false; 2]);
+    meet(&mut ahead, theirs.clone(), [false, true], [false; 2]);
+    while let Some(((id, thread), mut met)) = ahead.pop_last() {
+        // The same checkpoint may have been met in a copy of the thread.
+        while let Some(entry) = ahead.last_entry().filter(|entry| entry.key().0 == id) {
+            let ((_, copy), of_copy) = entry.remove_entry();
+            if is_same(checkpointer, scope, id, [&thread, &copy]).await? {
+                met.by = both(met.by, of_copy.by);
+                met.behind_gap = both(met.behind_gap, of_copy.behind_gap);
+            }
+            threads.go_on(&mut ahead, &mut has_gap, &copy, id, of_copy).await?;
+        }
+        let is_there = threads.get(&thread, id).await?.is_some();
+        if met.by == [true; 2] {
+            return match is_there && met.behind_gap != [true; 2] {
+                true => Ok(ThreadCheckpoint { thread, id }),
+                false => Err(pruned(ours, theirs)),
+            };
+        }
+        threads.go_on(&mut ahead, &mut has_gap, &thread, id, met).await?;
+    }
+    Err(if has_gap { pruned(ours, theirs) } else { unrelated(ours, theirs) })
+}
+
+fn both(one: Sides, other: Sides) -> Sides {
+    [one[0] || other[0], one[1] || other[1]]
+}
+
+fn meet(ahead: &mut BTreeMap<(CheckpointId, String), Met>, checkpoint: ThreadCheckpoint, by: Sides, behind_gap: Sides) {
+    let met = ahead.entry((checkpoint.id, checkpoint.thread)).or_default();
+    met.by = both(met.by, by);
+    met.behind_gap = both(met.behind_gap, behind_gap);
+}
+
+/// Tells whether two threads have one checkpoint: they may also have given one id to two.
+async fn is_same(checkpointer: &dyn Checkpointer, scope: &Scope, id: CheckpointId, threads: [&String; 2]) -> Result<bool> {
+    let [one, other] = threads.map(|thread| scope.clone().with_thread(thread));
+    let (one, other) = (checkpointer.open(&one, At::Id(id)).await?, checkpointer.open(&other, At::Id(id)).await?);
+    Ok(match (one, other) {
+        (Some(one), Some(other)) => one.checkpoint == other.checkpoint && one.state == other.state,
+        _ => false,
+    })
+}
+
+impl Threads<'_> {
+    /// Returns a checkpoint, and reads those of its thread that are older. Of one thread, ever older ones are asked for.
+    async fn get(&mut self, thread: &str, id: CheckpointId) -> Result<Option<&Checkpoint>> {
+        let known = self.known.entry(thread.to_owned()).or_default();
+        if known.first_key_value().is_none_or(|(oldest, _)| id < *oldest) {
+            let scope = self.scope.clone().with_thread(thread);
+            let found = self.checkpointer.get(&scope, At::Id(id)).await?.map(|saved| saved.checkpoint);
+            let older = self.checkpointer.list(&scope, &ListOptions::new().with_start_after(id).with_limit(PAGE)).await?;
+            *known = found.into_iter().chain(older.checkpoints).map(|checkpoint| (checkpoint.id, checkpoint)).collect();
+        }
+        Ok(known.get(&id))
+    }
+
+    /// Meets what a checkpoint comes from; of one that is gone, the next older one of its thread.
+    async fn go_on(
+        &mut self,
+        ahead: &mut BTreeMap<(CheckpointId, String), Met>,
+        has_gap: &mut bool,
+        thread: &str,
+        id: CheckpointId,
+        met: Met,
+    ) -> Result<()> {
+        let Some(checkpoint) = self.get(thread, id).await? else {
+            *has_gap = true;
+            let older = self.known.get(thread).and_then(|known| known.range(..id).next_back());
+            if let Some((older, _)) = older {
+                meet(ahead, ThreadCheckpoint { thread: thread.to_owned(), id: *older }, met.by, met.by);
+            }
+            return Ok(());
+        };
+        if let Some(parent) = &checkpoint.parent {
+            let thread = parent.thread.as_deref().unwrap_or(thread).to_owned();
+            meet(ahead, ThreadCheckpoint { thread, id: parent.id }, met.by, [false; 2]);
+        }
+        if let Some(merged) = &checkpoint.merged {
+            meet(ahead, merged.clone(), met.by, [false; 2]);
+        }
+        Ok(())
+    }
+}
+
+fn pruned(ours: &ThreadCheckpoint, theirs: &ThreadCheckpoint) -> Error {
+    let message = format!(
+        "the checkpoint that threads `{}` and `{}` both come from was pruned; name the one to compare both with as the base",
+        ours.thread, theirs.thread
+    );
+    Error::new(ErrorKind::NotFound, message)
+}
+
+fn unrelated(ours: &ThreadCheckpoint, theirs: &ThreadCheckpoint) -> Error {
+    let message = format!(
+        "threads `{}` and `{}` have no checkpoint that both come from; name the one to compare both with as the base",
+        ours.thread, theirs.thread
+    );
+    Error::new(ErrorKind::NotFound, message)
+}

@@ -1,0 +1,155 @@
+//! How one thread's changes are brought into another.
+//!
+//! Both are compared with the newest checkpoint that both come from. What only one side changed is taken; texts that both changed
+//! are merged by lines; everything else that both changed, or that cannot stand together, is a conflict. Conflicts are data with both
+//! sides, and nothing is written until each is decided: by what the caller says of its path, or by a strategy for all.
+//!
+//! The result is one new checkpoint of the thread, which remembers what was merged: so the next merge of the two starts from there.
+
+mod ancestor;
+mod lines;
+mod options;
+mod outcome;
+mod paths;
+
+pub use options::{MergeOptions, MergeResolution, MergeStrategy};
+pub use outcome::{
+    MergeChange, MergeConflict, MergeConflictKind, MergeHunk, MergeLines, MergeOrigin, MergeOutcome, MergeSide, MergeStatus,
+};
+
+use super::memory::no_checkpoint;
+use super::store::{no_thread, saved_meanwhile, thread_of};
+use super::{At, CheckpointId, Checkpointer, Head, Opened, PutOptions, ThreadCheckpoint};
+use crate::backend::StateSnapshot;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::scope::Scope;
+use crate::store::whole_microseconds;
+use crate::text::merge::MarkerNames;
+
+/// What the metadata of a checkpoint calls the thread that was merged into it.
+pub const MERGED_THREAD: &str = "merged_thread";
+
+/// What the metadata of a checkpoint calls the checkpoint that was merged into it.
+pub const MERGED_CHECKPOINT: &str = "merged_checkpoint";
+
+/// Merges a checkpoint of a thread into the scope's thread, as a new checkpoint behind its head.
+///
+/// Nothing is written when the other thread has nothing new, when a conflict is left undecided, or in a dry run; the outcome says
+/// which. A thread that did nothing since the other one parted from it gets a checkpoint of its own all the same.
+///
+/// Cost: grows with what either side changed since both parted, and with the checkpoints made since. Contents that one side alone
+/// changed are neither read nor written again.
+///
+/// # Errors
+/// [`NotFound`](ErrorKind::NotFound) for a thread or checkpoint that is not there, and when what both come from was pruned or never
+/// was, [`Conflict`](ErrorKind::Conflict) when the thread got a new head meanwhile, [`InvalidArgument`](ErrorKind::InvalidArgument)
+/// for a resolution of what is no conflict. Nothing is written then.
+///
+/// # Examples
+/// ```
+/// use stratafs::checkpoint::{At, Checkpointer, MemoryCheckpointer, MergeOptions, MergeStatus, PutOptions, merge};
+/// use stratafs::{BackendExt, Scope, StateBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let (checkpoints, main) = (MemoryCheckpointer::new(), Scope::new().with_thread("main"));
+/// let tree = StateBackend::new();
+/// tree.write("/plan.md", "1. ask\n").await?;
+/// checkpoints.put(&main, &tree.snapshot(), &PutOptions::new()).await?;
+/// let forked = checkpoints.fork(&main, At::Latest, "try", &PutOptions::new()).await?;
+///
+/// tree.write("/answer.md", "42\n").await?;
+/// let then = PutOptions::new().with_head(forked.head);
+/// checkpoints.put(&Scope::new().with_thread("try"), &tree.snapshot(), &then).await?;
+///
+/// let outcome = merge(&checkpoints, &main, ("try", At::Latest), &MergeOptions::new()).await?;
+/// assert_eq!(outcome.status, MergeStatus::Merged);
+/// let merged = checkpoints.open(&main, At::Latest).await?.expect("it was merged into");
+/// assert_eq!(merged.state.read_text("/answer.md").await?, "42\n");
+/// # Ok(())
+/// # }
+/// ```
+pub async fn merge(checkpointer: &dyn Checkpointer, scope: &Scope, source: (&str, At), options: &MergeOptions) -> Result<MergeOutcome> {
+    merge_state(checkpointer, scope, source, options, None).await.map(|(outcome, _)| outcome)
+}
+
+/// Merges as [`merge`] does, and returns the thread's new head and state, if there are. The new checkpoint has the id `own`, if
+/// that is greater than those of what it comes from.
+pub(crate) async fn merge_state(
+    checkpointer: &dyn Checkpointer,
+    scope: &Scope,
+    (source, at): (&str, At),
+    options: &MergeOptions,
+    own: Option<CheckpointId>,
+) -> Result<(MergeOutcome, Option<(Option<Head>, StateSnapshot)>)> {
+    let thread = thread_of(scope)?;
+    let ours = checkpointer.open(scope, At::Latest).await?.ok_or_else(|| no_thread(thread))?;
+    if options.head.is_some() && options.head != ours.head {
+        let conflict = Error::new(ErrorKind::Conflict, "").with_current_version(ours.head.map(|head| head.version));
+        return Err(saved_meanwhile(thread, &conflict));
+    }
+    let theirs = open(checkpointer, scope, source, at).await?;
+    let of = |thread: &str, opened: &Opened| ThreadCheckpoint { thread: thread.to_owned(), id: opened.checkpoint.id };
+    let (our_place, their_place) = (of(thread, &ours), of(source, &theirs));
+    let (base_place, base) = match options.base {
+        Some(id) => base(checkpointer, scope, [thread, source], id).await?,
+        None => {
+            let place = ancestor::nearest(checkpointer, scope, [&our_place, &their_place]).await?;
+            let opened = open(checkpointer, scope, &place.thread, At::Id(place.id)).await?;
+            (place, opened.state)
+        }
+    };
+    let mut outcome = MergeOutcome::new(base_place, our_place, their_place);
+    let names = MarkerNames { ours: thread, base: "base", theirs: source };
+    let plan = paths::plan([&base, &ours.state, &theirs.state], options, names).await?;
+    let Some(plan) = plan else { return Ok((outcome, None)) };
+    let grafts = plan.tell(&mut outcome, options);
+    if outcome.status != MergeStatus::Merged || options.dry_run {
+        return Ok((outcome, None));
+    }
+    let now = whole_microseconds(Clock::system().now());
+    let started = u64::try_from(now.as_microsecond()).unwrap_or(0);
+    let issued = started.max(theirs.state.version().number());
+    let state = if grafts.is_empty() { ours.state } else { ours.state.grafted(grafts, issued, now).await? };
+    let notes = PutOptions { id: own, ..noted(options, &outcome.theirs, ours.head) };
+    let saved = checkpointer.put(scope, &state, &notes).await?;
+    outcome.checkpoint = Some(saved.checkpoint);
+    Ok((outcome, Some((saved.head, state))))
+}
+
+/// Notes with the new checkpoint what was merged.
+fn noted(options: &MergeOptions, merged: &ThreadCheckpoint, head: Option<Head>) -> PutOptions {
+    let notes = PutOptions { label: options.label.clone(), metadata: options.metadata.clone(), ..PutOptions::new() };
+    notes
+        .with_metadata(MERGED_THREAD, &merged.thread)
+        .with_metadata(MERGED_CHECKPOINT, merged.id.to_string())
+        .with_merged(merged.clone())
+        .with_head(head)
+}
+
+async fn open(checkpointer: &dyn Checkpointer, scope: &Scope, thread: &str, at: At) -> Result<Opened> {
+    let found = checkpointer.open(&scope.clone().with_thread(thread), at).await?;
+    found.ok_or_else(|| match at {
+        At::Latest => no_thread(thread),
+        At::Id(id) => no_checkpoint(thread, id),
+    })
+}
+
+/// Opens the base that was named, which stands in one of the two threads.
+async fn base(
+    checkpointer: &dyn Checkpointer,
+    scope: &Scope,
+    threads: [&str; 2],
+    id: CheckpointId,
+) -> Result<(ThreadCheckpoint, StateSnapshot)> {
+    for thread in threads {
+        if let Some(opened) = checkpointer.open(&scope.clone().with_thread(thread), At::Id(id)).await? {
+            return Ok((ThreadCheckpoint { thread: thread.to_owned(), id }, opened.state));
+        }
+    }
+    let [ours, theirs] = threads;
+    let message =
+        format!("neither thread `{ours}` nor `{theirs}` has the checkpoint `{id}` to compare both with; list them to see those there are");
+    Err(Error::new(ErrorKind::NotFound, message))
+}
