@@ -14,7 +14,7 @@ fn the_help_of_every_command() {
     for command in ["create", "ls", "show", "restore", "diff", "prune", "sweep"] {
         insta::assert_snapshot!(format!("help_checkpoint_{command}"), local_part(&home.ok(&["checkpoint", command, "--help"])));
     }
-    for command in ["fork", "copy"] {
+    for command in ["fork", "merge", "copy"] {
         insta::assert_snapshot!(format!("help_thread_{command}"), local_part(&home.ok(&["thread", command, "--help"])));
     }
     for command in ["diff", "apply", "discard"] {

@@ -8,6 +8,7 @@ mod files;
 mod help;
 mod history;
 mod killed;
+mod merge;
 mod overlay;
 mod processes;
 mod run;

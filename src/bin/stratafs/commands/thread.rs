@@ -1,5 +1,8 @@
 //! `thread`: the conversations whose state is saved.
 
+mod merge;
+
+use self::merge::Merge;
 use crate::commands::checkpoint::tell_made;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -9,7 +12,7 @@ use std::sync::Arc;
 use stratafs::checkpoint::{At, Checkpointer, PutOptions, find_checkpoint};
 use stratafs::{Error, Scope};
 
-/// List, fork, copy and remove saved threads
+/// List, fork, merge, copy and remove saved threads
 #[derive(Debug, Subcommand)]
 pub(crate) enum Thread {
     /// List the saved threads of the user
@@ -29,6 +32,7 @@ pub(crate) enum Thread {
         #[arg(long, value_name = "CHECKPOINT", default_value = "latest")]
         at: String,
     },
+    Merge(Merge),
     /// Copy this thread with all its checkpoints
     #[command(after_long_help = "Example:
   stratafs --thread monday thread copy monday-kept")]
@@ -58,6 +62,7 @@ impl Thread {
                 let forked = threads.fork(&scope, At::Id(from.id), &new, &PutOptions::new()).await?;
                 tell_made(context, &forked.checkpoint)
             }
+            Self::Merge(merge) => merge.run(context, &*threads, &scope).await,
             Self::Copy { new } => {
                 let progress = context.progress("copying");
                 progress.wait();
