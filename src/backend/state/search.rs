@@ -53,7 +53,7 @@ pub(super) async fn glob(tree: &Tree, path: &VfsPath, options: &GlobOptions) -> 
         };
         match found {
             Ok(result) => return Ok(result),
-            Err((miss, from)) => tree.load_ahead(miss, &from, ahead).await?,
+            Err((miss, from)) => tree.load_ahead(miss, &stretch.within, &from, ahead).await?,
         }
         // Each time the search starts over, so the loads have to become few.
         ahead = (ahead * 2).min(PAGES_AHEAD_MAX);
@@ -190,7 +190,7 @@ impl Chunk {
                 }
             }
             if let Some((miss, from)) = found.missed.take() {
-                tree.load_ahead(miss, &from, self.ahead).await?;
+                tree.load_ahead(miss, &self.stretch.within, &from, self.ahead).await?;
                 self.ahead = (self.ahead * 2).min(PAGES_AHEAD_MAX);
                 continue;
             }

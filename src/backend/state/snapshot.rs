@@ -155,7 +155,7 @@ impl StateSnapshot {
                 Ok(None) => break,
                 Err(miss) => {
                     let from = nodes.last().map_or(start, |(path, _)| path).to_owned();
-                    self.tree.load_ahead(miss, &from, PAGES_AHEAD).await?;
+                    self.tree.load_ahead(miss, VfsPath::ROOT, &from, PAGES_AHEAD).await?;
                 }
             }
         }

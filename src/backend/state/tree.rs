@@ -86,11 +86,12 @@ impl Tree {
         load::load(self.source.as_ref(), miss).await
     }
 
-    /// Loads what was missed, and if that is a page, up to `pages` in all of those that hold what stands at a path and behind.
-    pub(super) async fn load_ahead(&self, miss: Miss, from: &VfsPath, pages: usize) -> Result<()> {
+    /// Loads what was missed, and if that is a page, up to `pages` in all of those that hold what stands at `from` and behind, at or
+    /// beneath `within`.
+    pub(super) async fn load_ahead(&self, miss: Miss, within: &VfsPath, from: &VfsPath, pages: usize) -> Result<()> {
         let Miss::Page(missed) = miss else { return self.load(miss).await };
         let mut links = Vec::new();
-        collect_unloaded(&self.root, from, pages, &mut links);
+        collect_unloaded(&self.root, within, from, pages, &mut links);
         if !links.iter().any(|link| link.is_same(&missed)) {
             links.push(missed);
         }
@@ -216,7 +217,7 @@ impl Tree {
                 Ok(_) => break,
                 Err(miss) => {
                     let from = entries.last().map_or(path, |last: &Entry| &*last.path).to_owned();
-                    self.load_ahead(miss, &from, PAGES_AHEAD).await?;
+                    self.load_ahead(miss, path, &from, PAGES_AHEAD).await?;
                 }
             }
         }
@@ -278,17 +279,18 @@ impl From<Error> for Stop {
     }
 }
 
-/// Collects pages that are not in memory and may hold rows at or behind a path.
-fn collect_unloaded(link: &Arc<Link>, from: &VfsPath, max: usize, into: &mut Vec<Arc<Link>>) {
+/// Collects pages that are not in memory and may hold rows at or behind `from` that lie at or beneath `within`.
+fn collect_unloaded(link: &Arc<Link>, within: &VfsPath, from: &VfsPath, max: usize, into: &mut Vec<Arc<Link>>) {
     match link.loaded() {
         None => into.push(link.clone()),
         Some(Page::Leaf(_)) => {}
         Some(Page::Inner(children)) => {
             for child in &children[child_of(children, from)..] {
-                if into.len() >= max {
+                let is_behind = *child.first > *within && !child.first.starts_with(within);
+                if is_behind || into.len() >= max {
                     return;
                 }
-                collect_unloaded(&child.link, from, max, into);
+                collect_unloaded(&child.link, within, from, max, into);
             }
         }
     }

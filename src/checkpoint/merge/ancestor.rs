@@ -21,6 +21,8 @@ struct Met {
     by: Sides,
     /// Who met it behind checkpoints of its thread that are gone: what both come from may have been among these.
     behind_gap: Sides,
+    /// Whether the nearest one that both come from comes from it.
+    is_older: bool,
 }
 
 /// The checkpoints of threads, read as they are asked for.
@@ -35,7 +37,9 @@ struct Threads<'c> {
 /// Cost: one or two round trips for every 64 checkpoints of a thread that are newer than it.
 ///
 /// # Errors
-/// [`NotFound`](ErrorKind::NotFound) when there is none, or when it was pruned.
+/// [`NotFound`](ErrorKind::NotFound) when there is none, or when it was pruned; [`Ambiguous`](ErrorKind::Ambiguous) after a
+/// criss-cross, where there are two of which neither comes from the other: compared with one alone, what a side took back of
+/// the other would be lost without a word.
 pub(super) async fn nearest(
     checkpointer: &dyn Checkpointer,
     scope: &Scope,
@@ -44,8 +48,9 @@ pub(super) async fn nearest(
     let mut threads = Threads { checkpointer, scope, known: HashMap::new() };
     let mut ahead: BTreeMap<(CheckpointId, String), Met> = BTreeMap::new();
     let mut has_gap = false;
-    meet(&mut ahead, ours.clone(), [true, false], [false; 2]);
-    meet(&mut ahead, theirs.clone(), [false, true], [false; 2]);
+    let mut nearest: Option<ThreadCheckpoint> = None;
+    meet(&mut ahead, ours.clone(), Met { by: [true, false], ..Met::default() });
+    meet(&mut ahead, theirs.clone(), Met { by: [false, true], ..Met::default() });
     while let Some(((id, thread), mut met)) = ahead.pop_last() {
         // The same checkpoint may have been met in a copy of the thread.
         while let Some(entry) = ahead.last_entry().filter(|entry| entry.key().0 == id) {
@@ -53,29 +58,38 @@ pub(super) async fn nearest(
             if is_same(checkpointer, scope, id, [&thread, &copy]).await? {
                 met.by = both(met.by, of_copy.by);
                 met.behind_gap = both(met.behind_gap, of_copy.behind_gap);
+                met.is_older |= of_copy.is_older;
             }
             threads.go_on(&mut ahead, &mut has_gap, &copy, id, of_copy).await?;
         }
         let is_there = threads.get(&thread, id).await?.is_some();
-        if met.by == [true; 2] {
-            return match is_there && met.behind_gap != [true; 2] {
-                true => Ok(ThreadCheckpoint { thread, id }),
-                false => Err(pruned(ours, theirs)),
-            };
+        if met.by == [true; 2] && !met.is_older {
+            let found = ThreadCheckpoint { thread: thread.clone(), id };
+            match &nearest {
+                Some(first) => return Err(criss_cross(first, &found)),
+                None if is_there && met.behind_gap != [true; 2] => nearest = Some(found),
+                None => return Err(pruned(ours, theirs)),
+            }
+            met.is_older = true;
         }
         threads.go_on(&mut ahead, &mut has_gap, &thread, id, met).await?;
+        // Ids only get smaller from here, so all that is left lies behind what was found.
+        if nearest.is_some() && ahead.values().all(|met| met.is_older) {
+            break;
+        }
     }
-    Err(if has_gap { pruned(ours, theirs) } else { unrelated(ours, theirs) })
+    nearest.ok_or_else(|| if has_gap { pruned(ours, theirs) } else { unrelated(ours, theirs) })
 }
 
 fn both(one: Sides, other: Sides) -> Sides {
     [one[0] || other[0], one[1] || other[1]]
 }
 
-fn meet(ahead: &mut BTreeMap<(CheckpointId, String), Met>, checkpoint: ThreadCheckpoint, by: Sides, behind_gap: Sides) {
+fn meet(ahead: &mut BTreeMap<(CheckpointId, String), Met>, checkpoint: ThreadCheckpoint, how: Met) {
     let met = ahead.entry((checkpoint.id, checkpoint.thread)).or_default();
-    met.by = both(met.by, by);
-    met.behind_gap = both(met.behind_gap, behind_gap);
+    met.by = both(met.by, how.by);
+    met.behind_gap = both(met.behind_gap, how.behind_gap);
+    met.is_older |= how.is_older;
 }
 
 /// Tells whether two threads have one checkpoint: they may also have given one id to two.
@@ -114,16 +128,16 @@ impl Threads<'_> {
             *has_gap = true;
             let older = self.known.get(thread).and_then(|known| known.range(..id).next_back());
             if let Some((older, _)) = older {
-                meet(ahead, ThreadCheckpoint { thread: thread.to_owned(), id: *older }, met.by, met.by);
+                meet(ahead, ThreadCheckpoint { thread: thread.to_owned(), id: *older }, Met { behind_gap: met.by, ..met });
             }
             return Ok(());
         };
         if let Some(parent) = &checkpoint.parent {
             let thread = parent.thread.as_deref().unwrap_or(thread).to_owned();
-            meet(ahead, ThreadCheckpoint { thread, id: parent.id }, met.by, [false; 2]);
+            meet(ahead, ThreadCheckpoint { thread, id: parent.id }, Met { behind_gap: [false; 2], ..met });
         }
         if let Some(merged) = &checkpoint.merged {
-            meet(ahead, merged.clone(), met.by, [false; 2]);
+            meet(ahead, merged.clone(), Met { behind_gap: [false; 2], ..met });
         }
         Ok(())
     }
@@ -135,6 +149,14 @@ fn pruned(ours: &ThreadCheckpoint, theirs: &ThreadCheckpoint) -> Error {
         ours.thread, theirs.thread
     );
     Error::new(ErrorKind::NotFound, message)
+}
+
+fn criss_cross(one: &ThreadCheckpoint, other: &ThreadCheckpoint) -> Error {
+    let message = format!(
+        "both come from checkpoint `{}` of thread `{}` and from `{}` of thread `{}`, neither of which comes from the other; name one as the base",
+        one.id, one.thread, other.id, other.thread
+    );
+    Error::new(ErrorKind::Ambiguous, message)
 }
 
 fn unrelated(ours: &ThreadCheckpoint, theirs: &ThreadCheckpoint) -> Error {

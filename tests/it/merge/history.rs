@@ -70,10 +70,10 @@ async fn two_forks_of_one_thread_are_merged_into_it_and_into_each_other() {
     }
 }
 
-/// Each merges what the other had before: there are two newest checkpoints that both come from, and the newer one is the base. What
-/// the other one brought counts as changed by both, so a change of it is a conflict, and is not lost.
+/// Each merges what the other had before: there are two checkpoints that both come from, and neither comes from the other. Compared
+/// with the newer one alone, what a side took back of the other was lost without a conflict.
 #[tokio::test]
-async fn a_criss_cross_is_compared_with_the_newer_of_both() {
+async fn a_criss_cross_is_merged_with_a_base_that_is_named() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a")), ("/b", Some("b"))]).await;
         threads.fork("main", "fork").await;
@@ -82,10 +82,13 @@ async fn a_criss_cross_is_compared_with_the_newer_of_both() {
         merge(&*threads.0, &scope("main"), ("fork", At::Id(theirs)), &MergeOptions::new()).await.unwrap();
         merge(&*threads.0, &scope("fork"), ("main", At::Id(ours)), &MergeOptions::new()).await.unwrap();
         assert_eq!(threads.files("main").await, threads.files("fork").await);
-        threads.edit("fork", &[("/c", Some("C")), ("/a", Some("AA"))]).await;
-        let outcome = threads.merge("fork", "main", &MergeOptions::new().with_strategy(MergeStrategy::Theirs)).await.unwrap();
-        assert_eq!(outcome.base.id, ours.max(theirs));
-        assert_eq!(threads.files("main").await, files(&[("/a", "AA"), ("/b", "B"), ("/c", "C")]));
+        threads.edit("fork", &[("/c", Some("C")), ("/a", Some("a"))]).await;
+        let error = threads.merge("fork", "main", &MergeOptions::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Ambiguous);
+        assert!(error.message().contains(&ours.to_string()) && error.message().contains(&theirs.to_string()), "{error}");
+        let outcome = threads.merge("fork", "main", &MergeOptions::new().with_base(ours)).await.unwrap();
+        assert_eq!((outcome.status, outcome.conflicts_total), (MergeStatus::Merged, 0));
+        assert_eq!(threads.files("main").await, files(&[("/a", "a"), ("/b", "B"), ("/c", "C")]));
     }
 }
 
