@@ -766,3 +766,24 @@ fn its_futures_go_to_other_threads() {
     assert_send(overlay.apply_changes(&OverlayApplyOptions::new()));
     assert_eq!(overlay.to_string(), "Overlay(State, State)");
 }
+
+/// A link has no version, and was taken for a directory that had become something else.
+#[cfg(all(feature = "filesystem", unix))]
+#[tokio::test]
+async fn a_directory_that_holds_links_is_removed_without_a_conflict() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    std::fs::create_dir_all(root.join("modules/.bin")).unwrap();
+    std::fs::write(root.join("modules/tool.js"), "tool").unwrap();
+    std::os::unix::fs::symlink("../tool.js", root.join("modules/.bin/tool")).unwrap();
+    std::os::unix::fs::symlink("/nowhere", root.join("modules/dangling")).unwrap();
+    std::os::unix::fs::symlink("modules", root.join("modules/.bin/up")).unwrap();
+    let files = stratafs::FilesystemBackend::open(root, stratafs::FilesystemOptions::new()).unwrap();
+    let overlay = OverlayBackend::new(Arc::new(files), rows());
+    overlay.delete_all("/modules").await.unwrap();
+    let conflicts: Vec<String> = differences(&overlay).await.into_iter().filter(|drawn| drawn.contains('!')).collect();
+    assert_eq!(conflicts, Vec::<String>::new());
+    let applied = overlay.apply_changes(&OverlayApplyOptions::new()).await.unwrap();
+    assert!(applied.conflicts.is_empty() && applied.failure.is_none(), "{applied:?}");
+    assert!(!root.join("modules").exists());
+}

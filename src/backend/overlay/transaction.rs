@@ -272,7 +272,9 @@ impl<'b> OverlayTransaction<'b> {
         if let Some(fact) = &fact {
             if fact.look.shows_lower() && fact.look.lower.as_ref().is_some_and(Entry::is_directory) {
                 for entry in self.overlay.lower.tree(directory.as_str(), usize::MAX, usize::MAX - 1).await?.entries {
-                    survey.insert(directory, &entry.path, entry.version.map(|version| version.number()));
+                    // A link or a pipe has no version, and is no directory for that.
+                    let version = entry.version.map_or(0, |version| version.number());
+                    survey.insert(directory, &entry.path, (!entry.is_directory()).then_some(version));
                 }
             }
             if fact.look.upper.is_some() {
