@@ -8,9 +8,11 @@
 //! directory that is a node, and no path is both a file and a directory.
 
 mod background;
+mod chunk;
 mod walk;
 
 pub(super) use background::{in_background, workers};
+pub(super) use chunk::{Body, search_chunk};
 pub(super) use walk::{Stretch, Walk};
 
 use crate::error::{Error, ErrorKind, Result};

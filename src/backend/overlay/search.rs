@@ -8,17 +8,14 @@ use super::OverlayBackend;
 use super::merge::{absent, of_lower};
 use super::touched::Touched;
 use crate::backend::Backend;
-use crate::backend::flat::{Walk, in_background, workers};
+use crate::backend::flat::{Body, Walk, search_chunk};
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{Entry, EntryKind, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, ReadOptions, Truncation};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
-use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
-use bytes::Bytes;
+use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 use futures::{StreamExt, stream};
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The largest ignore file that counts; beyond it something else has the name.
 const IGNORE_FILE_BYTES_MAX: u64 = 4 << 20;
@@ -32,9 +29,6 @@ const CHUNK_BYTES: u64 = 8 << 20;
 
 /// How many files of a chunk are read at once.
 const READS_AT_ONCE: usize = 16;
-
-/// The most bytes that are searched without a thread of their own.
-const BYTES_AT_ONCE: u64 = 128 << 10;
 
 /// How many failures one result names at most.
 const FAILURES_MAX: usize = 100;
@@ -89,7 +83,7 @@ pub(super) async fn grep(overlay: &OverlayBackend, path: &VfsPath, options: &Gre
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
     if !overlay.stat(path).await?.is_directory() {
         let body = body(overlay, path, options).await;
-        return Ok(search(matcher, GrepCollector::new(options), vec![(path.to_owned(), body)]).await?.0.finish());
+        return Ok(search_chunk(matcher, GrepCollector::new(options), vec![(path.to_owned(), body)]).await?.0.finish());
     }
     let split = if options.matches_max > 0 { Touched::beneath(overlay, path, !options.scope.ignored).await? } else { None };
     let Some(touched) = split else {
@@ -168,7 +162,7 @@ async fn searched(
         });
         let files: Vec<_> = read.buffered(READS_AT_ONCE).collect().await;
         let flow;
-        (collector, flow) = search(matcher.clone(), collector, files).await?;
+        (collector, flow) = search_chunk(matcher.clone(), collector, files).await?;
         if flow.is_break() {
             break;
         }
@@ -180,12 +174,6 @@ fn size_max_bytes(options: &GrepOptions) -> u64 {
     options.size_max_bytes.unwrap_or(u64::MAX).min(SEARCH_BYTES_MAX)
 }
 
-/// The content of a file that was selected, or why there is none to search.
-enum Body {
-    Read(Bytes),
-    Decided(FileOutcome),
-}
-
 async fn body(overlay: &OverlayBackend, path: &VfsPath, options: &GrepOptions) -> Body {
     match overlay.read_file(path, &ReadOptions::new().with_bytes_max(size_max_bytes(options))).await {
         Ok(read) => Body::Read(read.content),
@@ -195,42 +183,6 @@ async fn body(overlay: &OverlayBackend, path: &VfsPath, options: &GrepOptions) -
             _ => FileOutcome::Failed(error),
         }),
     }
-}
-
-/// Searches the files of one chunk; a break says that a limit was reached.
-async fn search(
-    matcher: Arc<GrepMatcher>,
-    mut collector: GrepCollector,
-    files: Vec<(VfsPathBuf, Body)>,
-) -> Result<(GrepCollector, ControlFlow<()>)> {
-    let work = move |(path, body): (VfsPathBuf, Body)| {
-        let outcome = match body {
-            Body::Read(content) => matcher.search(&path, &content).detached(),
-            Body::Decided(outcome) => outcome,
-        };
-        (path, outcome)
-    };
-    let size = |(_, body): &(VfsPathBuf, Body)| if let Body::Read(content) = body { content.len() as u64 } else { 0 };
-    let mut flow = ControlFlow::Continue(());
-    if files.iter().map(size).sum::<u64>() <= BYTES_AT_ONCE {
-        for file in files {
-            let (path, outcome) = work(file);
-            flow = collector.push(path, outcome);
-            if flow.is_break() {
-                break;
-            }
-        }
-        return Ok((collector, flow));
-    }
-    in_background(move |stop| {
-        let files = files.into_iter().take_while(|_| !stop.load(Ordering::Relaxed));
-        parallel::ordered(files, workers(), work, |(path, outcome)| {
-            flow = collector.push(path, outcome);
-            flow
-        });
-        (collector, flow)
-    })
-    .await
 }
 
 /// A walk under way.

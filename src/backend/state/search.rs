@@ -8,14 +8,13 @@ use super::StateNode;
 use super::cursor::Cursor;
 use super::page::{Miss, Row};
 use super::tree::{PAGES_AHEAD, Tree};
-use crate::backend::flat::{Stretch, Walk, in_background, workers};
+use crate::backend::flat::{Body, Stretch, Walk, in_background, search_chunk, workers};
 use crate::error::Result;
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
 use bytes::Bytes;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -138,23 +137,12 @@ async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: Grep
         let wanted: Vec<Arc<StateNode>> = nodes.iter().filter(|node| node.size_bytes() <= size_max_bytes).cloned().collect();
         let mut contents = tree.contents(&wanted).await?.into_iter();
         // What is too large is not read; what was read is in the order it was asked for.
-        let bodies = nodes.iter().map(|node| if node.size_bytes() <= size_max_bytes { contents.next() } else { None });
-        let files: Vec<(VfsPathBuf, Option<Bytes>)> = paths.into_iter().zip(bodies).collect();
-        let searcher = matcher.clone();
-        let (returned, flow) = in_background(move |stop| {
-            let mut flow = ControlFlow::Continue(());
-            let work = |(path, content): (VfsPathBuf, Option<Bytes>)| {
-                let outcome = content.map_or(FileOutcome::TooLarge, |content| searcher.search(&path, &content).detached());
-                (path, outcome)
-            };
-            let files = files.into_iter().take_while(|_| !stop.load(Ordering::Relaxed));
-            parallel::ordered(files, workers(), work, |(path, outcome)| {
-                flow = collector.push(path, outcome);
-                flow
-            });
-            (collector, flow)
-        })
-        .await?;
+        let mut body = |node: Arc<StateNode>| {
+            let content = if node.size_bytes() <= size_max_bytes { contents.next() } else { None };
+            content.map_or(Body::Decided(FileOutcome::TooLarge), Body::Read)
+        };
+        let files = paths.into_iter().zip(nodes).map(|(path, node)| (path, body(node))).collect();
+        let (returned, flow) = search_chunk(matcher.clone(), collector, files).await?;
         collector = returned;
         if flow.is_break() {
             break;

@@ -7,19 +7,17 @@ use super::StoreBackend;
 use super::found::Found;
 use super::rows::{self, file_key};
 use super::walk::{Selected, StoreWalk};
-use crate::backend::flat::{Walk, in_background, workers};
+use crate::backend::flat::{Body, Walk, search_chunk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
-use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
+use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 use crate::store::Item;
-use bytes::Bytes;
 use futures::future::{Either, select};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// How many files the first chunk has at most: few, as a limit may end the search with it.
 const CHUNK_FILES_FIRST: usize = 64;
@@ -29,9 +27,6 @@ const CHUNK_FILES_MAX: usize = 2_048;
 
 /// How many bytes of bodies a chunk has for each file it may have; one file may go over it.
 const FILE_BYTES: u64 = 4 << 10;
-
-/// The most bytes that are searched without a thread of their own.
-const BYTES_AT_ONCE: u64 = 128 << 10;
 
 /// Finds paths by pattern.
 pub(super) async fn glob(backend: &StoreBackend, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
@@ -62,14 +57,14 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
     let mut collector = GrepCollector::new(options);
     let Some(walk) = StoreWalk::begin(backend, walk, path, cursor).await? else {
         let item = backend.store.get(&backend.namespace, &file_key(path)).await?;
-        let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| Body::of(path, &item));
-        return Ok(search(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
+        let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| body_of(path, &item));
+        return Ok(search_chunk(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
     };
     let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
     let mut chunks = Chunks { backend, walk, waiting: VecDeque::new(), size_max_bytes, files_max: CHUNK_FILES_FIRST, with_values: false };
     let mut chunk = chunks.next().await?;
     while let Some(files) = chunk {
-        let searched = pin!(search(matcher.clone(), collector, files));
+        let searched = pin!(search_chunk(matcher.clone(), collector, files));
         let fetched = pin!(chunks.next());
         let (result, next) = match select(searched, fetched).await {
             Either::Left((searched, fetched)) => match searched? {
@@ -88,63 +83,12 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
     Ok(collector.finish())
 }
 
-/// The content of a file that was selected, or why there is none to search.
-enum Body {
-    Read(Bytes),
-    Decided(FileOutcome),
-}
-
-impl Body {
-    /// Takes the body of a row, which was read with it.
-    fn of(path: &VfsPath, item: &Item) -> Self {
-        match rows::body(path, item) {
-            Ok(content) => Self::Read(content),
-            Err(error) => Self::Decided(FileOutcome::Failed(error)),
-        }
+/// Takes the body of a row, which was read with it.
+fn body_of(path: &VfsPath, item: &Item) -> Body {
+    match rows::body(path, item) {
+        Ok(content) => Body::Read(content),
+        Err(error) => Body::Decided(FileOutcome::Failed(error)),
     }
-
-    fn size_bytes(&self) -> u64 {
-        match self {
-            Self::Read(content) => content.len() as u64,
-            Self::Decided(_) => 0,
-        }
-    }
-}
-
-/// Searches the files of one chunk; a break says that a limit was reached.
-async fn search(
-    matcher: Arc<GrepMatcher>,
-    mut collector: GrepCollector,
-    files: Vec<(VfsPathBuf, Body)>,
-) -> Result<(GrepCollector, ControlFlow<()>)> {
-    let work = move |(path, body): (VfsPathBuf, Body)| {
-        let outcome = match body {
-            Body::Read(content) => matcher.search(&path, &content).detached(),
-            Body::Decided(outcome) => outcome,
-        };
-        (path, outcome)
-    };
-    let size_bytes: u64 = files.iter().map(|(_, body)| body.size_bytes()).sum();
-    let mut flow = ControlFlow::Continue(());
-    if size_bytes <= BYTES_AT_ONCE {
-        for file in files {
-            let (path, outcome) = work(file);
-            flow = collector.push(path, outcome);
-            if flow.is_break() {
-                break;
-            }
-        }
-        return Ok((collector, flow));
-    }
-    in_background(move |stop| {
-        let files = files.into_iter().take_while(|_| !stop.load(Ordering::Relaxed));
-        parallel::ordered(files, workers(), work, |(path, outcome)| {
-            flow = collector.push(path, outcome);
-            flow
-        });
-        (collector, flow)
-    })
-    .await
 }
 
 /// The files that a grep selects, in path order, in chunks with their bodies.
@@ -200,7 +144,7 @@ impl Chunks<'_> {
             let body = match rows::record(&place.path, &item) {
                 Err(error) => Body::Decided(FileOutcome::Failed(error)),
                 Ok(record) if record.size_bytes > self.size_max_bytes => Body::Decided(FileOutcome::TooLarge),
-                Ok(_) if has_value => Body::of(&place.path, &item),
+                Ok(_) if has_value => body_of(&place.path, &item),
                 Ok(_) => {
                     unread.push((files.len(), item.key));
                     Body::Decided(FileOutcome::Gone)
@@ -213,7 +157,7 @@ impl Chunks<'_> {
             for ((index, _), item) in unread.iter().zip(read_each(self.backend, &keys).await?) {
                 let (path, body) = &mut files[*index];
                 match item {
-                    Ok(Some(item)) => *body = Body::of(path, &item),
+                    Ok(Some(item)) => *body = body_of(path, &item),
                     Ok(None) => {}
                     Err(error) => *body = Body::Decided(FileOutcome::Failed(error.at(&*path))),
                 }
