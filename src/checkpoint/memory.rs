@@ -1,13 +1,14 @@
 //! Checkpoints in memory: the reference, in the plainest code that keeps the contract.
 
-use super::store::{busy, no_thread, saved_meanwhile, taken, thread_of};
+use super::fault::{busy, no_checkpoint, no_thread, saved_meanwhile, taken};
+use super::store::thread_of;
 use super::{
     At, Checkpoint, CheckpointId, CheckpointPage, Checkpointer, Head, ListOptions, Opened, Parent, PruneOptions, Pruned, PutOptions, Saved,
     Swept, ThreadInfo, ThreadPage, record,
 };
 use crate::backend::StateSnapshot;
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::ops::Version;
 use crate::scope::Scope;
 use async_trait::async_trait;
@@ -138,8 +139,7 @@ impl Checkpointer for MemoryCheckpointer {
         self.user(scope, |user| {
             let head = user.threads.get(thread).map(Thread::head);
             if head != options.head {
-                let conflict = Error::new(ErrorKind::Conflict, "").with_current_version(head.map(|head| head.version));
-                return Err(saved_meanwhile(thread, &conflict));
+                return Err(saved_meanwhile(thread, head.map(|head| head.version)));
             }
             if let Some(merged) = &options.merged {
                 let thread = user.threads.get(&merged.thread);
@@ -189,8 +189,7 @@ impl Checkpointer for MemoryCheckpointer {
             let (checkpoint, state) = known.find(At::Id(id)).cloned().ok_or_else(|| no_checkpoint(thread, id))?;
             let (head, now) = (known.head(), self.clock.now());
             if options.head.is_some_and(|expected| expected != head) {
-                let conflict = Error::new(ErrorKind::Conflict, "").with_current_version(Some(head.version));
-                return Err(saved_meanwhile(thread, &conflict));
+                return Err(saved_meanwhile(thread, Some(head.version)));
             }
             let parent = Parent { thread: None, id: head.id, restored: Some(id) };
             let totals = (checkpoint.entries, checkpoint.size_bytes);
@@ -309,8 +308,4 @@ fn info(thread: &str, known: &Thread) -> ThreadInfo {
         created_at: known.created_at,
         saved_at: checkpoint.created_at,
     }
-}
-
-pub(super) fn no_checkpoint(thread: &str, id: CheckpointId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("thread `{thread}` has no checkpoint `{id}`; `stratafs checkpoint ls` lists them"))
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 mod cache;
 mod diff;
+mod fault;
 mod history;
 mod id;
 mod memory;

@@ -5,7 +5,7 @@
 
 use super::cache::PageCache;
 use super::record::{decode, encode, time, unreadable};
-use crate::backend::{Child, Link, Page, PageId, PageSource, Row, StateNode, StoredBody, Totals};
+use crate::backend::{Child, Link, Page, PageId, PageSource, Row, StateNode, StateSnapshot, StoredBody, Totals};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::path::{SharedPath, VfsPath};
@@ -276,6 +276,37 @@ impl Unsaved {
     pub(super) fn body_bytes(&self) -> usize {
         self.bodies.values().map(Bytes::len).sum()
     }
+}
+
+/// Loads what a state has in another place than the one that is relied on, as it has to be stored again.
+pub(super) async fn load_foreign(state: &StateSnapshot, relied_on: Option<u32>) -> Result<()> {
+    let Some(source) = state.source() else { return Ok(()) };
+    let mut links = vec![state.root().clone()];
+    while let Some(link) = links.pop() {
+        match link.id() {
+            Some(id) if Some(id.origin) == relied_on => continue,
+            Some(id) if link.loaded().is_none() => source.pages(&[id]).await?.into_iter().for_each(|page| link.load(page)),
+            _ => {}
+        }
+        match link.loaded() {
+            Some(Page::Inner(children)) => links.extend(children.iter().map(|child| child.link.clone())),
+            Some(Page::Leaf(rows)) => load_bodies(rows, &**source, relied_on).await?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+async fn load_bodies(rows: &[Row], source: &dyn PageSource, relied_on: Option<u32>) -> Result<()> {
+    let unread = rows.iter().map(|row| &row.node).filter(|node| !node.is_directory() && node.content().is_none());
+    let unread: Vec<_> = unread.filter_map(|node| Some((node, node.body()?))).filter(|(_, body)| Some(body.origin) != relied_on).collect();
+    if unread.is_empty() {
+        return Ok(());
+    }
+    let hashes: Vec<[u8; 32]> = unread.iter().map(|(_, body)| body.hash).collect();
+    let contents = source.bodies(&hashes).await?;
+    unread.iter().zip(contents).for_each(|((node, _), content)| node.load(content));
+    Ok(())
 }
 
 /// Collects the pages that do not stand in the source that is relied on, each behind those beneath it.

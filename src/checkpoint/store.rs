@@ -12,14 +12,14 @@
 //! and contents are never changed, so what a checkpoint holds needs no lock to be read; they go by a [`sweep`](super::sweep).
 
 use super::cache::PageCache;
-use super::memory::no_checkpoint;
-use super::pages::{Pages, Unsaved, body_key, pack_key};
+use super::fault::{busy, no_checkpoint, no_thread, saved_meanwhile, taken};
+use super::pages::{Pages, Unsaved, body_key, load_foreign, pack_key};
 use super::record::{self, Record, Root};
 use super::{
     At, Checkpoint, CheckpointId, CheckpointPage, Checkpointer, Head, ListOptions, Opened, Parent, PruneOptions, Pruned, PutOptions, Saved,
     Swept, ThreadInfo, ThreadPage, sweep,
 };
-use crate::backend::{Holder, Link, Page, PageSource, Row, StateSnapshot};
+use crate::backend::{Holder, Link, StateSnapshot};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
@@ -306,7 +306,7 @@ impl Checkpointer for StoreCheckpointer {
                     return Ok(saved);
                 }
                 Err(error) if error.kind() == ErrorKind::Conflict => match error.change() {
-                    Some(0) => return Err(saved_meanwhile(thread, &error)),
+                    Some(0) => return Err(saved_meanwhile(thread, error.current_version())),
                     // Another checkpointer of the store took the number.
                     Some(index) if index < packs_end => pack += 7_919 << attempt,
                     index if index == holder_at && index.is_some() => is_unheld = true,
@@ -372,8 +372,7 @@ impl Checkpointer for StoreCheckpointer {
             let (_, head) = self.require(&place, thread, At::Latest).await?;
             let head = head.ok_or_else(|| no_thread(thread))?;
             if options.head.is_some_and(|expected| expected != head) {
-                let conflict = Error::new(ErrorKind::Conflict, "").with_current_version(Some(head.version));
-                return Err(saved_meanwhile(thread, &conflict));
+                return Err(saved_meanwhile(thread, Some(head.version)));
             }
             let parent = Parent { thread: None, id: head.id, restored: Some(id) };
             match self.point(&place, thread, &record, parent, Some(head), options).await {
@@ -498,37 +497,6 @@ fn first_pack(now: jiff::Timestamp) -> u64 {
     (microseconds << 10) | u64::from(u16::from_be_bytes([random[14], random[15]]) & 0x3FF)
 }
 
-/// Loads what a state has in another place than the one that is relied on, as it has to be stored again.
-async fn load_foreign(state: &StateSnapshot, relied_on: Option<u32>) -> Result<()> {
-    let Some(source) = state.source() else { return Ok(()) };
-    let mut links = vec![state.root().clone()];
-    while let Some(link) = links.pop() {
-        match link.id() {
-            Some(id) if Some(id.origin) == relied_on => continue,
-            Some(id) if link.loaded().is_none() => source.pages(&[id]).await?.into_iter().for_each(|page| link.load(page)),
-            _ => {}
-        }
-        match link.loaded() {
-            Some(Page::Inner(children)) => links.extend(children.iter().map(|child| child.link.clone())),
-            Some(Page::Leaf(rows)) => load_bodies(rows, &**source, relied_on).await?,
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-async fn load_bodies(rows: &[Row], source: &dyn PageSource, relied_on: Option<u32>) -> Result<()> {
-    let unread = rows.iter().map(|row| &row.node).filter(|node| !node.is_directory() && node.content().is_none());
-    let unread: Vec<_> = unread.filter_map(|node| Some((node, node.body()?))).filter(|(_, body)| Some(body.origin) != relied_on).collect();
-    if unread.is_empty() {
-        return Ok(());
-    }
-    let hashes: Vec<[u8; 32]> = unread.iter().map(|(_, body)| body.hash).collect();
-    let contents = source.bodies(&hashes).await?;
-    unread.iter().zip(contents).for_each(|((node, _), content)| node.load(content));
-    Ok(())
-}
-
 pub(super) fn items(entries: Vec<ScanEntry>) -> impl Iterator<Item = Item> {
     entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None })
 }
@@ -578,28 +546,4 @@ fn info(item: &Item) -> Result<ThreadInfo> {
         created_at: item.created_at,
         saved_at: checkpoint.created_at,
     })
-}
-
-pub(super) fn no_thread(thread: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("no thread `{thread}` is saved; `stratafs thread ls` lists them"))
-}
-
-pub(super) fn taken(thread: &str) -> Error {
-    Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")).without_effect()
-}
-
-pub(super) fn busy(thread: &str) -> Error {
-    let message = format!("others changed thread `{thread}` {ATTEMPTS_MAX} times meanwhile; try again");
-    Error::new(ErrorKind::Unavailable, message).without_effect()
-}
-
-/// Makes the error of a save whose thread is no longer what it was.
-pub(super) fn saved_meanwhile(thread: &str, conflict: &Error) -> Error {
-    let now = match conflict.current_version() {
-        Some(version) => format!("it was saved by another session meanwhile, as version `{version}`"),
-        None => "it was removed meanwhile".to_owned(),
-    };
-    let message =
-        format!("thread `{thread}` is not saved: {now}; do the changes again on the thread as it is, or save them as another thread");
-    Error::new(ErrorKind::Conflict, message).with_current_version(conflict.current_version()).without_effect()
 }

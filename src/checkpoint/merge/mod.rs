@@ -17,8 +17,8 @@ pub use outcome::{
     MergeChange, MergeConflict, MergeConflictKind, MergeHunk, MergeLines, MergeOrigin, MergeOutcome, MergeSide, MergeStatus,
 };
 
-use super::memory::no_checkpoint;
-use super::store::{no_thread, saved_meanwhile, thread_of};
+use super::fault::{no_checkpoint, no_thread, saved_meanwhile};
+use super::store::thread_of;
 use super::{At, CheckpointId, Checkpointer, Head, Opened, PutOptions, ThreadCheckpoint};
 use crate::backend::StateSnapshot;
 use crate::clock::Clock;
@@ -86,8 +86,7 @@ pub(crate) async fn merge_state(
     let thread = thread_of(scope)?;
     let ours = checkpointer.open(scope, At::Latest).await?.ok_or_else(|| no_thread(thread))?;
     if options.head.is_some() && options.head != ours.head {
-        let conflict = Error::new(ErrorKind::Conflict, "").with_current_version(ours.head.map(|head| head.version));
-        return Err(saved_meanwhile(thread, &conflict));
+        return Err(saved_meanwhile(thread, ours.head.map(|head| head.version)));
     }
     let theirs = open(checkpointer, scope, source, at).await?;
     let of = |thread: &str, opened: &Opened| ThreadCheckpoint { thread: thread.to_owned(), id: opened.checkpoint.id };

@@ -1,0 +1,33 @@
+//! The errors that all checkpointers make alike.
+
+use super::CheckpointId;
+use crate::error::{Error, ErrorKind};
+use crate::ops::Version;
+
+pub(super) fn no_thread(thread: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no thread `{thread}` is saved; `stratafs thread ls` lists them"))
+}
+
+pub(super) fn no_checkpoint(thread: &str, id: CheckpointId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("thread `{thread}` has no checkpoint `{id}`; `stratafs checkpoint ls` lists them"))
+}
+
+pub(super) fn taken(thread: &str) -> Error {
+    Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")).without_effect()
+}
+
+/// Makes the error of a thread whose head changed each time that something was to follow on it.
+pub(super) fn busy(thread: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("others change thread `{thread}` all the time; try again")).without_effect()
+}
+
+/// Makes the error of a save whose thread is no longer what it was, with the version of the head there is.
+pub(super) fn saved_meanwhile(thread: &str, current: Option<Version>) -> Error {
+    let now = match current {
+        Some(version) => format!("it was saved by another session meanwhile, as version `{version}`"),
+        None => "it was removed meanwhile".to_owned(),
+    };
+    let message =
+        format!("thread `{thread}` is not saved: {now}; do the changes again on the thread as it is, or save them as another thread");
+    Error::new(ErrorKind::Conflict, message).with_current_version(current).without_effect()
+}
