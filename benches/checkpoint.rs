@@ -65,6 +65,8 @@ impl Store for Counting {
             .iter()
             .map(|write| match write {
                 BatchWrite::Put { namespace, key, meta, value, .. } => namespace.encoded().len() + key.len() + meta.len() + value.len(),
+                BatchWrite::Restore { namespace, item } => namespace.encoded().len() + item.key.len() + item.meta.len() + item.value.len(),
+                BatchWrite::Touch { namespace, key, .. } => namespace.encoded().len() + key.len(),
                 BatchWrite::Delete { namespace, key } => namespace.encoded().len() + key.len(),
                 BatchWrite::DeletePrefix { namespace, prefix } => namespace.encoded().len() + prefix.len(),
             })
@@ -79,6 +81,22 @@ impl Store for Counting {
 
     async fn sweep(&self, limit: usize) -> Result<usize> {
         self.inner.sweep(limit).await
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<stratafs::store::Watch> {
+        self.inner.watch(namespace).await
+    }
+
+    async fn describe(&self) -> Result<stratafs::store::StoreDescription> {
+        self.inner.describe().await
+    }
+
+    async fn stats(&self) -> Result<stratafs::store::StoreStats> {
+        self.inner.stats().await
+    }
+
+    async fn check(&self) -> Result<Vec<stratafs::Error>> {
+        self.inner.check().await
     }
 }
 

@@ -6,7 +6,10 @@ use super::check::StoreUrl;
 use crate::error::AtHost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
-use crate::store::{Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use crate::store::{
+    Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
+    StoreStats, Watch,
+};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -227,6 +230,22 @@ impl Store for LazyStore {
 
     async fn sweep(&self, limit: usize) -> Result<usize> {
         self.opened().await?.sweep(limit).await
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        self.opened().await?.watch(namespace).await
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        self.opened().await?.describe().await
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        self.opened().await?.stats().await
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        self.opened().await?.check().await
     }
 }
 

@@ -540,6 +540,22 @@ pub(super) mod tests {
         async fn sweep(&self, limit: usize) -> Result<usize> {
             self.inner.sweep(limit).await
         }
+
+        async fn watch(&self, namespace: &Namespace) -> Result<crate::store::Watch> {
+            self.inner.watch(namespace).await
+        }
+
+        async fn describe(&self) -> Result<crate::store::StoreDescription> {
+            self.inner.describe().await
+        }
+
+        async fn stats(&self) -> Result<crate::store::StoreStats> {
+            self.inner.stats().await
+        }
+
+        async fn check(&self) -> Result<Vec<Error>> {
+            self.inner.check().await
+        }
     }
 
     fn thread(store: &Arc<Lossy>) -> (Arc<LiveThread>, ThreadTree) {

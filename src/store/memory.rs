@@ -4,12 +4,13 @@
 //! its own writes; a scan works on a snapshot and keeps nobody waiting.
 
 use super::page::{PageBuilder, Step, key_after, prefix_end};
+use super::watch::Watches;
 use super::{
     Batch, BatchWrite, Condition, Item, Namespace, NamespacePage, NamespacesOptions, Precondition, Scan, ScanOptions, Store,
-    StoreCapabilities, expiry, precondition_failed, whole_microseconds,
+    StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, precondition_failed, whole_microseconds,
 };
 use crate::clock::Clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     rows: Arc<RwLock<Rows>>,
+    watches: Arc<Watches>,
     clock: Clock,
 }
 
@@ -58,7 +60,7 @@ impl MemoryStore {
 
     /// Makes an empty store that takes the time from `clock`.
     pub fn with_clock(clock: Clock) -> Self {
-        Self { rows: Arc::default(), clock }
+        Self { clock, ..Self::default() }
     }
 }
 
@@ -102,7 +104,12 @@ impl Store for MemoryStore {
         for (index, precondition) in batch.preconditions.iter().enumerate() {
             rows.check(index, precondition, now)?;
         }
-        Ok(rows.apply(batch.writes, now))
+        let watched = self.watches.of(&batch);
+        let versions = rows.apply(batch.writes, now);
+        let version = Version::new(rows.version);
+        drop(rows);
+        watched.iter().for_each(|namespace| self.watches.tell(namespace, version));
+        Ok(versions)
     }
 
     async fn current_version(&self) -> Result<Version> {
@@ -112,6 +119,33 @@ impl Store for MemoryStore {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         let now = self.clock.now();
         Ok(self.rows.write().sweep(limit, now))
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let watch = self.watches.watch(namespace);
+        // A commit that did not see the watch is done before this returns.
+        drop(self.rows.read());
+        Ok(watch)
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        Ok(StoreDescription::new("memory", self.capabilities().durability))
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        let now = self.clock.now();
+        let snapshot = self.rows.read().namespaces.clone();
+        let mut stats = StoreStats::new();
+        for records in snapshot.values() {
+            let items = stats.items;
+            records.values().for_each(|record| stats.add(record.is_live(now), record.meta.len() as u64, record.value.len() as u64));
+            stats.namespaces += u64::from(stats.items > items);
+        }
+        Ok(stats)
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        Ok(Vec::new())
     }
 }
 
@@ -140,6 +174,7 @@ struct Rows {
     version: u64,
 }
 
+#[derive(Clone)]
 struct Record {
     meta: Bytes,
     value: Bytes,
@@ -186,6 +221,7 @@ impl Rows {
     fn apply(&mut self, writes: Vec<BatchWrite>, now: Timestamp) -> Vec<Version> {
         let mut versions = Vec::new();
         let mut removed = 0;
+        let mut restored = None;
         for write in writes {
             match write {
                 BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
@@ -199,13 +235,33 @@ impl Rows {
                     versions.push(version);
                     self.put(namespace, key.into(), Record { meta, value, version, created_at, modified_at: now, expires_at });
                 }
+                BatchWrite::Restore { namespace, item } => {
+                    self.version += 1;
+                    restored = restored.max(Some(item.version.number()));
+                    let record = Record {
+                        meta: item.meta,
+                        value: item.value,
+                        version: item.version,
+                        created_at: whole_microseconds(item.created_at),
+                        modified_at: whole_microseconds(item.modified_at),
+                        expires_at: item.expires_at.map(whole_microseconds),
+                    };
+                    self.put(namespace, item.key.into(), record);
+                }
+                BatchWrite::Touch { namespace, key, time_to_live } => {
+                    if let Some(record) = self.live(&namespace, &key, now) {
+                        let record = Record { expires_at: time_to_live.map(|duration| expiry(now, duration)), ..record.clone() };
+                        self.put(namespace, key.into(), record);
+                    }
+                }
                 BatchWrite::Delete { namespace, key } => removed += usize::from(self.remove(&namespace, &key)),
                 BatchWrite::DeletePrefix { namespace, prefix } => removed += self.remove_prefix(&namespace, &prefix),
             }
         }
-        if versions.is_empty() && removed > 0 {
+        if versions.is_empty() && restored.is_none() && removed > 0 {
             self.version += 1;
         }
+        self.version = self.version.max(restored.unwrap_or(0));
         versions
     }
 

@@ -6,7 +6,11 @@
 //! `open.rs`, `read.rs` and `write.rs`.
 
 use super::committer::{Committer, Work};
-use super::{Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use super::watch::Watches;
+use super::{
+    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
+    Watch,
+};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
@@ -105,6 +109,7 @@ pub struct SledStore {
 struct Shared {
     committer: Committer,
     reader: Reader,
+    watches: Arc<Watches>,
     clock: Clock,
     name: String,
 }
@@ -137,9 +142,10 @@ impl SledStore {
         let name = options.path.file_name().map_or_else(|| "sled".into(), |name| format!("sled:{}", name.to_string_lossy()));
         let opened = open::open(&options)?;
         let reader = Reader::new(opened.rows.clone(), opened.version);
-        let writer = SledWriter::new(reader.clone(), opened.barrier, options.clock.clone());
+        let watches = Arc::<Watches>::default();
+        let writer = SledWriter::new(reader.clone(), opened.barrier, options.clock.clone(), watches.clone());
         let committer = Committer::start("stratafs-sled", writer)?;
-        Ok(Self { shared: Arc::new(Shared { committer, reader, clock: options.clock, name }) })
+        Ok(Self { shared: Arc::new(Shared { committer, reader, watches, clock: options.clock, name }) })
     }
 
     fn now(&self) -> i64 {
@@ -219,6 +225,26 @@ impl Store for SledStore {
 
     async fn sweep(&self, limit: usize) -> Result<usize> {
         Ok(self.shared.committer.submit(Work::Sweep(limit)).await?.swept)
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        self.shared.committer.check_process()?;
+        Ok(self.shared.watches.watch(namespace))
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        Ok(StoreDescription::new("sled 0.34", self.capabilities().durability).with_schema(rows::SCHEMA))
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        self.shared.committer.check_process()?;
+        let now = self.now();
+        self.blocking(move |reader| reader.stats(now)).await
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        self.shared.committer.check_process()?;
+        self.blocking(|reader| reader.check()).await
     }
 }
 

@@ -6,7 +6,10 @@
 //! `read.rs` and `write.rs`.
 
 use super::committer::{Committer, Work};
-use super::{Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use super::{
+    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
+    Watch,
+};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
@@ -19,9 +22,11 @@ use std::time::Duration;
 mod error;
 mod open;
 mod read;
+mod watched;
 mod write;
 
 use read::{Got, ReaderPool, ScanRun};
+use watched::Watched;
 use write::SqliteWriter;
 
 /// The largest body in bytes: what SQLite holds in one value with room to spare.
@@ -37,6 +42,9 @@ const INLINE_BODY_BYTES: u64 = 256 << 10;
 /// A scan without bodies that ends within this many rows never leaves the calling thread (about 50 µs); one that does not
 /// goes on elsewhere from where it is.
 const INLINE_ROWS: usize = 100;
+
+/// How often the counter is read for commits of other processes, while somebody watches.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// How to open a [`SqliteStore`].
 #[derive(Debug, Clone)]
@@ -115,6 +123,7 @@ pub struct SqliteStore {
 struct Shared {
     readers: Arc<ReaderPool>,
     committer: Committer,
+    watched: Arc<Watched>,
     clock: Clock,
     name: String,
 }
@@ -146,9 +155,10 @@ impl SqliteStore {
         let name = options.path.file_name().map_or_else(|| "sqlite".into(), |name| format!("sqlite:{}", name.to_string_lossy()));
         let (path, connection) = open::open(&options)?;
         let readers = Arc::new(ReaderPool::new(path, &options));
-        let writer = SqliteWriter::new(connection, &options);
+        let watched = Arc::<Watched>::default();
+        let writer = SqliteWriter::new(connection, &options, watched.clone());
         let committer = Committer::start("stratafs-sqlite", writer)?;
-        Ok(Self { shared: Arc::new(Shared { readers, committer, clock: options.clock, name }) })
+        Ok(Self { shared: Arc::new(Shared { readers, committer, watched, clock: options.clock, name }) })
     }
 
     fn now(&self) -> i64 {
@@ -230,6 +240,39 @@ impl Store for SqliteStore {
 
     async fn sweep(&self, limit: usize) -> Result<usize> {
         Ok(self.shared.committer.submit(Work::Sweep(limit)).await?.swept)
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let watch = self.shared.watched.watches.watch(namespace);
+        // What is committed by now is shown by the next read.
+        self.shared.watched.tell_of_others(self.current_version().await?.number());
+        let watch = watch.from_now_on();
+        let weak = Arc::downgrade(&self.shared);
+        self.shared.watched.watches.poll(WATCH_PAUSE, move || {
+            let shared = weak.upgrade();
+            async move {
+                let Some(shared) = shared else { return Ok(false) };
+                let version = shared.readers.take()?.current_version()?;
+                shared.watched.tell_of_others(version.number());
+                Ok(true)
+            }
+        });
+        Ok(watch)
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        Ok(StoreDescription::new(format!("SQLite {}", rusqlite::version()), self.capabilities().durability).with_schema(open::SCHEMA))
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        self.shared.committer.check_process()?;
+        let now = self.now();
+        self.blocking(move |readers| readers.take()?.stats(now)).await
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        self.shared.committer.check_process()?;
+        self.blocking(move |readers| readers.take()?.check()).await
     }
 }
 

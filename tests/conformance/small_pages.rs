@@ -52,4 +52,20 @@ impl Store for SmallPages {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         self.0.sweep(limit).await
     }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<stratafs::store::Watch> {
+        self.0.watch(namespace).await
+    }
+
+    async fn describe(&self) -> Result<stratafs::store::StoreDescription> {
+        self.0.describe().await
+    }
+
+    async fn stats(&self) -> Result<stratafs::store::StoreStats> {
+        self.0.stats().await
+    }
+
+    async fn check(&self) -> Result<Vec<stratafs::Error>> {
+        self.0.check().await
+    }
 }

@@ -165,6 +165,15 @@ impl Model {
                     let row = Row { meta: meta.clone(), value: value.clone(), version, is_live };
                     self.rows.insert((namespace.clone(), key.clone()), row);
                 }
+                BatchWrite::Restore { namespace, item } => {
+                    let row = Row { meta: item.meta.clone(), value: item.value.clone(), version: item.version, is_live: true };
+                    self.rows.insert((namespace.clone(), item.key.clone()), row);
+                }
+                BatchWrite::Touch { namespace, key, time_to_live } => {
+                    if let Some(row) = self.rows.get_mut(&(namespace.clone(), key.clone())) {
+                        row.is_live = row.is_live && *time_to_live != Some(Duration::ZERO);
+                    }
+                }
                 BatchWrite::Delete { namespace, key } => drop(self.rows.remove(&(namespace.clone(), key.clone()))),
                 BatchWrite::DeletePrefix { namespace, prefix } => {
                     self.rows.retain(|(space, key), _| space != namespace || !key.starts_with(prefix));

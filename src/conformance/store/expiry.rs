@@ -116,3 +116,73 @@ pub(super) async fn sweep_leaves_what_is_live(store: Subject) {
     assert_eq!(keys(&scan_all(&store, &a, ScanOptions::new()).await), ["a", "again", "again later", "b", "hour"]);
     assert_eq!(value(&store, &a, "again").await.expect("it was put"), "body of again");
 }
+
+fn touch(namespace: &Namespace, key: &str, time_to_live: Option<Duration>) -> Batch {
+    Batch::new().touch(namespace, key, time_to_live)
+}
+
+pub(super) async fn a_touch_moves_the_end_and_nothing_else(store: Subject) {
+    let a = namespace("a");
+    let body = noise(20_000);
+    commit(&store, Batch::new().put_with_meta(&a, "k", noise(2_000), body.clone())).await;
+    let before = get(&store, &a, "k").await.expect("it was put");
+    let counter = store.current_version().await.expect("a version");
+    assert_eq!(commit(&store, touch(&a, "k", Some(HOUR))).await, []);
+    let after = get(&store, &a, "k").await.expect("it is live");
+    let expires_at = after.expires_at.expect("it has an end");
+    assert!(expires_at.duration_since(Timestamp::now()).as_secs().abs_diff(3_600) < 60, "{expires_at}");
+    assert_eq!(after.clone().with_expires_at(None), before);
+    assert_eq!(store.current_version().await.expect("a version"), counter);
+    // The version still holds, so a writer that read before the touch is not disturbed.
+    commit(&store, Batch::new().expect(&a, "k", Condition::Version(before.version)).put(&a, "k", "new")).await;
+    commit(&store, touch(&a, "k", Some(Duration::ZERO))).await;
+    assert_eq!(get(&store, &a, "k").await, None);
+}
+
+pub(super) async fn a_touch_can_let_an_item_live_for_good(store: Subject) {
+    let a = namespace("a");
+    commit(&store, put_for(&a, "k", HOUR)).await;
+    commit(&store, touch(&a, "k", None)).await;
+    assert_eq!(get(&store, &a, "k").await.expect("it is live").expires_at, None);
+}
+
+pub(super) async fn a_touch_of_what_is_absent_is_no_error(store: Subject) {
+    let a = namespace("a");
+    commit(&store, put_for(&a, "over", Duration::ZERO)).await;
+    for key in ["over", "never"] {
+        commit(&store, touch(&a, key, Some(HOUR))).await;
+        assert_eq!(get(&store, &a, key).await, None);
+    }
+}
+
+pub(super) async fn writes_of_one_batch_touch_what_those_before_left(store: Subject) {
+    let a = namespace("a");
+    put_all(&store, &a, &["removed", "d/x", "kept"]).await;
+    let batch = Batch::new()
+        .put(&a, "put", "1")
+        .touch(&a, "put", Some(HOUR))
+        .touch(&a, "kept", Some(HOUR))
+        .touch(&a, "again", Some(HOUR))
+        .put(&a, "again", "2")
+        .delete(&a, "removed")
+        .touch(&a, "removed", Some(HOUR))
+        .delete_prefix(&a, "d/")
+        .touch(&a, "d/x", Some(HOUR));
+    commit(&store, batch).await;
+    let mut ends = Vec::new();
+    for key in ["put", "kept", "again", "removed", "d/x"] {
+        ends.push(get(&store, &a, key).await.map(|item| item.expires_at.is_some()));
+    }
+    assert_eq!(ends, [Some(true), Some(true), Some(false), None, None]);
+}
+
+pub(super) async fn a_swept_store_forgets_no_touched_item(store: Subject) {
+    let a = namespace("a");
+    commit(&store, put_for(&a, "longer", Duration::from_secs(1))).await;
+    commit(&store, touch(&a, "longer", Some(HOUR))).await;
+    commit(&store, put_for(&a, "shorter", HOUR)).await;
+    commit(&store, touch(&a, "shorter", Some(Duration::ZERO))).await;
+    assert_eq!(store.sweep(10).await.expect("swept"), 1);
+    assert!(get(&store, &a, "longer").await.is_some());
+    assert_eq!(store.sweep(10).await.expect("swept"), 0);
+}

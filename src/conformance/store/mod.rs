@@ -7,13 +7,19 @@ mod batches;
 mod concurrency;
 mod expiry;
 mod items;
+mod reports;
+mod restores;
 mod scans;
+mod watches;
 
 use batches::*;
 use concurrency::*;
 use expiry::*;
 use items::*;
+use reports::*;
+use restores::*;
 use scans::*;
+use watches::*;
 
 use super::cases;
 use crate::error::{Error, ErrorKind};
@@ -71,6 +77,12 @@ cases! { $
     delete_prefix_of_nothing_empties_one_namespace,
     a_large_batch_is_one_step,
     a_large_range_delete_is_one_step,
+    // restores
+    a_restored_item_is_as_it_was,
+    a_restore_takes_the_place_of_what_is_there,
+    the_counter_goes_on_behind_a_restored_version,
+    a_restore_beside_puts_returns_the_versions_of_the_puts,
+    an_old_restored_item_is_absent_once_its_time_is_over,
     // scans
     a_scan_returns_keys_in_order_without_bodies,
     a_scan_with_values_returns_bodies,
@@ -102,6 +114,21 @@ cases! { $
     a_time_to_live_beyond_the_calendar_is_accepted,
     sweep_removes_what_is_over_up_to_its_limit,
     sweep_leaves_what_is_live,
+    a_touch_moves_the_end_and_nothing_else,
+    a_touch_can_let_an_item_live_for_good,
+    a_touch_of_what_is_absent_is_no_error,
+    writes_of_one_batch_touch_what_those_before_left,
+    a_swept_store_forgets_no_touched_item,
+    // watches
+    a_watch_tells_of_a_commit,
+    a_watch_tells_of_what_was_committed_while_nobody_looked,
+    a_watch_tells_of_deletes,
+    a_watch_is_of_one_namespace,
+    every_watch_is_told,
+    // what a store tells of itself
+    stats_count_what_is_live,
+    a_store_describes_its_engine,
+    a_sound_store_has_no_damage,
     // concurrency
     no_increment_is_lost,
     one_creator_wins,
@@ -171,16 +198,7 @@ fn keys(entries: &[ScanEntry]) -> Vec<&str> {
 
 /// A put with a time to live.
 fn put_for(namespace: &Namespace, key: &str, time_to_live: Duration) -> Batch {
-    let mut batch = Batch::new();
-    batch.writes.push(BatchWrite::Put {
-        namespace: namespace.clone(),
-        key: key.to_owned(),
-        meta: Bytes::new(),
-        value: Bytes::from_static(b"mortal"),
-        time_to_live: Some(time_to_live),
-        created_at: None,
-    });
-    batch
+    Batch::new().put_for(namespace, key, "mortal", time_to_live)
 }
 
 /// A put that sets the creation time.

@@ -5,15 +5,19 @@
 //! one item takes no lock; it starts over when its body was replaced meanwhile.
 
 use super::error::{damaged, failed, guarded};
-use super::rows::{Record, namespaces_start, record_key, records_end, split_record_key};
-use crate::error::Result;
+use super::rows::{Record, expiry_key, namespaces_start, record_key, records_end, split_record_key};
+use crate::error::{Error, Result};
 use crate::ops::Version;
 use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
-use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreStats};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use sled::{Db, IVec};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How much damage is told.
+const CHECK_FAULTS_MAX: usize = 90;
 
 /// A handle for reading. Clones share it.
 #[derive(Clone)]
@@ -192,6 +196,70 @@ impl Reader {
             }
         }
         Ok(None)
+    }
+
+    /// Counts what is there.
+    pub(super) fn stats(&self, now: i64) -> Result<StoreStats> {
+        let mut stats = StoreStats::new();
+        let mut last = None;
+        guarded(|| {
+            for row in self.rows.scan_prefix(b"r") {
+                let (stored_key, stored) = row.map_err(failed)?;
+                let record = Record::decode(&stored)?;
+                stats.add(record.is_live(now), record.meta_bytes(), record.size);
+                let namespace = split_record_key(&stored_key)?.0;
+                if record.is_live(now) && last.as_deref() != Some(namespace) {
+                    stats.namespaces += 1;
+                    last = Some(namespace.to_owned());
+                }
+            }
+            stats.stored_bytes = Some(self.rows.size_on_disk().map_err(failed)?);
+            Ok(())
+        })?;
+        Ok(stats)
+    }
+
+    /// Looks for damage: items that cannot be read whole, bodies without an item, and what is newer than the counter.
+    pub(super) fn check(&self) -> Result<Vec<Error>> {
+        let mut found = Vec::new();
+        let mut bodies = HashSet::new();
+        let _moment = self.moment.read();
+        guarded(|| {
+            for row in self.rows.scan_prefix(b"r") {
+                let (stored_key, stored) = row.map_err(failed)?;
+                if let Err(error) = self.check_item(&stored_key, &stored, &mut bodies) {
+                    found.push(error);
+                }
+                if found.len() >= CHECK_FAULTS_MAX {
+                    return Ok(());
+                }
+            }
+            let lost = self
+                .rows
+                .scan_prefix(b"v")
+                .keys()
+                .filter(|key| key.as_ref().is_ok_and(|key| key.get(1..9).is_none_or(|body| !bodies.contains(body))));
+            let lost = lost.count();
+            if lost > 0 {
+                found.push(damaged(&format!("there are parts of bodies that no row has ({lost})")));
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn check_item(&self, stored_key: &IVec, stored: &IVec, bodies: &mut HashSet<[u8; 8]>) -> Result<()> {
+        let record = Record::decode(stored)?;
+        let (_, key) = split_record_key(stored_key)?;
+        bodies.insert(record.body().to_be_bytes());
+        if record.version > self.current_version().number() {
+            return Err(damaged("a row is newer than the counter"));
+        }
+        if record.expires_at.is_some_and(|at| !self.rows.contains_key(expiry_key(at, stored_key)).unwrap_or(true)) {
+            return Err(damaged("a row would never be swept"));
+        }
+        let item = record.item(key, true, |key| self.rows.get(key).map_err(failed))?;
+        item.map(drop).ok_or_else(|| damaged("a row has lost its body"))
     }
 
     /// Returns the keys and records of a namespace whose keys are in a range, in order.

@@ -29,6 +29,9 @@ pub(super) const FORMAT_KEY: &[u8] = b"f";
 /// The format that this program writes.
 pub(super) const FORMAT: &[u8] = b"stratafs rows 1";
 
+/// Its number.
+pub(super) const SCHEMA: u32 = 1;
+
 /// How every format's number starts.
 pub(super) const FORMAT_MARK: &[u8] = b"stratafs rows ";
 
@@ -70,6 +73,16 @@ impl<'r> Record<'r> {
         Self { version, created_at, modified_at, expires_at, body: version, size: value.len() as u64, meta_size, meta }
     }
 
+    /// Sets the number that the body stands under where there was none before it.
+    pub(super) fn with_body(self, body: u64) -> Self {
+        Self { body, ..self }
+    }
+
+    /// Changes when the item is over.
+    pub(super) fn with_expires_at(self, expires_at: Option<i64>) -> Self {
+        Self { expires_at, ..self }
+    }
+
     /// Puts the body where that of the record before it stands.
     pub(super) fn in_place_of(self, old: Option<Record<'_>>) -> Self {
         Self { body: old.map_or(self.body, |old| old.body), ..self }
@@ -92,6 +105,16 @@ impl<'r> Record<'r> {
     /// Returns the record without its meta, which may outlive what it was read from.
     pub(super) fn detached(&self) -> Record<'static> {
         Record { meta: &[], ..*self }
+    }
+
+    /// Returns the bytes of the meta, wherever it stands.
+    pub(super) fn meta_bytes(&self) -> u64 {
+        self.meta_size + self.meta.len() as u64
+    }
+
+    /// Returns the number that the body stands under.
+    pub(super) fn body(&self) -> u64 {
+        self.body
     }
 
     /// Returns the keys of the pieces.

@@ -4,7 +4,7 @@
 //! they come to is applied as one. So each is all or nothing, and the group costs one wait for the disk.
 
 use super::barrier::Barrier;
-use super::error::{failed, guarded};
+use super::error::{damaged, failed, guarded};
 use super::read::{Reader, beneath};
 use super::rows::{COUNTER_KEY, Record, expiries_before, expiring_record_key, expiry_key, record_key, records_end};
 use crate::clock::Clock;
@@ -12,7 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::committer::{Work, Writer, Written};
 use crate::store::page::prefix_end;
-use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, precondition_failed, whole_microseconds};
+use crate::store::watch::Watches;
+use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, Precondition, expiry, precondition_failed, whole_microseconds};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,14 +25,15 @@ pub(super) struct SledWriter {
     reader: Reader,
     barrier: Barrier,
     clock: Clock,
+    watches: Arc<Watches>,
     /// After a failure it is unknown what reached the disk, and later commits must not be acknowledged on top of it.
     failure: Option<Arc<Error>>,
 }
 
 impl SledWriter {
     /// Takes the writing side of an open store.
-    pub(super) fn new(reader: Reader, barrier: Barrier, clock: Clock) -> Self {
-        Self { reader, barrier, clock, failure: None }
+    pub(super) fn new(reader: Reader, barrier: Barrier, clock: Clock, watches: Arc<Watches>) -> Self {
+        Self { reader, barrier, clock, watches, failure: None }
     }
 }
 
@@ -56,7 +58,7 @@ impl SledWriter {
                 return Ok(answers);
             }
             let version = gathered.version;
-            let batch = gathered.into_batch();
+            let batch = gathered.into_batch()?;
             {
                 let _change = self.reader.change();
                 self.reader.rows().apply_batch(batch).map_err(failed)?;
@@ -64,6 +66,11 @@ impl SledWriter {
             }
             self.reader.rows().flush().map_err(failed)?;
             self.barrier.sync().map_err(|error| failed(error.into()))?;
+            for (work, answer) in group.iter().zip(&answers) {
+                if let (Work::Commit(batch), Ok(_)) = (work, answer) {
+                    self.watches.tell_of(batch, Version::new(version));
+                }
+            }
             Ok(answers)
         })
     }
@@ -93,11 +100,11 @@ struct Change<'g> {
     new: Option<New<'g>>,
 }
 
-/// A put: the record, and what it is about.
+/// A record that will be.
 struct New<'g> {
     record: Record<'g>,
-    meta: &'g [u8],
-    value: &'g [u8],
+    /// The meta and the body of a put; none when those that are stored stay.
+    content: Option<(&'g [u8], &'g [u8])>,
 }
 
 impl<'g> Gathered<'g> {
@@ -123,6 +130,7 @@ impl<'g> Gathered<'g> {
         }
         let mut versions = Vec::new();
         let mut removed = 0;
+        let mut restored = None;
         for write in &batch.writes {
             match write {
                 BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
@@ -132,13 +140,23 @@ impl<'g> Gathered<'g> {
                     let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
                     self.put(record_key(namespace, key), (meta, value), now, created_at, expires_at)?;
                 }
+                BatchWrite::Restore { namespace, item } => {
+                    self.version += 1;
+                    restored = restored.max(Some(item.version.number()));
+                    self.restore(record_key(namespace, &item.key), item)?;
+                }
+                BatchWrite::Touch { namespace, key, time_to_live } => {
+                    let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
+                    self.touch(record_key(namespace, key), expires_at, now.as_microsecond())?;
+                }
                 BatchWrite::Delete { namespace, key } => removed += usize::from(self.remove(record_key(namespace, key))?),
                 BatchWrite::DeletePrefix { namespace, prefix } => removed += self.remove_prefix(namespace, prefix)?,
             }
         }
-        if versions.is_empty() && removed > 0 {
+        if versions.is_empty() && restored.is_none() && removed > 0 {
             self.version += 1;
         }
+        self.version = self.version.max(restored.unwrap_or(0));
         Ok(Ok(Written { versions, ..Written::default() }))
     }
 
@@ -190,7 +208,28 @@ impl<'g> Gathered<'g> {
         let now = now.as_microsecond();
         let times = (created_at.or(kept).unwrap_or(now), now);
         let record = Record::new(self.version, times, expires_at, meta, value);
-        self.change(key)?.new = Some(New { record, meta, value });
+        self.change(key)?.new = Some(New { record, content: Some((meta, value)) });
+        Ok(())
+    }
+
+    /// Puts an item as it was elsewhere. What its body stands under is a number of this store's own, since the item's version may
+    /// have been given here too.
+    fn restore(&mut self, key: Vec<u8>, item: &'g Item) -> Result<()> {
+        let micros = |at: Timestamp| whole_microseconds(at).as_microsecond();
+        let times = (micros(item.created_at), micros(item.modified_at));
+        let record =
+            Record::new(item.version.number(), times, item.expires_at.map(micros), &item.meta, &item.value).with_body(self.version);
+        self.change(key)?.new = Some(New { record, content: Some((&item.meta, &item.value)) });
+        Ok(())
+    }
+
+    /// Changes when a live item is over: of one that this group puts, or of one that is stored and keeps its body.
+    fn touch(&mut self, key: Vec<u8>, expires_at: Option<i64>, now: i64) -> Result<()> {
+        if let Some(record) = self.current(&key)?.filter(|record| record.is_live(now)) {
+            let new = &mut self.change(key)?.new;
+            let content = new.take().and_then(|new| new.content);
+            *new = Some(New { record: record.with_expires_at(expires_at), content });
+        }
         Ok(())
     }
 
@@ -249,30 +288,42 @@ impl<'g> Gathered<'g> {
     }
 
     /// Makes the one batch: a body takes the place of the one before it, of which no piece is left.
-    fn into_batch(self) -> ::sled::Batch {
+    fn into_batch(self) -> Result<::sled::Batch> {
         let mut batch = ::sled::Batch::default();
         for (key, change) in self.changes {
+            let keeps_body = change.new.as_ref().is_some_and(|new| new.content.is_none());
             if let Some(old) = change.old {
-                old.piece_keys().for_each(|piece| batch.remove(&piece[..]));
+                if !keeps_body {
+                    old.piece_keys().for_each(|piece| batch.remove(&piece[..]));
+                }
                 if let Some(at) = old.expires_at {
                     batch.remove(expiry_key(at, &key));
                 }
             }
-            match change.new {
-                Some(New { record, meta, value }) => {
+            let Some(New { record, content }) = change.new else {
+                if change.old.is_some() {
+                    batch.remove(key);
+                }
+                continue;
+            };
+            if let Some(at) = record.expires_at {
+                batch.insert(expiry_key(at, &key), &[]);
+            }
+            match content {
+                Some((meta, value)) => {
                     let record = record.in_place_of(change.old);
                     record.each_piece(meta, value, |piece, bytes| batch.insert(&piece[..], bytes));
-                    if let Some(at) = record.expires_at {
-                        batch.insert(expiry_key(at, &key), &[]);
-                    }
                     batch.insert(key, record.encode());
                 }
-                None if change.old.is_some() => batch.remove(key),
-                None => {}
+                None => {
+                    let stored = self.reader.rows().get(&key).map_err(failed)?;
+                    let stored = stored.ok_or_else(|| damaged("a row went while it was written"))?;
+                    batch.insert(key, Record::decode(&stored)?.with_expires_at(record.expires_at).encode());
+                }
             }
         }
         batch.insert(COUNTER_KEY, &self.version.to_be_bytes());
-        batch
+        Ok(batch)
     }
 }
 

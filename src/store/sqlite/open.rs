@@ -41,6 +41,9 @@ const MIGRATIONS: &[&str] = &["
     CREATE INDEX items_by_expiry ON items(expires_at) WHERE expires_at IS NOT NULL;
 "];
 
+/// The schema that this program writes.
+pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+
 /// How long to sleep before a lock of another process is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 

@@ -5,10 +5,10 @@
 use super::SqliteOptions;
 use super::error::{damaged, failed};
 use super::open::connect;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::Version;
 use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
-use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreStats};
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 /// How many idle connections are kept. More are opened while more reads run at once; there is no waiting.
 const IDLE_MAX: usize = 8;
+
+/// How much damage of the engine's own check is told.
+const CHECK_FAULTS_MAX: usize = 90;
 
 /// Connections that only read.
 pub(super) struct ReaderPool {
@@ -243,6 +246,64 @@ impl Reader {
     /// Returns the version of the newest commit.
     pub(super) fn current_version(&self) -> Result<Version> {
         current_version(self.connection())
+    }
+
+    /// Counts what is there.
+    pub(super) fn stats(&self, now: i64) -> Result<StoreStats> {
+        let count = || -> rusqlite::Result<StoreStats> {
+            let mut stats = self.connection().query_row(
+                "SELECT COUNT(*), COALESCE(SUM(LENGTH(meta)), 0), COALESCE(SUM(size), 0), COUNT(DISTINCT namespace)
+                 FROM items WHERE +expires_at IS NULL OR +expires_at > ?1",
+                (now,),
+                |row| {
+                    let mut stats = StoreStats::new();
+                    (stats.items, stats.meta_bytes, stats.value_bytes, stats.namespaces) =
+                        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+                    Ok(stats)
+                },
+            )?;
+            stats.expired = self.connection().query_row("SELECT COUNT(*) FROM items WHERE expires_at <= ?1", (now,), |row| row.get(0))?;
+            let pages: u64 = self.connection().query_row("PRAGMA page_count", [], |row| row.get(0))?;
+            let page_bytes: u64 = self.connection().query_row("PRAGMA page_size", [], |row| row.get(0))?;
+            stats.stored_bytes = Some(pages * page_bytes);
+            Ok(stats)
+        };
+        self.begin()?;
+        let stats = count().map_err(failed)?;
+        self.end()?;
+        Ok(stats)
+    }
+
+    /// Looks for damage: the engine's own check, bodies without an item and items without their body.
+    pub(super) fn check(&self) -> Result<Vec<Error>> {
+        let look = || -> rusqlite::Result<Vec<Error>> {
+            let mut found = Vec::new();
+            let mut statement = self.connection().prepare(&format!("PRAGMA integrity_check({CHECK_FAULTS_MAX})"))?;
+            for line in statement.query_map([], |row| row.get::<_, String>(0))? {
+                let line = line?;
+                if line != "ok" {
+                    found.push(damaged("the engine's own check failed").with_source(std::io::Error::other(line)));
+                }
+            }
+            for (sql, what) in [
+                ("SELECT COUNT(*) FROM bodies WHERE id NOT IN (SELECT id FROM items WHERE size > 0)", "there are bodies that no row has"),
+                (
+                    "SELECT COUNT(*) FROM items LEFT JOIN bodies USING (id) WHERE size <> COALESCE(LENGTH(body), 0)",
+                    "there are rows without their body",
+                ),
+                ("SELECT COUNT(*) FROM items WHERE version > (SELECT version FROM counter)", "there are rows newer than the counter"),
+            ] {
+                let count: u64 = self.connection().query_row(sql, [], |row| row.get(0))?;
+                if count > 0 {
+                    found.push(damaged(&format!("{what} ({count})")));
+                }
+            }
+            Ok(found)
+        };
+        self.begin()?;
+        let found = look().map_err(failed)?;
+        self.end()?;
+        Ok(found)
     }
 
     fn begin(&self) -> Result<()> {

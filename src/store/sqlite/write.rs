@@ -3,6 +3,7 @@
 use super::SqliteOptions;
 use super::error::{describe, failed, is_busy};
 use super::read::{End, current_version};
+use super::watched::Watched;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
@@ -24,12 +25,13 @@ pub(super) struct SqliteWriter {
     busy_timeout: Duration,
     /// The version of the newest commit, valid within a transaction.
     version: u64,
+    watched: Arc<Watched>,
 }
 
 impl SqliteWriter {
     /// Takes the connection over.
-    pub(super) fn new(connection: Connection, options: &SqliteOptions) -> Self {
-        Self { connection, clock: options.clock.clone(), busy_timeout: options.busy_timeout, version: 0 }
+    pub(super) fn new(connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
+        Self { connection, clock: options.clock.clone(), busy_timeout: options.busy_timeout, version: 0, watched }
     }
 }
 
@@ -72,8 +74,12 @@ impl SqliteWriter {
     /// Does the group and commits it. An error of the engine undoes all of it; a batch that is refused stands alone.
     fn write_together(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
         // Until the commit nothing has an effect; of a commit that fails, the disk alone knows what a crash would bring to light.
-        let answers = self.write_each(group).map_err(Error::without_effect);
-        let answers = answers.and_then(|answers| self.run("COMMIT", []).map(|_| answers).map_err(not_committed));
+        let written = self.write_each(group).map_err(Error::without_effect);
+        let answers = written.and_then(|(before, answers)| {
+            self.run("COMMIT", []).map_err(not_committed)?;
+            self.watched.tell(before, self.version, group, &answers);
+            Ok(answers)
+        });
         if answers.is_err() && !self.connection.is_autocommit() {
             // When even this fails, the next BEGIN tells.
             let _ = self.run("ROLLBACK", []);
@@ -81,7 +87,8 @@ impl SqliteWriter {
         answers
     }
 
-    fn write_each(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
+    /// Returns the version before the group too.
+    fn write_each(&mut self, group: &[Work]) -> Result<(u64, Vec<Result<Written>>)> {
         let before = current_version(&self.connection)?.number();
         self.version = before;
         let mut answers = Vec::with_capacity(group.len());
@@ -94,7 +101,7 @@ impl SqliteWriter {
         if self.version != before {
             self.run("UPDATE counter SET version = ?1", (self.version,)).map_err(failed)?;
         }
-        Ok(answers)
+        Ok((before, answers))
     }
 
     /// Applies one batch, or refuses it: the inner error.
@@ -141,6 +148,7 @@ impl SqliteWriter {
     fn apply(&mut self, writes: &[BatchWrite], now: Timestamp) -> rusqlite::Result<Vec<Version>> {
         let mut versions = Vec::new();
         let mut removed = 0;
+        let mut restored = None;
         for write in writes {
             match write {
                 BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
@@ -153,31 +161,51 @@ impl SqliteWriter {
                         value,
                         version: self.version,
                         created_at: created_at.map(|at| whole_microseconds(at).as_microsecond()),
+                        modified_at: now.as_microsecond(),
                         expires_at: time_to_live.map(|duration| expiry(now, duration).as_microsecond()),
                     };
                     self.put(&row, now)?;
+                }
+                BatchWrite::Restore { namespace, item } => {
+                    self.version += 1;
+                    restored = restored.max(Some(item.version.number()));
+                    let row = NewRow {
+                        namespace,
+                        key: &item.key,
+                        meta: &item.meta,
+                        value: &item.value,
+                        version: item.version.number(),
+                        created_at: Some(whole_microseconds(item.created_at).as_microsecond()),
+                        modified_at: whole_microseconds(item.modified_at).as_microsecond(),
+                        expires_at: item.expires_at.map(|at| whole_microseconds(at).as_microsecond()),
+                    };
+                    self.put(&row, now)?;
+                }
+                BatchWrite::Touch { namespace, key, time_to_live } => {
+                    let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
+                    self.touch(namespace, key, expires_at, now)?;
                 }
                 BatchWrite::Delete { namespace, key } => removed += self.delete(namespace, key)?,
                 BatchWrite::DeletePrefix { namespace, prefix } => removed += self.delete_prefix(namespace, prefix)?,
             }
         }
-        if versions.is_empty() && removed > 0 {
+        if versions.is_empty() && restored.is_none() && removed > 0 {
             self.version += 1;
         }
+        self.version = self.version.max(restored.unwrap_or(0));
         Ok(versions)
     }
 
     fn put(&self, row: &NewRow<'_>, now: Timestamp) -> rusqlite::Result<()> {
         let old = self.find(row.namespace, row.key)?;
         let kept = old.as_ref().filter(|old| old.is_live(now)).map(|old| old.created_at);
-        let now = now.as_microsecond();
-        let created_at = row.created_at.or(kept).unwrap_or(now);
+        let created_at = row.created_at.or(kept).unwrap_or(now.as_microsecond());
         let size = row.value.len() as u64;
         let (id, old_size) = match old {
             Some(old) => {
                 self.run(
                     "UPDATE items SET version = ?2, created_at = ?3, modified_at = ?4, expires_at = ?5, size = ?6, meta = ?7 WHERE id = ?1",
-                    (old.id, row.version, created_at, now, row.expires_at, size, row.meta),
+                    (old.id, row.version, created_at, row.modified_at, row.expires_at, size, row.meta),
                 )?;
                 (old.id, old.size)
             }
@@ -185,7 +213,7 @@ impl SqliteWriter {
                 self.run(
                     "INSERT INTO items(namespace, key, version, created_at, modified_at, expires_at, size, meta)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                    (row.namespace.encoded(), row.key, row.version, created_at, now, row.expires_at, size, row.meta),
+                    (row.namespace.encoded(), row.key, row.version, created_at, row.modified_at, row.expires_at, size, row.meta),
                 )?;
                 (self.connection.last_insert_rowid(), 0)
             }
@@ -197,6 +225,11 @@ impl SqliteWriter {
             (_, _) => self.run("UPDATE bodies SET body = ?2 WHERE id = ?1", (id, row.value)),
         }
         .map(drop)
+    }
+
+    fn touch(&self, namespace: &Namespace, key: &str, expires_at: Option<i64>, now: Timestamp) -> rusqlite::Result<()> {
+        let Some(row) = self.find(namespace, key)?.filter(|row| row.is_live(now)) else { return Ok(()) };
+        self.run("UPDATE items SET expires_at = ?2 WHERE id = ?1", (row.id, expires_at)).map(drop)
     }
 
     fn delete(&self, namespace: &Namespace, key: &str) -> rusqlite::Result<usize> {
@@ -246,6 +279,7 @@ struct NewRow<'w> {
     value: &'w [u8],
     version: u64,
     created_at: Option<i64>,
+    modified_at: i64,
     expires_at: Option<i64>,
 }
 
@@ -287,7 +321,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::from_secs(3600));
         let (path, connection) = open::open(&options).expect("opened");
-        let mut writer = SqliteWriter::new(connection, &options);
+        let mut writer = SqliteWriter::new(connection, &options, Arc::default());
         let other = Connection::open(&path).expect("opened");
         other.execute_batch("BEGIN IMMEDIATE").expect("the lock is free");
         let group: Vec<Work> = (0..3).map(|_| Work::Sweep(1)).collect();

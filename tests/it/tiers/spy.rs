@@ -120,4 +120,20 @@ impl Store for Spy {
         self.note("sweep")?;
         self.inner.sweep(limit).await
     }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<stratafs::store::Watch> {
+        self.inner.watch(namespace).await
+    }
+
+    async fn describe(&self) -> Result<stratafs::store::StoreDescription> {
+        self.inner.describe().await
+    }
+
+    async fn stats(&self) -> Result<stratafs::store::StoreStats> {
+        self.inner.stats().await
+    }
+
+    async fn check(&self) -> Result<Vec<stratafs::Error>> {
+        self.inner.check().await
+    }
 }

@@ -1,0 +1,69 @@
+//! Items brought from elsewhere, as they were there.
+
+use super::*;
+
+fn elsewhere(key: &str, version: u64) -> Item {
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    Item::new(key, Bytes::from_static(b"meta"), noise(9_000), Version::new(version), at(1_000), at(2_000))
+}
+
+pub(super) async fn a_restored_item_is_as_it_was(store: Subject) {
+    let a = namespace("a");
+    let later = Timestamp::from_second(Timestamp::now().as_second() + 3_600).expect("a time");
+    let mortal = elsewhere("mortal", 7).with_expires_at(Some(later));
+    let items = [elsewhere("k", 5), mortal, Item::new("small", Bytes::new(), Bytes::new(), Version::new(6), later, later)];
+    let batch = items.iter().fold(Batch::new(), |batch, item| batch.restore(&a, item.clone()));
+    assert_eq!(commit(&store, batch).await, []);
+    for item in &items {
+        assert_eq!(get(&store, &a, &item.key).await.as_ref(), Some(item));
+    }
+    let scanned = scan_all(&store, &a, ScanOptions::new().with_values(true)).await;
+    assert_eq!(scanned, items.map(ScanEntry::Item));
+}
+
+pub(super) async fn a_restore_takes_the_place_of_what_is_there(store: Subject) {
+    let a = namespace("a");
+    put_all(&store, &a, &["k", "other"]).await;
+    commit(&store, Batch::new().restore(&a, elsewhere("k", 900))).await;
+    assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 900)));
+    assert_eq!(value(&store, &a, "other").await, Some(Bytes::from_static(b"body of other")));
+    // Once more, with a version below the counter, as a copy that is made again does.
+    commit(&store, Batch::new().restore(&a, elsewhere("k", 40))).await;
+    assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 40)));
+    commit(&store, Batch::new().restore(&a, elsewhere("twin", 40))).await;
+    commit(&store, Batch::new().delete(&a, "twin")).await;
+    assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 40)), "two items of one version share nothing");
+}
+
+pub(super) async fn the_counter_goes_on_behind_a_restored_version(store: Subject) {
+    let a = namespace("a");
+    put_all(&store, &a, &["first"]).await;
+    let before = store.current_version().await.expect("a version");
+    commit(&store, Batch::new().restore(&a, elsewhere("k", 5_000)).restore(&a, elsewhere("l", 3))).await;
+    let restored = store.current_version().await.expect("a version");
+    assert!(restored >= Version::new(5_000) && restored > before, "{restored} after {before}");
+    commit(&store, Batch::new().restore(&a, elsewhere("m", 4))).await;
+    let grown = store.current_version().await.expect("a version");
+    assert!(grown > restored, "a restore of an old version is a commit too");
+    let version = commit(&store, Batch::new().put(&a, "n", "")).await[0];
+    assert!(version > grown);
+}
+
+pub(super) async fn a_restore_beside_puts_returns_the_versions_of_the_puts(store: Subject) {
+    let a = namespace("a");
+    let batch = Batch::new().put(&a, "p", "1").restore(&a, elsewhere("k", 2)).put(&a, "q", "2");
+    let versions = commit(&store, batch).await;
+    assert_eq!(versions.len(), 2);
+    assert_eq!(get(&store, &a, "p").await.map(|item| item.version), Some(versions[0]));
+    assert_eq!(get(&store, &a, "q").await.map(|item| item.version), Some(versions[1]));
+    assert!(versions[0] < versions[1]);
+    assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 2)));
+}
+
+pub(super) async fn an_old_restored_item_is_absent_once_its_time_is_over(store: Subject) {
+    let a = namespace("a");
+    let over = elsewhere("k", 5).with_expires_at(Some(Timestamp::from_second(3_000).expect("a time")));
+    commit(&store, Batch::new().restore(&a, over)).await;
+    assert_eq!(get(&store, &a, "k").await, None);
+    assert_eq!(store.sweep(10).await.expect("swept"), 1);
+}

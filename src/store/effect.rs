@@ -1,0 +1,239 @@
+//! What the writes of a batch come to: pure, for engines that take a whole batch in one statement.
+//!
+//! Writes take effect in the order they stand in. A statement that does all of them at once sees each key one time only, so
+//! they are folded first: the last write of a key stands, and what came before it decides whether a creation time is kept.
+
+use super::{BatchWrite, Namespace, expiry, whole_microseconds};
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+
+/// What a batch comes to. No key is in two of its lists.
+#[derive(Debug, Default)]
+pub(super) struct Effect<'b> {
+    /// The rows that will be, in the order of namespaces and keys.
+    pub(super) puts: Vec<PutEffect<'b>>,
+    /// Keys whose row goes.
+    pub(super) deletes: Vec<(&'b Namespace, &'b str)>,
+    /// Prefixes whose rows go, but for those of `puts`.
+    pub(super) prefixes: Vec<(&'b Namespace, &'b str)>,
+    /// Keys whose row, if it is live, gets another end in microseconds, or none.
+    pub(super) touches: Vec<(&'b Namespace, &'b str, Option<i64>)>,
+    /// How many numbers the batch takes from the store's counter: one for each put and each restore, in their order.
+    pub(super) numbers: u64,
+    /// Which of those numbers, counted from 0, are the versions that the commit returns.
+    pub(super) versions: Vec<u64>,
+    /// The counter ends at this or above.
+    pub(super) floor: u64,
+}
+
+/// A row that will be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PutEffect<'b> {
+    pub(super) namespace: &'b Namespace,
+    pub(super) key: &'b str,
+    pub(super) meta: &'b [u8],
+    pub(super) value: &'b [u8],
+    /// The number of it among those that the batch takes, counted from 0. It is the version, unless there is one below.
+    pub(super) number: u64,
+    /// The version of an item that is restored.
+    pub(super) version: Option<u64>,
+    /// In microseconds; none keeps that of the live row there, or is `modified_at`.
+    pub(super) created_at: Option<i64>,
+    /// In microseconds.
+    pub(super) modified_at: i64,
+    /// In microseconds.
+    pub(super) expires_at: Option<i64>,
+}
+
+/// What becomes of one key.
+#[derive(Debug)]
+enum Fate<'b> {
+    Put(PutEffect<'b>),
+    Deleted,
+    Touched(Option<i64>),
+}
+
+impl<'b> Effect<'b> {
+    /// Folds writes that take effect at `now`, which is whole microseconds.
+    pub(super) fn of(writes: &'b [BatchWrite], now: Timestamp) -> Self {
+        let mut effect = Self::default();
+        let mut fates: BTreeMap<(&'b Namespace, &'b str), Fate<'b>> = BTreeMap::new();
+        for write in writes {
+            match write {
+                BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
+                    let created_at = match created_at {
+                        Some(at) => Some(microseconds(*at)),
+                        None => effect.created_before(&fates, namespace, key, now),
+                    };
+                    let put = PutEffect {
+                        namespace,
+                        key,
+                        meta,
+                        value,
+                        number: effect.numbers,
+                        version: None,
+                        created_at,
+                        modified_at: now.as_microsecond(),
+                        expires_at: time_to_live.map(|duration| expiry(now, duration).as_microsecond()),
+                    };
+                    effect.versions.push(effect.numbers);
+                    effect.numbers += 1;
+                    fates.insert((namespace, key), Fate::Put(put));
+                }
+                BatchWrite::Restore { namespace, item } => {
+                    let put = PutEffect {
+                        namespace,
+                        key: &item.key,
+                        meta: &item.meta,
+                        value: &item.value,
+                        number: effect.numbers,
+                        version: Some(item.version.number()),
+                        created_at: Some(microseconds(item.created_at)),
+                        modified_at: microseconds(item.modified_at),
+                        expires_at: item.expires_at.map(microseconds),
+                    };
+                    effect.numbers += 1;
+                    effect.floor = effect.floor.max(item.version.number());
+                    fates.insert((namespace, &item.key), Fate::Put(put));
+                }
+                BatchWrite::Touch { namespace, key, time_to_live } => {
+                    let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
+                    effect.touch(&mut fates, namespace, key, expires_at, now);
+                }
+                BatchWrite::Delete { namespace, key } => drop(fates.insert((namespace, key), Fate::Deleted)),
+                BatchWrite::DeletePrefix { namespace, prefix } => {
+                    let beneath = |at: &(&Namespace, &str)| at.0 == namespace && at.1.starts_with(prefix.as_str());
+                    fates.retain(|at, _| !beneath(at));
+                    effect.prefixes.push((namespace, prefix));
+                }
+            }
+        }
+        for ((namespace, key), fate) in fates {
+            match fate {
+                Fate::Put(put) => effect.puts.push(put),
+                Fate::Deleted => effect.deletes.push((namespace, key)),
+                Fate::Touched(expires_at) => effect.touches.push((namespace, key, expires_at)),
+            }
+        }
+        effect
+    }
+
+    /// Returns the creation time that the writes so far give a put that keeps the one it finds; none leaves it to the store.
+    fn created_before(
+        &self,
+        fates: &BTreeMap<(&Namespace, &str), Fate<'_>>,
+        namespace: &Namespace,
+        key: &str,
+        now: Timestamp,
+    ) -> Option<i64> {
+        let now = now.as_microsecond();
+        match fates.get(&(namespace, key)) {
+            Some(Fate::Put(put)) if put.expires_at.is_none_or(|at| now < at) => put.created_at,
+            Some(Fate::Put(_) | Fate::Deleted) => Some(now),
+            Some(Fate::Touched(Some(at))) if *at <= now => Some(now),
+            Some(Fate::Touched(_)) => None,
+            None => self.is_removed(namespace, key).then_some(now),
+        }
+    }
+
+    fn touch(
+        &self,
+        fates: &mut BTreeMap<(&'b Namespace, &'b str), Fate<'b>>,
+        namespace: &'b Namespace,
+        key: &'b str,
+        expires_at: Option<i64>,
+        now: Timestamp,
+    ) {
+        let now = now.as_microsecond();
+        match fates.get_mut(&(namespace, key)) {
+            Some(Fate::Put(put)) if put.expires_at.is_none_or(|at| now < at) => put.expires_at = expires_at,
+            Some(Fate::Touched(at)) if at.is_none_or(|at| now < at) => *at = expires_at,
+            None if !self.is_removed(namespace, key) => drop(fates.insert((namespace, key), Fate::Touched(expires_at))),
+            _ => {}
+        }
+    }
+
+    fn is_removed(&self, namespace: &Namespace, key: &str) -> bool {
+        self.prefixes.iter().any(|(space, prefix)| *space == namespace && key.starts_with(prefix))
+    }
+}
+
+fn microseconds(at: Timestamp) -> i64 {
+    whole_microseconds(at).as_microsecond()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Version;
+    use crate::store::{Batch, Item};
+    use bytes::Bytes;
+    use std::time::Duration;
+
+    fn space() -> Namespace {
+        Namespace::parse("a").expect("a legal namespace")
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_microsecond(1_000).expect("a time")
+    }
+
+    #[test]
+    fn the_last_write_of_a_key_stands() {
+        let a = space();
+        let batch = Batch::new().put(&a, "k", "1").put(&a, "l", "2").put(&a, "k", "3").put(&a, "m", "4").delete(&a, "m").delete(&a, "n");
+        let effect = Effect::of(&batch.writes, now());
+        let puts: Vec<_> = effect.puts.iter().map(|put| (put.key, put.value, put.number, put.created_at)).collect();
+        assert_eq!(puts, [("k", &b"3"[..], 2, None), ("l", &b"2"[..], 1, None)]);
+        assert_eq!(effect.deletes, [(&a, "m"), (&a, "n")]);
+        assert_eq!((effect.numbers, effect.versions), (4, vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_put_behind_a_removal_starts_a_new_creation_time() {
+        let a = space();
+        let batch = Batch::new()
+            .put(&a, "d/x", "1")
+            .delete_prefix(&a, "d/")
+            .put(&a, "d/y", "2")
+            .delete(&a, "e")
+            .put(&a, "e", "3")
+            .put(&a, "e", "4");
+        let effect = Effect::of(&batch.writes, now());
+        let puts: Vec<_> = effect.puts.iter().map(|put| (put.key, put.value, put.created_at)).collect();
+        assert_eq!(puts, [("d/y", &b"2"[..], Some(1_000)), ("e", &b"4"[..], Some(1_000))]);
+        assert_eq!((effect.deletes.len(), effect.prefixes), (0, vec![(&a, "d/")]));
+    }
+
+    #[test]
+    fn a_touch_is_of_what_is_live_then() {
+        let a = space();
+        let hour = Some(Duration::from_secs(3_600));
+        let batch = Batch::new()
+            .put(&a, "put", "1")
+            .touch(&a, "put", hour)
+            .put_for(&a, "over", "2", Duration::ZERO)
+            .touch(&a, "over", hour)
+            .delete(&a, "gone")
+            .touch(&a, "gone", hour)
+            .delete_prefix(&a, "d/")
+            .touch(&a, "d/x", hour)
+            .touch(&a, "kept", hour)
+            .touch(&a, "kept", None);
+        let effect = Effect::of(&batch.writes, now());
+        let puts: Vec<_> = effect.puts.iter().map(|put| (put.key, put.expires_at)).collect();
+        assert_eq!(puts, [("over", Some(1_000)), ("put", Some(3_600_001_000))]);
+        assert_eq!(effect.touches, [(&a, "kept", None)]);
+        assert_eq!(effect.versions, [0, 1]);
+    }
+
+    #[test]
+    fn a_restore_takes_a_number_and_keeps_its_version() {
+        let a = space();
+        let item = Item::new("k", Bytes::new(), Bytes::new(), Version::new(70), now(), now());
+        let batch = Batch::new().restore(&a, item).put(&a, "l", "");
+        let effect = Effect::of(&batch.writes, now());
+        assert_eq!(effect.puts.iter().map(|put| (put.number, put.version)).collect::<Vec<_>>(), [(0, Some(70)), (1, None)]);
+        assert_eq!((effect.numbers, effect.versions, effect.floor), (2, vec![1], 70));
+    }
+}

@@ -1,0 +1,169 @@
+//! Wake-ups: how those who wait for a change of a namespace are told.
+//!
+//! A watch tells that something changed and up to which version; what changed is read from the store. Wake-ups that come
+//! while nobody looks are one. An engine tells of its own commits as it acknowledges them; what other processes commit it
+//! learns by asking at an interval ([`Watches::poll`]), and only while somebody watches.
+
+use super::{Batch, Namespace};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A wait for changes of one namespace, see [`Store::watch`](super::Store::watch).
+///
+/// # Examples
+/// ```
+/// use stratafs::store::{Batch, MemoryStore, Namespace, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let store = MemoryStore::new();
+/// let notes = Namespace::new(["ada", "notes"])?;
+/// let mut watch = store.watch(&notes).await?;
+/// let versions = store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
+/// assert_eq!(watch.changed().await?, versions[0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Watch {
+    told: watch::Receiver<u64>,
+}
+
+impl Watch {
+    /// Waits until something was committed in the namespace that this watch has not told of, and returns a version that is at
+    /// least that of the newest such commit. Commits since the last call are told as one, and a wake-up without a change may
+    /// happen. A dropped wait loses nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) once the store is closed.
+    pub async fn changed(&mut self) -> Result<Version> {
+        let closed = |_| Error::new(ErrorKind::Unavailable, "the store that was watched is closed; open it again");
+        self.told.changed().await.map_err(closed)?;
+        Ok(Version::new(*self.told.borrow_and_update()))
+    }
+}
+
+impl Watch {
+    /// Counts what was told by now as seen.
+    pub(super) fn from_now_on(mut self) -> Self {
+        self.told.mark_unchanged();
+        self
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// Those who watch a store.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    watched: Mutex<HashMap<Namespace, watch::Sender<u64>>>,
+    is_polled: AtomicBool,
+}
+
+impl Watches {
+    /// Adds a watch of a namespace.
+    pub(super) fn watch(&self, namespace: &Namespace) -> Watch {
+        let mut watched = self.watched.lock();
+        watched.retain(|_, told| told.receiver_count() > 0);
+        let told = watched.entry(namespace.clone()).or_insert_with(|| watch::Sender::new(0));
+        Watch { told: told.subscribe() }
+    }
+
+    /// Tells those who watch a namespace of a commit.
+    pub(super) fn tell(&self, namespace: &Namespace, version: Version) {
+        if let Some(told) = self.watched.lock().get(namespace) {
+            advance(told, version);
+        }
+    }
+
+    /// Returns what a batch writes to that is watched: mostly nothing.
+    pub(super) fn of(&self, batch: &Batch) -> Vec<Namespace> {
+        let watched = self.watched.lock();
+        if watched.is_empty() {
+            return Vec::new();
+        }
+        batch.written().filter(|namespace| watched.contains_key(*namespace)).cloned().collect()
+    }
+
+    /// Tells those who watch what a batch wrote to.
+    pub(super) fn tell_of(&self, batch: &Batch, version: Version) {
+        let watched = self.watched.lock();
+        if !watched.is_empty() {
+            batch.written().filter_map(|namespace| watched.get(namespace)).for_each(|told| advance(told, version));
+        }
+    }
+
+    /// Tells all, where it is not known which namespace a commit was in.
+    pub(super) fn tell_all(&self, version: Version) {
+        self.watched.lock().values().for_each(|told| advance(told, version));
+    }
+
+    /// Calls `look` at an interval while somebody watches; `look` tells of what it finds, and returns false once the store is
+    /// closed. Does nothing while that is done already. A look that fails is tried again after the next pause.
+    pub(super) fn poll<F>(self: &Arc<Self>, pause: Duration, look: impl Fn() -> F + Send + 'static)
+    where
+        F: Future<Output = Result<bool>> + Send,
+    {
+        if self.is_polled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut polled = Polled { watches: self.clone(), is_over: false };
+        tokio::spawn(async move {
+            while polled.is_wanted() {
+                tokio::time::sleep(pause).await;
+                match look().await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => tracing::warn!(%error, "a store could not be asked for changes"),
+                }
+            }
+        });
+    }
+}
+
+/// Raises the version that was told.
+fn advance(told: &watch::Sender<u64>, version: Version) {
+    told.send_if_modified(|newest| {
+        let is_newer = version.number() > *newest;
+        *newest = (*newest).max(version.number());
+        is_newer
+    });
+}
+
+/// Says that a store is polled, until it is dropped: by the end of the task or of its runtime.
+struct Polled {
+    watches: Arc<Watches>,
+    is_over: bool,
+}
+
+impl Polled {
+    /// Tells whether somebody still watches. The lock orders this against a watch that is added meanwhile: either it is seen
+    /// here, or the mark is gone when its store asks for polling.
+    fn is_wanted(&mut self) -> bool {
+        let watched = self.watches.watched.lock();
+        let is_wanted = watched.values().any(|told| told.receiver_count() > 0);
+        if !is_wanted {
+            self.is_over = true;
+            self.watches.is_polled.store(false, Ordering::Release);
+        }
+        is_wanted
+    }
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.watches.is_polled.store(false, Ordering::Release);
+        }
+    }
+}
