@@ -1,6 +1,7 @@
 //! What the types of a configuration cannot say: that names meet, templates parse, and each key stands where it means something.
 
 use super::fault::{Broken, did_you_mean};
+use super::url::StoreUrl;
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
 use crate::checkpoint::check_checkpoint_name;
 use crate::error::Error;
@@ -189,35 +190,4 @@ fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &Overlay
 
 fn missing(path: &str, key: &str, example: &str) -> Broken {
     Broken::new(&["routes", path], format!("the route `{path}` names no `{key}`")).with_hint(Some(format!("write `{key} = \"{example}\"`")))
-}
-
-/// An engine and its place, as a store's URL names them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum StoreUrl<'a> {
-    /// `memory:`
-    Memory,
-    /// `sled:DIRECTORY`
-    Sled(&'a str),
-    /// `sqlite:FILE`
-    Sqlite(&'a str),
-}
-
-impl<'a> StoreUrl<'a> {
-    /// Parses a URL; the fault is a message and a hint.
-    pub(super) fn parse(url: &'a str) -> Result<Self, (String, Option<String>)> {
-        let kinds = "use `sqlite:FILE`, `sled:DIRECTORY` or `memory:`".to_owned();
-        let Some((scheme, place)) = url.split_once(':') else {
-            return Err((format!("`{url}` names no engine"), Some(kinds)));
-        };
-        match (scheme, place) {
-            ("memory", "") => Ok(Self::Memory),
-            ("memory", _) => Err((format!("`{url}` has a place and memory has none"), Some("write `memory:`".to_owned()))),
-            ("sled" | "sqlite", "") => Err((format!("`{url}` names no place"), Some(kinds))),
-            ("sled", directory) => Ok(Self::Sled(directory)),
-            ("sqlite", file) => Ok(Self::Sqlite(file)),
-            (other, _) => {
-                Err((format!("no store engine is named `{other}`"), did_you_mean(other, ["memory", "sled", "sqlite"]).or(Some(kinds))))
-            }
-        }
-    }
 }

@@ -24,10 +24,12 @@ mod open;
 mod overlay;
 mod settings;
 mod stores;
+mod url;
 
 pub use fault::ConfigFault;
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
+pub use url::without_password;
 
 /// The name of the store that routes and thread saves use unless they name another.
 pub const DEFAULT_STORE: &str = "default";
@@ -148,7 +150,8 @@ impl Default for ThreadsConfig {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// Which engine, and where: `sqlite:FILE`, `sled:DIRECTORY` or `memory:`.
+    /// Which engine, and where: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or
+    /// `env:VARIABLE` for a URL that the environment holds.
     pub url: String,
 }
 
@@ -528,7 +531,10 @@ mod tests {
             ("data = 3", "stratafs.toml:1:8: invalid type: integer `3`, expected path string"),
             ("data = ", "stratafs.toml:1:8: string values must be quoted, expected literal string"),
             ("[stores.a]\nurl = \"sqlit:a.db\"", "stratafs.toml:2:7: no store engine is named `sqlit`; did you mean `sqlite`?"),
-            ("[stores.a]\nurl = \"a.db\"", "stratafs.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sled:DIRECTORY` or `memory:`"),
+            (
+                "[stores.a]\nurl = \"a.db\"",
+                "stratafs.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`",
+            ),
             ("[stores.a]", "stratafs.toml:1:1: the key `url` is missing"),
             ("[threads]\nstore = \"defalt\"", "stratafs.toml:2:9: no store is named `defalt`; did you mean `default`?"),
             ("[routes.\"/m\"]\ntype = \"stor\"", "stratafs.toml:2:8: unknown value `stor`; did you mean `store`?"),

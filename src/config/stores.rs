@@ -1,7 +1,7 @@
 //! The stores of a configuration, each opened when it is first used.
 
 use super::Config;
-use super::check::StoreUrl;
+use super::url::{StoreUrl, from_variable, without_password};
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 use crate::error::AtHost;
 use crate::error::{Error, ErrorKind, Result};
@@ -11,11 +11,11 @@ use crate::store::{
     StoreStats, Watch,
 };
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use tokio::sync::Mutex;
 
 /// The stores of a configuration by name. Clones share what is open.
 #[derive(Debug, Clone)]
@@ -52,11 +52,14 @@ impl Stores {
 }
 
 /// Which engine, and where.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Engine {
     Memory,
     Sled(PathBuf),
     Sqlite(PathBuf),
+    Postgres(String),
+    Mysql(String),
+    Redis(String),
 }
 
 /// A store that its first call opens. A failure to open is that call's, and the next tries again.
@@ -73,22 +76,19 @@ struct Lazy {
 
 impl LazyStore {
     fn new(name: &str, url: &str, config: &Config) -> Result<Self> {
-        let engine = match StoreUrl::parse(url).map_err(|(message, _)| Error::invalid_argument(message))? {
-            StoreUrl::Memory => Engine::Memory,
-            StoreUrl::Sled(directory) => Engine::Sled(config.store_path(directory)),
-            StoreUrl::Sqlite(file) => Engine::Sqlite(config.store_path(file)),
-        };
+        let engine = Engine::named(url, config)?;
         let lazy = Lazy { name: name.to_owned(), engine, store: OnceLock::new(), opening: Mutex::default() };
         Ok(Self(Arc::new(lazy)))
     }
 
-    /// Returns the store; opens it on a thread for that when this is the first call, since engines block.
+    /// Returns the store; opens it when this is the first call, in a task of its own: what is begun comes to an end though the
+    /// caller is gone, and the next one does not meet a store that is half open.
     async fn opened(&self) -> Result<&Arc<dyn Store>> {
         if let Some(store) = self.0.store.get() {
             return Ok(store);
         }
-        let lazy = self.clone();
-        tokio::task::spawn_blocking(move || lazy.0.open().map(drop))
+        let lazy = self.0.clone();
+        tokio::spawn(async move { lazy.open().await })
             .await
             .map_err(|error| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(error))??;
         self.0.store.get().ok_or_else(|| Error::new(ErrorKind::Internal, "a store that was opened is not there"))
@@ -96,16 +96,17 @@ impl LazyStore {
 }
 
 impl Lazy {
-    fn open(&self) -> Result<&Arc<dyn Store>> {
-        let _opening = self.opening.lock();
-        if let Some(store) = self.store.get() {
-            return Ok(store);
+    async fn open(&self) -> Result<()> {
+        let _opening = self.opening.lock().await;
+        if self.store.get().is_some() {
+            return Ok(());
         }
-        let store = self.engine.open().map_err(|error| {
+        let store = self.engine.open().await.map_err(|error| {
             let message = format!("the store `{}` cannot be opened: {}", self.name, error.message());
             error.with_message(message).without_effect()
         })?;
-        Ok(self.store.get_or_init(|| store))
+        self.store.get_or_init(|| store);
+        Ok(())
     }
 }
 
@@ -115,19 +116,52 @@ impl fmt::Display for Engine {
             Self::Memory => f.write_str("memory:"),
             Self::Sled(directory) => write!(f, "sled:{}", directory.display()),
             Self::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
+            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => f.write_str(&without_password(url)),
         }
     }
 }
 
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine({self})")
+    }
+}
+
 impl Engine {
-    fn open(&self) -> Result<Arc<dyn Store>> {
+    /// Finds the engine that a URL of the configuration names.
+    fn named(url: &str, config: &Config) -> Result<Self> {
+        let parse = |url| StoreUrl::parse(url).map_err(|(message, _)| Error::invalid_argument(message));
+        Ok(match parse(url)? {
+            StoreUrl::Memory => Self::Memory,
+            StoreUrl::Sled(directory) => Self::Sled(config.store_path(directory)),
+            StoreUrl::Sqlite(file) => Self::Sqlite(config.store_path(file)),
+            StoreUrl::Postgres(url) => Self::Postgres(url.to_owned()),
+            StoreUrl::Mysql(url) => Self::Mysql(url.to_owned()),
+            StoreUrl::Redis(url) => Self::Redis(url.to_owned()),
+            StoreUrl::Variable(variable) => {
+                let url = from_variable(variable)?;
+                if url.starts_with("env:") {
+                    return Err(Error::invalid_argument(format!(
+                        "the variable `{variable}` names another one; put the URL itself into it"
+                    )));
+                }
+                Self::named(&url, config)?
+            }
+        })
+    }
+
+    async fn open(&self) -> Result<Arc<dyn Store>> {
         match self {
             Self::Memory => Ok(Arc::new(MemoryStore::new())),
-            Self::Sled(directory) => open_sled(directory),
-            Self::Sqlite(file) => open_sqlite(file),
+            Self::Sled(directory) => blocking(directory, open_sled).await,
+            Self::Sqlite(file) => blocking(file, open_sqlite).await,
+            Self::Postgres(url) => open_postgres(url).await,
+            Self::Mysql(url) => open_mysql(url).await,
+            Self::Redis(url) => open_redis(url).await,
         }
     }
 
+    /// Returns what a store of the engine offers before it is opened.
     fn capabilities(&self) -> StoreCapabilities {
         match self {
             Self::Memory => MemoryStore::offers(),
@@ -142,6 +176,31 @@ impl Engine {
     }
 }
 
+/// Opens an engine that blocks, on a thread for that.
+async fn blocking(path: &Path, open: fn(&Path) -> Result<Arc<dyn Store>>) -> Result<Arc<dyn Store>> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || open(&path))
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(error))?
+}
+
+async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
+    Err(built_without("postgres"))
+}
+
+async fn open_mysql(_url: &str) -> Result<Arc<dyn Store>> {
+    Err(built_without("mysql"))
+}
+
+async fn open_redis(_url: &str) -> Result<Arc<dyn Store>> {
+    Err(built_without("redis"))
+}
+
+#[allow(dead_code, reason = "there is nothing to say where all engines are built in")]
+fn built_without(feature: &str) -> Error {
+    Error::unsupported(format!("this program was built without `{feature}`; build it with that feature or name another engine"))
+}
+
 #[cfg(feature = "sqlite")]
 fn open_sqlite(file: &Path) -> Result<Arc<dyn Store>> {
     create_parent(file)?;
@@ -150,7 +209,7 @@ fn open_sqlite(file: &Path) -> Result<Arc<dyn Store>> {
 
 #[cfg(not(feature = "sqlite"))]
 fn open_sqlite(_file: &Path) -> Result<Arc<dyn Store>> {
-    Err(Error::unsupported("this program was built without `sqlite`; build it with that feature or name another engine"))
+    Err(built_without("sqlite"))
 }
 
 #[cfg(feature = "sled")]
@@ -161,7 +220,7 @@ fn open_sled(directory: &Path) -> Result<Arc<dyn Store>> {
 
 #[cfg(not(feature = "sled"))]
 fn open_sled(_directory: &Path) -> Result<Arc<dyn Store>> {
-    Err(Error::unsupported("this program was built without `sled`; build it with that feature or name another engine"))
+    Err(built_without("sled"))
 }
 
 /// Makes the directory that a store stands in, for its owner alone; one that is there is left as it is.
@@ -199,9 +258,9 @@ impl fmt::Debug for LazyStore {
 
 #[async_trait]
 impl Store for LazyStore {
-    /// Returns what the engine offers, which is the same for all its stores: nothing is opened.
+    /// Returns what the store offers; of one that is not open yet, what the engine does: nothing is opened.
     fn capabilities(&self) -> StoreCapabilities {
-        self.0.engine.capabilities()
+        self.0.store.get().map_or_else(|| self.0.engine.capabilities(), |store| store.capabilities())
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -269,7 +328,7 @@ mod tests {
         for (name, store) in stores.iter() {
             let offered = store.capabilities();
             assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0, "{name}");
-            let opened = lazy(directory.path(), text, name).0.engine.open().expect("opened");
+            let opened = lazy(directory.path(), text, name).0.engine.open().await.expect("opened");
             assert_eq!(offered, opened.capabilities(), "{name}");
             drop(opened);
             for made in ["a", "b"] {

@@ -43,7 +43,12 @@ impl Config {
 }
 
 fn show(context: &mut Context) -> Result<Outcome, Failure> {
-    let settings = context.config()?.settings();
+    let mut settings = context.config()?.settings();
+    for Setting { value, .. } in settings.iter_mut().filter(|setting| setting.key() == "url") {
+        if let Some(url) = value.as_str().map(stratafs::config::without_password) {
+            *value = url.into();
+        }
+    }
     let out = &mut context.out;
     if !out.is_text() {
         let settings: Vec<_> =

@@ -1,0 +1,122 @@
+//! What a store's URL says: which engine, and where. Passwords are shown to nobody.
+
+use super::fault::did_you_mean;
+use crate::error::Error;
+
+/// The engines that a URL can name, for messages.
+const KINDS: &str = "use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`";
+
+/// An engine and its place, as a store's URL names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum StoreUrl<'a> {
+    /// `memory:`
+    Memory,
+    /// `sled:DIRECTORY`
+    Sled(&'a str),
+    /// `sqlite:FILE`
+    Sqlite(&'a str),
+    /// `postgres://…` or `postgresql://…`: the whole URL.
+    Postgres(&'a str),
+    /// `mysql://…` or `mariadb://…`: the whole URL.
+    Mysql(&'a str),
+    /// `redis://…`, `rediss://…`, `redis+cluster://…` or `rediss+cluster://…`: the whole URL.
+    Redis(&'a str),
+    /// `env:VARIABLE`: what that variable of the environment says, so that no secret stands in a file.
+    Variable(&'a str),
+}
+
+impl<'a> StoreUrl<'a> {
+    /// Parses a URL; the fault is a message and a hint.
+    pub(super) fn parse(url: &'a str) -> Result<Self, (String, Option<String>)> {
+        let Some((scheme, place)) = url.split_once(':') else {
+            return Err((format!("`{url}` names no engine"), Some(KINDS.to_owned())));
+        };
+        let shown = without_password(url);
+        match (scheme, place) {
+            ("memory", "") => Ok(Self::Memory),
+            ("memory", _) => Err((format!("`{shown}` has a place and memory has none"), Some("write `memory:`".to_owned()))),
+            ("sled" | "sqlite" | "env", "") => Err((format!("`{shown}` names no place"), Some(KINDS.to_owned()))),
+            ("sled", directory) => Ok(Self::Sled(directory)),
+            ("sqlite", file) => Ok(Self::Sqlite(file)),
+            ("env", variable) => Ok(Self::Variable(variable)),
+            ("postgres" | "postgresql" | "mysql" | "mariadb" | "redis" | "rediss" | "redis+cluster" | "rediss+cluster", server) => {
+                if server.strip_prefix("//").is_none_or(str::is_empty) {
+                    let hint = format!("write `{scheme}://USER@HOST/…`");
+                    return Err((format!("`{shown}` names no server"), Some(hint)));
+                }
+                Ok(match scheme {
+                    "postgres" | "postgresql" => Self::Postgres(url),
+                    "mysql" | "mariadb" => Self::Mysql(url),
+                    _ => Self::Redis(url),
+                })
+            }
+            (other, _) => {
+                let engines = ["memory", "sled", "sqlite", "postgres", "mysql", "mariadb", "redis", "rediss", "env"];
+                Err((format!("no store engine is named `{other}`"), did_you_mean(other, engines).or(Some(KINDS.to_owned()))))
+            }
+        }
+    }
+}
+
+/// Reads the URL that a variable of the environment holds.
+pub(super) fn from_variable(variable: &str) -> Result<String, Error> {
+    std::env::var(variable)
+        .ok()
+        .filter(|url| !url.is_empty())
+        .ok_or_else(|| Error::invalid_argument(format!("the variable `{variable}` is not set; put the URL of the store into it")))
+}
+
+/// Returns a URL as it may be shown: without the password, and without what stands in its query as one.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (server, query) = rest.split_once('?').map_or((rest, None), |(server, query)| (server, Some(query)));
+    // A password may hold `@` and `/` where somebody did not escape them: the last `@` ends it.
+    let server = match server.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{user}:***@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => server.to_owned(),
+    };
+    let Some(query) = query else { return format!("{scheme}://{server}") };
+    let shown = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let query: Vec<String> = query.split('&').map(shown).collect();
+    format!("{scheme}://{server}?{}", query.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (url, shown) in [
+            ("sqlite:a:b@c", "sqlite:a:b@c"),
+            ("postgres://ada@db/x", "postgres://ada@db/x"),
+            ("postgres://ada:s3cret@db:5432/x?sslmode=require", "postgres://ada:***@db:5432/x?sslmode=require"),
+            ("mysql://ada:p@ss/w:rd@db/x", "mysql://ada:***@db/x"),
+            ("redis://:s3cret@host", "redis://:***@host"),
+            ("postgres://db/x?user=ada&password=s3cret", "postgres://db/x?user=ada&password=***"),
+        ] {
+            assert_eq!(without_password(url), shown);
+        }
+    }
+
+    #[test]
+    fn servers_are_named_by_their_whole_url() {
+        for url in ["postgres://h/d", "postgresql://h/d"] {
+            assert_eq!(StoreUrl::parse(url), Ok(StoreUrl::Postgres(url)));
+        }
+        assert_eq!(StoreUrl::parse("mariadb://h/d"), Ok(StoreUrl::Mysql("mariadb://h/d")));
+        assert_eq!(StoreUrl::parse("rediss+cluster://h"), Ok(StoreUrl::Redis("rediss+cluster://h")));
+        assert_eq!(StoreUrl::parse("env:DATABASE_URL"), Ok(StoreUrl::Variable("DATABASE_URL")));
+        for url in ["postgres:", "postgres:db", "mysql://", "env:"] {
+            assert!(StoreUrl::parse(url).is_err(), "{url}");
+        }
+        let (message, _) = StoreUrl::parse("postgre://ada:s3cret@db").expect_err("no such engine");
+        assert!(!message.contains("s3cret"));
+    }
+}
