@@ -16,6 +16,7 @@
 //! ```
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,14 +30,20 @@ pub mod store;
 
 /// A fresh subject of one case, and what has to live as long as it.
 pub struct Fresh<S: ?Sized> {
-    subject: Arc<S>,
+    /// The subject, or why there is none.
+    subject: Result<Arc<S>, String>,
     keep: Vec<Box<dyn Any + Send>>,
 }
 
 impl<S: ?Sized> Fresh<S> {
     /// Makes a subject that needs nothing beside it.
     pub fn new(subject: Arc<S>) -> Self {
-        Self { subject, keep: Vec::new() }
+        Self { subject: Ok(subject), keep: Vec::new() }
+    }
+
+    /// Makes none, and says why: the server that it needs is not there. The case is skipped.
+    pub fn skipped(reason: impl Into<String>) -> Self {
+        Self { subject: Err(reason.into()), keep: Vec::new() }
     }
 
     /// Keeps a value, such as a temporary directory, until the case is over.
@@ -46,9 +53,9 @@ impl<S: ?Sized> Fresh<S> {
         self
     }
 
-    /// Takes the subject and what it needs apart.
-    pub fn into_parts(self) -> (Arc<S>, Vec<Box<dyn Any + Send>>) {
-        (self.subject, self.keep)
+    /// Takes the subject and what it needs apart; the error says why there is none.
+    pub fn into_parts(self) -> Result<(Arc<S>, Vec<Box<dyn Any + Send>>), String> {
+        Ok((self.subject?, self.keep))
     }
 }
 
@@ -64,7 +71,7 @@ pub enum Outcome {
     /// The law holds.
     Passed,
     /// The subject does not offer what the case is about; the text says what.
-    Skipped(&'static str),
+    Skipped(Cow<'static, str>),
 }
 
 impl From<()> for Outcome {
@@ -117,8 +124,10 @@ pub fn run_case<S: ?Sized, F: Future<Output = Fresh<S>>>(cases: &[Case<S>], name
     let case = cases.iter().find(|case| case.name == name).expect("the name is one of the cases");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime can be started");
     let (outcome, keep) = runtime.block_on(async {
-        let (subject, keep) = fresh().await.into_parts();
-        (case.run(subject).await, keep)
+        match fresh().await.into_parts() {
+            Ok((subject, keep)) => (case.run(subject).await, keep),
+            Err(reason) => (Outcome::Skipped(reason.into()), Vec::new()),
+        }
     });
     // Tasks that a case left behind end before what they use is removed.
     drop(runtime);
