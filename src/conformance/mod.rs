@@ -28,6 +28,9 @@ pub mod model;
 mod pattern;
 pub mod store;
 
+/// A subject, and what has to live as long as it.
+pub type Parts<S> = (Arc<S>, Vec<Box<dyn Any + Send>>);
+
 /// A fresh subject of one case, and what has to live as long as it.
 pub struct Fresh<S: ?Sized> {
     /// The subject, or why there is none.
@@ -54,7 +57,7 @@ impl<S: ?Sized> Fresh<S> {
     }
 
     /// Takes the subject and what it needs apart; the error says why there is none.
-    pub fn into_parts(self) -> Result<(Arc<S>, Vec<Box<dyn Any + Send>>), String> {
+    pub fn into_parts(self) -> Result<Parts<S>, String> {
         Ok((self.subject?, self.keep))
     }
 }

@@ -246,7 +246,7 @@ impl Store for SqliteStore {
         let watch = self.shared.watched.watches.watch(namespace);
         // What is committed by now is shown by the next read.
         self.shared.watched.tell_of_others(self.current_version().await?.number());
-        let watch = watch.from_now_on();
+        let watch = watch.caught_up();
         let weak = Arc::downgrade(&self.shared);
         self.shared.watched.watches.poll(WATCH_PAUSE, move || {
             let shared = weak.upgrade();

@@ -51,7 +51,7 @@ impl Watch {
 
 impl Watch {
     /// Counts what was told by now as seen.
-    pub(super) fn from_now_on(mut self) -> Self {
+    pub(super) fn caught_up(mut self) -> Self {
         self.told.mark_unchanged();
         self
     }
