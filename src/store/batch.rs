@@ -202,7 +202,7 @@ impl Batch {
     }
 
     /// Returns how many bytes of bodies it writes.
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
+    #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
     pub(super) fn size_bytes(&self) -> usize {
         let bytes = |write: &BatchWrite| match write {
             BatchWrite::Put { value, .. } => value.len(),

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod batch;
+#[cfg(any(test, feature = "mysql", feature = "postgres"))]
+mod combiner;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 mod committer;
 #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis"))]
