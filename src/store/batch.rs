@@ -131,27 +131,32 @@ impl Batch {
 
     /// Adds a put that lives for good.
     #[must_use]
-    pub fn put_with_meta(mut self, namespace: &Namespace, key: impl Into<String>, meta: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+    pub fn put_with_meta(self, namespace: &Namespace, key: impl Into<String>, meta: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        self.put_item(namespace, key, meta, value, None)
+    }
+
+    /// Adds a put that lives for `time_to_live` from now.
+    #[must_use]
+    pub fn put_for(self, namespace: &Namespace, key: impl Into<String>, value: impl Into<Bytes>, time_to_live: Duration) -> Self {
+        self.put_item(namespace, key, Bytes::new(), value, Some(time_to_live))
+    }
+
+    /// Adds a put with a meta that lives for `time_to_live` from now, or for good.
+    #[must_use]
+    pub fn put_item(
+        mut self,
+        namespace: &Namespace,
+        key: impl Into<String>,
+        meta: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+        time_to_live: Option<Duration>,
+    ) -> Self {
         self.writes.push(BatchWrite::Put {
             namespace: namespace.clone(),
             key: key.into(),
             meta: meta.into(),
             value: value.into(),
-            time_to_live: None,
-            created_at: None,
-        });
-        self
-    }
-
-    /// Adds a put that lives for `time_to_live` from now.
-    #[must_use]
-    pub fn put_for(mut self, namespace: &Namespace, key: impl Into<String>, value: impl Into<Bytes>, time_to_live: Duration) -> Self {
-        self.writes.push(BatchWrite::Put {
-            namespace: namespace.clone(),
-            key: key.into(),
-            meta: Bytes::new(),
-            value: value.into(),
-            time_to_live: Some(time_to_live),
+            time_to_live,
             created_at: None,
         });
         self

@@ -26,6 +26,7 @@ mod combiner;
 mod committer;
 #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis"))]
 mod effect;
+mod json;
 mod memory;
 mod namespace;
 mod page;
@@ -39,6 +40,7 @@ mod watch;
 
 pub(crate) use batch::precondition_failed;
 pub use batch::{Batch, BatchWrite, Condition, Precondition};
+pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
 pub use memory::MemoryStore;
 pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};

@@ -1,0 +1,225 @@
+//! Searching items: pages in the order of namespaces and keys.
+
+use super::{JsonFilter, JsonItem, JsonStore, is_item, with_value};
+use crate::error::{Error, Result};
+use crate::store::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How many rows are read at a time.
+const PAGE_ROWS: usize = 500;
+
+/// How to search items.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct JsonSearch {
+    /// Only items that match. Default all.
+    pub filter: JsonFilter,
+    /// Only keys that start with this.
+    pub prefix: String,
+    /// Also what lies in namespaces beneath. Default false.
+    pub beneath: bool,
+    /// Goes on after this.
+    pub start_after: Option<JsonCursor>,
+    /// The most items returned, at least 1. Default 100.
+    pub limit: usize,
+    /// The most rows looked at, at least 1. Default 10,000. When they are used up the page ends, and says where to go on.
+    pub rows_max: usize,
+}
+
+impl Default for JsonSearch {
+    fn default() -> Self {
+        Self { filter: JsonFilter::default(), prefix: String::new(), beneath: false, start_after: None, limit: 100, rows_max: 10_000 }
+    }
+}
+
+impl JsonSearch {
+    /// Searches one namespace for all items, 100 a page.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what items must match.
+    #[must_use]
+    pub fn with_filter(mut self, filter: JsonFilter) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    /// Sets what keys start with.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Searches the namespaces beneath as well.
+    #[must_use]
+    pub fn with_beneath(mut self, beneath: bool) -> Self {
+        self.beneath = beneath;
+        self
+    }
+
+    /// Goes on after the last page.
+    #[must_use]
+    pub fn with_start_after(mut self, cursor: JsonCursor) -> Self {
+        self.start_after = Some(cursor);
+        self
+    }
+
+    /// Sets the most items returned.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets the most rows looked at.
+    #[must_use]
+    pub fn with_rows_max(mut self, rows_max: usize) -> Self {
+        self.rows_max = rows_max;
+        self
+    }
+}
+
+/// A place between two items.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct JsonCursor {
+    /// The namespace of the item before, as it is shown.
+    pub namespace: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl JsonCursor {
+    /// Makes the place after an item.
+    pub fn new(namespace: &Namespace, key: impl Into<String>) -> Self {
+        Self { namespace: namespace.to_string(), key: key.into() }
+    }
+}
+
+/// A page of items.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct JsonPage<T> {
+    /// The items with their namespaces, in the order of namespaces and keys.
+    pub items: Vec<JsonFound<T>>,
+    /// Where to go on; none when there is no more.
+    pub next: Option<JsonCursor>,
+}
+
+/// An item that was found. It reads like the item itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JsonFound<T> {
+    /// Where it lies.
+    pub namespace: Namespace,
+    /// The item.
+    #[serde(flatten)]
+    pub item: JsonItem<T>,
+}
+
+impl<T> std::ops::Deref for JsonFound<T> {
+    type Target = JsonItem<T>;
+
+    fn deref(&self) -> &JsonItem<T> {
+        &self.item
+    }
+}
+
+impl JsonStore {
+    /// Searches the items of a namespace. Rows that are no JSON items (files, parts of threads, other values) are passed over.
+    ///
+    /// Cost: reads every row with the prefix up to the page's end; a filter is applied to what was read.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) when an item that matches is not of the type `T`, or for a
+    /// cursor outside the namespace; the store's own as in [`Store::scan`](crate::store::Store::scan).
+    pub async fn search<T: DeserializeOwned>(&self, namespace: &Namespace, search: &JsonSearch) -> Result<JsonPage<T>> {
+        let mut run = Run { search, rows_left: search.rows_max.max(1), found: Vec::new(), last: None };
+        let cursor = match &search.start_after {
+            Some(cursor) => Some((Namespace::parse(&cursor.namespace)?, cursor.key.clone())),
+            None => None,
+        };
+        let mut start = match cursor {
+            Some((at, _)) if !(at == *namespace || search.beneath && at.starts_with(namespace)) => {
+                return Err(Error::invalid_argument("the cursor is not of this search; take the one that its last page gave"));
+            }
+            Some((at, key)) => Some((at, Some(key))),
+            None => Some((namespace.clone(), None)),
+        };
+        let mut more = false;
+        while let Some((space, after)) = start.take() {
+            more = !self.search_one(&space, after, &mut run).await?;
+            if search.beneath && !more {
+                let options = NamespacesOptions::new().with_beneath(namespace.clone()).with_start_after(space).with_limit(1);
+                let page = self.store().namespaces(options).await?;
+                start = page.namespaces.into_iter().next().map(|space| (space, None));
+            }
+        }
+        let Run { found, last, .. } = run;
+        let next = last.filter(|_| more);
+        let refreshed: Vec<(&Namespace, &Item)> = found.iter().map(|(space, row, _)| (space, row)).collect();
+        self.refresh(&refreshed).await;
+        let items = found.into_iter().map(|(space, row, value)| {
+            let value = serde_json::from_value(value).map_err(|source| {
+                let message = format!("the item `{}` of `{space}` is not what was asked for: {source}", super::shown(&row.key));
+                Error::invalid_argument(message).with_source(source)
+            })?;
+            Ok(JsonFound { item: with_value(&row, value), namespace: space })
+        });
+        Ok(JsonPage { items: items.collect::<Result<_>>()?, next })
+    }
+
+    /// Searches one namespace; tells whether it was searched to its end.
+    async fn search_one(&self, namespace: &Namespace, after: Option<String>, run: &mut Run<'_>) -> Result<bool> {
+        let mut options = ScanOptions::new().with_prefix(&*run.search.prefix).with_values(true);
+        options.start_after = after;
+        loop {
+            // A full page only asks whether there is more.
+            options.limit = if run.is_full() { 0 } else { PAGE_ROWS.min(run.rows_left) };
+            let page = self.store().scan(namespace, options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(row) = entry else { continue };
+                if run.is_full() {
+                    return Ok(false);
+                }
+                run.look_at(namespace, row);
+            }
+            match page.next {
+                Some(_) if run.is_full() => return Ok(false),
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(true),
+            }
+        }
+    }
+}
+
+/// A search under way.
+struct Run<'s> {
+    search: &'s JsonSearch,
+    rows_left: usize,
+    found: Vec<(Namespace, Item, Value)>,
+    /// The row looked at last.
+    last: Option<JsonCursor>,
+}
+
+impl Run<'_> {
+    fn is_full(&self) -> bool {
+        self.rows_left == 0 || self.found.len() >= self.search.limit.max(1)
+    }
+
+    fn look_at(&mut self, namespace: &Namespace, row: Item) {
+        self.rows_left -= 1;
+        self.last = Some(JsonCursor::new(namespace, &*row.key));
+        if !is_item(&row) {
+            return;
+        }
+        let Ok(value) = serde_json::from_slice::<Value>(&row.value) else { return };
+        if self.search.filter.matches(&value) {
+            self.found.push((namespace.clone(), row, value));
+        }
+    }
+}
