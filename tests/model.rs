@@ -1,6 +1,6 @@
 //! Lists of operations, made at random with a liking for edges, on every backend and the model at once.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
 use bytes::Bytes;
 use proptest::collection::vec;
