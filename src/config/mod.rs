@@ -21,12 +21,14 @@ mod deferred;
 mod fault;
 mod history;
 mod open;
+mod open_store;
 mod overlay;
 mod settings;
 mod stores;
 mod url;
 
 pub use fault::ConfigFault;
+pub use open_store::{OpenStoreOptions, open_store};
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
 pub use url::without_password;

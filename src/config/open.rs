@@ -13,7 +13,7 @@ use crate::layer::{
 };
 use crate::scope::{NamespaceTemplate, Scope, ScopeField, Template};
 use crate::shared::Shared;
-use crate::store::Namespace;
+use crate::store::{COPY_NAMESPACE, Namespace};
 use crate::workspace::{Opening, Workspace, WorkspaceBuilder};
 use parking_lot::Mutex;
 use std::fmt;
@@ -153,8 +153,12 @@ impl Config {
         }
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
-        let reserved = [(RESERVED_NAMESPACE, "threads are saved"), (OVERLAY_NAMESPACE, "overlays are kept")];
-        let reserved = reserved.map(|(name, what)| Namespace::new([name]).map(|namespace| (namespace, what)));
+        let reserved = [
+            (&[RESERVED_NAMESPACE][..], "threads are saved"),
+            (&[OVERLAY_NAMESPACE], "overlays are kept"),
+            (&COPY_NAMESPACE, "a copy of the store notes how far it is"),
+        ];
+        let reserved = reserved.map(|(name, what)| Namespace::new(name).map(|namespace| (namespace, what)));
         let reserved = reserved.into_iter().collect::<Result<Vec<_>>>()?;
         let path = path.to_owned();
         Ok(Box::new(move |scope| {

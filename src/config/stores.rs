@@ -53,7 +53,7 @@ impl Stores {
 
 /// Which engine, and where.
 #[derive(Clone)]
-enum Engine {
+pub(super) enum Engine {
     Memory,
     Sled(PathBuf),
     Sqlite(PathBuf),
@@ -129,7 +129,7 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// Finds the engine that a URL of the configuration names.
-    fn named(url: &str, config: &Config) -> Result<Self> {
+    pub(super) fn named(url: &str, config: &Config) -> Result<Self> {
         let parse = |url| StoreUrl::parse(url).map_err(|(message, _)| Error::invalid_argument(message));
         Ok(match parse(url)? {
             StoreUrl::Memory => Self::Memory,
@@ -150,7 +150,15 @@ impl Engine {
         })
     }
 
-    async fn open(&self) -> Result<Arc<dyn Store>> {
+    /// Returns where an embedded store stands.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Sled(path) | Self::Sqlite(path) => Some(path),
+            Self::Memory | Self::Postgres(_) | Self::Mysql(_) | Self::Redis(_) => None,
+        }
+    }
+
+    pub(super) async fn open(&self) -> Result<Arc<dyn Store>> {
         match self {
             Self::Memory => Ok(Arc::new(MemoryStore::new())),
             Self::Sled(directory) => blocking(directory, open_sled).await,

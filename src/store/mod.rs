@@ -24,9 +24,11 @@ mod batch;
 mod combiner;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 mod committer;
+mod copy;
 #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis"))]
 mod effect;
 mod json;
+mod key;
 mod memory;
 mod namespace;
 mod page;
@@ -36,11 +38,14 @@ mod sled;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stats;
+mod walk;
 mod watch;
 
 pub(crate) use batch::precondition_failed;
 pub use batch::{Batch, BatchWrite, Condition, Precondition};
+pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage, copy};
 pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
+pub use key::{escape_key, unescape_key};
 pub use memory::MemoryStore;
 pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};

@@ -2,7 +2,7 @@
 
 use crate::args::Global;
 use crate::exit::Failure;
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -250,18 +250,40 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(doing: &'static str, wanted: bool) -> Self {
-        let bar = (wanted && io::stderr().is_terminal()).then(|| ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()));
+        let bar = (wanted && io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+            bar.with_style(ProgressStyle::default_spinner())
+        });
         Self { bar, started: Instant::now(), doing }
     }
 
     /// Tells how far the work is.
     pub(crate) fn tell(&self, count: u64, what: &str) {
-        let Some(bar) = &self.bar else { return };
+        let Some(bar) = self.shown() else { return };
+        bar.set_position(count);
+        bar.set_message(format!("{}: {count} {what}", self.doing));
+    }
+
+    /// Tells how much of the work is done, where that is known.
+    pub(crate) fn share(&self, done: u64, total: u64, text: fmt::Arguments<'_>) {
+        let Some(bar) = self.shown() else { return };
+        if bar.length().is_none()
+            && let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent}% {msg}")
+        {
+            bar.set_style(style);
+        }
+        bar.set_length(total.max(done).max(1));
+        bar.set_position(done);
+        bar.set_message(text.to_string());
+    }
+
+    /// Returns the bar, which shows itself once the work takes long.
+    fn shown(&self) -> Option<&ProgressBar> {
+        let bar = self.bar.as_ref()?;
         if bar.is_hidden() && self.started.elapsed() > SHOWN_AFTER {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        bar.set_position(count);
-        bar.set_message(format!("{}: {count} {what}", self.doing));
+        Some(bar)
     }
 }
 

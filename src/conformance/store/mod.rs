@@ -81,6 +81,7 @@ cases! { $
     a_restored_item_is_as_it_was,
     a_restore_takes_the_place_of_what_is_there,
     the_counter_goes_on_behind_a_restored_version,
+    a_restore_that_is_removed_by_its_batch_lifts_the_counter,
     a_restore_beside_puts_returns_the_versions_of_the_puts,
     an_old_restored_item_is_absent_once_its_time_is_over,
     // scans

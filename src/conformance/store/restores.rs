@@ -49,6 +49,16 @@ pub(super) async fn the_counter_goes_on_behind_a_restored_version(store: Subject
     assert!(version > grown);
 }
 
+/// What copies a store lifts the counter by it, and leaves nothing there.
+pub(super) async fn a_restore_that_is_removed_by_its_batch_lifts_the_counter(store: Subject) {
+    let a = namespace("a");
+    commit(&store, Batch::new().restore(&a, elsewhere("k", 7_000)).delete_prefix(&a, "")).await;
+    commit(&store, Batch::new().restore(&a, elsewhere("l", 8_000)).delete(&a, "l")).await;
+    assert_eq!(scan_all(&store, &a, ScanOptions::new()).await, []);
+    let version = commit(&store, Batch::new().put(&a, "n", "")).await[0];
+    assert!(version > Version::new(8_000), "{version}");
+}
+
 pub(super) async fn a_restore_beside_puts_returns_the_versions_of_the_puts(store: Subject) {
     let a = namespace("a");
     let batch = Batch::new().put(&a, "p", "1").restore(&a, elsewhere("k", 2)).put(&a, "q", "2");

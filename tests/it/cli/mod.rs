@@ -15,6 +15,7 @@ mod run;
 mod search;
 mod stores;
 mod threads;
+mod transfer;
 
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;

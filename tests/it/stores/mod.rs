@@ -2,12 +2,14 @@
 
 use stratafs::store::Namespace;
 
+mod copy;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 mod crash;
 #[cfg(feature = "sled")]
 mod sled;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod wrapped;
 
 fn namespace() -> Namespace {
     Namespace::new(["rows"]).unwrap()

@@ -1,4 +1,7 @@
-//! `store`: the rows beneath, namespace by namespace.
+//! `store`: the rows beneath, namespace by namespace; what is done with a store as a whole has a file each beside this one.
+
+mod copy;
+mod stats;
 
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome};
@@ -7,7 +10,8 @@ use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::sync::Arc;
-use stratafs::store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions};
+use stratafs::config::{OpenStoreOptions, open_store};
+use stratafs::store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions, escape_key, unescape_key};
 use stratafs::{Error, ErrorKind, Namespace, Store as Rows};
 
 /// Look into the stores: namespaces, keys, rows
@@ -19,7 +23,8 @@ pub(crate) enum Store {
     Get(Get),
     Put(Put),
     Rm(Rm),
-    Stats(Stats),
+    Copy(copy::Copy),
+    Stats(stats::Stats),
 }
 
 /// List namespaces, or the keys of one
@@ -73,13 +78,6 @@ pub(crate) struct Rm {
     store: StoreName,
 }
 
-/// Count the namespaces, rows and bytes of the stores
-#[derive(Debug, Args)]
-pub(crate) struct Stats {
-    #[command(flatten)]
-    store: StoreName,
-}
-
 #[derive(Debug, Args)]
 struct StoreName {
     /// Name of the store in the configuration
@@ -93,6 +91,14 @@ impl StoreName {
     }
 }
 
+/// Opens a store that the configuration names, or that a URL does; `create` makes the file or directory of a URL.
+async fn open_any(context: &Context, name: &str, create: bool) -> Result<Arc<dyn Rows>, Error> {
+    if name.contains(':') {
+        return open_store(name, &OpenStoreOptions::new().with_create(create)).await;
+    }
+    context.config()?.stores()?.get(name)
+}
+
 impl Store {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         match self {
@@ -100,6 +106,7 @@ impl Store {
             Self::Get(get) => get.run(context).await,
             Self::Put(put) => put.run(context).await,
             Self::Rm(rm) => rm.run(context).await,
+            Self::Copy(copy) => copy.run(context).await,
             Self::Stats(stats) => stats.run(context).await,
         }
     }
@@ -138,13 +145,13 @@ async fn all_namespaces(store: &dyn Rows) -> Result<Vec<Namespace>, Error> {
 }
 
 async fn list_keys(context: &mut Context, store: &dyn Rows, namespace: &Namespace, prefix: String) -> Result<Outcome, Failure> {
-    let mut options = ScanOptions::new().with_prefix(unescape(&prefix)?);
+    let mut options = ScanOptions::new().with_prefix(unescape_key(&prefix)?);
     let mut count = 0;
     loop {
         let page = store.scan(namespace, options.clone()).await?;
         for entry in &page.entries {
             let ScanEntry::Item(item) = entry else { continue };
-            let key = escape(&item.key);
+            let key = escape_key(&item.key);
             match context.out.is_text() {
                 true => context.out.line(key)?,
                 false => {
@@ -190,14 +197,14 @@ impl Get {
 }
 
 async fn get(store: &dyn Rows, namespace: &Namespace, key: &str) -> Result<Item, Error> {
-    let found = store.get(namespace, &unescape(key)?).await?;
+    let found = store.get(namespace, &unescape_key(key)?).await?;
     found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no row `{key}` is in `{namespace}`; `stratafs store ls` lists them")))
 }
 
 impl Put {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (store, namespace) = (self.store.open(context)?, Namespace::parse(&self.namespace)?);
-        let key = unescape(&self.key)?;
+        let key = unescape_key(&self.key)?;
         let value: Bytes = context::content(self.value).await?.into();
         let found = store.get_many(&namespace, &[&key], false).await?;
         if found.into_iter().flatten().any(|item| !item.meta.is_empty()) {
@@ -225,7 +232,7 @@ impl Rm {
         }
         let mut batch = Batch::new();
         for key in &self.keys {
-            let key = unescape(key)?;
+            let key = unescape_key(key)?;
             batch = batch.expect(&namespace, key.clone(), Condition::Exists).delete(&namespace, key);
         }
         store.commit(batch).await.map_err(|error| match (error.kind(), error.change().and_then(|index| self.keys.get(index))) {
@@ -243,101 +250,4 @@ fn told_removed(context: &mut Context, removed: &serde_json::Value) -> Result<Ou
         context.out.json(removed)?;
     }
     Ok(Outcome::Done)
-}
-
-impl Stats {
-    async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let store = self.store.open(context)?;
-        let progress = context.progress("counting rows");
-        let mut rows = 0_u64;
-        let mut bytes = 0_u64;
-        let namespaces = all_namespaces(&*store).await?;
-        for namespace in &namespaces {
-            let mut options = ScanOptions::new().with_values(true);
-            loop {
-                let page = store.scan(namespace, options.clone()).await?;
-                for entry in &page.entries {
-                    let ScanEntry::Item(item) = entry else { continue };
-                    rows += 1;
-                    bytes += (item.meta.len() + item.value.len()) as u64;
-                }
-                progress.tell(rows, "rows");
-                match page.next {
-                    Some(next) => options.start_after = Some(next),
-                    None => break,
-                }
-            }
-        }
-        drop(progress);
-        let capabilities = store.capabilities();
-        let out = &mut context.out;
-        if !out.is_text() {
-            out.json(&json!({
-                "store": store.to_string(),
-                "capabilities": capabilities,
-                "namespaces": namespaces.len(),
-                "rows": rows,
-                "bytes": bytes,
-            }))?;
-            return Ok(Outcome::Done);
-        }
-        out.line(format_args!("store       {store}"))?;
-        out.line(format_args!("durability  {}", capabilities.durability))?;
-        out.line(format_args!("shared      {}", if capabilities.shared { "several processes" } else { "one process" }))?;
-        out.line(format_args!("namespaces  {}", namespaces.len()))?;
-        out.line(format_args!("rows        {rows}"))?;
-        out.line(format_args!("bytes       {bytes}"))?;
-        Ok(Outcome::Done)
-    }
-}
-
-/// Shows a key: control characters and `%` as `%XX`, so that it can be given back.
-fn escape(key: &str) -> String {
-    let mut text = String::with_capacity(key.len());
-    for character in key.chars() {
-        if character == '%' || character.is_control() {
-            let mut buffer = [0; 4];
-            for byte in character.encode_utf8(&mut buffer).bytes() {
-                text.push_str(&format!("%{byte:02X}"));
-            }
-        } else {
-            text.push(character);
-        }
-    }
-    text
-}
-
-/// Reads a key that [`escape`] shows.
-fn unescape(text: &str) -> Result<String, Error> {
-    let bad = || Error::invalid_argument(format!("the key `{text}` has a bad escape; write `%25` for a percent sign"));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digit = |index: usize| rest.get(index).and_then(|byte| char::from(*byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(bad()) };
-        bytes.push((high * 16 + low) as u8);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| bad())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_shown_and_read_back() {
-        for key in ["a/b.md", "\u{1}a\u{1}b", "100%", "%41", "é\u{7f}ü"] {
-            assert_eq!(unescape(&escape(key)).expect("its own text"), key);
-            assert!(!escape(key).chars().any(char::is_control));
-        }
-        assert!(unescape("%4").is_err());
-        assert!(unescape("%ZZ").is_err());
-        assert!(unescape("%FF").is_err());
-    }
 }

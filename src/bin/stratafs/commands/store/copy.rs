@@ -1,0 +1,58 @@
+//! `store copy`: everything from one store to another.
+
+use super::open_any;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::counted;
+use clap::Args;
+use stratafs::ErrorKind;
+use stratafs::store::{CopyOptions, copy};
+
+/// Copy a whole store into another one, of any engine
+///
+/// Versions, times and ends of life stay as they are. The target is empty, or holds a part of the same copy: one that was
+/// broken off goes on there when the command is run again. What changes in the source meanwhile is copied too, and at the end
+/// every row of both sides is compared.
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// Store to copy: a name of the configuration, or a URL such as `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`
+    from: String,
+    /// Store to copy to: a name of the configuration, or a URL
+    to: String,
+    /// Copy over what TO holds: rows that both have are replaced, those that only TO has are left
+    #[arg(long)]
+    onto: bool,
+}
+
+impl Copy {
+    pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let source = open_any(context, &self.from, false).await?;
+        let target = open_any(context, &self.to, true).await?;
+        let progress = context.progress("copying");
+        let options = CopyOptions::new().with_onto(self.onto);
+        let report = copy(&*source, &*target, &options, |at| {
+            progress.share(at.rows, at.rows_total, format_args!("{}: {} rows, {} bytes", at.stage, at.rows, at.bytes));
+        })
+        .await?;
+        drop(progress);
+        if !report.settled {
+            context.out.notice(format_args!(
+                "`{source}` was written to during each of {}; stop what writes to it and run the command again, which goes on from here",
+                counted(report.passes as usize, "look", "looks")
+            ));
+        }
+        if !context.out.is_text() {
+            context.out.json(&report)?;
+        } else if report.settled {
+            let out = &mut context.out;
+            out.line(format_args!("namespaces  {}", report.namespaces))?;
+            out.line(format_args!("rows        {}", report.rows))?;
+            out.line(format_args!("bytes       {}", report.value_bytes))?;
+            if self.onto {
+                out.line(format_args!("left        {}", report.left))?;
+            }
+            out.line(format_args!("digest      {}", report.digest.as_deref().unwrap_or_default()))?;
+        }
+        Ok(if report.settled { Outcome::Done } else { Outcome::Failed(ErrorKind::Conflict) })
+    }
+}

@@ -1,0 +1,89 @@
+//! What changed in the source while it was copied: found by comparing both sides without their bodies, and sent.
+
+use super::{CopyStage, Run, note};
+use crate::error::Result;
+use crate::store::walk::{SideBySide, Walk};
+use crate::store::{Batch, Item, Namespace, ScanOptions};
+
+/// A batch of deletes ends with this many.
+const DELETES: usize = 1_000;
+
+impl Run<'_> {
+    /// Makes the target like the source once and returns how many rows were written or removed. Nothing has to be known of what
+    /// changed: a row that stands still has the same version, times and meta on both sides, and nothing has to be read of it.
+    pub(super) async fn follow(&mut self) -> Result<u64> {
+        let (source, target) = (self.source, self.target);
+        let walk = |store| Walk::new(store, ScanOptions::new()).without(note::namespace());
+        let mut sides = SideBySide::new(walk(source), walk(target));
+        let (sent, removed) = (self.sent, self.removed);
+        let mut batch = Writes::default();
+        let mut rows = 0;
+        while let Some(pair) = sides.next().await? {
+            rows += 1;
+            if rows % 1_000 == 0 {
+                self.report(CopyStage::Following, rows, 0);
+            }
+            match (pair.one, pair.other) {
+                (Some(one), Some(other)) if one == other => {}
+                (Some(one), _) => {
+                    // It may be gone again, or its time over: then the next look tells.
+                    let Some(item) = source.get(&pair.namespace, &one.key).await? else { continue };
+                    self.check_size(&pair.namespace, &item)?;
+                    if !batch.has_room(&item, self.options.batch_bytes) {
+                        self.write(&mut batch).await?;
+                    }
+                    batch.send(&pair.namespace, item);
+                }
+                (None, Some(_)) if self.options.onto => {}
+                (None, Some(other)) => batch.delete(&pair.namespace, other.key),
+                (None, None) => {}
+            }
+            if batch.deletes >= DELETES {
+                self.write(&mut batch).await?;
+            }
+        }
+        self.write(&mut batch).await?;
+        Ok(self.sent + self.removed - sent - removed)
+    }
+
+    async fn write(&mut self, writes: &mut Writes) -> Result<()> {
+        let Writes { batch, sends, deletes, .. } = std::mem::take(writes);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.commit(batch).await?;
+        self.sent += sends;
+        self.removed += deletes as u64;
+        Ok(())
+    }
+}
+
+/// A batch that is being filled.
+#[derive(Debug, Default)]
+struct Writes {
+    batch: Batch,
+    bytes: usize,
+    sends: u64,
+    deletes: usize,
+}
+
+impl Writes {
+    fn has_room(&self, item: &Item, bytes_max: usize) -> bool {
+        self.sends == 0 || (self.sends < 1_000 && self.bytes + size_bytes(item) <= bytes_max)
+    }
+
+    fn send(&mut self, namespace: &Namespace, item: Item) {
+        self.bytes += size_bytes(&item);
+        self.sends += 1;
+        self.batch = std::mem::take(&mut self.batch).restore(namespace, item);
+    }
+
+    fn delete(&mut self, namespace: &Namespace, key: String) {
+        self.deletes += 1;
+        self.batch = std::mem::take(&mut self.batch).delete(namespace, key);
+    }
+}
+
+fn size_bytes(item: &Item) -> usize {
+    item.key.len() + item.meta.len() + item.value.len()
+}

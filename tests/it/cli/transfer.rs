@@ -1,0 +1,126 @@
+//! Stores as a whole: copied to another engine, killed on the way, gone on with.
+
+use super::{Home, binary};
+use std::process::{Command, Stdio};
+use stratafs::store::{Batch, COPY_NAMESPACE, ScanOptions, Store};
+use stratafs::{Namespace, SqliteStore};
+
+/// A home whose store holds files, a thread with checkpoints, and changes over an overlay.
+fn lived_in() -> Home {
+    let home = Home::new();
+    home.put("stratafs.toml", &configuration("sqlite:{data}/stratafs.db"));
+    home.put("below/kept.md", "below\n");
+    home.ok(&["write", "/plan.md", "one\n"]);
+    home.ok(&["checkpoint", "create", "--label", "first"]);
+    home.ok(&["write", "/plan.md", "two\n"]);
+    home.ok(&["write", "/memories/a/b.md", "a memory\n"]);
+    home.with_stdin(&["write", "/memories/large", "-"], &vec![7; 1 << 20]).code(0);
+    home.ok(&["write", "/over/new.md", "above\n"]);
+    home.ok(&["rm", "/over/kept.md"]);
+    home.ok(&["thread", "fork", "other"]);
+    home
+}
+
+fn configuration(url: &str) -> String {
+    format!(
+        "[stores.default]\nurl = \"{url}\"\n[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"{{tenant}}/{{user}}/memories\"\n\
+         [routes.\"/over\"]\ntype = \"filesystem\"\nroot = \"below\"\n[routes.\"/over\".overlay]\n"
+    )
+}
+
+#[test]
+fn what_was_copied_to_another_engine_works_as_before() {
+    let home = lived_in();
+    for (name, url) in [("sled.toml", "sled:{data}/copy.sled"), ("sqlite.toml", "sqlite:{data}/copy.db")] {
+        home.put(name, &configuration(url));
+        let target = url.replace("{data}", home.data().to_str().unwrap());
+        let told = home.ok(&["store", "copy", "default", &target]);
+        assert!(told.contains("digest      ") && !told.contains("rows        0"), "{told}");
+        let there = |args: &[&str]| home.ok(&[&["--config", name], args].concat());
+        for args in [
+            &["ls", "/"][..],
+            &["ls", "/memories/a"],
+            &["cat", "/plan.md"],
+            &["cat", "/plan.md", "--at", "first"],
+            &["cat", "/memories/a/b.md"],
+            &["cat", "/over/new.md"],
+            &["ls", "/over"],
+            &["stat", "/memories/a/b.md"],
+            &["checkpoint", "ls"],
+            &["thread", "ls"],
+            &["overlay", "diff"],
+            &["--json", "store", "ls", "default/default/memories"],
+        ] {
+            assert_eq!(there(args), home.ok(args), "{args:?} on {name}");
+        }
+        let large = home.run(&["--config", name, "cat", "/memories/large"], 0);
+        assert!(large.get_output().stdout == vec![7; 1 << 20]);
+        there(&["checkpoint", "restore", "first"]);
+        assert_eq!(there(&["cat", "/plan.md"]), "one\n");
+        there(&["write", "/memories/a/b.md", "anew\n"]);
+        assert_eq!(there(&["--thread", "other", "cat", "/plan.md"]), "two\n");
+        assert_eq!(home.ok(&["cat", "/memories/a/b.md"]), "a memory\n", "the source is as it was");
+        there(&["doctor"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_copied_is_told() {
+    let home = lived_in();
+    assert!(home.error(&["store", "copy", "default", "none"], 3).contains("no store is named `none`"));
+    assert!(home.error(&["store", "copy", "sqlite:typo.db", "sqlite:b.db"], 3).contains("there is no store"));
+    assert!(!home.work().join("typo.db").exists() && !home.work().join("b.db").exists());
+    assert!(home.error(&["store", "copy", "default", "sqlit:b.db"], 2).contains("no store engine is named `sqlit`"));
+    home.ok(&["store", "copy", "default", "sqlite:b.db"]);
+    let told = home.error(&["store", "copy", "default", "sqlite:b.db"], 4);
+    assert!(told.contains("is not empty") && told.contains("--onto"), "{told}");
+    let report = home.json(&["--json", "store", "copy", "default", "sqlite:b.db", "--onto"]);
+    assert_eq!((&report["settled"], &report["left"], &report["resumed"]), (&true.into(), &0.into(), &false.into()));
+    let again = home.json(&["--json", "store", "copy", "sqlite:b.db", "sqlite:c.db"]);
+    assert_eq!((&again["digest"], &again["rows"]), (&report["digest"], &report["rows"]));
+    home.run(&["store", "copy", "default", "default", "--onto"], 2);
+}
+
+/// The writer stops within a batch for good, by a trigger, and is killed there.
+#[tokio::test]
+async fn a_copy_that_was_killed_goes_on_where_it_was() {
+    const ROWS: usize = 2_500;
+    let home = Home::new();
+    let rows = Namespace::new(["rows"]).unwrap();
+    let (from, to) = (home.work().join("from.db"), home.work().join("to.db"));
+    let source = SqliteStore::open(&from).unwrap();
+    let batch = (0..ROWS).fold(Batch::new(), |batch, number| batch.put(&rows, format!("{number:05}"), format!("body {number}")));
+    source.commit(batch).await.unwrap();
+    let target = SqliteStore::open(&to).unwrap();
+    let endless = "CREATE TRIGGER endless BEFORE INSERT ON items WHEN NEW.key = '01700' BEGIN
+                   SELECT count(*) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n); END";
+    rusqlite::Connection::open(&to).unwrap().execute_batch(endless).unwrap();
+    let mut watch = target.watch(&rows).await.unwrap();
+    let args = ["store", "copy", "sqlite:from.db", "sqlite:to.db"];
+    let mut command = Command::new(binary());
+    command.args(args).current_dir(home.work()).env("STRATAFS_DATA", home.data()).env_remove("STRATAFS_CONFIG");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let there = async || target.scan(&rows, ScanOptions::new().with_limit(ROWS)).await.unwrap().entries.len();
+    while there().await == 0 {
+        watch.changed().await.unwrap();
+    }
+    assert_eq!(child.try_wait().unwrap(), None, "it comes to no end");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let sent = there().await;
+    assert!((1..1_700).contains(&sent), "{sent}");
+    assert!(target.get(&Namespace::new(COPY_NAMESPACE).unwrap(), "note").await.unwrap().is_some());
+    rusqlite::Connection::open(&to).unwrap().execute_batch("DROP TRIGGER endless").unwrap();
+    // Another source is not mixed in, and what is half there is no source.
+    home.ok(&["store", "put", "own", "k", "v"]);
+    assert!(home.error(&["store", "copy", "default", "sqlite:to.db"], 4).contains("holds a part of a copy of `sqlite:from.db`"));
+    home.run(&["store", "copy", "sqlite:to.db", "sqlite:third.db"], 2);
+    let report = home.json(&[&["--json"], &args[..]].concat());
+    assert_eq!((&report["resumed"], &report["settled"], &report["rows"]), (&true.into(), &true.into(), &ROWS.into()));
+    assert_eq!(report["sent"], ROWS - sent, "what is there is not sent again");
+    assert_eq!(
+        target.scan(&rows, ScanOptions::new().with_limit(ROWS).with_values(true)).await.unwrap(),
+        source.scan(&rows, ScanOptions::new().with_limit(ROWS).with_values(true)).await.unwrap()
+    );
+    assert_eq!(target.get(&Namespace::new(COPY_NAMESPACE).unwrap(), "note").await.unwrap(), None);
+}

@@ -1,0 +1,437 @@
+//! Whole stores copied, by the library: exact, resumable, followed and compared.
+
+use super::wrapped::{Wrapped, Wrapper};
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use stratafs::ops::Version;
+use stratafs::store::{
+    Batch, BatchWrite, COPY_NAMESPACE, CopyOptions, CopyReport, Item, MemoryStore, Namespace, NamespacesOptions, Scan, ScanEntry,
+    ScanOptions, Store, copy,
+};
+use stratafs::{Error, ErrorKind, Result};
+
+fn space(text: &str) -> Namespace {
+    Namespace::parse(text).unwrap()
+}
+
+/// Every live row of every namespace, as all reads that there are show them.
+async fn rows(store: &dyn Store) -> Vec<(Namespace, Item)> {
+    let namespaces = store.namespaces(NamespacesOptions::new().with_limit(usize::MAX)).await.unwrap().namespaces;
+    let mut all = Vec::new();
+    for namespace in namespaces {
+        let page =
+            store.scan(&namespace, ScanOptions::new().with_values(true).with_limit(usize::MAX).with_bytes_max(usize::MAX)).await.unwrap();
+        for entry in page.entries {
+            let ScanEntry::Item(item) = entry else { panic!("no delimiter was asked for") };
+            assert_eq!(store.get(&namespace, &item.key).await.unwrap().as_ref(), Some(&item));
+            all.push((namespace.clone(), item));
+        }
+    }
+    all
+}
+
+async fn copied(source: &dyn Store, target: &dyn Store) -> CopyReport {
+    copy(source, target, &CopyOptions::new(), |_| {}).await.unwrap()
+}
+
+async fn refused(source: &dyn Store, target: &dyn Store) -> Error {
+    copy(source, target, &CopyOptions::new(), |_| {}).await.unwrap_err()
+}
+
+/// A store of some namespaces and rows, one with an end.
+async fn filled(count: usize) -> MemoryStore {
+    let store = MemoryStore::new();
+    for number in 0..count {
+        let namespace = space(["a", "a/b", "z"][number % 3]);
+        let batch = Batch::new().put_with_meta(&namespace, format!("k{number:03}"), format!("meta {number}"), "body ".repeat(number));
+        store.commit(batch).await.unwrap();
+    }
+    store.commit(Batch::new().put_for(&space("mortal"), "k", "v", Duration::from_secs(3_600))).await.unwrap();
+    store.commit(Batch::new().put(&space("a"), "gone", "")).await.unwrap();
+    store.commit(Batch::new().delete(&space("a"), "gone")).await.unwrap();
+    store
+}
+
+async fn assert_same(source: &dyn Store, target: &dyn Store) {
+    assert_eq!(rows(target).await, rows(source).await);
+    assert!(target.current_version().await.unwrap() >= source.current_version().await.unwrap(), "no version is used again");
+}
+
+#[cfg(all(feature = "sled", feature = "sqlite"))]
+#[tokio::test]
+async fn every_engine_copies_to_every_engine() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |name: String| -> Vec<Arc<dyn Store>> {
+        vec![
+            Arc::new(MemoryStore::new()),
+            Arc::new(stratafs::SledStore::open(directory.path().join(format!("{name}.sled"))).unwrap()),
+            Arc::new(stratafs::SqliteStore::open(directory.path().join(format!("{name}.db"))).unwrap()),
+        ]
+    };
+    let first = filled(50).await;
+    let mut digests = Vec::new();
+    for (number, source) in open("source".to_owned()).into_iter().enumerate() {
+        copied(&first, &*source).await;
+        for target in open(format!("target{number}")) {
+            let report = copied(&*source, &*target).await;
+            assert!(report.settled && !report.resumed && report.sent == report.rows, "{report:?}");
+            assert_eq!((report.rows, report.namespaces), (51, 4));
+            assert_same(&first, &*target).await;
+            digests.push(report.digest.unwrap());
+            let version = target.commit(Batch::new().put(&space("a"), "new", "")).await.unwrap()[0];
+            assert!(version > first.current_version().await.unwrap());
+        }
+    }
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+#[tokio::test]
+async fn an_empty_store_keeps_its_counter() {
+    let (source, target) = (MemoryStore::new(), MemoryStore::new());
+    source
+        .commit(Batch::new().restore(&space("a"), Item::new("k", Bytes::new(), Bytes::new(), Version::new(900), now(), now())))
+        .await
+        .unwrap();
+    source.commit(Batch::new().delete(&space("a"), "k")).await.unwrap();
+    let report = copied(&source, &target).await;
+    assert_eq!((report.rows, report.namespaces), (0, 0));
+    assert_same(&source, &target).await;
+    assert_eq!(report.version, target.current_version().await.unwrap());
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_microsecond(1_700_000_000_000_000).unwrap()
+}
+
+#[tokio::test]
+async fn what_holds_something_is_refused_untouched() {
+    let (source, target) = (filled(3).await, filled(2).await);
+    let before = rows(&target).await;
+    let error = refused(&source, &target).await;
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(error.message().contains("--onto") && error.message().contains("`a`"), "{error}");
+    assert_eq!(rows(&target).await, before);
+    let error = refused(&source, &source).await;
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+}
+
+#[tokio::test]
+async fn onto_replaces_what_both_have_and_leaves_the_rest() {
+    let (source, target) = (filled(3).await, MemoryStore::new());
+    target
+        .commit(Batch::new().put(&space("a"), "k000", "older").put(&space("a"), "own", "stays").put(&space("y"), "own", ""))
+        .await
+        .unwrap();
+    let options = CopyOptions::new().with_onto(true);
+    let report = copy(&source, &target, &options, |_| {}).await.unwrap();
+    assert_eq!((report.settled, report.rows, report.left, report.removed), (true, 4, 2, 0));
+    let mut there = rows(&target).await;
+    there.retain(|(_, item)| item.key != "own");
+    assert_eq!(there, rows(&source).await);
+    assert_eq!(target.get(&space("a"), "own").await.unwrap().unwrap().value, "stays");
+}
+
+#[tokio::test]
+async fn one_store_is_not_its_own_target() {
+    let store = filled(3).await;
+    let before = rows(&store).await;
+    let error = copy(&store, &store.clone(), &CopyOptions::new().with_onto(true), |_| {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert_eq!(rows(&store).await, before);
+}
+
+/// Fails every commit once there were so many, before the commit or after it.
+struct FailingAfter {
+    commits: AtomicUsize,
+    after_effect: bool,
+}
+
+#[async_trait]
+impl Wrapper for FailingAfter {
+    async fn commit(&self, inner: &dyn Store, batch: Batch) -> Result<Vec<Version>> {
+        let lost = || Error::new(ErrorKind::Unavailable, "the connection is lost");
+        match self.commits.load(Ordering::Relaxed) {
+            0 => Err(lost()),
+            left => {
+                self.commits.store(left - 1, Ordering::Relaxed);
+                let committed = inner.commit(batch).await;
+                if left == 1 && self.after_effect { Err(lost()) } else { committed }
+            }
+        }
+    }
+}
+
+/// Broken off after any commit, before or after its effect, a copy goes on and sends nothing twice.
+#[tokio::test]
+async fn a_copy_that_was_broken_off_goes_on() {
+    let source = filled(30).await;
+    let options = CopyOptions::new().with_batch_bytes(300);
+    for after_effect in [false, true] {
+        for commits in 0.. {
+            let target = Arc::new(MemoryStore::new());
+            let failing = Wrapped::new(target.clone(), FailingAfter { commits: AtomicUsize::new(commits), after_effect });
+            let Err(error) = copy(&source, &failing, &options, |_| {}).await else {
+                assert!(commits > 12, "there are many batches: {commits}");
+                break;
+            };
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            let note = Namespace::new(COPY_NAMESPACE).unwrap();
+            let is_half = target.get(&note, "note").await.unwrap().is_some();
+            let there = rows(&*target).await.iter().filter(|(namespace, _)| *namespace != note).count() as u64;
+            if there == 31 && !is_half {
+                // The last commit took effect, and its answer alone was lost.
+                assert!(after_effect);
+                assert_same(&source, &*target).await;
+                continue;
+            }
+            let report = copy(&source, &*target, &options, |_| {}).await.unwrap();
+            assert_eq!((report.settled, report.rows, report.sent), (true, 31, 31 - there), "after {commits}: {report:?}");
+            assert_eq!(report.resumed, is_half);
+            assert_same(&source, &*target).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_a_copy_is_no_source_and_no_target_of_another() {
+    let source = filled(30).await;
+    let half = Arc::new(MemoryStore::new());
+    let options = CopyOptions::new().with_batch_bytes(300);
+    let failing = Wrapped::new(half.clone(), FailingAfter { commits: AtomicUsize::new(5), after_effect: false });
+    copy(&source, &failing, &options, |_| {}).await.unwrap_err();
+    let error = refused(&*half, &MemoryStore::new()).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    struct Named;
+    impl Wrapper for Named {
+        fn name(&self) -> Option<&str> {
+            Some("sqlite:other.db")
+        }
+    }
+    let other = Wrapped::new(Arc::new(filled(4).await), Named);
+    let error = refused(&other, &*half).await;
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(error.message().contains("`memory`") && error.message().contains("`sqlite:other.db`"), "{error}");
+}
+
+/// Changes the store beneath it at one of its scans of each kind.
+struct Meddling {
+    store: MemoryStore,
+    /// Meddles at this read of a page with bodies, counted down.
+    with_values: AtomicUsize,
+    /// Meddles at so many reads of pages without bodies.
+    without_values: AtomicUsize,
+}
+
+impl Meddling {
+    fn new(store: &MemoryStore, with_values: usize, without_values: usize) -> Self {
+        Self { store: store.clone(), with_values: AtomicUsize::new(with_values), without_values: AtomicUsize::new(without_values) }
+    }
+}
+
+#[async_trait]
+impl Wrapper for Meddling {
+    async fn scan(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        let page = inner.scan(namespace, options.clone()).await?;
+        let meddles = match options.with_values {
+            true => self.with_values.fetch_sub(1, Ordering::Relaxed) == 1,
+            false => self.without_values.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok(),
+        };
+        if meddles {
+            let batch = Batch::new()
+                .put(&space("a"), "k003", "changed")
+                .put(&space("A/early"), "new", "a namespace before all others")
+                .delete(&space("a"), "k006")
+                .touch(&space("a"), "k009", Some(Duration::from_secs(7_200)))
+                .delete_prefix(&space("mortal"), "");
+            self.store.commit(batch).await?;
+        }
+        Ok(page)
+    }
+}
+
+/// Pages of each stage, one after the other, are met by a change; what the copy read before is old then.
+#[tokio::test]
+async fn what_changes_meanwhile_is_copied_too() {
+    for page in 1..40 {
+        let store = filled(30).await;
+        let source = Wrapped::new(Arc::new(store.clone()), Meddling::new(&store, page, 0));
+        let target = MemoryStore::new();
+        let options = CopyOptions::new().with_batch_bytes(300);
+        let report = copy(&source, &target, &options, |_| {}).await.unwrap();
+        assert!(report.settled, "{report:?}");
+        assert_same(&store, &target).await;
+    }
+}
+
+/// A touch is no commit, so the counter does not tell of it.
+#[tokio::test]
+async fn an_end_of_life_that_was_moved_meanwhile_is_copied_too() {
+    struct Touching(MemoryStore, AtomicUsize);
+    #[async_trait]
+    impl Wrapper for Touching {
+        async fn scan(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+            let page = inner.scan(namespace, options).await?;
+            if self.1.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.0.commit(Batch::new().touch(&space("mortal"), "k", Some(Duration::from_secs(9)))).await?;
+            }
+            Ok(page)
+        }
+    }
+    for page in 1..9 {
+        let store = filled(3).await;
+        let source = Wrapped::new(Arc::new(store.clone()), Touching(store.clone(), AtomicUsize::new(page)));
+        let target = MemoryStore::new();
+        let report = copied(&source, &target).await;
+        assert!(report.settled);
+        // Of what is moved behind the comparison nobody can know.
+        if report.passes > 0 || page <= 4 {
+            assert_same(&store, &target).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_never_stands_still_is_said_so_and_can_be_gone_on_with() {
+    let store = filled(30).await;
+    let target = MemoryStore::new();
+    let source = Wrapped::new(Arc::new(store.clone()), Meddling::new(&store, 2, usize::MAX));
+    let report = copied(&source, &target).await;
+    assert_eq!((report.settled, report.passes, report.digest), (false, CopyOptions::new().passes_max, None));
+    let report = copied(&store, &target).await;
+    assert!(report.settled && report.resumed, "{report:?}");
+    assert_same(&store, &target).await;
+}
+
+struct Limited(u64);
+
+impl Wrapper for Limited {
+    fn value_bytes_max(&self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_named_before_anything_is_written() {
+    let source = filled(30).await;
+    let target = Arc::new(MemoryStore::new());
+    let error = refused(&source, &Wrapped::new(target.clone(), Limited(100))).await;
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains("the row `k021` in `a`") && error.message().contains("105 bytes"), "{error}");
+    assert_eq!(target.current_version().await.unwrap(), Version::new(0), "nothing was written");
+    copied(&source, &Wrapped::new(target.clone(), Limited(145))).await;
+    assert_same(&source, &*target).await;
+}
+
+/// Spoils what it is given to keep.
+struct Spoiling(fn(&mut Item));
+
+#[async_trait]
+impl Wrapper for Spoiling {
+    async fn commit(&self, inner: &dyn Store, mut batch: Batch) -> Result<Vec<Version>> {
+        for write in &mut batch.writes {
+            if let BatchWrite::Restore { item, .. } = write
+                && item.key == "k007"
+            {
+                (self.0)(item);
+            }
+        }
+        inner.commit(batch).await
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_keeps_something_else_is_found_out() {
+    let spoils: [(fn(&mut Item), &str); 4] = [
+        (|item| item.value = Bytes::from_static(b"other"), "another body"),
+        (|item| item.meta = Bytes::new(), "another meta"),
+        (|item| item.modified_at = now(), "other times"),
+        (|item| item.version = Version::new(1_000), "another version"),
+    ];
+    for (spoil, what) in spoils {
+        let source = filled(10).await;
+        let target = Wrapped::new(Arc::new(MemoryStore::new()), Spoiling(spoil));
+        match copy(&source, &target, &CopyOptions::new(), |_| {}).await {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(error.message().contains("the row `k007` in `a/b`") && error.message().contains(what), "{error}");
+            }
+            // What is seen without the body is sent again and again.
+            Ok(report) => assert!(!report.settled && what != "another body", "{what}: {report:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_copies_into_one_store_do_not_mix() {
+    let (source, target) = (filled(30).await, MemoryStore::new());
+    let options = CopyOptions::new().with_batch_bytes(300);
+    let (one, other) = tokio::join!(copy(&source, &target, &options, |_| {}), copy(&source, &target, &options, |_| {}));
+    let errors: Vec<Error> = [one, other].into_iter().filter_map(std::result::Result::err).collect();
+    assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists)), "{errors:?}");
+    if target.get(&Namespace::new(COPY_NAMESPACE).unwrap(), "note").await.unwrap().is_some() {
+        copied(&source, &target).await;
+    }
+    assert_same(&source, &target).await;
+}
+
+/// A batch of writes of any kind over few keys.
+fn batches() -> impl Strategy<Value = Vec<Vec<(u8, u8, u8, u16)>>> {
+    prop::collection::vec(prop::collection::vec((0..6_u8, 0..5_u8, 0..20_u8, 0..3_000_u16), 1..8), 0..30)
+}
+
+fn batch_of(writes: &[(u8, u8, u8, u16)]) -> Batch {
+    writes.iter().fold(Batch::new(), |batch, (kind, namespace, key, size)| {
+        let namespace = space(["a", "a/b", "é%2F", "z", "stratafs/other"][usize::from(*namespace)]);
+        let key = format!("k\u{1}{key}");
+        let value = Bytes::from(vec![*size as u8; usize::from(*size)]);
+        match kind {
+            0 | 1 => batch.put_with_meta(&namespace, key, size.to_le_bytes().to_vec(), value),
+            2 => batch.put_for(&namespace, key, value, Duration::from_secs(u64::from(*size) * 1_000_000)),
+            3 => batch.touch(&namespace, key, Some(Duration::from_secs(u64::from(*size)))),
+            4 => batch.delete(&namespace, key),
+            _ => batch.delete_prefix(&namespace, &key[..2]),
+        }
+    })
+}
+
+/// The copy of any store is that store, in every read, after any history.
+#[test]
+fn the_copy_of_any_store_is_equal_to_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut runner = TestRunner::new(Config { cases: 48, ..Config::default() });
+    let property = |(histories, batch_bytes): (Vec<Vec<(u8, u8, u8, u16)>>, usize)| {
+        runtime.block_on(async {
+            let clock = stratafs::Clock::from_fn(now);
+            let source = MemoryStore::with_clock(clock.clone());
+            for writes in &histories {
+                source.commit(batch_of(writes)).await.unwrap();
+            }
+            let directory = tempfile::tempdir().unwrap();
+            let mut targets: Vec<Arc<dyn Store>> = vec![Arc::new(MemoryStore::with_clock(clock.clone()))];
+            #[cfg(feature = "sqlite")]
+            {
+                let options = stratafs::store::SqliteOptions::new(directory.path().join("store.db")).with_clock(clock.clone());
+                targets.push(Arc::new(stratafs::SqliteStore::open_with(options).unwrap()));
+            }
+            #[cfg(feature = "sled")]
+            {
+                let options = stratafs::store::SledOptions::new(directory.path().join("store.sled")).with_clock(clock.clone());
+                targets.push(Arc::new(stratafs::SledStore::open_with(options).unwrap()));
+            }
+            let mut from: Arc<dyn Store> = Arc::new(source.clone());
+            for target in targets {
+                copy(&*from, &*target, &CopyOptions::new().with_batch_bytes(batch_bytes), |_| {}).await.unwrap();
+                assert_same(&source, &*target).await;
+                from = target;
+            }
+        });
+        Ok(())
+    };
+    runner.run(&(batches(), 1..20_000_usize), property).unwrap();
+}

@@ -1,0 +1,115 @@
+//! A store around a store, for tests: what a wrapper does not name goes to the store beneath.
+
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+use stratafs::ops::Version;
+use stratafs::store::{
+    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
+    Watch,
+};
+use stratafs::{Error, Result};
+
+/// What is done otherwise than by the store beneath.
+#[async_trait]
+pub(crate) trait Wrapper: Send + Sync {
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
+    fn value_bytes_max(&self) -> Option<u64> {
+        None
+    }
+
+    async fn scan(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        inner.scan(namespace, options).await
+    }
+
+    async fn commit(&self, inner: &dyn Store, batch: Batch) -> Result<Vec<Version>> {
+        inner.commit(batch).await
+    }
+
+    async fn sweep(&self, inner: &dyn Store, limit: usize) -> Result<usize> {
+        inner.sweep(limit).await
+    }
+}
+
+pub(crate) struct Wrapped<W> {
+    inner: Arc<dyn Store>,
+    wrapper: W,
+}
+
+impl<W: Wrapper> Wrapped<W> {
+    pub(crate) fn new(inner: Arc<dyn Store>, wrapper: W) -> Self {
+        Self { inner, wrapper }
+    }
+}
+
+impl<W: Wrapper> fmt::Display for Wrapped<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.wrapper.name() {
+            Some(name) => f.write_str(name),
+            None => self.inner.fmt(f),
+        }
+    }
+}
+
+impl<W> fmt::Debug for Wrapped<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wrapped").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<W: Wrapper> Store for Wrapped<W> {
+    fn capabilities(&self) -> StoreCapabilities {
+        let offered = self.inner.capabilities();
+        let max = self.wrapper.value_bytes_max().or(offered.value_bytes_max);
+        offered.with_value_bytes_max(max)
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        self.inner.get(namespace, key).await
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        self.inner.get_many(namespace, keys, with_values).await
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        self.wrapper.scan(&*self.inner, namespace, options).await
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        self.inner.namespaces(options).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        batch.validate(&self.capabilities())?;
+        self.wrapper.commit(&*self.inner, batch).await
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        self.inner.current_version().await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.wrapper.sweep(&*self.inner, limit).await
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        self.inner.watch(namespace).await
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        self.inner.describe().await
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        self.inner.stats().await
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        self.inner.check().await
+    }
+}
