@@ -8,7 +8,7 @@ use stratafs::{Namespace, SqliteStore};
 /// A home whose store holds files, a thread with checkpoints, and changes over an overlay.
 fn lived_in() -> Home {
     let home = Home::new();
-    home.put("stratafs.toml", &configuration("sqlite:{data}/stratafs.db"));
+    home.put("stratafs.toml", configuration("sqlite:{data}/stratafs.db"));
     home.put("below/kept.md", "below\n");
     home.ok(&["write", "/plan.md", "one\n"]);
     home.ok(&["checkpoint", "create", "--label", "first"]);
@@ -32,7 +32,7 @@ fn configuration(url: &str) -> String {
 fn what_was_copied_to_another_engine_works_as_before() {
     let home = lived_in();
     for (name, url) in [("sled.toml", "sled:{data}/copy.sled"), ("sqlite.toml", "sqlite:{data}/copy.db")] {
-        home.put(name, &configuration(url));
+        home.put(name, configuration(url));
         let target = url.replace("{data}", home.data().to_str().unwrap());
         let told = home.ok(&["store", "copy", "default", &target]);
         assert!(told.contains("digest      ") && !told.contains("rows        0"), "{told}");

@@ -329,7 +329,9 @@ async fn a_body_over_the_limit_is_named_before_anything_is_written() {
 }
 
 /// Spoils what it is given to keep.
-struct Spoiling(fn(&mut Item));
+struct Spoiling(Spoil);
+
+type Spoil = fn(&mut Item);
 
 #[async_trait]
 impl Wrapper for Spoiling {
@@ -347,7 +349,7 @@ impl Wrapper for Spoiling {
 
 #[tokio::test]
 async fn a_target_that_keeps_something_else_is_found_out() {
-    let spoils: [(fn(&mut Item), &str); 4] = [
+    let spoils: [(Spoil, &str); 4] = [
         (|item| item.value = Bytes::from_static(b"other"), "another body"),
         (|item| item.meta = Bytes::new(), "another meta"),
         (|item| item.modified_at = now(), "other times"),
@@ -380,8 +382,11 @@ async fn two_copies_into_one_store_do_not_mix() {
     assert_same(&source, &target).await;
 }
 
-/// A batch of writes of any kind over few keys.
-fn batches() -> impl Strategy<Value = Vec<Vec<(u8, u8, u8, u16)>>> {
+/// Batches of writes: the kind of each, its namespace, its key, its size.
+type History = Vec<Vec<(u8, u8, u8, u16)>>;
+
+/// Batches of writes of any kind over few keys.
+fn batches() -> impl Strategy<Value = History> {
     prop::collection::vec(prop::collection::vec((0..6_u8, 0..5_u8, 0..20_u8, 0..3_000_u16), 1..8), 0..30)
 }
 
@@ -405,7 +410,7 @@ fn batch_of(writes: &[(u8, u8, u8, u16)]) -> Batch {
 fn the_copy_of_any_store_is_equal_to_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut runner = TestRunner::new(Config { cases: 48, ..Config::default() });
-    let property = |(histories, batch_bytes): (Vec<Vec<(u8, u8, u8, u16)>>, usize)| {
+    let property = |(histories, batch_bytes): (History, usize)| {
         runtime.block_on(async {
             let clock = stratafs::Clock::from_fn(now);
             let source = MemoryStore::with_clock(clock.clone());
