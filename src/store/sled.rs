@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 mod barrier;
 mod error;
@@ -52,12 +53,14 @@ pub struct SledOptions {
     pub clock: Clock,
     /// How many bytes of pages are kept in memory. Default 64 MiB.
     pub cache_bytes: u64,
+    /// How long to wait for another that has the directory open and may be closing it. Default 1 s.
+    pub lock_timeout: Duration,
 }
 
 impl SledOptions {
     /// Opens `path` with defaults.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), clock: Clock::system(), cache_bytes: 64 << 20 }
+        Self { path: path.into(), clock: Clock::system(), cache_bytes: 64 << 20, lock_timeout: Duration::from_secs(1) }
     }
 
     /// Sets where the time comes from.
@@ -71,6 +74,13 @@ impl SledOptions {
     #[must_use]
     pub fn with_cache_bytes(mut self, cache_bytes: u64) -> Self {
         self.cache_bytes = cache_bytes;
+        self
+    }
+
+    /// Sets how long to wait for another that has the directory open.
+    #[must_use]
+    pub fn with_lock_timeout(mut self, lock_timeout: Duration) -> Self {
+        self.lock_timeout = lock_timeout;
         self
     }
 }

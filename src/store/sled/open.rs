@@ -7,9 +7,13 @@ use super::rows::{COUNTER_KEY, FORMAT, FORMAT_KEY, FORMAT_MARK};
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// How often the engine writes by itself, in milliseconds. Not never: it collects garbage only then.
 const FLUSH_EVERY: u64 = 500;
+
+/// How long to sleep before the lock is tried again.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The name of a file of our own in the directory, written once the store is on the disk. The engine takes files that lost
 /// their content for a new store, and a store that cannot be read must not turn into an empty one.
@@ -34,13 +38,30 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened> {
         .cache_capacity(options.cache_bytes)
         .flush_every_ms(Some(FLUSH_EVERY))
         .print_profile_on_drop(false);
-    let rows = guarded(|| config.open().map_err(|error| not_opened(&path, error)))?;
+    let rows = guarded(|| locked(&config, options.lock_timeout).map_err(|error| not_opened(&path, error)))?;
     let mark = path.join(MARK);
     let version = guarded(|| recognise(&path, &rows, mark.exists()))?;
     rows.flush().map_err(failed)?;
     let barrier = Barrier::new(&path).and_then(|barrier| barrier.keep(&mark, FORMAT).map(|()| barrier));
     let barrier = barrier.map_err(|cause| unreachable_directory(&path, cause))?;
     Ok(Opened { rows, barrier, version })
+}
+
+/// Opens the engine, and waits for its lock: a store that was just closed, here or by a process that ends, may still have it for
+/// a moment, until the engine's own threads have let go.
+fn locked(config: &::sled::Config, patience: Duration) -> ::sled::Result<::sled::Db> {
+    let started = Instant::now();
+    loop {
+        match config.open() {
+            Err(error) if is_locked(&error) && started.elapsed() < patience => std::thread::sleep(LOCK_PAUSE),
+            opened => return opened,
+        }
+    }
+}
+
+/// Tells whether another has the lock, which the engine tells by a text alone.
+fn is_locked(error: &::sled::Error) -> bool {
+    error.to_string().contains("could not acquire lock")
 }
 
 /// Creates the directory, for its owner alone, or looks at what is there before the engine does: it would fill any directory.
@@ -82,8 +103,7 @@ fn recognise(path: &Path, rows: &::sled::Db, was_there: bool) -> Result<u64> {
 }
 
 fn not_opened(path: &Path, error: ::sled::Error) -> Error {
-    // The engine tells that another process has the lock by a text alone.
-    if error.to_string().contains("could not acquire lock") {
+    if is_locked(&error) {
         let message = "another process has the store open, and it is for one at a time; close it there, or use a sqlite store";
         return Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(path).with_cause(error));
     }

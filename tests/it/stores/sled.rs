@@ -2,8 +2,9 @@
 
 use super::namespace;
 use std::fs;
+use std::time::Duration;
 use stratafs::ErrorKind;
-use stratafs::store::{Batch, ScanOptions, SledStore, Store};
+use stratafs::store::{Batch, ScanOptions, SledOptions, SledStore, Store};
 
 async fn put(store: &SledStore, key: &str, value: &str) -> u64 {
     store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
@@ -44,12 +45,32 @@ async fn what_was_handed_over_is_done_before_the_store_closes() {
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 20);
 }
 
+/// The engine's own threads keep the lock for a moment after a store is closed, and the next opener was refused.
+#[tokio::test]
+async fn a_store_that_is_being_closed_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sled");
+    for _ in 0..10 {
+        let store = SledStore::open(&path).unwrap();
+        let options = SledOptions::new(&path).with_lock_timeout(Duration::from_secs(60));
+        let (begin, begun) = std::sync::mpsc::channel();
+        let opener = std::thread::spawn(move || {
+            begin.send(()).unwrap();
+            SledStore::open_with(options).map(drop)
+        });
+        begun.recv().unwrap();
+        put(&store, "k", "v").await;
+        drop(store);
+        opener.join().unwrap().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_second_opener_is_told_who_has_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let store = SledStore::open(&path).unwrap();
-    let error = SledStore::open(&path).unwrap_err();
+    let error = SledStore::open_with(SledOptions::new(&path).with_lock_timeout(Duration::ZERO)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(error.message().contains("another process has"), "{error}");
     put(&store, "k", "v").await;
