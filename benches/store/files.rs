@@ -1,0 +1,53 @@
+//! A tree of 10,000 files of 4 KiB on SQLite, as deepagents' `StoreBackend` over LangGraph's `SqliteStore` was measured: `ls` of
+//! a directory of 200, a glob with a literal prefix, a grep that finds one file in a hundred, and the delete of everything.
+
+use crate::work::{BODY, ROWS, delete_of, write_files};
+use criterion::measurement::WallTime;
+use criterion::{BatchSize, BenchmarkGroup};
+use std::sync::Arc;
+use stratafs::ops::{ApplyOptions, GlobOptions, GrepOptions, GrepOutput, LsOptions};
+use stratafs::store::{Namespace, SqliteStore};
+use stratafs::{Backend, StoreBackend, VfsPath};
+use tokio::runtime::Runtime;
+
+pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(directory.path().join("files.db")).unwrap());
+    let tree = StoreBackend::new(store, Namespace::new(["acme", "ada", "files"]).unwrap());
+    let fill = || write_files(runtime, &tree, (0..ROWS).map(|number| (path(number), content(number))));
+    fill();
+    let root = VfsPath::ROOT;
+    let listed = VfsPath::parse("/d07").unwrap();
+    group.bench_function("files_10000/ls_200", |bencher| {
+        bencher.iter(|| assert_eq!(runtime.block_on(tree.ls(&listed, &LsOptions::new())).unwrap().entries.len(), 200));
+    });
+    group.bench_function("files_10000/glob_with_prefix", |bencher| {
+        bencher.iter(|| assert_eq!(runtime.block_on(tree.glob(root, &GlobOptions::new("/d07/**/*.md"))).unwrap().entries.len(), 100));
+    });
+    group.bench_function("files_10000/glob_all", |bencher| {
+        let options = GlobOptions::new("**/*.md").with_limit(ROWS);
+        bencher.iter(|| assert_eq!(runtime.block_on(tree.glob(root, &options)).unwrap().entries.len(), ROWS / 2));
+    });
+    group.bench_function("files_10000/grep_literal", |bencher| {
+        let options = GrepOptions::new("the needle").with_output(GrepOutput::Files);
+        bencher.iter(|| runtime.block_on(tree.grep(root, &options)).unwrap());
+    });
+    group.bench_function("files_10000/delete_all", |bencher| {
+        let everything: Vec<_> = (0..50).map(|number| format!("/d{number:02}")).collect();
+        let changes: Vec<_> = everything.iter().map(|path| delete_of(&VfsPath::parse(path).unwrap())).collect();
+        bencher.iter_batched(fill, |()| runtime.block_on(tree.apply(&changes, &ApplyOptions::new())).unwrap(), BatchSize::PerIteration);
+    });
+}
+
+fn path(number: usize) -> String {
+    format!("/d{:02}/file-{number:05}.{}", number % 50, if (number / 50).is_multiple_of(2) { "md" } else { "txt" })
+}
+
+fn content(number: usize) -> Vec<u8> {
+    let line = format!("a line of file {number} that says nothing of note\n");
+    let mut content = line.repeat(BODY / line.len());
+    if number.is_multiple_of(100) {
+        content.push_str("the needle\n");
+    }
+    content.into_bytes()
+}

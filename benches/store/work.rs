@@ -1,0 +1,174 @@
+//! What every store is asked to do.
+
+use bytes::Bytes;
+use criterion::BenchmarkGroup;
+use criterion::measurement::WallTime;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use stratafs::ops::{ApplyOptions, Change, LsOptions, ReadOptions, WriteMode};
+use stratafs::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, Store};
+use stratafs::{Backend, StoreBackend, VfsPath, VfsPathBuf};
+use tokio::runtime::Runtime;
+
+pub(crate) const ROWS: usize = 10_000;
+pub(crate) const BODY: usize = 4_096;
+pub(crate) const WRITERS: usize = 16;
+
+/// A tree of 500 directories with 200 files each.
+const DIRECTORIES: usize = 500;
+const FILES_EACH: usize = 200;
+
+pub(crate) fn key(number: usize) -> String {
+    format!("notes/project-{:03}/2026/a-name-of-a-file-{:06}.md", number % 100, number % ROWS)
+}
+
+/// Passes over all numbers in an order that is not that of the keys.
+pub(crate) fn shuffled(number: usize) -> usize {
+    number.wrapping_mul(7_919) % ROWS
+}
+
+/// Returns a body that was never written before: engines leave a page alone that would not change.
+pub(crate) fn body() -> Vec<u8> {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let stamp = WRITTEN.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+    stamp.repeat(BODY / stamp.len())
+}
+
+/// Lets sixteen tasks put `count` rows in all, and returns how long it took.
+pub(crate) fn by_writers<F: Future<Output = ()> + Send>(
+    runtime: &Runtime,
+    count: u64,
+    put: impl Fn(String, Vec<u8>) -> F + Clone + Send + 'static,
+) -> Duration {
+    runtime.block_on(async {
+        let started = Instant::now();
+        let tasks: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let put = put.clone();
+                tokio::spawn(async move {
+                    for number in (writer..count as usize).step_by(WRITERS) {
+                        put(key(shuffled(number)), body()).await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        started.elapsed()
+    })
+}
+
+pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, store: Arc<dyn Store>) {
+    let space = Namespace::new(["acme", "ada", "memories"]).unwrap();
+    for chunk in (0..ROWS).collect::<Vec<_>>().chunks(500) {
+        let batch = chunk.iter().fold(Batch::new(), |batch, number| batch.put(&space, key(*number), body()));
+        runtime.block_on(store.commit(batch)).unwrap();
+    }
+    let mut number = 0;
+    let mut next = move || {
+        number += 1;
+        shuffled(number)
+    };
+    group.bench_function(format!("get/{name}"), |bencher| {
+        bencher.iter(|| runtime.block_on(store.get(&space, &key(next()))).unwrap().unwrap().value);
+    });
+    // The same number of files of the same size, read as files.
+    let tree = StoreBackend::new(store.clone(), Namespace::new(["acme", "ada", "files"]).unwrap());
+    write_files(runtime, &tree, (0..ROWS).map(|number| (format!("/{}", key(number)), body())));
+    group.bench_function(format!("read_through_backend/{name}"), |bencher| {
+        bencher.iter(|| {
+            let path = VfsPathBuf::parse(format!("/{}", key(next()))).unwrap();
+            runtime.block_on(tree.read(&path, &ReadOptions::new())).unwrap().content
+        });
+    });
+    group.bench_function(format!("scan_10000_keys/{name}"), |bencher| {
+        bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&*store, &space, false)).0, ROWS));
+    });
+    group.bench_function(format!("scan_10000_values/{name}"), |bencher| {
+        bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&*store, &space, true)).1, ROWS * BODY));
+    });
+    group.bench_function(format!("put/{name}"), |bencher| {
+        bencher.iter(|| runtime.block_on(store.commit(Batch::new().put(&space, key(next()), body()))).unwrap());
+    });
+    group.bench_function(format!("put_16_writers/{name}"), |bencher| {
+        bencher.iter_custom(|count| {
+            let (store, space) = (store.clone(), space.clone());
+            by_writers(runtime, count, move |key, body| {
+                let (store, space) = (store.clone(), space.clone());
+                async move { drop(store.commit(Batch::new().put(&space, key, body)).await.unwrap()) }
+            })
+        });
+    });
+    group.bench_function(format!("batch_of_20/{name}"), |bencher| {
+        bencher.iter(|| {
+            let batch = (0..20).fold(Batch::new(), |batch, _| batch.put(&space, key(next()), body()));
+            runtime.block_on(store.commit(batch)).unwrap()
+        });
+    });
+    group.bench_function(format!("compare_and_swap/{name}"), |bencher| {
+        let mut version = runtime.block_on(store.commit(Batch::new().put(&space, "counter", body()))).unwrap()[0];
+        bencher.iter(|| {
+            let batch = Batch::new().expect(&space, "counter", Condition::Version(version)).put(&space, "counter", body());
+            version = runtime.block_on(store.commit(batch)).unwrap()[0];
+        });
+    });
+    let large = StoreBackend::new(store, Namespace::new(["acme", "ada", "large"]).unwrap());
+    write_files(runtime, &large, listed_files().map(|path| (format!("/{path}"), b"small".to_vec())));
+    let mut number = 0;
+    group.bench_function(format!("ls_200_of_100000/{name}"), |bencher| {
+        bencher.iter(|| {
+            number += 1;
+            let path = VfsPathBuf::parse(format!("/{}", listed_directory(number))).unwrap();
+            assert_eq!(runtime.block_on(large.ls(&path, &LsOptions::new())).unwrap().entries.len(), FILES_EACH);
+        });
+    });
+    runtime.block_on(large.apply(&[delete_of(&VfsPath::parse("/tree").unwrap())], &ApplyOptions::new())).unwrap();
+}
+
+/// Returns the paths of the tree that is listed.
+pub(crate) fn listed_files() -> impl Iterator<Item = String> {
+    (0..DIRECTORIES)
+        .flat_map(|directory| (0..FILES_EACH).map(move |file| format!("{}/a-name-of-a-file-{file:04}.md", listed_directory(directory))))
+}
+
+/// Returns one of its directories, in an order that is not theirs.
+pub(crate) fn listed_directory(number: usize) -> String {
+    format!("tree/project-{:03}", number.wrapping_mul(7_919) % DIRECTORIES)
+}
+
+pub(crate) fn delete_of(path: &VfsPath) -> Change {
+    Change::Delete { path: path.to_owned(), recursive: true, expect: None }
+}
+
+pub(crate) fn write_files(runtime: &Runtime, tree: &StoreBackend, files: impl Iterator<Item = (String, Vec<u8>)>) {
+    let files: Vec<_> = files.collect();
+    for chunk in files.chunks(500) {
+        let write = |(path, content): &(String, Vec<u8>)| Change::Write {
+            path: VfsPathBuf::parse(path.clone()).unwrap(),
+            content: content.clone().into(),
+            mode: WriteMode::Overwrite,
+        };
+        let batch: Vec<Change> = chunk.iter().map(write).collect();
+        runtime.block_on(tree.apply(&batch, &ApplyOptions::new())).unwrap();
+    }
+}
+
+/// Returns how many rows, and bytes of bodies, all pages hold.
+async fn scan_all(store: &dyn Store, space: &Namespace, with_values: bool) -> (usize, usize) {
+    let mut options = ScanOptions::new().with_prefix("notes/").with_values(with_values);
+    let (mut rows, mut bytes) = (0, 0);
+    loop {
+        let page = store.scan(space, options.clone()).await.unwrap();
+        rows += page.entries.len();
+        let values = page.entries.iter().map(|entry| if let ScanEntry::Item(item) = entry { &item.value } else { &EMPTY });
+        bytes += values.map(Bytes::len).sum::<usize>();
+        match page.next {
+            Some(next) => options = options.with_start_after(next),
+            None => return (rows, bytes),
+        }
+    }
+}
+
+static EMPTY: Bytes = Bytes::new();
