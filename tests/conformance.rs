@@ -10,6 +10,8 @@ mod checkpointer;
 mod layer;
 #[path = "conformance/layer_trees.rs"]
 mod layer_trees;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod servers;
 #[path = "conformance/store_rows.rs"]
 mod store;
 #[path = "conformance/trees.rs"]

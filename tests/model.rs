@@ -12,6 +12,8 @@ use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOpti
 
 #[path = "conformance/layer_trees.rs"]
 mod layer_trees;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod servers;
 #[path = "model/snapshots.rs"]
 mod snapshots;
 #[path = "model/stores.rs"]
@@ -223,6 +225,8 @@ rows! {
     store_sqlite: 32, trees::store_sqlite;
     #[cfg(feature = "sled")]
     store_sled: 16, trees::store_sled;
+    #[cfg(feature = "redis")]
+    store_redis: 16, trees::store_redis;
     #[cfg(feature = "filesystem")]
     filesystem: 64, trees::filesystem;
     #[cfg(feature = "filesystem")]

@@ -177,6 +177,8 @@ impl Engine {
             Self::Sled(_) => crate::store::SledStore::offers(),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(_) => crate::store::SqliteStore::offers(),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => crate::store::RedisStore::offers(),
             // What this program was built without cannot be opened, and offers nothing.
             #[allow(unreachable_patterns, reason = "there is nothing else where all engines are built in")]
             _ => StoreCapabilities::new(Durability::None),
@@ -200,6 +202,12 @@ async fn open_mysql(_url: &str) -> Result<Arc<dyn Store>> {
     Err(built_without("mysql"))
 }
 
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(crate::store::RedisStore::open(url).await?))
+}
+
+#[cfg(not(feature = "redis"))]
 async fn open_redis(_url: &str) -> Result<Arc<dyn Store>> {
     Err(built_without("redis"))
 }

@@ -32,6 +32,8 @@ mod key;
 mod memory;
 mod namespace;
 mod page;
+#[cfg(feature = "redis")]
+mod redis;
 mod scan;
 #[cfg(feature = "sled")]
 mod sled;
@@ -48,6 +50,8 @@ pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, J
 pub use key::{escape_key, unescape_key};
 pub use memory::MemoryStore;
 pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
+#[cfg(feature = "redis")]
+pub use redis::{RedisOptions, RedisStore};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
 #[cfg(feature = "sled")]
 pub use sled::{SledOptions, SledStore};

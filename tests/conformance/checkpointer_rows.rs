@@ -70,3 +70,20 @@ async fn store_sled() -> Fresh<dyn Checkpointer> {
 
 #[cfg(feature = "sled")]
 checkpointer_conformance!(store_sled, crate::checkpointer::store_sled);
+
+/// Makes the checkpointer over a store on a server, where there is one.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+fn on(store: crate::servers::OnServer) -> Fresh<dyn Checkpointer> {
+    match store {
+        Ok((store, keep)) => of(StoreCheckpointer::new(store)).keeping(keep),
+        Err(reason) => Fresh::skipped(reason),
+    }
+}
+
+#[cfg(feature = "redis")]
+async fn store_redis() -> Fresh<dyn Checkpointer> {
+    on(crate::servers::redis::fresh().await)
+}
+
+#[cfg(feature = "redis")]
+checkpointer_conformance!(store_redis, crate::checkpointer::store_redis);

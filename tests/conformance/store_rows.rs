@@ -29,3 +29,19 @@ async fn fresh_sled() -> Fresh<dyn Store> {
 
 #[cfg(feature = "sled")]
 stratafs::store_conformance!(sled, fresh_sled);
+
+#[cfg(feature = "redis")]
+async fn fresh_redis() -> Fresh<dyn Store> {
+    crate::servers::fresh(crate::servers::redis::fresh().await)
+}
+
+#[cfg(feature = "redis")]
+stratafs::store_conformance!(redis, fresh_redis);
+
+#[cfg(feature = "redis")]
+async fn fresh_redis_cluster() -> Fresh<dyn Store> {
+    crate::servers::fresh(crate::servers::redis::fresh_in_cluster().await)
+}
+
+#[cfg(feature = "redis")]
+stratafs::store_conformance!(redis_cluster, fresh_redis_cluster);

@@ -46,6 +46,20 @@ pub(crate) async fn store_sled() -> Fresh<Tree> {
     Tree::new(rows(store)).fresh().keeping(directory)
 }
 
+/// Makes the tree of a store on a server, where there is one.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+fn rows_on(store: crate::servers::OnServer) -> Fresh<Tree> {
+    match store {
+        Ok((store, keep)) => Tree::new(rows(store)).fresh().keeping(keep),
+        Err(reason) => Fresh::skipped(reason),
+    }
+}
+
+#[cfg(feature = "redis")]
+pub(crate) async fn store_redis() -> Fresh<Tree> {
+    rows_on(crate::servers::redis::fresh().await)
+}
+
 #[cfg(feature = "filesystem")]
 pub(crate) async fn filesystem() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();

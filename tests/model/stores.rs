@@ -350,3 +350,27 @@ fn sqlite() {
 fn sled() {
     histories(24, |path| stratafs::store::SledStore::open(path).unwrap());
 }
+
+/// Runs histories on fresh stores of a server, where there is one.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+fn histories_on<F: Future<Output = crate::servers::OnServer>>(cases: u32, fresh: impl Fn() -> F) {
+    let cases = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4_000, ..ProptestConfig::default() };
+    proptest!(config, |(steps in vec(step(), 1..40))| {
+        runtime.block_on(async {
+            let (store, keep) = match fresh().await {
+                Ok(parts) => parts,
+                Err(reason) => return println!("skipped: {reason}"),
+            };
+            run(&store, steps).await;
+            drop((store, keep));
+        });
+    });
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn redis() {
+    histories_on(32, crate::servers::redis::fresh);
+}

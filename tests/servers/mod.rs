@@ -3,6 +3,11 @@
 //! A variable of the environment names a server, else the usual place on this machine is tried. A test whose server is not
 //! there is skipped and says so; `STRATAFS_TEST_REQUIRE` lists servers whose absence is a failure instead.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
 use std::any::Any;
 use std::sync::Arc;
 use stratafs::conformance::Fresh;

@@ -1,0 +1,260 @@
+//! The reading side: one command or one script for an answer, as of one moment.
+//!
+//! A page that is more than one script reads at once is put together of several, and holds only if nothing was committed
+//! between them; else it is read anew, with more at once.
+
+use super::error::{Fault, damaged};
+use super::link::{Lane, Link, Request};
+use super::record::Record;
+use super::reply::{Reply, SCHEMA};
+use super::script::{self, Keys};
+use super::write::row;
+use crate::error::Result;
+use crate::ops::Version;
+use crate::store::page::{PageBuilder, Step};
+use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use ::redis::cmd;
+
+/// How many rows one script reads: some 10 ms, for which the server serves nobody else.
+const ROWS_MAX: u64 = 10_000;
+
+/// How many bytes one script answers with, and one row more.
+const REPLY_BYTES_MAX: u64 = 32 << 20;
+
+/// What the limits grow by when a page was disturbed.
+const GROWTH: u64 = 8;
+
+/// How many keys are looked up at once at most: Redis 6.2 takes 2^20 arguments.
+const KEYS_MAX: usize = 500_000;
+
+/// What was committed and removed by a moment: a page holds if it does not change while it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment {
+    version: u64,
+    turns: u64,
+}
+
+impl Moment {
+    /// Takes it from an answer.
+    pub(super) fn of(reply: &mut Reply) -> Result<Self> {
+        Ok(Self { version: reply.number()?, turns: reply.number()? })
+    }
+}
+
+/// Reads one row.
+pub(super) async fn get(link: &Link, keys: &Keys, namespace: &Namespace, key: &str, now: i64) -> Result<Option<Item>> {
+    Ok(get_many(link, keys, namespace, &[key], true, now).await?.pop().flatten())
+}
+
+/// Reads several rows, by one command.
+pub(super) async fn get_many(
+    link: &Link,
+    keys: &Keys,
+    namespace: &Namespace,
+    wanted: &[&str],
+    with_values: bool,
+    now: i64,
+) -> Result<Vec<Option<Item>>> {
+    if wanted.len() > KEYS_MAX {
+        return Err(crate::error::Error::invalid_argument(format!("more than {KEYS_MAX} keys are asked for at once; ask for fewer")));
+    }
+    let mut command = cmd("HMGET");
+    command.arg(keys.rows()).arg(".schema");
+    for key in wanted {
+        let row = row(namespace, key);
+        command.arg(field(b'r', &row));
+        if with_values {
+            command.arg(field(b'b', &row));
+        }
+    }
+    let lane = if wanted.len() > 1 { Lane::Large } else { Lane::Small };
+    let answer = link.call(lane, &Request::Read(command)).await.map_err(Fault::of_read)?;
+    let mut reply = Reply::of_store(answer)?;
+    let mut items = Vec::with_capacity(wanted.len());
+    for key in wanted {
+        let record = reply.bytes_or_none()?;
+        let body = if with_values { reply.bytes_or_none()? } else { None };
+        let record = record.map(Record::parse).transpose()?.filter(|record| record.is_live(now));
+        let body = with_values.then(|| body.unwrap_or_default());
+        items.push(record.map(|record| record.into_item(key, body)).transpose()?);
+    }
+    Ok(items)
+}
+
+/// Reads a page.
+pub(super) async fn scan(link: &Link, keys: &Keys, namespace: &Namespace, options: &ScanOptions, now: i64) -> Result<Scan> {
+    let mut growth = 1_u64;
+    loop {
+        if let Some(page) = scan_at_once(link, keys, namespace, options, now, growth).await? {
+            return Ok(page);
+        }
+        growth = growth.saturating_mul(GROWTH);
+    }
+}
+
+/// Reads a page; returns none when something was committed meanwhile.
+async fn scan_at_once(
+    link: &Link,
+    keys: &Keys,
+    namespace: &Namespace,
+    options: &ScanOptions,
+    now: i64,
+    growth: u64,
+) -> Result<Option<Scan>> {
+    let mut page = PageBuilder::new(options.clone());
+    let Some(start) = page.start() else { return Ok(Some(page.finish())) };
+    let inner = row(namespace, &options.prefix);
+    let mut from = bound(b'[', &row(namespace, &start));
+    let to = end(&inner);
+    let lane = if options.with_values { Lane::Large } else { Lane::Small };
+    let (mut entries, mut bytes) = (0_u64, 0_u64);
+    let mut began = None;
+    loop {
+        let invocation = script::SCAN
+            .on(keys)
+            .arg(SCHEMA)
+            .arg(now.to_be_bytes())
+            .arg(from)
+            .arg(&to[..])
+            .number(namespace.encoded().len() + 1)
+            .number(inner.len())
+            .arg(options.delimiter.map(String::from).unwrap_or_default())
+            .number(u8::from(options.with_values))
+            .number(entries)
+            .number(options.limit)
+            .number(bytes)
+            .number(options.bytes_max)
+            .number(ROWS_MAX.saturating_mul(growth))
+            .number(REPLY_BYTES_MAX.saturating_mul(growth));
+        let answer = link.call(lane, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
+        let mut reply = Reply::of_store(answer)?;
+        let moment = Moment::of(&mut reply)?;
+        if *began.get_or_insert(moment) != moment {
+            return Ok(None);
+        }
+        let cursor = reply.bytes()?;
+        while reply.len() > 0 {
+            let key = reply.text()?;
+            let record = Record::parse(reply.bytes()?)?;
+            let body = reply.bytes_or_none()?;
+            let step = page.take(&key, |with_value| {
+                if with_value {
+                    bytes += u64::from(record.size);
+                }
+                record.into_item(&key, with_value.then(|| body.unwrap_or_default()))
+            })?;
+            if step == Step::End {
+                return Ok(Some(page.finish()));
+            }
+            entries += 1;
+        }
+        if cursor.is_empty() {
+            return Ok(Some(page.finish()));
+        }
+        from = cursor.into();
+    }
+}
+
+/// Lists namespaces with a live row.
+pub(super) async fn namespaces(link: &Link, keys: &Keys, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
+    let mut growth = 1_u64;
+    loop {
+        if let Some(page) = namespaces_at_once(link, keys, options, now, growth).await? {
+            return Ok(page);
+        }
+        growth = growth.saturating_mul(GROWTH);
+    }
+}
+
+async fn namespaces_at_once(link: &Link, keys: &Keys, options: &NamespacesOptions, now: i64, growth: u64) -> Result<Option<NamespacePage>> {
+    let beneath = options.beneath.as_ref().map_or(&b""[..], |beneath| beneath.encoded().as_bytes());
+    // The member that is always there is the empty one: what is listed starts behind it.
+    let mut from = if beneath.is_empty() { b"(".to_vec() } else { bound(b'[', beneath) };
+    if let Some(after) = &options.start_after {
+        from = from.max(end_of(b'[', &row(after, "")));
+    }
+    let to = end(beneath);
+    let limit = options.limit.saturating_add(1);
+    let mut found: Vec<Namespace> = Vec::new();
+    let mut began = None;
+    loop {
+        let invocation = script::NAMESPACES
+            .on(keys)
+            .arg(SCHEMA)
+            .arg(now.to_be_bytes())
+            .arg(from)
+            .arg(&to[..])
+            .number(limit - found.len())
+            .number(ROWS_MAX.saturating_mul(growth));
+        let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
+        let mut reply = Reply::of_store(answer)?;
+        let moment = Moment::of(&mut reply)?;
+        if *began.get_or_insert(moment) != moment {
+            return Ok(None);
+        }
+        let cursor = reply.bytes()?;
+        while reply.len() > 0 {
+            found.push(Namespace::from_encoded(&reply.text()?)?);
+        }
+        if cursor.is_empty() || found.len() >= limit {
+            let more = found.len() > options.limit;
+            found.truncate(options.limit);
+            return Ok(Some(NamespacePage::new(found, more)));
+        }
+        from = cursor.into();
+    }
+}
+
+/// Reads the counter.
+pub(super) async fn current_version(link: &Link, keys: &Keys) -> Result<Version> {
+    let command = cmd("HMGET").arg(keys.rows()).arg(".schema").arg(".version").to_owned();
+    let answer = link.call(Lane::Small, &Request::Read(command)).await.map_err(Fault::of_read)?;
+    Ok(Version::new(Reply::of_store(answer)?.number()?))
+}
+
+/// A namespace that changed behind a version, and by which; none where so many did that the store has forgotten which.
+pub(super) type Changed = (Option<Namespace>, Version);
+
+/// Returns what changed behind a version.
+pub(super) async fn changed_since(link: &Link, keys: &Keys, version: u64) -> Result<Vec<Changed>> {
+    let mut command = cmd("ZRANGEBYSCORE");
+    command.arg(keys.changes()).arg(format!("({version}")).arg("+inf").arg("WITHSCORES");
+    let answer = link.call(Lane::Small, &Request::Read(command)).await.map_err(Fault::of_read)?;
+    let mut reply = Reply::of(answer)?;
+    let mut changed = Vec::new();
+    while reply.len() > 0 {
+        let mut pair = reply.list()?;
+        let namespace = pair.text()?;
+        let namespace = if namespace.is_empty() { None } else { Some(Namespace::from_encoded(&namespace)?) };
+        let score = pair.score()?;
+        if !(0.0..=super::write::VERSION_MAX as f64).contains(&score) {
+            return Err(damaged("a namespace has changed at a version that cannot be"));
+        }
+        changed.push((namespace, Version::new(score as u64)));
+    }
+    Ok(changed)
+}
+
+/// Returns the field of the hash that holds a row's record (`r`) or body (`b`).
+fn field(kind: u8, row: &[u8]) -> Vec<u8> {
+    bound(kind, row)
+}
+
+/// Returns a bound of a range: `[` takes the row itself in, `(` does not.
+pub(super) fn bound(kind: u8, row: &[u8]) -> Vec<u8> {
+    let mut bound = Vec::with_capacity(row.len() + 2);
+    bound.push(kind);
+    bound.extend(row);
+    bound
+}
+
+/// Returns the bound behind all that starts with `prefix`: no text holds the byte 255.
+fn end(prefix: &[u8]) -> Vec<u8> {
+    end_of(b'(', prefix)
+}
+
+fn end_of(kind: u8, prefix: &[u8]) -> Vec<u8> {
+    let mut end = bound(kind, prefix);
+    end.push(0xff);
+    end
+}

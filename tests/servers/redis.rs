@@ -1,0 +1,98 @@
+//! Redis and Redis Cluster: each fresh store has a prefix of its own, whose keys are removed at the end.
+
+use super::{OnServer, absent, url};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stratafs::clock::Clock;
+use stratafs::store::{RedisOptions, RedisStore};
+use tokio::sync::OnceCell;
+
+const VARIABLE: &str = "STRATAFS_TEST_REDIS_URL";
+const CLUSTER_VARIABLE: &str = "STRATAFS_TEST_REDIS_CLUSTER_URL";
+
+/// Returns where the server is.
+pub(crate) fn server() -> String {
+    url(VARIABLE, "redis://127.0.0.1:6379")
+}
+
+/// Makes a fresh store on the server.
+pub(crate) async fn fresh() -> OnServer {
+    fresh_with(Clock::system()).await
+}
+
+/// Makes a fresh store on the server that takes the time from `clock`.
+pub(crate) async fn fresh_with(clock: Clock) -> OnServer {
+    static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
+    let url = server();
+    PROBE.get_or_init(|| probe("redis", VARIABLE, &url)).await.clone()?;
+    Ok(store(&url, clock).await)
+}
+
+/// Makes a fresh store on the cluster.
+pub(crate) async fn fresh_in_cluster() -> OnServer {
+    static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
+    let url = url(CLUSTER_VARIABLE, "");
+    if url.is_empty() {
+        return Err(absent("redis_cluster", CLUSTER_VARIABLE, &"scripts/redis-cluster.sh starts one"));
+    }
+    PROBE.get_or_init(|| probe("redis_cluster", CLUSTER_VARIABLE, &url)).await.clone()?;
+    Ok(store(&url, Clock::system()).await)
+}
+
+async fn store(url: &str, clock: Clock) -> (Arc<dyn stratafs::store::Store>, Box<dyn std::any::Any + Send>) {
+    let prefix = Prefix::new(url);
+    let options = RedisOptions::new(url).with_prefix(prefix.name.clone()).with_clock(clock);
+    let store = RedisStore::open_with(options).await.unwrap();
+    (Arc::new(store), Box::new(prefix))
+}
+
+async fn probe(server: &str, variable: &str, url: &str) -> Result<(), String> {
+    let prefix = Prefix::new(url);
+    let options = RedisOptions::new(url).with_prefix(prefix.name.clone()).with_connect_timeout(Duration::from_secs(2));
+    RedisStore::open_with(options).await.map(drop).map_err(|error| absent(server, variable, &error))
+}
+
+/// A prefix that nobody else has, and the removal of what stands under it.
+pub(crate) struct Prefix {
+    pub(crate) name: String,
+    url: String,
+}
+
+impl Prefix {
+    /// Names a prefix.
+    pub(crate) fn new(url: &str) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+        let name = format!("test-{}-{started}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        Self { name, url: url.to_owned() }
+    }
+
+    /// Returns one of the keys of the store.
+    pub(crate) fn key(&self, part: &str) -> String {
+        format!("{{{}}}:{part}", self.name)
+    }
+
+    /// Connects to the node that has the store, without the store's own code.
+    pub(crate) fn connect(&self) -> redis::RedisResult<redis::Connection> {
+        let seed = self.url.replace("+cluster", "");
+        let (scheme, rest) = seed.split_once("://").unwrap();
+        let mut url = format!("{scheme}://{}", rest.split([',', '?']).next().unwrap());
+        loop {
+            let mut connection = redis::Client::open(&url[..])?.get_connection_with_timeout(Duration::from_secs(2))?;
+            match redis::cmd("EXISTS").arg(self.key("rows")).exec(&mut connection) {
+                Ok(()) => return Ok(connection),
+                Err(error) => url = format!("{scheme}://{}", error.redirect_node().ok_or(error.clone())?.0),
+            }
+        }
+    }
+}
+
+impl Drop for Prefix {
+    fn drop(&mut self) {
+        // A server that is not there has nothing to remove.
+        let Ok(mut connection) = self.connect() else { return };
+        let keys = ["rows", "keys", "expiries", "changes"].map(|part| self.key(part));
+        let _: redis::RedisResult<u64> = redis::cmd("UNLINK").arg(&keys[..]).query(&mut connection);
+    }
+}
