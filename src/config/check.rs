@@ -17,6 +17,7 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     check_scope(config)?;
     for (name, store) in &config.stores {
         StoreUrl::parse(&store.url).map_err(|broken| Broken::new(&["stores", name, "url"], broken.0).with_hint(broken.1))?;
+        sweep_every(&store.sweep_every).map_err(|error| Broken::new(&["stores", name, "sweep_every"], error.message()))?;
     }
     check_store_name(config, &["threads", "store"], &config.threads.store)?;
     check_routes(config)?;
@@ -55,11 +56,22 @@ fn check_layers(config: &Config) -> Result<(), Broken> {
 
 /// Reads a duration such as `30s` or `1m 30s`.
 pub(super) fn duration(text: &str) -> Result<Duration, Error> {
-    text.parse::<SignedDuration>()
-        .ok()
-        .and_then(|duration| Duration::try_from(duration).ok())
-        .filter(|duration| !duration.is_zero())
+    some_time(text)
         .ok_or_else(|| Error::invalid_argument(format!("`{text}` is no time that a call may take; write it as `30s` or `500ms`")))
+}
+
+/// Reads how often a store is swept: none for `never`.
+pub(super) fn sweep_every(text: &str) -> Result<Option<Duration>, Error> {
+    if text == "never" {
+        return Ok(None);
+    }
+    let none = || Error::invalid_argument(format!("`{text}` is no time between two sweeps; write it as `1m` or `30s`, or write `never`"));
+    some_time(text).map(Some).ok_or_else(none)
+}
+
+fn some_time(text: &str) -> Option<Duration> {
+    let duration = text.parse::<SignedDuration>().ok()?;
+    Duration::try_from(duration).ok().filter(|duration| !duration.is_zero())
 }
 
 fn check_scope(config: &Config) -> Result<(), Broken> {

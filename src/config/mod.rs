@@ -28,7 +28,7 @@ mod stores;
 mod url;
 
 pub use fault::ConfigFault;
-pub use open_store::{OpenStoreOptions, open_store};
+pub use open_store::{OpenStoreOptions, open_store, sqlite_file};
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
 pub use url::without_password;
@@ -155,6 +155,21 @@ pub struct StoreConfig {
     /// Which engine, and where: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or
     /// `env:VARIABLE` for a URL that the environment holds.
     pub url: String,
+    /// How often rows whose time is over are removed, while a process has the store open: a time such as `30s`, or `never`. Default `1m`.
+    #[serde(default = "sweep_every")]
+    pub sweep_every: String,
+}
+
+impl StoreConfig {
+    /// Names a store by its URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), sweep_every: sweep_every() }
+    }
+}
+
+/// How often a store is swept whose configuration says nothing.
+fn sweep_every() -> String {
+    "1m".to_owned()
 }
 
 /// The tier that a route leads to.
@@ -499,7 +514,7 @@ impl Config {
                 }
             }
         }
-        self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig { url: "sqlite:{data}/stratafs.db".to_owned() });
+        self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig::new("sqlite:{data}/stratafs.db"));
     }
 
     /// Makes a path of the configuration absolute: `~/` is the user's home, a relative one lies beneath the file's directory.

@@ -73,6 +73,27 @@ pub async fn open_store(url: &str, options: &OpenStoreOptions) -> Result<Arc<dyn
     engine.open().await
 }
 
+/// Returns the file of the SQLite store that a URL names; none for another engine.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no such URL.
+pub fn sqlite_file(url: &str, options: &OpenStoreOptions) -> Result<Option<PathBuf>> {
+    Ok(Engine::named(url, &Config::builtin(&Place::new(&options.directory, &options.directory)))?.sqlite_file())
+}
+
+impl Config {
+    /// Returns the file of the SQLite store of a name; none for another engine.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) for a name that the configuration does not have,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that is none.
+    pub fn sqlite_file(&self, name: &str) -> Result<Option<PathBuf>> {
+        self.stores()?.get(name)?;
+        let store = self.stores.get(name);
+        Ok(store.map(|store| Engine::named(&store.url, self)).transpose()?.and_then(|engine| engine.sqlite_file()))
+    }
+}
+
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;

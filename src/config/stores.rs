@@ -1,20 +1,21 @@
 //! The stores of a configuration, each opened when it is first used.
 
-use super::Config;
 use super::url::{StoreUrl, from_variable, without_password};
+use super::{Config, StoreConfig, check};
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 use crate::error::AtHost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
 use crate::store::{
     Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Watch,
+    StoreStats, Sweeper, SweeperOptions, Watch,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// The stores of a configuration by name. Clones share what is open.
@@ -29,7 +30,7 @@ impl Stores {
         let stores = config
             .stores
             .iter()
-            .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(name, &store.url, config)?) as Arc<dyn Store>)))
+            .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(name, store, config)?) as Arc<dyn Store>)))
             .collect::<Result<_>>()?;
         Ok(Self { stores })
     }
@@ -70,14 +71,19 @@ struct Lazy {
     name: String,
     engine: Engine,
     store: OnceLock<Arc<dyn Store>>,
+    /// How often it is swept.
+    sweep_every: Option<Duration>,
+    sweeper: OnceLock<Sweeper>,
     /// Held while the store is opened, so that it is opened once.
     opening: Mutex<()>,
 }
 
 impl LazyStore {
-    fn new(name: &str, url: &str, config: &Config) -> Result<Self> {
-        let engine = Engine::named(url, config)?;
-        let lazy = Lazy { name: name.to_owned(), engine, store: OnceLock::new(), opening: Mutex::default() };
+    fn new(name: &str, store: &StoreConfig, config: &Config) -> Result<Self> {
+        let engine = Engine::named(&store.url, config)?;
+        let sweep_every = check::sweep_every(&store.sweep_every)?;
+        let (name, opening) = (name.to_owned(), Mutex::default());
+        let lazy = Lazy { name, engine, store: OnceLock::new(), sweep_every, sweeper: OnceLock::new(), opening };
         Ok(Self(Arc::new(lazy)))
     }
 
@@ -105,7 +111,10 @@ impl Lazy {
             let message = format!("the store `{}` cannot be opened: {}", self.name, error.message());
             error.with_message(message).without_effect()
         })?;
-        self.store.get_or_init(|| store);
+        let store = self.store.get_or_init(|| store);
+        if let Some(every) = self.sweep_every {
+            self.sweeper.get_or_init(|| Sweeper::start(store, SweeperOptions::new().with_every(every)));
+        }
         Ok(())
     }
 }
@@ -156,6 +165,11 @@ impl Engine {
             Self::Sled(path) | Self::Sqlite(path) => Some(path),
             Self::Memory | Self::Postgres(_) | Self::Mysql(_) | Self::Redis(_) => None,
         }
+    }
+
+    /// Returns the file of a SQLite store.
+    pub(super) fn sqlite_file(self) -> Option<PathBuf> {
+        if let Self::Sqlite(file) = self { Some(file) } else { None }
     }
 
     pub(super) async fn open(&self) -> Result<Arc<dyn Store>> {
@@ -356,7 +370,7 @@ mod tests {
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     fn lazy(directory: &Path, text: &str, name: &str) -> LazyStore {
         let config = Config::parse(text, &Place::new(directory, directory)).expect("a sound configuration");
-        LazyStore::new(name, &config.stores[name].url, &config).expect("a url")
+        LazyStore::new(name, &config.stores[name], &config).expect("a url")
     }
 
     /// The message, which a model may read, named the path on the host.

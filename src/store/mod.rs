@@ -40,6 +40,7 @@ mod sled;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stats;
+mod sweeper;
 mod walk;
 mod watch;
 
@@ -56,8 +57,9 @@ pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
 #[cfg(feature = "sled")]
 pub use sled::{SledOptions, SledStore};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore};
+pub use sqlite::{SnapshotOptions, SnapshotProgress, SqliteOptions, SqliteStore};
 pub use stats::{StoreDescription, StoreStats};
+pub use sweeper::{Sweeper, SweeperOptions};
 pub use watch::Watch;
 
 /// The longest key in bytes.

@@ -22,12 +22,15 @@ use std::time::Duration;
 mod error;
 mod open;
 mod read;
+mod snapshot;
 mod watched;
 mod write;
 
 use read::{Got, ReaderPool, ScanRun};
 use watched::Watched;
 use write::SqliteWriter;
+
+pub use snapshot::{SnapshotOptions, SnapshotProgress};
 
 /// The largest body in bytes: what SQLite holds in one value with room to spare.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
@@ -159,6 +162,51 @@ impl SqliteStore {
         let writer = SqliteWriter::new(connection, &options, watched.clone());
         let committer = Committer::start("stratafs-sqlite", writer)?;
         Ok(Self { shared: Arc::new(Shared { readers, committer, watched, clock: options.clock, name }) })
+    }
+
+    /// Copies the store as it is at one moment into a new file, while this and other processes write: a store that can be opened
+    /// by itself. Returns its bytes.
+    ///
+    /// The file is written beside its place, carried to the disk, and renamed; a call that is dropped leaves nothing. `tell` is
+    /// called as it goes on. Cost: reads and writes every page once; no writer waits, but the write-ahead log grows
+    /// meanwhile by what is written.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) for a file that is there, unless [`SnapshotOptions::replace`] says otherwise, and
+    /// in any case for a database that is in use there; [`InvalidArgument`](ErrorKind::InvalidArgument) for the store's own file,
+    /// [`NotFound`](ErrorKind::NotFound) without its directory, [`PermissionDenied`](ErrorKind::PermissionDenied) and
+    /// [`Unavailable`](ErrorKind::Unavailable) by the disk, and as [`Store::get`].
+    ///
+    /// # Examples
+    /// ```
+    /// use stratafs::store::{Batch, Namespace, SnapshotOptions, SqliteStore, Store};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// let store = SqliteStore::open(directory.path().join("agent.db"))?;
+    /// let notes = Namespace::new(["ada", "notes"])?;
+    /// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
+    /// store.snapshot(SnapshotOptions::new(directory.path().join("monday.db")), |_| {}).await?;
+    /// let monday = SqliteStore::open(directory.path().join("monday.db"))?;
+    /// assert_eq!(monday.get(&notes, "today").await?, store.get(&notes, "today").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn snapshot(&self, options: SnapshotOptions, mut tell: impl FnMut(SnapshotProgress) + Send) -> Result<u64> {
+        self.shared.committer.check_process()?;
+        let (told, mut progress) = tokio::sync::watch::channel(SnapshotProgress::default());
+        let mut taken = std::pin::pin!(self.blocking(move |readers| {
+            let (source, busy_timeout) = (readers.path().to_owned(), readers.busy_timeout());
+            snapshot::take(&readers.take()?, &source, &options, busy_timeout, &told)
+        }));
+        loop {
+            tokio::select! {
+                biased;
+                taken = &mut taken => return taken,
+                Ok(()) = progress.changed() => tell(*progress.borrow_and_update()),
+            }
+        }
     }
 
     fn now(&self) -> i64 {

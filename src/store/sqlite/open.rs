@@ -196,7 +196,7 @@ fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Dur
 }
 
 /// Makes the name of a new file as durable as its content.
-fn sync_directory_of(path: &Path) -> io::Result<()> {
+pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
     match path.parent() {
         #[cfg(unix)]
         Some(directory) => File::open(directory)?.sync_all(),

@@ -14,8 +14,9 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many idle connections are kept. More are opened while more reads run at once; there is no waiting.
 const IDLE_MAX: usize = 8;
@@ -33,6 +34,16 @@ impl ReaderPool {
     /// Makes a pool for the file at an absolute path.
     pub(super) fn new(path: PathBuf, options: &SqliteOptions) -> Self {
         Self { options: SqliteOptions { path, ..options.clone() }, idle: Mutex::default() }
+    }
+
+    /// Returns the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.options.path
+    }
+
+    /// Returns how long a lock of another process is waited for.
+    pub(super) fn busy_timeout(&self) -> Duration {
+        self.options.busy_timeout
     }
 
     /// Takes a connection, which comes back when the reader is dropped.
@@ -87,7 +98,7 @@ impl Got {
 }
 
 impl Reader {
-    fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &Connection {
         self.connection.as_ref().expect("it is taken on drop only")
     }
 

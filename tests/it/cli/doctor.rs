@@ -10,6 +10,7 @@ fn everything_is_in_order_at_the_start() {
     for check in ["configuration", "data directory", "store default", "thread saves", "route /", "route /memories", "route /workspace"] {
         assert!(report.contains(check), "{report}");
     }
+    assert!(report.contains("store default: sqlite:stratafs.db: SQLite 3.") && report.contains("schema 1, up to date; "), "{report}");
     home.ok(&["write", "/a", "one"]);
     assert!(home.ok(&["doctor", "--repair"]).contains("0 unfinished writes removed"));
 }

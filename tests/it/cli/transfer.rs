@@ -124,3 +124,39 @@ async fn a_copy_that_was_killed_goes_on_where_it_was() {
     );
     assert_eq!(target.get(&Namespace::new(COPY_NAMESPACE).unwrap(), "note").await.unwrap(), None);
 }
+
+#[test]
+fn a_snapshot_is_a_store_by_itself() {
+    let home = lived_in();
+    home.ok(&["store", "snapshot", "monday.db"]);
+    home.ok(&["write", "/memories/a/b.md", "later\n"]);
+    home.put("monday.toml", configuration("sqlite:monday.db"));
+    assert_eq!(home.ok(&["--config", "monday.toml", "cat", "/memories/a/b.md"]), "a memory\n");
+    assert_eq!(home.ok(&["--config", "monday.toml", "cat", "/plan.md", "--at", "first"]), "one\n");
+    assert!(home.error(&["store", "snapshot", "monday.db"], 4).contains("--force"));
+    let taken = home.json(&["--json", "store", "snapshot", "monday.db", "--force"]);
+    assert_eq!(taken["bytes"], std::fs::metadata(home.work().join("monday.db")).unwrap().len());
+    assert_eq!(home.ok(&["--config", "monday.toml", "cat", "/memories/a/b.md"]), "later\n");
+    home.put("tree.toml", "[stores.default]\nurl = \"sled:tree\"\n");
+    let told = home.error(&["--config", "tree.toml", "store", "snapshot", "x.db"], 2);
+    assert!(told.contains("`stratafs store copy default sqlite:x.db`"), "{told}");
+    home.run(&["store", "snapshot", "x.db", "--store", "sqlite:typo.db"], 3);
+    assert!(!home.work().join("typo.db").exists() && !home.work().join("x.db").exists());
+}
+
+#[tokio::test]
+async fn what_has_ended_is_counted_and_swept() {
+    let home = Home::new();
+    let rows = Namespace::new(["rows"]).unwrap();
+    let store = SqliteStore::open(home.work().join("a.db")).unwrap();
+    let batch = (0..7).fold(Batch::new(), |batch, number| batch.put_for(&rows, format!("{number}"), "v", std::time::Duration::ZERO));
+    store.commit(batch.put_with_meta(&rows, "kept", "meta", "body")).await.unwrap();
+    let stats = home.json(&["--json", "store", "stats", "--by-namespace", "--store", "sqlite:a.db"]);
+    assert_eq!((&stats["rows"], &stats["expired"], &stats["bytes"], &stats["schema"]), (&1.into(), &7.into(), &8.into(), &1.into()));
+    assert_eq!(stats["by_namespace"], serde_json::json!([{"namespace": "rows", "rows": 1, "meta_bytes": 4}]));
+    let told = home.ok(&["store", "stats", "--by-namespace", "--store", "sqlite:a.db"]);
+    assert!(told.contains("engine      SQLite 3.") && told.ends_with("         1  rows\n"), "{told}");
+    assert_eq!(home.ok(&["store", "sweep", "--limit", "5", "--store", "sqlite:a.db"]), "5 rows removed\n");
+    assert_eq!(home.json(&["--json", "store", "sweep", "--store", "sqlite:a.db"])["removed"], 2);
+    assert_eq!(store.stats().await.unwrap().expired, 0);
+}

@@ -9,6 +9,7 @@ mod crash;
 mod sled;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod sweeper;
 mod wrapped;
 
 fn namespace() -> Namespace {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use stratafs::ErrorKind;
 use stratafs::ops::Durability;
-use stratafs::store::{Batch, Condition, ScanOptions, SqliteOptions, SqliteStore, Store};
+use stratafs::store::{Batch, Condition, ScanOptions, SnapshotOptions, SqliteOptions, SqliteStore, Store};
 
 async fn put(store: &SqliteStore, key: &str, value: &str) -> u64 {
     store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
@@ -270,4 +270,113 @@ async fn a_conflict_does_not_hurt_its_group() {
     let answers = futures::future::join_all(batches).await;
     assert!(answers.iter().enumerate().all(|(number, answer)| answer.is_ok() == (number % 2 == 0)));
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 10);
+}
+
+/// Batches of four rows that say the same, by several writers, while snapshots are taken: each shows whole batches only, and
+/// all of those that were acknowledged before it began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_under_writers_is_of_one_moment() {
+    const WRITERS: u64 = 4;
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let acknowledged: std::sync::Arc<Vec<std::sync::atomic::AtomicU64>> = std::sync::Arc::new((0..WRITERS).map(|_| 0.into()).collect());
+    let relaxed = std::sync::atomic::Ordering::SeqCst;
+    let batch = |writer: u64, number: u64| {
+        let body = format!("{number} ").repeat(2_000);
+        (0..4).fold(Batch::new(), |batch, row| batch.put(&namespace(), format!("{writer}/{row}"), body.clone()))
+    };
+    for writer in 0..WRITERS {
+        store.commit(batch(writer, 0)).await.unwrap();
+    }
+    // One of them is another handle on the file, as that of another process is.
+    let other = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let store = if writer == 0 { other.clone() } else { store.clone() };
+            let (stop, acknowledged) = (stop.clone(), acknowledged.clone());
+            tokio::spawn(async move {
+                for number in 1.. {
+                    if stop.load(relaxed) {
+                        return;
+                    }
+                    store.commit(batch(writer, number)).await.unwrap();
+                    acknowledged[writer as usize].store(number, relaxed);
+                }
+            })
+        })
+        .collect();
+    for round in 0..5 {
+        let before: Vec<u64> = acknowledged.iter().map(|number| number.load(relaxed)).collect();
+        let path = directory.path().join(format!("snapshot{round}.db"));
+        let mut told = 0;
+        let bytes = store.snapshot(SnapshotOptions::new(&path), |at| told = told.max(at.bytes)).await.unwrap();
+        assert_eq!(bytes, fs::metadata(&path).unwrap().len());
+        assert!(told <= bytes);
+        let snapshot = SqliteStore::open(&path).unwrap();
+        assert!(snapshot.check().await.unwrap().is_empty());
+        for writer in 0..WRITERS {
+            let mut numbers = Vec::new();
+            for row in 0..4 {
+                let body = value(&snapshot, &format!("{writer}/{row}")).await.unwrap();
+                numbers.push(body.split(' ').next().unwrap().parse::<u64>().unwrap());
+            }
+            assert!(numbers.iter().all(|number| *number == numbers[0] && *number >= before[writer as usize]), "{numbers:?} {before:?}");
+        }
+        // It is a store of its own.
+        put(&snapshot, "own", "x").await;
+        assert_eq!(value(&store, "own").await, None);
+    }
+    stop.store(true, relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert!(acknowledged.iter().all(|number| number.load(relaxed) > 5), "they wrote all the while: {acknowledged:?}");
+}
+
+#[tokio::test]
+async fn a_snapshot_replaces_nothing_unasked() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, target) = (directory.path().join("store.db"), directory.path().join("snapshot.db"));
+    let store = SqliteStore::open(&path).unwrap();
+    put(&store, "k", "v").await;
+    fs::write(&target, "somebody's").unwrap();
+    let taken = async |options| store.snapshot(options, |_| {}).await.map_err(|error| error.kind());
+    assert_eq!(taken(SnapshotOptions::new(&target)).await, Err(ErrorKind::AlreadyExists));
+    assert_eq!(fs::read(&target).unwrap(), b"somebody's");
+    assert_eq!(taken(SnapshotOptions::new(&path).with_replace(true)).await, Err(ErrorKind::InvalidArgument));
+    assert_eq!(taken(SnapshotOptions::new(directory.path().join("absent/a.db"))).await, Err(ErrorKind::NotFound));
+    assert_eq!(taken(SnapshotOptions::new(directory.path()).with_replace(true)).await, Err(ErrorKind::IsDirectory));
+    // The log of another database would be replayed into it.
+    let open = SqliteStore::open(directory.path().join("open.db")).unwrap();
+    put(&open, "k", "other").await;
+    assert_eq!(taken(SnapshotOptions::new(directory.path().join("open.db")).with_replace(true)).await, Err(ErrorKind::AlreadyExists));
+    drop(open);
+    for replaced in ["snapshot.db", "open.db"] {
+        taken(SnapshotOptions::new(directory.path().join(replaced)).with_replace(true)).await.unwrap();
+        assert_eq!(value(&SqliteStore::open(directory.path().join(replaced)).unwrap(), "k").await.as_deref(), Some("v"));
+    }
+    assert_eq!(names(directory.path()), ["open.db", "snapshot.db", "store.db", "store.db-shm", "store.db-wal"], "nothing is left beside");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn a_snapshot_that_nobody_waits_for_leaves_nothing_beside() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+        for number in 0..40 {
+            put(&store, &format!("{number}"), &"x".repeat(200_000)).await;
+        }
+        let mut taken = Box::pin(store.snapshot(SnapshotOptions::new(directory.path().join("snapshot.db")), |_| {}));
+        assert!(futures::poll!(&mut taken).is_pending());
+    });
+    // What runs on another thread comes to an end before the runtime does.
+    drop(runtime);
+    assert!(names(directory.path()).iter().all(|name| !name.ends_with(".tmp")), "{:?}", names(directory.path()));
 }

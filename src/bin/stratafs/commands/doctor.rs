@@ -151,15 +151,25 @@ async fn check_stores(stores: &Stores, repair: bool, checks: &mut Vec<Check>) {
             checks.push(Check::failed(check, &error));
             continue;
         }
+        let described = match store.describe().await {
+            Ok(described) => described,
+            Err(error) => {
+                checks.push(Check::failed(check, &error));
+                continue;
+            }
+        };
         let capabilities = store.capabilities();
         let shared = if capabilities.shared { "several processes" } else { "one process" };
-        let detail = match capabilities.durability {
+        let detail = match described.durability {
             Durability::None => "keeps nothing after the process ends".to_owned(),
             Durability::Process => format!("what is written survives the process, not the loss of power; for {shared}"),
             Durability::Power => format!("what is written survives the loss of power; for {shared}"),
         };
-        let status = if capabilities.durability == Durability::None { Status::Warning } else { Status::Ok };
-        checks.push(Check::new(&check, status, format!("{store}: {detail}")));
+        let status = if described.durability == Durability::None { Status::Warning } else { Status::Ok };
+        // A store that is older is brought up to date when it is opened, and one that is newer is refused.
+        let schema = described.schema.map(|schema| format!(", schema {schema}, up to date")).unwrap_or_default();
+        checks.push(Check::new(&check, status, format!("{store}: {}{schema}; {detail}", described.engine)));
+        checks.extend(described.notices.iter().map(|notice| Check::new(&check, Status::Warning, notice)));
         if repair {
             checks.push(match store.sweep(SWEEP_ROWS).await {
                 Ok(removed) => Check::new(check, Status::Ok, format!("{removed} expired rows removed")),

@@ -1,7 +1,9 @@
 //! `store`: the rows beneath, namespace by namespace; what is done with a store as a whole has a file each beside this one.
 
 mod copy;
+mod snapshot;
 mod stats;
+mod sweep;
 
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome};
@@ -24,7 +26,9 @@ pub(crate) enum Store {
     Put(Put),
     Rm(Rm),
     Copy(copy::Copy),
+    Snapshot(snapshot::Snapshot),
     Stats(stats::Stats),
+    Sweep(sweep::Sweep),
 }
 
 /// List namespaces, or the keys of one
@@ -80,14 +84,14 @@ pub(crate) struct Rm {
 
 #[derive(Debug, Args)]
 struct StoreName {
-    /// Name of the store in the configuration
+    /// Name of the store in the configuration, or a URL such as `sqlite:FILE`
     #[arg(long = "store", value_name = "NAME", default_value = stratafs::config::DEFAULT_STORE)]
     name: String,
 }
 
 impl StoreName {
-    fn open(&self, context: &Context) -> Result<Arc<dyn Rows>, Error> {
-        context.config()?.stores()?.get(&self.name)
+    async fn open(&self, context: &Context) -> Result<Arc<dyn Rows>, Error> {
+        open_any(context, &self.name, false).await
     }
 }
 
@@ -107,14 +111,16 @@ impl Store {
             Self::Put(put) => put.run(context).await,
             Self::Rm(rm) => rm.run(context).await,
             Self::Copy(copy) => copy.run(context).await,
+            Self::Snapshot(snapshot) => snapshot.run(context).await,
             Self::Stats(stats) => stats.run(context).await,
+            Self::Sweep(sweep) => sweep.run(context).await,
         }
     }
 }
 
 impl Ls {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let store = self.store.open(context)?;
+        let store = self.store.open(context).await?;
         match &self.namespace {
             Some(namespace) => list_keys(context, &*store, &Namespace::parse(namespace)?, self.prefix).await,
             None => list_namespaces(context, &*store).await,
@@ -183,7 +189,7 @@ async fn list_keys(context: &mut Context, store: &dyn Rows, namespace: &Namespac
 
 impl Get {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let (store, namespace) = (self.store.open(context)?, Namespace::parse(&self.namespace)?);
+        let (store, namespace) = (self.store.open(context).await?, Namespace::parse(&self.namespace)?);
         let item = get(&*store, &namespace, &self.key).await?;
         match context.out.is_text() {
             true => context.out.bytes(&item.value)?,
@@ -203,7 +209,7 @@ async fn get(store: &dyn Rows, namespace: &Namespace, key: &str) -> Result<Item,
 
 impl Put {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let (store, namespace) = (self.store.open(context)?, Namespace::parse(&self.namespace)?);
+        let (store, namespace) = (self.store.open(context).await?, Namespace::parse(&self.namespace)?);
         let key = unescape_key(&self.key)?;
         let value: Bytes = context::content(self.value).await?.into();
         let found = store.get_many(&namespace, &[&key], false).await?;
@@ -222,7 +228,7 @@ impl Put {
 
 impl Rm {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let (store, namespace) = (self.store.open(context)?, Namespace::parse(&self.namespace)?);
+        let (store, namespace) = (self.store.open(context).await?, Namespace::parse(&self.namespace)?);
         if self.all {
             let progress = context.progress("removing rows");
             progress.wait();
