@@ -120,6 +120,12 @@ impl JsonStore {
         &self.store
     }
 
+    /// Tells whether a row can be an item, by its meta: one that was put by other means has none, and what has another is a file
+    /// or a part of a thread.
+    pub fn is_item(row: &Item) -> bool {
+        row.meta.is_empty() || row.meta.starts_with(MARK.as_bytes())
+    }
+
     /// Returns one item, or none.
     ///
     /// Cost: one round trip, and a second one when its end is moved.
@@ -275,15 +281,9 @@ fn time_to_live_of(row: &Item) -> Option<Duration> {
     Some(Duration::from_micros(micros))
 }
 
-/// Tells whether a row is an item by its meta. One that was put by other means has none; what has another is a file, or a part
-/// of a thread.
-fn is_item(row: &Item) -> bool {
-    row.meta.is_empty() || row.meta.starts_with(MARK.as_bytes())
-}
-
 /// Reads the item of a row.
 fn item_of<T: DeserializeOwned>(namespace: &Namespace, row: &Item) -> Result<JsonItem<T>> {
-    if !is_item(row) {
+    if !JsonStore::is_item(row) {
         let message = format!("the row `{}` of `{namespace}` is no JSON item but a part of a file tree or thread", shown(&row.key));
         return Err(Error::invalid_argument(message));
     }

@@ -3,6 +3,7 @@
 use crate::commands;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One file tree for AI agents, whose parts live in different tiers.
 ///
@@ -145,4 +146,10 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(limit) => Ok(limit),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Reads a duration such as `90s` or `1h 30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    parsed.ok_or_else(|| format!("`{text}` is no time; write it as `90s` or `1h 30m`"))
 }

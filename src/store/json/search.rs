@@ -1,6 +1,6 @@
 //! Searching items: pages in the order of namespaces and keys.
 
-use super::{JsonFilter, JsonItem, JsonStore, is_item, with_value};
+use super::{JsonFilter, JsonItem, JsonStore, with_value};
 use crate::error::{Error, Result};
 use crate::store::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
 use serde::de::DeserializeOwned;
@@ -214,7 +214,7 @@ impl Run<'_> {
     fn look_at(&mut self, namespace: &Namespace, row: Item) {
         self.rows_left -= 1;
         self.last = Some(JsonCursor::new(namespace, &*row.key));
-        if !is_item(&row) {
+        if !JsonStore::is_item(&row) {
             return;
         }
         let Ok(value) = serde_json::from_slice::<Value>(&row.value) else { return };

@@ -35,3 +35,39 @@ fn stats_count_rows_and_bytes() {
     assert_eq!((&stats["namespaces"], &stats["rows"], &stats["bytes"]), (&1.into(), &1.into(), &5.into()));
     assert!(home.ok(&["store", "stats"]).contains("rows        1\n"));
 }
+
+#[test]
+fn items_are_put_and_found_by_what_they_hold() {
+    let home = Home::new();
+    home.ok(&["store", "put", "ada/tasks", "walk", r#"{"minutes": 30, "dog": "Rex"}"#, "--item"]);
+    home.ok(&["store", "put", "ada/tasks", "feed", r#"{"minutes": 5, "dog": "Rex"}"#, "--item", "--ttl", "1h"]);
+    home.ok(&["store", "put", "ada/tasks/old", "wash", r#"{"minutes": 40}"#, "--item"]);
+    home.ok(&["store", "put", "ada/tasks", "note", "no json"]);
+    let long = ["store", "search", "ada/tasks", "--filter", r#"{"minutes": {"$gte": 10}}"#];
+    assert_eq!(home.ok(&long), "walk  {\"dog\":\"Rex\",\"minutes\":30}\n");
+    let beneath = home.ok(&[&long[..], &["--beneath"]].concat());
+    assert_eq!(beneath.lines().map(|line| line.split("  ").next().unwrap()).collect::<Vec<_>>(), ["ada/tasks", "ada/tasks/old"]);
+    let found = home.json(&["--json", "store", "search", "ada/tasks", "--limit", "1"]);
+    assert_eq!((&found[0]["key"], &found[0]["value"]["minutes"]), (&"feed".into(), &5.into()));
+    assert!(!found[0]["expires_at"].is_null());
+    let rest = home.ok(&["store", "search", "ada/tasks", "--start-after", "ada/tasks", "feed"]);
+    assert_eq!(rest.lines().count(), 1, "{rest}");
+    home.run(&["store", "search", "ada/tasks", "--filter", r#"{"minutes": 6}"#], 1).stdout("");
+    assert!(home.error(&["store", "search", "ada/tasks", "--filter", r#"{"minutes": {"$near": 6}}"#], 2).contains("use $eq"));
+    assert!(home.error(&["store", "put", "ada/tasks", "walk", "{", "--item"], 2).contains("no JSON"));
+    assert!(home.error(&["store", "put", "ada/tasks", "walk", "raw"], 2).contains("--item"));
+}
+
+#[test]
+fn a_put_can_expect_what_is_there() {
+    let home = Home::new();
+    fn put<'a>(more: &[&'a str]) -> Vec<&'a str> {
+        [&["--json", "store", "put", "own", "k", "1"], more].concat()
+    }
+    let version = home.json(&put(&["--if-absent"]))["version"].as_str().unwrap().to_owned();
+    home.run(&put(&["--if-absent"]), 4);
+    let newer = home.json(&put(&["--if-version", &version, "--item"]))["version"].as_str().unwrap().to_owned();
+    home.run(&put(&["--if-version", &version, "--item"]), 4);
+    assert_ne!(version, newer);
+    home.run(&put(&["--item", "--ttl", "soon"]), 2);
+}

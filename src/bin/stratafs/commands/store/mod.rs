@@ -1,14 +1,15 @@
 //! `store`: the rows beneath, namespace by namespace; what is done with a store as a whole has a file each beside this one.
 
 mod copy;
+mod put;
+mod search;
 mod snapshot;
 mod stats;
 mod sweep;
 
-use crate::context::{self, Context};
+use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::as_text;
-use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::sync::Arc;
@@ -23,8 +24,9 @@ use stratafs::{Error, ErrorKind, Namespace, Store as Rows};
 pub(crate) enum Store {
     Ls(Ls),
     Get(Get),
-    Put(Put),
+    Put(put::Put),
     Rm(Rm),
+    Search(search::Search),
     Copy(copy::Copy),
     Snapshot(snapshot::Snapshot),
     Stats(stats::Stats),
@@ -50,19 +52,6 @@ pub(crate) struct Get {
     namespace: String,
     /// Key, as `ls` prints it
     key: String,
-    #[command(flatten)]
-    store: StoreName,
-}
-
-/// Put a row
-#[derive(Debug, Args)]
-pub(crate) struct Put {
-    /// Namespace
-    namespace: String,
-    /// Key
-    key: String,
-    /// Value; `-` or none reads standard input
-    value: Option<String>,
     #[command(flatten)]
     store: StoreName,
 }
@@ -110,6 +99,7 @@ impl Store {
             Self::Get(get) => get.run(context).await,
             Self::Put(put) => put.run(context).await,
             Self::Rm(rm) => rm.run(context).await,
+            Self::Search(search) => search.run(context).await,
             Self::Copy(copy) => copy.run(context).await,
             Self::Snapshot(snapshot) => snapshot.run(context).await,
             Self::Stats(stats) => stats.run(context).await,
@@ -205,25 +195,6 @@ impl Get {
 async fn get(store: &dyn Rows, namespace: &Namespace, key: &str) -> Result<Item, Error> {
     let found = store.get(namespace, &unescape_key(key)?).await?;
     found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no row `{key}` is in `{namespace}`; `stratafs store ls` lists them")))
-}
-
-impl Put {
-    async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let (store, namespace) = (self.store.open(context).await?, Namespace::parse(&self.namespace)?);
-        let key = unescape_key(&self.key)?;
-        let value: Bytes = context::content(self.value).await?.into();
-        let found = store.get_many(&namespace, &[&key], false).await?;
-        if found.into_iter().flatten().any(|item| !item.meta.is_empty()) {
-            let message = format!("`{}` in `{namespace}` is a row of a file tree or thread; write the file by `stratafs write`", self.key);
-            return Err(Error::invalid_argument(message).into());
-        }
-        let versions = store.commit(Batch::new().put(&namespace, key, value)).await?;
-        match context.out.is_text() {
-            true => context.out.detail(format_args!("put `{}`", self.key)),
-            false => context.out.json(&json!({"key": self.key, "version": versions.first()}))?,
-        }
-        Ok(Outcome::Done)
-    }
 }
 
 impl Rm {
