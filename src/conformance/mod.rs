@@ -24,6 +24,7 @@ use std::sync::Arc;
 pub mod backend;
 pub mod checkpointer;
 pub mod history;
+pub mod linearizability;
 pub mod model;
 mod pattern;
 pub mod store;

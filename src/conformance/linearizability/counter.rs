@@ -1,0 +1,66 @@
+//! What the one counter of a store promises over all rows: no version twice, and each newer than all that was told before.
+
+use super::{Action, Operation, Outcome, Violation, Write};
+use std::collections::HashMap;
+
+/// Checks the versions of a history without a search: each answer by itself, and against those that were given before it began.
+pub(super) fn check(history: &[Operation]) -> Result<(), Violation> {
+    let mut given: HashMap<u64, usize> = HashMap::new();
+    for (at, operation) in history.iter().enumerate() {
+        if operation.end.is_some_and(|end| end < operation.start) {
+            return Err(Violation::new("a call ended before it started", vec![at]));
+        }
+        let Action::Commit { writes, outcome: Outcome::Done(versions), .. } = &operation.action else { continue };
+        let puts = writes.iter().filter(|write| matches!(write, Write::Put { .. })).count();
+        if versions.len() != puts {
+            return Err(Violation::new(format!("a batch of {puts} puts was given {} versions", versions.len()), vec![at]));
+        }
+        if !versions.is_sorted_by(|one, next| one < next) {
+            return Err(Violation::new(format!("the versions of a batch do not grow: {versions:?}"), vec![at]));
+        }
+        for version in versions {
+            if let Some(other) = given.insert(*version, at) {
+                return Err(Violation::new(format!("version {version} was given twice"), vec![other, at]));
+            }
+        }
+    }
+    in_real_time(history)
+}
+
+/// Checks that what started when a version was known was given a newer one.
+fn in_real_time(history: &[Operation]) -> Result<(), Violation> {
+    let mut starts: Vec<usize> = (0..history.len()).collect();
+    starts.sort_by_key(|at| history[*at].start);
+    let mut ends: Vec<(u64, usize)> = history.iter().enumerate().filter_map(|(at, operation)| Some((operation.end?, at))).collect();
+    ends.sort_unstable();
+    let mut ended = ends.into_iter().peekable();
+    // The newest version that was told of so far, and by which call.
+    let mut newest = (0, 0);
+    for at in starts {
+        let operation = &history[at];
+        while let Some((_, before)) = ended.next_if(|(end, _)| *end < operation.start) {
+            newest = newest.max((told(&history[before].action), before));
+        }
+        let (version, is_put) = match &operation.action {
+            Action::Commit { outcome: Outcome::Done(versions), .. } if !versions.is_empty() => (versions[0], true),
+            Action::CurrentVersion(version) => (*version, false),
+            Action::Commit { .. } | Action::Read(_) => continue,
+        };
+        if version < newest.0 || (is_put && version == newest.0) {
+            let message = format!("version {version} was given when {} was known already", newest.0);
+            return Err(Violation::new(message, vec![newest.1, at]));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the newest version that an answer tells of.
+fn told(action: &Action) -> u64 {
+    match action {
+        Action::Read(rows) => rows.iter().filter_map(|sight| Some(sight.row.as_ref()?.version)).max().unwrap_or(0),
+        Action::CurrentVersion(version) => *version,
+        Action::Commit { outcome: Outcome::Done(versions), .. } => versions.last().copied().unwrap_or(0),
+        Action::Commit { outcome: Outcome::Refused { met, .. }, .. } => met.unwrap_or(0),
+        Action::Commit { outcome: Outcome::Failed | Outcome::Unknown, .. } => 0,
+    }
+}

@@ -1,0 +1,171 @@
+//! A store that notes what passes through it.
+
+use super::{Action, Condition, Journal, Outcome, Requirement, Seen, Sight, Write};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use crate::store::{
+    self, Batch, BatchWrite, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Watch,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+
+/// A store whose reads of keys, commits and counter go into a [`Journal`]; scans pass without a note.
+///
+/// A commit whose future is dropped stays open in the journal, and so does one whose error leaves open what became of it.
+#[derive(Debug)]
+pub struct RecordedStore {
+    inner: Arc<dyn Store>,
+    journal: Journal,
+}
+
+impl RecordedStore {
+    /// Wraps a store, which is empty and is written by nobody who keeps no journal.
+    pub fn new(inner: Arc<dyn Store>, journal: Journal) -> Self {
+        Self { inner, journal }
+    }
+}
+
+impl fmt::Display for RecordedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recorded({})", self.inner)
+    }
+}
+
+#[async_trait]
+impl Store for RecordedStore {
+    fn capabilities(&self) -> StoreCapabilities {
+        self.inner.capabilities()
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        let start = self.journal.start();
+        let item = self.inner.get(namespace, key).await?;
+        self.journal.answered(start, Action::Read(vec![sight(namespace, key, item.as_ref(), true)]));
+        Ok(item)
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        let start = self.journal.start();
+        let items = self.inner.get_many(namespace, keys, with_values).await?;
+        let sights = keys.iter().zip(&items).map(|(key, item)| sight(namespace, key, item.as_ref(), with_values));
+        self.journal.answered(start, Action::Read(sights.collect()));
+        Ok(items)
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        self.inner.scan(namespace, options).await
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        self.inner.namespaces(options).await
+    }
+
+    /// Notes and commits.
+    ///
+    /// # Panics
+    /// When the batch holds what a history has no words for: a time to live, or a restore.
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        let number = self.journal.begin(action(&batch));
+        let answer = self.inner.commit(batch).await;
+        let outcome = match &answer {
+            Ok(versions) => Some(Outcome::Done(versions.iter().map(|version| version.number()).collect())),
+            Err(error) => outcome_of(error),
+        };
+        if let Some(outcome) = outcome {
+            self.journal.finish(number, outcome);
+        }
+        answer
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        let start = self.journal.start();
+        let version = self.inner.current_version().await?;
+        self.journal.answered(start, Action::CurrentVersion(version.number()));
+        Ok(version)
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.inner.sweep(limit).await
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        self.inner.watch(namespace).await
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        self.inner.describe().await
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        self.inner.stats().await
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        self.inner.check().await
+    }
+}
+
+/// Joins a namespace and a key by what stands in neither.
+fn place(namespace: &Namespace, key: &str) -> String {
+    format!("{namespace}\0{key}")
+}
+
+fn sight(namespace: &Namespace, key: &str, item: Option<&Item>, with_value: bool) -> Sight {
+    let row = item.map(|item| Seen { version: item.version.number(), value: with_value.then(|| content(&item.meta, &item.value)) });
+    Sight { key: place(namespace, key), row }
+}
+
+/// Returns a short text that stands for a meta and a body: the body itself where that is one and all there is.
+fn content(meta: &Bytes, value: &Bytes) -> String {
+    match std::str::from_utf8(value) {
+        Ok(text) if meta.is_empty() && text.len() <= 64 => text.to_owned(),
+        _ => {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(&(meta.len() as u64).to_le_bytes()).update(meta).update(value);
+            format!("blake3:{}", hasher.finalize().to_hex())
+        }
+    }
+}
+
+fn action(batch: &Batch) -> Action {
+    let requirement = |precondition: &store::Precondition| {
+        let condition = match precondition.condition {
+            store::Condition::Absent => Condition::Absent,
+            store::Condition::Exists => Condition::Exists,
+            store::Condition::Version(version) => Condition::Version(version.number()),
+            store::Condition::NoneBeneath => Condition::NoneBeneath,
+            store::Condition::NoneBeneathSince(version) => Condition::NoneBeneathSince(version.number()),
+        };
+        Requirement { key: place(&precondition.namespace, &precondition.key), condition }
+    };
+    let write = |write: &BatchWrite| match write {
+        BatchWrite::Put { namespace, key, meta, value, time_to_live: None, .. } => {
+            Some(Write::Put { key: place(namespace, key), value: content(meta, value) })
+        }
+        BatchWrite::Delete { namespace, key } => Some(Write::Delete { key: place(namespace, key) }),
+        BatchWrite::DeletePrefix { namespace, prefix } => Some(Write::DeletePrefix { prefix: place(namespace, prefix) }),
+        // What lives for good goes on to do so.
+        BatchWrite::Touch { time_to_live: None, .. } => None,
+        BatchWrite::Put { .. } | BatchWrite::Touch { .. } | BatchWrite::Restore { .. } => {
+            panic!("a history has no words for a time to live or a restore")
+        }
+    };
+    Action::Commit {
+        conditions: batch.preconditions.iter().map(requirement).collect(),
+        writes: batch.writes.iter().filter_map(write).collect(),
+        outcome: Outcome::Unknown,
+    }
+}
+
+/// Returns what an error says of its batch; none when it leaves that open.
+fn outcome_of(error: &Error) -> Option<Outcome> {
+    match error.change() {
+        Some(index) if error.kind() == ErrorKind::Conflict => {
+            Some(Outcome::Refused { index, met: error.current_version().map(Version::number) })
+        }
+        _ => (!error.may_have_effect()).then_some(Outcome::Failed),
+    }
+}
