@@ -10,6 +10,9 @@ mod filesystem;
 mod layers;
 mod merge;
 mod overlay;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[path = "../servers/mod.rs"]
+mod servers;
 mod threads;
 mod tiers;
 

@@ -4,7 +4,9 @@
 //! there is skipped and says so; `STRATAFS_TEST_REQUIRE` lists servers whose absence is a failure instead.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::print_stdout, reason = "what is skipped is said")]
 
+pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 

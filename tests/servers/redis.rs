@@ -4,7 +4,6 @@ use super::{OnServer, absent, url};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stratafs::clock::Clock;
 use stratafs::store::{RedisOptions, RedisStore};
 use tokio::sync::OnceCell;
 
@@ -18,33 +17,56 @@ pub(crate) fn server() -> String {
 
 /// Makes a fresh store on the server.
 pub(crate) async fn fresh() -> OnServer {
-    fresh_with(Clock::system()).await
+    reach().await?;
+    Ok(store(&server()).await)
 }
 
-/// Makes a fresh store on the server that takes the time from `clock`.
-pub(crate) async fn fresh_with(clock: Clock) -> OnServer {
+/// Returns a prefix of the server under which nothing stands, or says why there is no server.
+pub(crate) async fn prefix() -> Option<Prefix> {
+    match reach().await {
+        Ok(()) => Some(Prefix::new(&server())),
+        Err(reason) => {
+            println!("skipped: {reason}");
+            None
+        }
+    }
+}
+
+async fn reach() -> Result<(), String> {
     static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
-    let url = server();
-    PROBE.get_or_init(|| probe("redis", VARIABLE, &url)).await.clone()?;
-    Ok(store(&url, clock).await)
+    PROBE.get_or_init(async || probe("redis", VARIABLE, &server()).await).await.clone()
 }
 
 /// Makes a fresh store on the cluster.
 pub(crate) async fn fresh_in_cluster() -> OnServer {
+    let url = reach_cluster().await?;
+    Ok(store(&url).await)
+}
+
+/// Returns a prefix of the cluster under which nothing stands, or says why there is no cluster.
+pub(crate) async fn prefix_in_cluster() -> Option<Prefix> {
+    match reach_cluster().await {
+        Ok(url) => Some(Prefix::new(&url)),
+        Err(reason) => {
+            println!("skipped: {reason}");
+            None
+        }
+    }
+}
+
+async fn reach_cluster() -> Result<String, String> {
     static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
     let url = url(CLUSTER_VARIABLE, "");
     if url.is_empty() {
         return Err(absent("redis_cluster", CLUSTER_VARIABLE, &"scripts/redis-cluster.sh starts one"));
     }
-    PROBE.get_or_init(|| probe("redis_cluster", CLUSTER_VARIABLE, &url)).await.clone()?;
-    Ok(store(&url, Clock::system()).await)
+    PROBE.get_or_init(async || probe("redis_cluster", CLUSTER_VARIABLE, &url).await).await.clone()?;
+    Ok(url)
 }
 
-async fn store(url: &str, clock: Clock) -> (Arc<dyn stratafs::store::Store>, Box<dyn std::any::Any + Send>) {
+async fn store(url: &str) -> (Arc<dyn stratafs::store::Store>, Box<dyn std::any::Any + Send>) {
     let prefix = Prefix::new(url);
-    let options = RedisOptions::new(url).with_prefix(prefix.name.clone()).with_clock(clock);
-    let store = RedisStore::open_with(options).await.unwrap();
-    (Arc::new(store), Box::new(prefix))
+    (Arc::new(prefix.open().await), Box::new(prefix))
 }
 
 async fn probe(server: &str, variable: &str, url: &str) -> Result<(), String> {
@@ -56,7 +78,7 @@ async fn probe(server: &str, variable: &str, url: &str) -> Result<(), String> {
 /// A prefix that nobody else has, and the removal of what stands under it.
 pub(crate) struct Prefix {
     pub(crate) name: String,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Prefix {
@@ -66,6 +88,11 @@ impl Prefix {
         let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
         let name = format!("test-{}-{started}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         Self { name, url: url.to_owned() }
+    }
+
+    /// Opens the store.
+    pub(crate) async fn open(&self) -> RedisStore {
+        RedisStore::open_with(RedisOptions::new(&self.url).with_prefix(&self.name)).await.unwrap()
     }
 
     /// Returns one of the keys of the store.

@@ -118,6 +118,9 @@ fn refused(error: RedisError) -> (Error, bool) {
             _,
         ) => (ErrorKind::Unavailable, "the redis server is not ready, or its data is moving to another node; try again", true),
         (Kind::RESP3NotSupported, _) => (ErrorKind::Unsupported, "the redis server is too old; use version 6.2 or newer", true),
+        _ if text.contains("cluster support disabled") => {
+            (ErrorKind::Unsupported, "the redis server is not part of a cluster; write `redis://` instead of `redis+cluster://`", true)
+        }
         _ if text.contains("DB index is out of range") => {
             (ErrorKind::NotFound, "the redis server has no database of that number; correct it in the URL", true)
         }

@@ -28,6 +28,8 @@ pub(super) struct Setup {
     /// What an operator should know, a sentence each.
     pub(super) notices: Vec<String>,
     version: Option<(u32, u32)>,
+    /// Whether it is part of a cluster and was not named as one.
+    is_of_cluster: bool,
     /// Whether it gives up rows of its own accord when its memory is full.
     evicts: bool,
 }
@@ -87,6 +89,7 @@ impl Setup {
             value_bytes_max: VALUE_BYTES_MAX.min(bulk_bytes_max),
             notices,
             version,
+            is_of_cluster: !is_cluster && told("redis_mode") == Some("cluster"),
             evicts: set("maxmemory-policy").or(told("maxmemory_policy")).is_some_and(|policy| policy.starts_with("allkeys")),
         }
     }
@@ -96,6 +99,11 @@ impl Setup {
         if self.version.is_some_and(|version| version < VERSION_MIN) {
             let (major, minor) = VERSION_MIN;
             return Err(Error::unsupported(format!("{} is too old for a store; use version {major}.{minor} or newer", self.engine)));
+        }
+        if self.is_of_cluster {
+            return Err(Error::unsupported(
+                "the redis server is part of a cluster; write `redis+cluster://` instead of `redis://`, with one or more of its nodes",
+            ));
         }
         if self.evicts {
             return Err(Error::unsupported(
@@ -245,6 +253,7 @@ mod tests {
         assert!(setup(&[("maxmemory_policy", "allkeys-lfu")], &[]).check().is_err());
         assert!(setup(&[("redis_version", "6.0.16")], &[]).check().is_err());
         assert!(setup(&[("redis_version", "6.2.0")], &[]).check().is_ok());
+        assert!(setup(&[("redis_mode", "cluster")], &[]).check().is_err());
         let valkey = setup(&[("redis_version", "7.2.4"), ("server_name", "valkey"), ("valkey_version", "8.0.1")], &[]);
         assert_eq!(valkey.engine, "Valkey 8.0.1");
     }

@@ -61,10 +61,9 @@ async fn write(store: Arc<dyn Store>, first: u64) {
 async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
     let mut newest = 0;
     for slot in 0..SLOTS {
-        let mut numbers = Vec::new();
-        for row in ROWS {
-            numbers.push(store.get(&namespace(), &key(slot, row)).await.unwrap().map_or(0, |item| number_of(&item.value)));
-        }
+        let keys = ROWS.map(|row| key(slot, row));
+        let rows = store.get_many(&namespace(), &keys.each_ref().map(String::as_str), true).await.unwrap();
+        let numbers: Vec<u64> = rows.into_iter().map(|row| row.map_or(0, |item| number_of(&item.value))).collect();
         assert!(numbers.iter().all(|number| *number == numbers[0]), "slot {slot} is torn: {numbers:?}");
         let expected = (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
         assert!(numbers[0] >= expected, "slot {slot} holds batch {} and {expected} was acknowledged", numbers[0]);
@@ -74,7 +73,7 @@ async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
 }
 
 /// Kills the writer again and again, after one to some dozens of acknowledged batches.
-async fn kill_again_and_again(test: &str, path: &Path, open: impl Fn(&Path) -> Arc<dyn Store>) {
+async fn kill_again_and_again(test: &str, path: &Path, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
     let kills = std::env::var("STRATAFS_KILLS").map_or(20, |kills| kills.parse().unwrap());
     let mut newest = 0;
     for round in 0..kills {
@@ -91,7 +90,7 @@ async fn kill_again_and_again(test: &str, path: &Path, open: impl Fn(&Path) -> A
         for number in lines.filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok()) {
             last = number;
         }
-        newest = check(open(path), last).await;
+        newest = check(open(path).await, last).await;
         assert!(newest == last || newest == last + 1, "one batch at most was under way: {newest} after {last}");
     }
 }
@@ -108,7 +107,10 @@ async fn a_killed_sqlite_writer_loses_and_tears_nothing() {
         return write(open_sqlite(&path), first).await;
     }
     let directory = tempfile::tempdir().unwrap();
-    kill_again_and_again("a_killed_sqlite_writer_loses_and_tears_nothing", &directory.path().join("store.db"), open_sqlite).await;
+    kill_again_and_again("a_killed_sqlite_writer_loses_and_tears_nothing", &directory.path().join("store.db"), async |path| {
+        open_sqlite(path)
+    })
+    .await;
 }
 
 #[cfg(feature = "sled")]
@@ -123,7 +125,10 @@ async fn a_killed_sled_writer_loses_and_tears_nothing() {
         return write(open_sled(&path), first).await;
     }
     let directory = tempfile::tempdir().unwrap();
-    kill_again_and_again("a_killed_sled_writer_loses_and_tears_nothing", &directory.path().join("store.sled"), open_sled).await;
+    kill_again_and_again("a_killed_sled_writer_loses_and_tears_nothing", &directory.path().join("store.sled"), async |path| {
+        open_sled(path)
+    })
+    .await;
 }
 
 #[cfg(feature = "sled")]
@@ -142,14 +147,13 @@ async fn another_process_is_told_that_sled_is_for_one() {
     store.commit(Batch::new().put(&namespace(), "k", "v")).await.unwrap();
 }
 
-/// All four start on a file that does not exist yet.
-#[cfg(feature = "sqlite")]
-#[tokio::test]
-async fn four_processes_lose_no_increment() {
+/// Starts four processes that count together, each increment a compare-and-swap, and asserts that none is lost; a
+/// process that is one of the four counts.
+async fn count_in_four_processes(test: &str, path: &Path, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
     const PROCESSES: u64 = 4;
     const EACH: u64 = 50;
     if let Some((path, number)) = part() {
-        let store = open_sqlite(&path);
+        let store = open(&path).await;
         let mut done = 0;
         while done < EACH {
             let item = store.get(&namespace(), "counter").await.unwrap();
@@ -163,15 +167,54 @@ async fn four_processes_lose_no_increment() {
         }
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("store.db");
-    let children: Vec<Child> = (0..PROCESSES).map(|number| start("four_processes_lose_no_increment", &path, number)).collect();
+    let children: Vec<Child> = (0..PROCESSES).map(|number| start(test, path, number)).collect();
     for child in children {
         assert!(child.wait_with_output().unwrap().status.success());
     }
-    let store = open_sqlite(&path);
+    let store = open(path).await;
     let counter = store.get(&namespace(), "counter").await.unwrap().unwrap();
     assert_eq!(counter.value, format!("{}", PROCESSES * EACH));
     // Two versions a batch, from one counter over all processes.
     assert_eq!(store.current_version().await.unwrap().number(), PROCESSES * EACH * 2);
+}
+
+/// All four start on a file that does not exist yet.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn four_processes_lose_no_increment() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    count_in_four_processes("four_processes_lose_no_increment", &path, async |path| open_sqlite(path)).await;
+}
+
+/// Opens the store of a prefix.
+#[cfg(feature = "redis")]
+async fn open_redis(prefix: &Path) -> Arc<dyn Store> {
+    let options = stratafs::store::RedisOptions::new(crate::servers::redis::server()).with_prefix(prefix.to_str().unwrap());
+    Arc::new(stratafs::store::RedisStore::open_with(options).await.unwrap())
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_killed_redis_writer_loses_and_tears_nothing() {
+    if let Some((prefix, first)) = part() {
+        return write(open_redis(&prefix).await, first).await;
+    }
+    let Some(prefix) = crate::servers::redis::prefix().await else { return };
+    kill_again_and_again("a_killed_redis_writer_loses_and_tears_nothing", Path::new(&prefix.name), open_redis).await;
+}
+
+/// All four make the store, as none is there.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn four_processes_lose_no_increment_in_redis() {
+    let prefix = match part() {
+        Some(_) => None,
+        None => match crate::servers::redis::prefix().await {
+            Some(prefix) => Some(prefix),
+            None => return,
+        },
+    };
+    let name = prefix.as_ref().map_or("", |prefix| &prefix.name);
+    count_in_four_processes("four_processes_lose_no_increment_in_redis", Path::new(name), open_redis).await;
 }

@@ -3,8 +3,12 @@
 use stratafs::store::Namespace;
 
 mod copy;
-#[cfg(any(feature = "sled", feature = "sqlite"))]
+#[cfg(any(feature = "redis", feature = "sled", feature = "sqlite"))]
 mod crash;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod redis_cluster;
 #[cfg(feature = "sled")]
 mod sled;
 #[cfg(feature = "sqlite")]

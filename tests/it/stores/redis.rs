@@ -1,0 +1,296 @@
+//! Redis: what goes over the connection, what becomes of one that breaks, processes that share a store, servers that refuse.
+
+use super::namespace;
+use crate::servers::proxy::{Break, Proxy};
+use crate::servers::redis::{Prefix, prefix, server};
+use redis::Commands;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use stratafs::ErrorKind;
+use stratafs::store::{Batch, Condition, NamespacesOptions, RedisOptions, RedisStore, ScanEntry, ScanOptions, Store, StoreCapabilities};
+
+/// Opens the store of a prefix through a proxy.
+async fn proxied(prefix: &Prefix) -> (RedisStore, Proxy) {
+    let client = redis::Client::open(server()).unwrap();
+    let redis::ConnectionAddr::Tcp(host, port) = client.get_connection_info().addr() else { panic!("the server is on TCP") };
+    let address = tokio::net::lookup_host((host.as_str(), *port)).await.unwrap().next().unwrap();
+    let proxy = Proxy::start(address).await;
+    let rest = server().split_once("://").unwrap().1.to_owned();
+    let user = rest.rsplit_once('@').map(|(user, _)| format!("{user}@")).unwrap_or_default();
+    let url = format!("redis://{user}127.0.0.1:{}", proxy.port);
+    let store = RedisStore::open_with(RedisOptions::new(url).with_prefix(&prefix.name)).await.unwrap();
+    (store, proxy)
+}
+
+#[tokio::test]
+async fn a_call_is_one_round_trip() {
+    let Some(prefix) = prefix().await else { return };
+    let (store, proxy) = proxied(&prefix).await;
+    let a = namespace();
+    let mut batch = Batch::new();
+    for number in 0..300 {
+        batch = batch.put(&a, format!("d{}/{number:03}", number % 30), vec![b'x'; 200]);
+    }
+    // The second connection is made by the first large request, and every script is known by then.
+    store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap();
+    proxy.round_trips();
+    store.commit(batch).await.unwrap();
+    assert_eq!(proxy.round_trips(), 1, "a commit");
+    let conditions = (0..20).fold(Batch::new(), |batch, number| batch.expect(&a, format!("none{number}"), Condition::Absent));
+    store.commit(conditions.delete_prefix(&a, "d1/").put(&a, "k", "v")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 1, "a commit with conditions");
+    assert!(store.get(&a, "k").await.unwrap().is_some());
+    assert_eq!(proxy.round_trips(), 1, "a get");
+    assert!(store.get_many(&a, &["k", "d0/000", "none"], true).await.unwrap()[1].is_some());
+    assert_eq!(proxy.round_trips(), 1, "a get of many");
+    assert_eq!(store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap().entries.len(), 291);
+    assert_eq!(proxy.round_trips(), 1, "a page with bodies");
+    assert_eq!(store.scan(&a, ScanOptions::new().with_delimiter('/')).await.unwrap().entries.len(), 30);
+    assert_eq!(proxy.round_trips(), 1, "a page of groups");
+    assert_eq!(store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces.len(), 1);
+    assert_eq!(proxy.round_trips(), 1, "a page of namespaces");
+    store.current_version().await.unwrap();
+    assert_eq!(proxy.round_trips(), 1, "the version");
+}
+
+#[tokio::test]
+async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
+    let Some(prefix) = prefix().await else { return };
+    let (store, proxy) = proxied(&prefix).await;
+    let a = namespace();
+    for (at, is_done) in [(Break::Request, false), (Break::Answer, true)] {
+        let key = format!("{at:?}");
+        proxy.break_next(at);
+        let error = store.commit(Batch::new().put(&a, &key, "v")).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, true), "{error:?}");
+        assert_eq!(store.get(&a, &key).await.unwrap().is_some(), is_done, "nothing is sent twice or lost");
+    }
+    assert_eq!(store.current_version().await.unwrap().number(), 1);
+    // A read is tried once more, and a second break is told.
+    proxy.break_next(Break::Answer);
+    assert!(store.get(&a, "Answer").await.unwrap().is_some());
+}
+
+/// The server ends an idle connection, as it does when it restarts: what comes next was not sent and goes over a new one.
+#[tokio::test]
+async fn a_connection_that_the_server_ended_is_replaced() {
+    let Some(prefix) = prefix().await else { return };
+    let (store, proxy) = proxied(&prefix).await;
+    let a = namespace();
+    let mut admin = prefix.connect().unwrap();
+    for round in 0..5 {
+        for port in proxy.ports() {
+            let _: redis::RedisResult<u64> =
+                redis::cmd("CLIENT").arg("KILL").arg("ADDR").arg(format!("127.0.0.1:{port}")).query(&mut admin);
+        }
+        proxy.all_ended().await;
+        store.commit(Batch::new().put(&a, "k", format!("{round}"))).await.unwrap();
+    }
+    assert_eq!(store.get(&a, "k").await.unwrap().unwrap().value, "4");
+}
+
+/// The connection of a runtime that stands still would never answer.
+#[test]
+fn a_store_is_used_from_several_runtimes() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let Some(prefix) = first.block_on(prefix()) else { return };
+    let store = first.block_on(prefix.open());
+    for _ in 0..3 {
+        for runtime in [&first, &second] {
+            runtime.block_on(async {
+                store.commit(Batch::new().put(&namespace(), "k", "v")).await.unwrap();
+                assert!(store.get(&namespace(), "k").await.unwrap().is_some());
+            });
+        }
+    }
+    drop(first);
+    second.block_on(async { assert!(store.get(&namespace(), "k").await.unwrap().is_some()) });
+    runtime().block_on(async { assert!(store.get(&namespace(), "k").await.unwrap().is_some()) });
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_told() {
+    let Some(prefix) = prefix().await else { return };
+    let (scheme, rest) = prefix.url.split_once("://").unwrap();
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host).split(['/', '?']).next().unwrap();
+    for (url, kind) in [
+        (format!("{scheme}://nobody:s3cret@{host}"), ErrorKind::PermissionDenied),
+        (format!("{scheme}://{rest}/987654321"), ErrorKind::NotFound),
+        ("redis://127.0.0.1:1".to_owned(), ErrorKind::Unavailable),
+        ("redis+cluster://127.0.0.1:1,127.0.0.1:2".to_owned(), ErrorKind::Unavailable),
+        (format!("redis+cluster://{rest}"), ErrorKind::Unsupported),
+        ("redis://host?prefix={x}".to_owned(), ErrorKind::InvalidArgument),
+    ] {
+        let options = RedisOptions::new(&url);
+        let options = if url.contains("prefix") { options } else { options.with_prefix(&prefix.name) };
+        let error = RedisStore::open_with(options).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_effect()), (kind, false), "{url}: {error:?}");
+        assert!(!error.message().contains("s3cret") && !error.message().contains("127.0.0.1"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_or_newer_does_not_pass_for_an_empty_one() {
+    let Some(prefix) = prefix().await else { return };
+    let store = prefix.open().await;
+    let a = namespace();
+    store.commit(Batch::new().put(&a, "k", "v")).await.unwrap();
+    let mut admin = prefix.connect().unwrap();
+    let () = admin.hset(prefix.key("rows"), ".schema", "2").unwrap();
+    let refused = async |kind| {
+        let batch = Batch::new().put(&a, "k", "w");
+        let errors = [
+            store.get(&a, "k").await.unwrap_err(),
+            store.scan(&a, ScanOptions::new()).await.unwrap_err(),
+            store.namespaces(NamespacesOptions::new()).await.unwrap_err(),
+            store.current_version().await.unwrap_err(),
+            store.commit(batch).await.unwrap_err(),
+            store.sweep(1).await.unwrap_err(),
+            store.stats().await.unwrap_err(),
+            store.check().await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!((error.kind(), error.may_have_effect()), (kind, false), "{error:?}");
+        }
+    };
+    refused(ErrorKind::Unsupported).await;
+    let error = RedisStore::open_with(RedisOptions::new(&prefix.url).with_prefix(&prefix.name)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(admin.hget::<_, _, String>(prefix.key("rows"), ".version").unwrap(), "1", "it is untouched");
+    let () = admin.del(&["rows", "keys", "expiries", "changes"].map(|part| prefix.key(part))[..]).unwrap();
+    refused(ErrorKind::Corrupt).await;
+}
+
+#[tokio::test]
+async fn damage_is_found() {
+    let Some(prefix) = prefix().await else { return };
+    let store = prefix.open().await;
+    let a = namespace();
+    let batch = Batch::new().put(&a, "k", "1").put(&a, "l", "22").put_for(&a, "m", "3", Duration::from_secs(60)).put(&a, "n", "");
+    store.commit(batch).await.unwrap();
+    assert!(store.check().await.unwrap().is_empty());
+    let mut admin = prefix.connect().unwrap();
+    let row = |key: &str| format!("rows/\0{key}");
+    let () = admin.hdel(prefix.key("rows"), format!("b{}", row("k"))).unwrap();
+    let () = admin.hdel(prefix.key("rows"), format!("r{}", row("n"))).unwrap();
+    let () = admin.zrem(prefix.key("expiries"), row("m")).unwrap();
+    let () = admin.zrem(prefix.key("keys"), row("l")).unwrap();
+    let found: Vec<String> = store.check().await.unwrap().iter().map(|error| error.message().to_owned()).collect();
+    for part in ["without their record (1)", "without their body (1)", "whose end is not", "that no row has"] {
+        assert!(found.iter().any(|message| message.contains(part)), "{part}: {found:?}");
+    }
+    let error = store.get(&a, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+/// A page of more rows than one script reads is put together of several: a batch between them would show by half.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_page_shows_no_batch_half() {
+    const ROWS: usize = 21_000;
+    let Some(prefix) = prefix().await else { return };
+    let store = prefix.open().await;
+    let a = namespace();
+    for from in (0..ROWS).step_by(3_000) {
+        let batch = (from..from + 3_000).fold(Batch::new(), |batch, number| batch.put(&a, format!("{number:05}"), "0"));
+        store.commit(batch).await.unwrap();
+    }
+    let ends = ["00000".to_owned(), format!("{:05}", ROWS - 1)];
+    let writer = tokio::spawn({
+        let (store, a, ends) = (store.clone(), a.clone(), ends.clone());
+        async move {
+            for number in 1.. {
+                let batch = ends.iter().fold(Batch::new(), |batch, key| batch.put(&a, key, format!("{number}")));
+                store.commit(batch).await.unwrap();
+            }
+        }
+    });
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        let page = store.scan(&a, ScanOptions::new().with_limit(usize::MAX).with_values(true)).await.unwrap();
+        let (Some(ScanEntry::Item(first)), Some(ScanEntry::Item(last))) = (page.entries.first(), page.entries.last()) else { panic!() };
+        assert_eq!((page.entries.len(), page.next, &first.value), (ROWS, None, &last.value));
+        seen.insert(first.version);
+    }
+    assert!(seen.len() > 1, "nothing was written meanwhile");
+    writer.abort();
+}
+
+const PREFIX: &str = "STRATAFS_TEST_REDIS_PREFIX";
+
+fn start(test: &str, prefix: &Prefix) -> std::process::Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("stores::redis::{test}")])
+        .env(PREFIX, &prefix.name)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Opens the store that another process of this test named.
+async fn of_other_process() -> Option<RedisStore> {
+    let name = std::env::var(PREFIX).ok()?;
+    Some(RedisStore::open_with(RedisOptions::new(server()).with_prefix(name)).await.unwrap())
+}
+
+#[tokio::test]
+async fn two_processes_see_what_the_other_writes() {
+    let a = namespace();
+    if let Some(store) = of_other_process().await {
+        assert_eq!(store.get(&a, "ping").await.unwrap().unwrap().value, "1");
+        store.commit(Batch::new().put(&a, "pong", "2")).await.unwrap();
+        return;
+    }
+    let Some(prefix) = prefix().await else { return };
+    let store = prefix.open().await;
+    store.commit(Batch::new().put(&a, "ping", "1")).await.unwrap();
+    let mut watch = store.watch(&a).await.unwrap();
+    let mut beside = store.watch(&stratafs::store::Namespace::new(["beside"]).unwrap()).await.unwrap();
+    let mut child = start("two_processes_see_what_the_other_writes", &prefix);
+    let told = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("it is told").unwrap();
+    assert_eq!(told.number(), 2);
+    assert_eq!(store.get(&a, "pong").await.unwrap().unwrap().value, "2");
+    assert!(child.wait().unwrap().success());
+    assert!(futures::poll!(Box::pin(beside.changed())).is_pending(), "a watch of another namespace was woken");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_is_made_once_however_many_open_it_first() {
+    if let Some(store) = of_other_process().await {
+        store.commit(Batch::new().put(&namespace(), format!("{}", std::process::id()), "")).await.unwrap();
+        return;
+    }
+    let Some(prefix) = prefix().await else { return };
+    let children: Vec<_> = (0..4).map(|_| start("a_store_is_made_once_however_many_open_it_first", &prefix)).collect();
+    let openings: Vec<_> = (0..8)
+        .map(|number| {
+            let options = RedisOptions::new(&prefix.url).with_prefix(&prefix.name);
+            tokio::spawn(async move {
+                let store = RedisStore::open_with(options).await.unwrap();
+                store.commit(Batch::new().put(&namespace(), format!("task {number}"), "")).await.unwrap();
+            })
+        })
+        .collect();
+    for opening in openings {
+        opening.await.unwrap();
+    }
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let store = prefix.open().await;
+    assert_eq!(store.current_version().await.unwrap().number(), 12);
+    assert_eq!(store.stats().await.unwrap().items, 12);
+    assert!(store.check().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_store_says_what_its_server_is() {
+    let Some(prefix) = prefix().await else { return };
+    let store = prefix.open().await;
+    let description = store.describe().await.unwrap();
+    assert!(description.engine.starts_with("Redis ") || description.engine.starts_with("Valkey "), "{description:?}");
+    assert_eq!(description.schema, Some(1));
+    assert_eq!(store.to_string(), server().split('?').next().unwrap());
+    let StoreCapabilities { shared, value_bytes_max, .. } = store.capabilities();
+    assert!(shared && value_bytes_max.is_some_and(|max| max <= 128 << 20));
+}

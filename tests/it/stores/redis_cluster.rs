@@ -1,0 +1,116 @@
+//! Redis Cluster: a store whose slot moves to another node while it is used.
+
+use super::namespace;
+use crate::servers::redis::prefix_in_cluster;
+use redis::{Connection, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stratafs::ErrorKind;
+use stratafs::store::{Batch, Condition, RedisStore, Store};
+
+/// A master of the cluster.
+struct Master {
+    id: String,
+    host: String,
+    port: u16,
+    connection: Connection,
+}
+
+impl Master {
+    fn run(&mut self, words: &[&str]) -> redis::RedisResult<Value> {
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection)
+    }
+}
+
+/// Connects to the masters: the one that has a slot, and the others.
+fn masters(nodes: &str, slot: u16) -> (Master, Vec<Master>) {
+    let (mut owner, mut others) = (None, Vec::new());
+    for line in nodes.lines().filter(|line| line.contains("master")) {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let (host, port) = fields[1].split('@').next().unwrap().rsplit_once(':').unwrap();
+        let connection = redis::Client::open(format!("redis://{host}:{port}")).unwrap().get_connection().unwrap();
+        let master = Master { id: fields[0].to_owned(), host: host.to_owned(), port: port.parse().unwrap(), connection };
+        let has = fields[8..].iter().any(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse().is_ok_and(|first: u16| first <= slot) && last.parse().is_ok_and(|last: u16| slot <= last)
+        });
+        if has { owner = Some(master) } else { others.push(master) }
+    }
+    (owner.unwrap(), others)
+}
+
+/// Counts until it is told to stop; returns how many increments were acknowledged and how many may have been done.
+async fn count(store: RedisStore, key: String, is_over: Arc<AtomicBool>) -> (u64, u64) {
+    let a = namespace();
+    let (mut acknowledged, mut open) = (0, 0);
+    while !is_over.load(Ordering::SeqCst) {
+        let item = match store.get(&a, &key).await {
+            Ok(item) => item,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                continue;
+            }
+        };
+        let condition = item.as_ref().map_or(Condition::Absent, |item| Condition::Version(item.version));
+        let value = item.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
+        // The two rows are of one batch, so they say the same.
+        let batch = Batch::new().expect(&a, &key, condition).put(&a, &key, format!("{}", value + 1));
+        match store.commit(batch.put(&a, format!("{key}/twin"), format!("{}", value + 1))).await {
+            Ok(_) => acknowledged += 1,
+            Err(error) if error.kind() == ErrorKind::Unavailable => open += u64::from(error.may_have_effect()),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    (acknowledged, open)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_slot_that_moves_takes_the_store_along() {
+    let Some(prefix) = prefix_in_cluster().await else { return };
+    let store = prefix.open().await;
+    // Rows with and without an end and body, so that no key of the store is empty or alike.
+    let a = namespace();
+    let filled = (0..500).fold(Batch::new(), |batch, number| batch.put(&a, format!("row {number}"), vec![b'x'; number]));
+    store.commit(filled.put_for(&a, "mortal", "v", std::time::Duration::from_secs(3_600))).await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..4).map(|number| tokio::spawn(count(store.clone(), format!("count {number}"), is_over.clone()))).collect();
+
+    let moves = tokio::task::spawn_blocking({
+        let rows = prefix.key("rows");
+        let keys: Vec<String> = ["rows", "keys", "expiries", "changes"].iter().map(|part| prefix.key(part)).collect();
+        let mut connection = prefix.connect().unwrap();
+        move || {
+            let slot: u16 = redis::cmd("CLUSTER").arg("KEYSLOT").arg(rows).query(&mut connection).unwrap();
+            let text = slot.to_string();
+            for round in 0..6 {
+                let nodes: String = redis::cmd("CLUSTER").arg("NODES").query(&mut connection).unwrap();
+                let (mut from, mut others) = masters(&nodes, slot);
+                let mut to = others.swap_remove(round % others.len());
+                to.run(&["CLUSTER", "SETSLOT", &text, "IMPORTING", &from.id]).unwrap();
+                from.run(&["CLUSTER", "SETSLOT", &text, "MIGRATING", &to.id]).unwrap();
+                // One key after the other, so that for a while they are on both sides.
+                for key in &keys {
+                    from.run(&["MIGRATE", &to.host, &to.port.to_string(), key, "0", "5000"]).unwrap();
+                    std::thread::yield_now();
+                }
+                let target = to.id.clone();
+                for master in [&mut to, &mut from].into_iter().chain(&mut others) {
+                    master.run(&["CLUSTER", "SETSLOT", &text, "NODE", &target]).unwrap();
+                }
+            }
+        }
+    });
+    moves.await.unwrap();
+    is_over.store(true, Ordering::SeqCst);
+    for (number, writer) in writers.into_iter().enumerate() {
+        let (acknowledged, open) = writer.await.unwrap();
+        let key = format!("count {number}");
+        let rows = store.get_many(&a, &[&key, &format!("{key}/twin")], true).await.unwrap();
+        let rows: Vec<_> = rows.into_iter().map(|row| row.unwrap().value).collect();
+        assert_eq!(rows[0], rows[1], "a batch is there by half");
+        let counted: u64 = std::str::from_utf8(&rows[0]).unwrap().parse().unwrap();
+        assert!(acknowledged > 0 && (acknowledged..=acknowledged + open).contains(&counted), "{counted} of {acknowledged} and {open}");
+    }
+    assert_eq!(store.stats().await.unwrap().items, 509);
+    assert!(store.check().await.unwrap().is_empty());
+}
