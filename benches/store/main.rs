@@ -20,7 +20,7 @@ fn stores(criterion: &mut Criterion) {
     let runtime = Arc::new(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
     let mut group = criterion.benchmark_group("store");
     group.sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(800));
-    work::bench_store(&mut group, &runtime, "memory", Arc::new(MemoryStore::new()));
+    work::bench_store(&mut group, &runtime, "memory", || Arc::new(MemoryStore::new()));
     embedded::bench(&mut group, &runtime);
     files::bench(&mut group, &runtime);
     group.finish();

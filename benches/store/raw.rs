@@ -1,8 +1,9 @@
 //! What every raw engine is asked to do.
 
-use crate::work::{BODY, ROWS, WRITERS, body, by_writers, key, shuffled};
+use crate::work::{BODY, ROWS, WRITERS, body, by_writers, key, listed_directory, listed_files, shuffled};
 use criterion::BenchmarkGroup;
 use criterion::measurement::WallTime;
+use std::cell::{OnceCell, RefCell};
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -22,40 +23,80 @@ pub(crate) trait Raw: Send + 'static {
     fn compare_and_swap(&mut self, key: &str, number: u64, value: Vec<u8>);
     /// Returns the bytes of all keys that start with a prefix, and of their bodies if asked.
     fn scan(&self, prefix: &str, with_values: bool) -> usize;
-    /// Becomes what many writers use at once.
-    fn into_writer(self, runtime: &Runtime) -> Writer;
+    /// Makes what many writers use at once; nothing else is asked of the engine then.
+    fn writer(&mut self, runtime: &Runtime) -> Writer;
 }
 
-/// Runs the work of `bench_store` on an engine without this crate.
-pub(crate) fn bench_raw(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, mut raw: impl Raw) {
-    for chunk in (0..ROWS).collect::<Vec<_>>().chunks(500) {
-        raw.put(&chunk.iter().map(|number| (key(*number), body())).collect::<Vec<_>>());
-    }
+/// Runs the work of `bench_store` on an engine without this crate; `open` gets the name of a table or file.
+pub(crate) fn bench_raw<R: Raw>(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, open: impl Fn(&str) -> R) {
+    let filled = OnceCell::new();
+    let raw = || {
+        filled.get_or_init(|| {
+            let mut raw = open("raw");
+            for chunk in (0..ROWS).collect::<Vec<_>>().chunks(500) {
+                raw.put(&chunk.iter().map(|number| (key(*number), body())).collect::<Vec<_>>());
+            }
+            RefCell::new(raw)
+        })
+    };
     let mut number = 0;
     let mut next = move || {
         number += 1;
         shuffled(number)
     };
-    group.bench_function(format!("get/{name}"), |bencher| bencher.iter(|| raw.get(&key(next())).unwrap()));
-    group.bench_function(format!("scan_10000_keys/{name}"), |bencher| bencher.iter(|| assert!(raw.scan("notes/", false) >= ROWS)));
-    group.bench_function(format!("scan_10000_values/{name}"), |bencher| bencher.iter(|| assert!(raw.scan("notes/", true) >= ROWS * BODY)));
-    group.bench_function(format!("put/{name}"), |bencher| bencher.iter(|| raw.put(&[(key(next()), body())])));
+    group.bench_function(format!("get/{name}"), |bencher| {
+        let raw = raw().borrow();
+        bencher.iter(|| raw.get(&key(next())).unwrap());
+    });
+    group.bench_function(format!("scan_10000_keys/{name}"), |bencher| {
+        let raw = raw().borrow();
+        bencher.iter(|| assert!(raw.scan("notes/", false) >= ROWS));
+    });
+    group.bench_function(format!("scan_10000_values/{name}"), |bencher| {
+        let raw = raw().borrow();
+        bencher.iter(|| assert!(raw.scan("notes/", true) >= ROWS * BODY));
+    });
+    group.bench_function(format!("put/{name}"), |bencher| {
+        let mut raw = raw().borrow_mut();
+        bencher.iter(|| raw.put(&[(key(next()), body())]));
+    });
     group.bench_function(format!("batch_of_20/{name}"), |bencher| {
+        let mut raw = raw().borrow_mut();
         bencher.iter(|| raw.put(&(0..20).map(|_| (key(next()), body())).collect::<Vec<_>>()));
     });
+    let mut swaps = 0;
     group.bench_function(format!("compare_and_swap/{name}"), |bencher| {
-        raw.put(&[("counter".to_owned(), body())]);
-        let mut number = 0;
+        let mut raw = raw().borrow_mut();
+        if swaps == 0 {
+            raw.put(&[("counter".to_owned(), body())]);
+        }
         bencher.iter(|| {
-            raw.compare_and_swap("counter", number, body());
-            number += 1;
+            raw.compare_and_swap("counter", swaps, body());
+            swaps += 1;
         });
     });
-    let writer = raw.into_writer(runtime);
+    let mut writer = None;
     group.bench_function(format!("put_{WRITERS}_writers/{name}"), |bencher| {
+        let writer = writer.get_or_insert_with(|| raw().borrow_mut().writer(runtime));
         bencher.iter_custom(|count| {
             let writer = writer.clone();
             by_writers(runtime, count, move |key, body| writer((key, body)))
+        });
+    });
+    // One directory by a range of keys. A program that does so has to cut what lies deeper itself.
+    let listed = OnceCell::new();
+    let mut number = 0;
+    group.bench_function(format!("ls_200_of_100000/{name}"), |bencher| {
+        let listed = listed.get_or_init(|| {
+            let mut listed = open("listed");
+            for chunk in listed_files().collect::<Vec<_>>().chunks(500) {
+                listed.put(&chunk.iter().map(|path| (path.clone(), b"small".to_vec())).collect::<Vec<_>>());
+            }
+            listed
+        });
+        bencher.iter(|| {
+            number += 1;
+            assert!(listed.scan(&format!("{}/", listed_directory(number)), false) > 0);
         });
     });
 }
