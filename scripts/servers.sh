@@ -119,33 +119,17 @@ redis() {
   fi
 }
 
-redis_cluster() {
-  if [ -n "${STRATAFS_TEST_REDIS_CLUSTER_URL:-}" ]; then
-    require+=(redis_cluster)
-    return
-  fi
-  if ! command -v redis-server > /dev/null; then return; fi
-  local nodes=() port
-  for node in 1 2 3; do
-    port=$(free_port)
-    mkdir "$directory/node$node"
-    redis-server --port "$port" --cluster-port "$(free_port)" --bind 127.0.0.1 --dir "$directory/node$node" --save '' \
-      --cluster-enabled yes --daemonize yes > /dev/null
-    started+=("redis-cli -p $port shutdown nosave")
-    until_ready redis-cli -p "$port" ping
-    nodes+=("127.0.0.1:$port")
-  done
-  redis-cli --cluster create "${nodes[@]}" --cluster-replicas 0 --cluster-yes > "$directory/cluster.log"
-  until_ready sh -c "redis-cli -p ${nodes[0]##*:} cluster info | grep -q cluster_state:ok"
-  export STRATAFS_TEST_REDIS_CLUSTER_URL="redis+cluster://$(IFS=,; echo "${nodes[*]}")"
-  require+=(redis_cluster)
-}
-
 postgres
 mysql
 redis
-redis_cluster
+within=()
+if [ -n "${STRATAFS_TEST_REDIS_CLUSTER_URL:-}" ]; then
+  require+=(redis_cluster)
+elif command -v redis-server > /dev/null; then
+  within=(scripts/redis-cluster.sh)
+  require+=(redis_cluster)
+fi
 export STRATAFS_TEST_REQUIRE="${require[*]:-}"
 say "required: ${STRATAFS_TEST_REQUIRE:-nothing}"
 if [ $# = 0 ]; then set -- cargo test --all-features; fi
-"$@"
+"${within[@]}" "$@"
