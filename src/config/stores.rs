@@ -112,10 +112,23 @@ impl Lazy {
             error.with_message(message).without_effect()
         })?;
         let store = self.store.get_or_init(|| store);
+        self.warn_of(&**store).await;
         if let Some(every) = self.sweep_every {
             self.sweeper.get_or_init(|| Sweeper::start(store, SweeperOptions::new().with_every(every)));
         }
         Ok(())
+    }
+
+    /// Says at the start what an operator should know of a store that does not keep everything through the loss of power.
+    async fn warn_of(&self, store: &dyn Store) {
+        if store.capabilities().durability == Durability::Power {
+            return;
+        }
+        // What cannot be told now is told by `doctor`, and the store is open all the same.
+        let Ok(description) = store.describe().await else { return };
+        for notice in description.notices {
+            tracing::warn!(store = self.name, engine = description.engine, "{notice}");
+        }
     }
 }
 
