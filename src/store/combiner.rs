@@ -132,9 +132,33 @@ impl<W: GroupWriter> Turn<W> {
                 let _ = answer.send(Answer::Done(result));
             }
             // Those who were just answered bring their next batch now, and it goes with those that waited meanwhile: one group
-            // of all writers instead of two halves that take turns.
+            // of all writers instead of two halves that take turns. A runtime whose caller was just answered may never be
+            // driven again, so the turn is anybody's until then.
+            self.put_down();
             tokio::task::yield_now().await;
+            if !self.take_up() {
+                return;
+            }
         }
+    }
+
+    /// Leaves the turn to whoever brings the next batch, if nothing waits.
+    fn put_down(&mut self) {
+        let mut queue = self.shared.queue.lock();
+        if queue.waiting.is_empty() {
+            queue.is_taken = false;
+            self.is_over = true;
+        }
+    }
+
+    /// Takes the turn again if it was put down; tells whether nobody else has it.
+    fn take_up(&mut self) -> bool {
+        let mut queue = self.shared.queue.lock();
+        if self.is_over && !queue.is_taken {
+            queue.is_taken = true;
+            self.is_over = false;
+        }
+        !self.is_over
     }
 
     /// Takes what waits, up to the bounds of a group. With an empty group the turn is over.
@@ -273,6 +297,20 @@ mod tests {
         let error = bad.await.expect_err("the writer panicked");
         assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Internal, true));
         good.await.expect("what waited is brought again");
+    }
+
+    /// The turn stayed with the runtime of the last writer, which nobody drove any more, and the next one waited for ever.
+    #[test]
+    fn a_runtime_that_stands_still_keeps_no_turn() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let (combiner, gate, _) = gated();
+        gate.add_permits(2);
+        let (one, other) = (runtime(), runtime());
+        one.block_on(combiner.commit(batch("k"))).expect("written");
+        let patience = std::time::Duration::from_secs(30);
+        let written = other.block_on(async { tokio::time::timeout(patience, combiner.commit(batch("k"))).await });
+        written.expect("the turn is free").expect("written");
+        drop(one);
     }
 
     #[test]
