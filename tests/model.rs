@@ -225,6 +225,8 @@ rows! {
     store_sqlite: 32, trees::store_sqlite;
     #[cfg(feature = "sled")]
     store_sled: 16, trees::store_sled;
+    #[cfg(feature = "mysql")]
+    store_mysql: 16, trees::store_mysql;
     #[cfg(feature = "redis")]
     store_redis: 16, trees::store_redis;
     #[cfg(feature = "filesystem")]

@@ -204,6 +204,8 @@ impl Engine {
             Self::Sled(_) => crate::store::SledStore::offers(),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(_) => crate::store::SqliteStore::offers(),
+            #[cfg(feature = "mysql")]
+            Self::Mysql(_) => crate::store::MysqlStore::offers(),
             #[cfg(feature = "redis")]
             Self::Redis(_) => crate::store::RedisStore::offers(),
             // What this program was built without cannot be opened, and offers nothing.
@@ -225,6 +227,12 @@ async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
     Err(built_without("postgres"))
 }
 
+#[cfg(feature = "mysql")]
+async fn open_mysql(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(crate::store::MysqlStore::open(url).await?))
+}
+
+#[cfg(not(feature = "mysql"))]
 async fn open_mysql(_url: &str) -> Result<Arc<dyn Store>> {
     Err(built_without("mysql"))
 }

@@ -30,11 +30,15 @@ mod effect;
 mod json;
 mod key;
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod namespace;
 mod page;
 #[cfg(feature = "redis")]
 mod redis;
 mod scan;
+#[cfg(any(test, feature = "mysql"))]
+mod server_url;
 #[cfg(feature = "sled")]
 mod sled;
 #[cfg(feature = "sqlite")]
@@ -50,6 +54,8 @@ pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage,
 pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
 pub use key::{escape_key, unescape_key};
 pub use memory::MemoryStore;
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlOptions, MysqlStore};
 pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};

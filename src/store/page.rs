@@ -82,7 +82,8 @@ impl PageBuilder {
         Scan::new(entries, next)
     }
 
-    fn is_full(&self) -> bool {
+    /// Tells whether the page takes no more entries; a row that is left then shows as more.
+    pub(super) fn is_full(&self) -> bool {
         let has_its_bytes = self.options.with_values && !self.entries.is_empty() && self.value_bytes >= self.options.bytes_max;
         self.entries.len() >= self.options.limit || has_its_bytes
     }

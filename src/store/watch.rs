@@ -86,6 +86,13 @@ impl Watches {
         }
     }
 
+    /// Returns what is watched.
+    #[cfg(feature = "mysql")]
+    pub(super) fn watched(&self) -> Vec<Namespace> {
+        let watched = self.watched.lock();
+        watched.iter().filter(|(_, told)| told.receiver_count() > 0).map(|(namespace, _)| namespace.clone()).collect()
+    }
+
     /// Returns what a batch writes to that is watched: mostly nothing.
     pub(super) fn of(&self, batch: &Batch) -> Vec<Namespace> {
         let watched = self.watched.lock();

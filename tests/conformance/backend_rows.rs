@@ -11,6 +11,8 @@ backend_conformance!(store_small_pages, trees::store_small_pages);
 backend_conformance!(store_sqlite, trees::store_sqlite);
 #[cfg(feature = "sled")]
 backend_conformance!(store_sled, trees::store_sled);
+#[cfg(feature = "mysql")]
+backend_conformance!(store_mysql, trees::store_mysql);
 #[cfg(feature = "redis")]
 backend_conformance!(store_redis, trees::store_redis);
 #[cfg(feature = "filesystem")]

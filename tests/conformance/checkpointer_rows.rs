@@ -80,6 +80,14 @@ fn on(store: crate::servers::OnServer) -> Fresh<dyn Checkpointer> {
     }
 }
 
+#[cfg(feature = "mysql")]
+async fn store_mysql() -> Fresh<dyn Checkpointer> {
+    on(crate::servers::mysql::fresh().await)
+}
+
+#[cfg(feature = "mysql")]
+checkpointer_conformance!(store_mysql, crate::checkpointer::store_mysql);
+
 #[cfg(feature = "redis")]
 async fn store_redis() -> Fresh<dyn Checkpointer> {
     on(crate::servers::redis::fresh().await)

@@ -45,3 +45,11 @@ async fn fresh_redis_cluster() -> Fresh<dyn Store> {
 
 #[cfg(feature = "redis")]
 stratafs::store_conformance!(redis_cluster, fresh_redis_cluster);
+
+#[cfg(feature = "mysql")]
+async fn fresh_mysql() -> Fresh<dyn Store> {
+    crate::servers::fresh(crate::servers::mysql::fresh().await)
+}
+
+#[cfg(feature = "mysql")]
+stratafs::store_conformance!(mysql, fresh_mysql);

@@ -55,6 +55,11 @@ fn rows_on(store: crate::servers::OnServer) -> Fresh<Tree> {
     }
 }
 
+#[cfg(feature = "mysql")]
+pub(crate) async fn store_mysql() -> Fresh<Tree> {
+    rows_on(crate::servers::mysql::fresh().await)
+}
+
 #[cfg(feature = "redis")]
 pub(crate) async fn store_redis() -> Fresh<Tree> {
     rows_on(crate::servers::redis::fresh().await)

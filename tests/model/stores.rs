@@ -369,6 +369,12 @@ fn histories_on<F: Future<Output = crate::servers::OnServer>>(cases: u32, fresh:
     });
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn mysql() {
+    histories_on(32, crate::servers::mysql::fresh);
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn redis() {

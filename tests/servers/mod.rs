@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::print_stdout, reason = "what is skipped is said")]
 
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

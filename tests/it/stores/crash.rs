@@ -218,3 +218,34 @@ async fn four_processes_lose_no_increment_in_redis() {
     let name = prefix.as_ref().map_or("", |prefix| &prefix.name);
     count_in_four_processes("four_processes_lose_no_increment_in_redis", Path::new(name), open_redis).await;
 }
+
+/// Opens the store in a database, by its URL.
+#[cfg(feature = "mysql")]
+async fn open_mysql(url: &Path) -> Arc<dyn Store> {
+    Arc::new(stratafs::store::MysqlStore::open(url.to_str().unwrap()).await.unwrap())
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test]
+async fn a_killed_mysql_writer_loses_and_tears_nothing() {
+    if let Some((url, first)) = part() {
+        return write(open_mysql(&url).await, first).await;
+    }
+    let Some(database) = crate::servers::mysql::database_or_skip().await else { return };
+    kill_again_and_again("a_killed_mysql_writer_loses_and_tears_nothing", Path::new(&database.url), open_mysql).await;
+}
+
+/// All four make the tables, as none is there.
+#[cfg(feature = "mysql")]
+#[tokio::test]
+async fn four_processes_lose_no_increment_in_mysql() {
+    let database = match part() {
+        Some(_) => None,
+        None => match crate::servers::mysql::database_or_skip().await {
+            Some(database) => Some(database),
+            None => return,
+        },
+    };
+    let url = database.as_ref().map_or("", |database| &database.url);
+    count_in_four_processes("four_processes_lose_no_increment_in_mysql", Path::new(url), open_mysql).await;
+}

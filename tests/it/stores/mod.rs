@@ -3,8 +3,10 @@
 use stratafs::store::Namespace;
 
 mod copy;
-#[cfg(any(feature = "redis", feature = "sled", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "redis", feature = "sled", feature = "sqlite"))]
 mod crash;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]

@@ -1,0 +1,108 @@
+//! What the batches of a transaction have done so far, as far as later preconditions of the same transaction ask: pure.
+//!
+//! Preconditions are read before anything of a transaction is written, so what an earlier batch of it writes is laid over that.
+
+use crate::store::Namespace;
+use crate::store::effect::Effect;
+use jiff::Timestamp;
+use std::collections::HashMap;
+
+/// What a condition on a key meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Met {
+    /// A live row of this version.
+    Version(u64),
+    /// No live row.
+    Absent,
+    /// A live row whose version only the server can tell, as it hangs on how many rows a delete found.
+    Unclear,
+}
+
+/// The writes of the batches so far.
+#[derive(Debug)]
+pub(super) struct Overlay<'b> {
+    /// The counter behind the last of them, where it is known.
+    counter: Option<u64>,
+    rows: HashMap<(&'b Namespace, &'b str), Met>,
+    touched: Vec<(&'b Namespace, &'b str)>,
+    prefixes: Vec<(&'b Namespace, &'b str)>,
+}
+
+impl<'b> Overlay<'b> {
+    /// Starts without a write, at what the counter is.
+    pub(super) fn new(counter: u64) -> Self {
+        Self { counter: Some(counter), rows: HashMap::new(), touched: Vec::new(), prefixes: Vec::new() }
+    }
+
+    /// Adds a batch.
+    pub(super) fn add(&mut self, effect: &Effect<'b>, now: Timestamp) {
+        let is_over = |expires_at: Option<i64>| expires_at.is_some_and(|at| at <= now.as_microsecond());
+        for &(namespace, prefix) in &effect.prefixes {
+            self.rows.retain(|(of, key), _| *of != namespace || !key.starts_with(prefix));
+            self.prefixes.push((namespace, prefix));
+        }
+        for &at in &effect.deletes {
+            self.rows.insert(at, Met::Absent);
+        }
+        for put in &effect.puts {
+            let version = put.version.or_else(|| self.counter.map(|counter| counter + 1 + put.number));
+            let met = if is_over(put.expires_at) { Met::Absent } else { version.map_or(Met::Unclear, Met::Version) };
+            self.rows.insert((put.namespace, put.key), met);
+        }
+        for &(namespace, key, expires_at) in &effect.touches {
+            self.touched.push((namespace, key));
+            // One that was absent stays so, and one that lives on keeps its version.
+            if is_over(expires_at) {
+                self.rows.insert((namespace, key), Met::Absent);
+            }
+        }
+        let may_remove = !effect.deletes.is_empty() || !effect.prefixes.is_empty();
+        self.counter = match self.counter {
+            Some(_) if effect.numbers == 0 && may_remove => None,
+            counter => counter.map(|counter| (counter + effect.numbers).max(effect.floor)),
+        };
+    }
+
+    /// Returns what a condition on a key meets; none where nothing was written to it.
+    pub(super) fn met(&self, namespace: &Namespace, key: &str) -> Option<Met> {
+        let is_removed = || self.prefixes.iter().any(|(of, prefix)| *of == namespace && key.starts_with(prefix));
+        self.rows.get(&(namespace, key)).copied().or_else(|| is_removed().then_some(Met::Absent))
+    }
+
+    /// Tells whether something was written beneath a prefix.
+    pub(super) fn is_beneath(&self, namespace: &Namespace, prefix: &str) -> bool {
+        let is_in = |of: &Namespace, key: &str| of == namespace && key.starts_with(prefix);
+        self.rows.keys().any(|(of, key)| is_in(of, key))
+            || self.touched.iter().any(|(of, key)| is_in(of, key))
+            || self.prefixes.iter().any(|(of, other)| is_in(of, other) || (*of == namespace && prefix.starts_with(other)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Batch;
+    use std::time::Duration;
+
+    #[test]
+    fn later_batches_meet_what_earlier_ones_write() {
+        let a = Namespace::parse("a").expect("a legal namespace");
+        let now = Timestamp::from_microsecond(1_000).expect("a time");
+        let first = Batch::new().put(&a, "k", "").put(&a, "d/x", "").put_for(&a, "over", "", Duration::ZERO);
+        let second = Batch::new().delete_prefix(&a, "d/").touch(&a, "t", Some(Duration::ZERO));
+        let third = Batch::new().put(&a, "d/y", "");
+        let mut overlay = Overlay::new(10);
+        assert_eq!((overlay.met(&a, "k"), overlay.is_beneath(&a, "")), (None, false));
+        overlay.add(&Effect::of(&first.writes, now), now);
+        assert_eq!(overlay.met(&a, "k"), Some(Met::Version(11)));
+        assert_eq!((overlay.met(&a, "over"), overlay.met(&a, "other")), (Some(Met::Absent), None));
+        assert!(overlay.is_beneath(&a, "d/") && !overlay.is_beneath(&a, "e/"));
+        overlay.add(&Effect::of(&second.writes, now), now);
+        assert_eq!((overlay.met(&a, "d/x"), overlay.met(&a, "d/never")), (Some(Met::Absent), Some(Met::Absent)));
+        assert_eq!(overlay.met(&a, "t"), Some(Met::Absent));
+        assert!(overlay.is_beneath(&a, "d/deeper/"), "a prefix above it was removed");
+        // How many rows went decides whether the counter grew.
+        overlay.add(&Effect::of(&third.writes, now), now);
+        assert_eq!(overlay.met(&a, "d/y"), Some(Met::Unclear));
+    }
+}

@@ -1,0 +1,255 @@
+//! The reading side, but for scans: rows by their keys, namespaces, counts and damage.
+
+use super::error::{Fault, damaged};
+use super::key::Parts;
+use super::pool::{Connection, Pool, column, reading};
+use super::record::{Record, columns, item_with_body};
+use super::sql::{Tables, in_keys, live, quoted};
+use crate::error::{Error, Result};
+use crate::ops::Version;
+use crate::store::page::{key_after, prefix_end};
+use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, StoreStats};
+use mysql_async::Row;
+use mysql_async::prelude::Queryable;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What reads, on connections of the pool.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) pool: Arc<Pool>,
+    pub(super) tables: Tables,
+    /// The most bytes of statements in one round trip.
+    text_bytes_max: usize,
+    get: String,
+}
+
+impl Reader {
+    /// Prepares the texts of statements.
+    pub(super) fn new(pool: Arc<Pool>, tables: Tables, text_bytes_max: usize) -> Self {
+        let get = format!("{} WHERE items.namespace = ? AND items.head = ? AND items.digest = ? AND {}", select(&tables, true), live("?"));
+        Self { pool, tables, text_bytes_max, get }
+    }
+
+    /// Reads one item. One round trip.
+    pub(super) async fn get(&self, namespace: &Namespace, key: &str, now: i64) -> Result<Option<Item>> {
+        let parts = Parts::of(key);
+        reading!(self.pool, connection => async {
+            let parameters = (namespace.encoded().as_bytes(), parts.head, parts.digest(), now);
+            let found: Option<Row> = connection.conn.exec_first(self.get.as_str(), parameters).await?;
+            found.map(|mut row| item_with_body(&mut row)).transpose()
+        })
+    }
+
+    /// Reads several items at one moment. One round trip, unless the keys fill more than one packet.
+    pub(super) async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool, now: i64) -> Result<Vec<Option<Item>>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let select = select(&self.tables, with_values);
+        let statements: Vec<String> = in_keys("items.", keys.iter().map(|key| (namespace, *key)))
+            .into_iter()
+            .map(|condition| format!("{select} WHERE {condition} AND {}", live(now)))
+            .collect();
+        let found = reading!(self.pool, connection => self.items(connection, &statements, with_values))?;
+        Ok(keys.iter().map(|key| found.get(*key).cloned()).collect())
+    }
+
+    /// Runs statements that see one moment.
+    async fn items(&self, connection: &mut Connection, statements: &[String], with_values: bool) -> Result<HashMap<String, Item>, Fault> {
+        let mut found = HashMap::new();
+        for rows in self.at_one_moment(connection, statements).await? {
+            for mut row in rows {
+                let item = if with_values { item_with_body(&mut row)? } else { Record::of(&mut row)?.into_item()? };
+                found.insert(item.key.clone(), item);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs reads that see one moment of the store, in as few round trips as packets allow; returns the rows of each.
+    pub(super) async fn at_one_moment(&self, connection: &mut Connection, statements: &[String]) -> Result<Vec<Vec<Row>>, Fault> {
+        if let [statement] = statements {
+            return Ok(connection.run(statement.clone()).await?);
+        }
+        let mut found = Vec::new();
+        let mut text = BEGIN_SNAPSHOT.to_owned();
+        // How many statements of the text are not the caller's.
+        let mut others = BEGIN_SNAPSHOT_STATEMENTS;
+        for (index, statement) in statements.iter().enumerate() {
+            text += statement;
+            let is_last = index + 1 == statements.len();
+            if is_last {
+                text += "; COMMIT";
+            }
+            if is_last || text.len() + statements[index + 1].len() > self.text_bytes_max {
+                let sets = connection.run(std::mem::take(&mut text)).await?;
+                found.extend(sets.into_iter().skip(others));
+                others = 0;
+            } else {
+                text += "; ";
+            }
+        }
+        found.truncate(statements.len());
+        Ok(found)
+    }
+
+    /// Lists namespaces with a live item: one look for each that was ever written to. One round trip.
+    pub(super) async fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
+        let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
+        if let Some(after) = &options.start_after {
+            start = start.max(key_after(after.encoded()));
+        }
+        let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
+        let end = end.map_or_else(String::new, |end| format!("AND registered.namespace < {}", quoted(end.as_bytes())));
+        let Tables { items, namespaces, .. } = &self.tables;
+        let sql = format!(
+            "SELECT registered.namespace FROM {namespaces} registered WHERE registered.namespace >= {} {end} AND \
+             (SELECT 1 FROM {items} items FORCE INDEX (PRIMARY) WHERE items.namespace = registered.namespace AND {} LIMIT 1) = 1 \
+             ORDER BY registered.namespace LIMIT {}",
+            quoted(start.as_bytes()),
+            live(now),
+            options.limit.saturating_add(1),
+        );
+        let mut found: Vec<Namespace> = reading!(self.pool, connection => async {
+            let rows = connection.run(sql.clone()).await?.into_iter().flatten();
+            rows.map(|mut row| Ok(Namespace::from_encoded(&column::<String>(&mut row, 0)?)?)).collect()
+        })?;
+        let more = found.len() > options.limit;
+        found.truncate(options.limit);
+        Ok(NamespacePage::new(found, more))
+    }
+
+    /// Returns the version of the newest commit. One round trip.
+    pub(super) async fn current_version(&self) -> Result<Version> {
+        let sql = format!("SELECT version FROM {} WHERE id = 1", self.tables.counter);
+        reading!(self.pool, connection => async {
+            let found: Option<u64> = connection.conn.exec_first(sql.as_str(), ()).await?;
+            Ok(Version::new(found.ok_or_else(|| damaged("the counter of the store is gone"))?))
+        })
+    }
+
+    /// Returns the newest commit of each of some namespaces that was ever written to. One round trip.
+    pub(super) async fn changed(&self, namespaces: &[Namespace]) -> Result<Vec<(Namespace, Version)>> {
+        let names: Vec<String> = namespaces.iter().map(|namespace| quoted(namespace.encoded().as_bytes())).collect();
+        let statements: Vec<String> = names
+            .chunks(100)
+            .map(|names| format!("SELECT namespace, version FROM {} WHERE namespace IN ({})", self.tables.namespaces, names.join(", ")))
+            .collect();
+        reading!(self.pool, connection => async {
+            let mut changed = Vec::new();
+            for statement in &statements {
+                for mut row in connection.run(statement.clone()).await?.into_iter().flatten() {
+                    let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
+                    changed.push((namespace, Version::new(column(&mut row, 1)?)));
+                }
+            }
+            Ok(changed)
+        })
+    }
+
+    /// Counts what is there; bodies are not read. One round trip.
+    pub(super) async fn stats(&self, now: i64) -> Result<StoreStats> {
+        let Tables { prefix, items, .. } = &self.tables;
+        let statements = [
+            format!(
+                "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(meta)), 0) AS UNSIGNED), CAST(COALESCE(SUM(size), 0) AS UNSIGNED), \
+                 COUNT(DISTINCT namespace) FROM {items} FORCE INDEX (PRIMARY) WHERE {}",
+                live(now)
+            ),
+            format!("SELECT COUNT(*) FROM {items} WHERE expires_at <= {now}"),
+            format!(
+                "SELECT CAST(COALESCE(SUM(DATA_LENGTH + INDEX_LENGTH), 0) AS UNSIGNED) FROM information_schema.TABLES \
+                 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('{prefix}items', '{prefix}bodies', '{prefix}namespaces')"
+            ),
+        ];
+        reading!(self.pool, connection => async {
+            let mut rows = self.at_one_moment(connection, &statements).await?.into_iter().map(|mut rows| rows.pop());
+            let mut next = || rows.next().flatten().ok_or_else(|| damaged("a count is missing"));
+            let (mut counts, mut expired, mut stored) = (next()?, next()?, next()?);
+            let mut stats = StoreStats::new();
+            stats.items = column(&mut counts, 0)?;
+            stats.meta_bytes = column(&mut counts, 1)?;
+            stats.value_bytes = column(&mut counts, 2)?;
+            stats.namespaces = column(&mut counts, 3)?;
+            stats.expired = column(&mut expired, 0)?;
+            stats.stored_bytes = Some(column(&mut stored, 0)?);
+            Ok(stats)
+        })
+    }
+
+    /// Looks for damage: the engine's own check, and parts that do not belong together.
+    pub(super) async fn check(&self) -> Result<Vec<Error>> {
+        let Tables { items, bodies, counter, namespaces, .. } = &self.tables;
+        let one = |one: &str, other: &str| {
+            format!("{one}.namespace = {other}.namespace AND {one}.head = {other}.head AND {one}.digest = {other}.digest")
+        };
+        let together = [
+            (
+                format!("SELECT COUNT(*) FROM {bodies} b LEFT JOIN {items} i ON {} WHERE i.namespace IS NULL", one("i", "b")),
+                "there are bodies that no row has",
+            ),
+            (
+                format!(
+                    "SELECT COUNT(*) FROM {items} i LEFT JOIN {bodies} b ON {} WHERE b.body IS NULL OR LENGTH(b.body) <> i.size",
+                    one("b", "i")
+                ),
+                "there are rows without their body",
+            ),
+            (
+                format!("SELECT COUNT(*) FROM {items} WHERE version > (SELECT version FROM {counter} WHERE id = 1)"),
+                "there are rows newer than the counter",
+            ),
+            (
+                format!("SELECT COUNT(*) FROM {items} i LEFT JOIN {namespaces} n ON n.namespace = i.namespace WHERE n.namespace IS NULL"),
+                "there are rows of a namespace that is not listed",
+            ),
+            (format!("SELECT 1 - COUNT(*) FROM {counter} WHERE id = 1"), "the counter of the store is gone"),
+        ];
+        let statements: Vec<String> = together.iter().map(|(sql, _)| sql.clone()).collect();
+        let tables = [items, bodies, counter, namespaces].map(String::as_str).join(", ");
+        let check = format!("CHECK TABLE {tables}");
+        reading!(self.pool, connection => async {
+            let mut found = Vec::new();
+            for mut row in connection.run(check.clone()).await?.into_iter().flatten() {
+                let (table, kind, text): (String, String, String) = (column(&mut row, 0)?, column(&mut row, 2)?, column(&mut row, 3)?);
+                if kind.eq_ignore_ascii_case("error") || (kind.eq_ignore_ascii_case("status") && text != "OK") {
+                    let line = std::io::Error::other(format!("{table}: {text}"));
+                    found.push(damaged("the engine's own check failed").with_source(line));
+                }
+            }
+            let counts = self.at_one_moment(connection, &statements).await?;
+            for (mut rows, (_, what)) in counts.into_iter().zip(&together) {
+                let count = rows.pop().map_or(Ok(1), |mut row| column::<u64>(&mut row, 0))?;
+                if count > 0 {
+                    found.push(damaged(&format!("{what} ({count})")));
+                }
+            }
+            found.truncate(FAULTS_MAX);
+            Ok(found)
+        })
+    }
+}
+
+/// Begins a transaction whose reads see one moment.
+pub(super) const BEGIN_SNAPSHOT: &str =
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY; ";
+
+/// How many statements that are.
+pub(super) const BEGIN_SNAPSHOT_STATEMENTS: usize = 2;
+
+/// How much damage is told.
+const FAULTS_MAX: usize = 100;
+
+/// Returns the beginning of a statement that reads rows, and their bodies if asked.
+fn select(tables: &Tables, with_values: bool) -> String {
+    let (items, bodies, columns) = (&tables.items, &tables.bodies, columns("items."));
+    if with_values {
+        format!(
+            "SELECT {columns}, bodies.body FROM {items} items LEFT JOIN {bodies} bodies \
+             ON bodies.namespace = items.namespace AND bodies.head = items.head AND bodies.digest = items.digest"
+        )
+    } else {
+        format!("SELECT {columns} FROM {items} items")
+    }
+}

@@ -1,0 +1,76 @@
+//! Rows as the server sends them, and the items they are.
+
+use super::error::{Fault, damaged};
+use super::key::join;
+use super::pool::column;
+use crate::error::Result;
+use crate::ops::Version;
+use crate::store::Item;
+use bytes::Bytes;
+use jiff::Timestamp;
+use mysql_async::Row;
+
+/// The columns of a record, in the order that [`Record::of`] reads them in.
+pub(super) const COLUMNS: [&str; 8] = ["head", "tail", "version", "created_at", "modified_at", "expires_at", "size", "meta"];
+
+/// The place of the column behind them: the body, where one is asked for.
+pub(super) const BODY: usize = COLUMNS.len();
+
+/// Names the columns of a record, each behind `prefix`.
+pub(super) fn columns(prefix: &str) -> String {
+    COLUMNS.map(|column| format!("{prefix}{column}")).join(", ")
+}
+
+/// A row without its body.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) key: String,
+    version: u64,
+    created_at: i64,
+    modified_at: i64,
+    expires_at: Option<i64>,
+    pub(super) size: u64,
+    meta: Bytes,
+}
+
+impl Record {
+    /// Reads the columns of a record.
+    pub(super) fn of(row: &mut Row) -> Result<Self, Fault> {
+        let (head, tail): (Vec<u8>, Vec<u8>) = (column(row, 0)?, column(row, 1)?);
+        Ok(Self {
+            key: join(head, &tail)?,
+            version: column(row, 2)?,
+            created_at: column(row, 3)?,
+            modified_at: column(row, 4)?,
+            expires_at: column(row, 5)?,
+            size: column(row, 6)?,
+            meta: column::<Vec<u8>>(row, 7)?.into(),
+        })
+    }
+
+    /// Makes the item, without its body.
+    pub(super) fn into_item(self) -> Result<Item> {
+        let expires_at = self.expires_at.map(time).transpose()?;
+        let (created_at, modified_at) = (time(self.created_at)?, time(self.modified_at)?);
+        let version = Version::new(self.version);
+        Ok(Item::new(self.key, self.meta, Bytes::new(), version, created_at, modified_at).with_expires_at(expires_at))
+    }
+
+    /// Makes the item with the body that was read.
+    pub(super) fn into_item_with(self, body: Option<Vec<u8>>) -> Result<Item> {
+        let body = body.filter(|body| body.len() as u64 == self.size).ok_or_else(|| damaged("a row has lost its body"))?;
+        let mut item = self.into_item()?;
+        item.value = body.into();
+        Ok(item)
+    }
+}
+
+/// Reads a record and its body.
+pub(super) fn item_with_body(row: &mut Row) -> Result<Item, Fault> {
+    let body = column(row, BODY)?;
+    Ok(Record::of(row)?.into_item_with(body)?)
+}
+
+fn time(microseconds: i64) -> Result<Timestamp> {
+    Timestamp::from_microsecond(microseconds).map_err(|_| damaged("a row has a time outside the calendar"))
+}

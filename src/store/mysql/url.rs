@@ -1,0 +1,90 @@
+//! What a URL says: our own parameters are taken out, and the client of the engine reads the rest.
+
+use super::error::failed;
+use crate::error::{Error, Result};
+use crate::store::server_url::take_parameters;
+use mysql_async::{Opts, OptsBuilder};
+use std::time::Duration;
+
+/// The most bytes of a prefix: with it the longest name of a table stays far below the server's 64.
+const PREFIX_BYTES_MAX: usize = 32;
+
+/// After how long a silent connection is probed, unless the URL says otherwise: a server that is gone without a word is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// A URL that was read.
+#[derive(Debug)]
+pub(super) struct ParsedUrl {
+    pub(super) opts: Opts,
+    pub(super) prefix: Option<String>,
+    pub(super) connections_max: Option<usize>,
+}
+
+/// Reads `mysql://` and `mariadb://` URLs.
+pub(super) fn parse(url: &str) -> Result<ParsedUrl> {
+    let (url, [prefix, connections_max, prefer_socket]) = take_parameters(url, ["prefix", "connections_max", "prefer_socket"])?;
+    let url = match url.split_once("://") {
+        Some(("mysql" | "mariadb", rest)) => format!("mysql://{rest}"),
+        _ => return Err(Error::invalid_argument("the URL of the store names another engine; write `mysql://USER@HOST/DATABASE`")),
+    };
+    let opts = Opts::from_url(&url).map_err(|error| failed(error.into()))?;
+    if opts.db_name().is_none_or(str::is_empty) {
+        return Err(Error::invalid_argument("the URL of the store names no database; write `mysql://USER@HOST/DATABASE`"));
+    }
+    // A server that is named by its host is reached there, and not by a socket that it tells of. Counts of rows are of those that
+    // a statement changed: what a delete removed is counted by the server.
+    let is_socket_preferred = prefer_socket.as_deref() == Some("true");
+    let keepalive = opts.tcp_keepalive().or(Some(KEEPALIVE));
+    let opts = OptsBuilder::from_opts(opts).prefer_socket(is_socket_preferred).client_found_rows(false).tcp_keepalive(keepalive).into();
+    Ok(ParsedUrl {
+        opts,
+        prefix: prefix.as_deref().map(checked_prefix).transpose()?,
+        connections_max: connections_max.as_deref().map(checked_connections).transpose()?,
+    })
+}
+
+/// Checks a prefix of tables, which stands in statements as it is.
+pub(super) fn checked_prefix(prefix: &str) -> Result<String> {
+    let is_plain = prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if prefix.len() > PREFIX_BYTES_MAX || !is_plain {
+        let message = format!("the prefix of the store's tables is not plain; use up to {PREFIX_BYTES_MAX} letters, digits and `_`");
+        return Err(Error::invalid_argument(message));
+    }
+    Ok(prefix.to_owned())
+}
+
+fn checked_connections(value: &str) -> Result<usize> {
+    value.parse().ok().filter(|&connections| connections > 0).ok_or_else(|| {
+        Error::invalid_argument("`connections_max` in the URL of the store is no number of connections; write one from 1 on")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn our_parameters_are_ours_and_the_rest_is_the_clients() {
+        let parsed = parse("mariadb://ada:secret@db:3307/files?prefix=a_&connections_max=3&require_ssl=true").expect("a URL");
+        assert_eq!((parsed.prefix.as_deref(), parsed.connections_max), (Some("a_"), Some(3)));
+        assert_eq!((parsed.opts.ip_or_hostname(), parsed.opts.tcp_port(), parsed.opts.db_name()), ("db", 3307, Some("files")));
+        assert!(parsed.opts.ssl_opts().is_some() && !parsed.opts.prefer_socket());
+        assert!(parse("mysql://db/x?prefer_socket=true").expect("a URL").opts.prefer_socket());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_without_secrets() {
+        for url in [
+            "mysql://ada:secret@db",
+            "mysql://ada:secret@db/x?prefix=a;b",
+            "mysql://ada:secret@db/x?connections_max=0",
+            "mysql://ada:secret@db/x?nonsense=1",
+            "postgres://ada:secret@db/x",
+        ] {
+            let error = parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
+            assert!(!error.message().contains("secret"), "{error}");
+        }
+    }
+}

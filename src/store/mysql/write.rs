@@ -1,0 +1,403 @@
+//! The writing side: groups of batches, each a transaction that is ordered by the row of the counter.
+//!
+//! A group takes two round trips. The first opens the transaction, locks the counter, and reads what the preconditions are
+//! about; the second writes what the batches come to, raises the counter and commits. All writers of a store, in whatever
+//! process, hold that lock from their first read to their commit, so nothing becomes visible with a version at or below one
+//! that somebody has read from the counter, and no two wait for each other's rows.
+
+use super::error::{Fault, damaged, failed_together, is_busy, is_lost};
+use super::key::KeyRange;
+use super::overlay::{Met, Overlay};
+use super::plan::{Action, Plan, PlannedKeys};
+use super::pool::{Connection, Pool, column};
+use super::sql::{Tables, in_keys, in_range, live};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use crate::store::combiner::GroupWriter;
+use crate::store::effect::Effect;
+use crate::store::watch::Watches;
+use crate::store::{Batch, Condition, Namespace, Precondition, precondition_failed, whole_microseconds};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mysql_async::prelude::Queryable;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a group is tried again while other writers stand in its way.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many rows a sweep removes in one transaction.
+const SWEEP_ROWS: usize = 1_000;
+
+/// What writes, on connections of the pool.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) pool: Arc<Pool>,
+    pub(super) tables: Tables,
+    pub(super) clock: Clock,
+    pub(super) watches: Arc<Watches>,
+    /// The most bytes of statements in one round trip.
+    pub(super) text_bytes_max: usize,
+}
+
+/// What became of a transaction.
+enum Outcome {
+    /// These batches, by their places in the group, have their answers; the others are still to be done.
+    Done(Vec<(usize, Result<Vec<Version>>)>),
+    /// The first of the batches, this many, met a failure of the engine.
+    Failed { count: usize, failure: Failure },
+}
+
+/// Why a transaction was not committed, or is not known to be.
+struct Failure {
+    source: FailureSource,
+    /// The commit was sent, and its answer is not known.
+    is_open: bool,
+}
+
+enum FailureSource {
+    Engine(Arc<mysql_async::Error>),
+    Stored(Error),
+}
+
+impl Failure {
+    fn of(fault: Fault, is_open: bool) -> Self {
+        match fault {
+            Fault::Engine(error) => Self { is_open: is_open && is_lost(&error), source: FailureSource::Engine(Arc::new(error)) },
+            Fault::Stored(error) => Self { is_open, source: FailureSource::Stored(error) },
+        }
+    }
+
+    fn is(&self, test: fn(&mysql_async::Error) -> bool) -> bool {
+        matches!(&self.source, FailureSource::Engine(error) if test(error))
+    }
+
+    /// Makes the error of one of the batches.
+    fn error(&self) -> Error {
+        let error = match &self.source {
+            FailureSource::Engine(error) => failed_together(error),
+            FailureSource::Stored(error) => Error::new(error.kind(), error.message()),
+        };
+        if self.is_open { error.with_unknown_effect() } else { error.without_effect() }
+    }
+}
+
+#[async_trait]
+impl GroupWriter for Writer {
+    async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+        let until = Instant::now() + PATIENCE;
+        let mut answers: Vec<Option<Result<Vec<Version>>>> = group.iter().map(|_| None).collect();
+        let mut left: VecDeque<usize> = (0..group.len()).collect();
+        // After a failure that one of the batches may have caused, each stands alone.
+        let mut is_alone = false;
+        while !left.is_empty() {
+            let size = if is_alone { 1 } else { left.len() };
+            let places: Vec<usize> = left.iter().take(size).copied().collect();
+            match self.transaction(group, &places, until).await {
+                Outcome::Done(done) => {
+                    left.drain(..done.len());
+                    for (place, answer) in done {
+                        answers[place] = Some(answer);
+                    }
+                }
+                Outcome::Failed { count, failure } if count > 1 && !failure.is_open && !failure.is(is_lost) && !failure.is(is_busy) => {
+                    is_alone = true;
+                }
+                Outcome::Failed { count, failure } => {
+                    for place in left.drain(..count) {
+                        answers[place] = Some(Err(failure.error()));
+                    }
+                }
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect()
+    }
+}
+
+impl Writer {
+    /// Does the first of some batches in one transaction, as many as do not depend on each other in ways that only the server
+    /// can tell; tries again while other writers stand in the way.
+    async fn transaction(&self, group: &[Batch], places: &[usize], until: Instant) -> Outcome {
+        let mut is_again = false;
+        loop {
+            let mut loan = match self.pool.take().await {
+                Ok(loan) => loan,
+                Err(error) => {
+                    let failure = Failure { source: FailureSource::Stored(error), is_open: false };
+                    return Outcome::Failed { count: places.len(), failure };
+                }
+            };
+            let failed = match self.attempt(loan.connection(), group, places).await {
+                Ok(done) => {
+                    loan.give_back();
+                    return Outcome::Done(done);
+                }
+                Err(failed) => failed,
+            };
+            // The connection is closed, and with it the transaction is undone.
+            drop(loan);
+            let (count, failure) = failed;
+            if failure.is(is_busy) && Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            } else if failure.is(is_lost) && !failure.is_open && !is_again {
+                is_again = true;
+                self.pool.clear();
+            } else {
+                return Outcome::Failed { count, failure };
+            }
+        }
+    }
+
+    /// Does a transaction. The error says how many of the batches it is about.
+    async fn attempt(
+        &self,
+        connection: &mut Connection,
+        group: &[Batch],
+        places: &[usize],
+    ) -> Result<Vec<(usize, Result<Vec<Version>>)>, (usize, Failure)> {
+        let now = whole_microseconds(self.clock.now());
+        let batches: Vec<&Batch> = places.iter().map(|&place| &group[place]).collect();
+        let all = |fault: Fault| (places.len(), Failure::of(fault, false));
+        let (counter, read) = self.lock(connection, &batches, now).await.map_err(all)?;
+        let mut overlay = Overlay::new(counter);
+        let mut plan = Plan::new(&self.tables, counter);
+        // What each batch was answered, up to the first that has to wait for the next transaction.
+        let mut decided: Vec<Result<Option<Accepted>>> = Vec::new();
+        for (index, batch) in batches.iter().enumerate() {
+            match decide(&overlay, &read, index, batch) {
+                Decision::Waits => break,
+                Decision::Refused(error) => decided.push(Err(error)),
+                Decision::Holds if batch.is_empty() => decided.push(Ok(None)),
+                Decision::Holds => {
+                    let effect = Effect::of(&batch.writes, now);
+                    decided.push(Ok(Some(Accepted { base: plan.batch(&effect, now), numbers: effect.versions.clone() })));
+                    overlay.add(&effect, now);
+                }
+            }
+        }
+        let count = decided.len();
+        let failed = |fault: Fault, is_open: bool| (count, Failure::of(fault, is_open));
+        let accepted: Vec<&Batch> =
+            batches.iter().zip(&decided).filter(|(_, decided)| matches!(decided, Ok(Some(_)))).map(|(batch, _)| *batch).collect();
+        if accepted.is_empty() {
+            connection.run("ROLLBACK".to_owned()).await.map_err(|error| failed(error.into(), false))?;
+            return Ok(places.iter().copied().zip(decided.into_iter().map(|decided| decided.map(|_| Vec::new()))).collect());
+        }
+        let written: Vec<&Namespace> = accepted.iter().flat_map(|batch| batch.written()).collect();
+        let (bases, version) =
+            self.write_plan(connection, plan.finish(&written)).await.map_err(|(fault, is_open)| failed(fault, is_open))?;
+        accepted.iter().for_each(|batch| self.watches.tell_of(batch, Version::new(version)));
+        let answers = decided.into_iter().map(|decided| {
+            let Some(accepted) = decided? else { return Ok(Vec::new()) };
+            let base = bases.get(accepted.base).copied().ok_or_else(unanswered)?;
+            Ok(accepted.numbers.iter().map(|number| Version::new(base + 1 + number)).collect())
+        });
+        Ok(places.iter().copied().zip(answers).collect())
+    }
+
+    /// Opens a transaction, locks the counter, and reads what preconditions are about. One round trip, unless keys fill more than
+    /// one packet.
+    async fn lock(&self, connection: &mut Connection, batches: &[&Batch], now: Timestamp) -> Result<(u64, Read), Fault> {
+        let live = live(now.as_microsecond());
+        let items = &self.tables.items;
+        let conditions = || {
+            batches
+                .iter()
+                .enumerate()
+                .flat_map(|(batch, of)| of.preconditions.iter().enumerate().map(move |(index, of)| ((batch, index), of)))
+        };
+        let is_of_key = |of: &Precondition| matches!(of.condition, Condition::Absent | Condition::Exists | Condition::Version(_));
+        let keys = conditions().filter(|(_, of)| is_of_key(of)).map(|(_, of)| (&of.namespace, of.key.as_str()));
+        let of_keys = in_keys("", keys);
+        let mut statements = vec![format!("SELECT version FROM {} WHERE id = 1 FOR UPDATE", self.tables.counter)];
+        statements.extend(of_keys.iter().map(|keys| format!("SELECT namespace, head, tail, version FROM {items} WHERE {keys} AND {live}")));
+        let mut beneath = Vec::new();
+        for (place, of) in conditions() {
+            let since = match of.condition {
+                Condition::NoneBeneath => None,
+                Condition::NoneBeneathSince(version) => Some(version.number()),
+                Condition::Absent | Condition::Exists | Condition::Version(_) => continue,
+            };
+            let range = KeyRange::beneath(&of.key);
+            let newer = since.map_or_else(String::new, |since| format!("AND version > {since} "));
+            statements.push(format!(
+                "SELECT version FROM {items} FORCE INDEX (PRIMARY) WHERE {} {newer}AND {live} ORDER BY namespace, head, digest LIMIT 1",
+                in_range("", &of.namespace, &range)
+            ));
+            beneath.push(place);
+        }
+        let mut sets = Vec::new();
+        let mut text = "START TRANSACTION".to_owned();
+        let mut others = 1;
+        for statement in statements {
+            if text.len() + statement.len() > self.text_bytes_max {
+                sets.extend(connection.run(std::mem::take(&mut text)).await?.into_iter().skip(others));
+                others = 0;
+            }
+            text += if text.is_empty() { "" } else { "; " };
+            text += &statement;
+        }
+        sets.extend(connection.run(text).await?.into_iter().skip(others));
+        let mut sets = sets.into_iter();
+        let counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
+        let counter = column(&mut { counter }, 0)?;
+        let mut read = Read::default();
+        for mut row in sets.by_ref().take(of_keys.len()).flatten() {
+            let namespace = column::<String>(&mut row, 0)?;
+            let key = super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?;
+            read.keys.insert((namespace, key), column(&mut row, 3)?);
+        }
+        for (place, rows) in beneath.into_iter().zip(sets) {
+            if let Some(mut row) = rows.into_iter().next() {
+                read.beneath.insert(place, column(&mut row, 0)?);
+            }
+        }
+        Ok((counter, read))
+    }
+
+    /// Writes and commits. One round trip, and one more for each body that is long, or where statements fill more than one packet.
+    /// Returns the counter before each batch, and behind the last. The error says whether the commit was sent.
+    async fn write_plan(&self, connection: &mut Connection, actions: Vec<Action<'_>>) -> Result<(Vec<u64>, u64), (Fault, bool)> {
+        let mut text = String::new();
+        let mut last = None;
+        for action in actions {
+            match action {
+                Action::Statement(statement) => {
+                    if text.len() + statement.len() > self.text_bytes_max {
+                        connection.run(std::mem::take(&mut text)).await.map_err(|error| (error.into(), false))?;
+                    }
+                    text += if text.is_empty() { "" } else { "; " };
+                    text += &statement;
+                }
+                Action::Body { sql, parts, namespace, body } => {
+                    if !text.is_empty() {
+                        connection.run(std::mem::take(&mut text)).await.map_err(|error| (error.into(), false))?;
+                    }
+                    let parameters = (namespace.encoded().as_bytes(), parts.head, parts.digest(), body);
+                    connection.conn.exec_drop(sql, parameters).await.map_err(|error| (error.into(), false))?;
+                }
+                // It is sent with what stands before it, so that the counters come with the commit's answer.
+                Action::Commit(statements) => last = Some(statements),
+            }
+        }
+        let statements = last.unwrap_or_default();
+        text += if text.is_empty() { "" } else { "; " };
+        text += &statements;
+        let sets = connection.run(text).await.map_err(|error| (error.into(), true))?;
+        // Of the statements only the one before the commit has rows.
+        let mut row = sets.into_iter().flatten().next().ok_or_else(|| (damaged("the counters of a commit are missing").into(), true))?;
+        let mut counters = Vec::with_capacity(row.len());
+        for index in 0..row.len() {
+            counters.push(column::<u64>(&mut row, index).map_err(|fault| (fault, true))?);
+        }
+        let version = counters.pop().unwrap_or_default();
+        Ok((counters, version))
+    }
+
+    /// Removes up to `limit` rows whose time is over.
+    pub(super) async fn sweep(&self, limit: usize) -> Result<usize> {
+        let until = Instant::now() + PATIENCE;
+        let mut swept = 0;
+        while swept < limit {
+            let rows = (limit - swept).min(SWEEP_ROWS);
+            let mut loan = self.pool.take().await?;
+            match self.sweep_some(loan.connection(), rows).await {
+                Ok(count) => {
+                    loan.give_back();
+                    swept += count;
+                    if count < rows {
+                        break;
+                    }
+                }
+                Err(Fault::Engine(error)) if is_busy(&error) && Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(fault) if swept == 0 && fault.is_lost() && Instant::now() < until => {
+                    // What is over is absent already, so removing it twice does no harm.
+                    self.pool.clear();
+                    drop(loan);
+                    let mut loan = self.pool.take().await?;
+                    swept += self.sweep_some(loan.connection(), rows).await?;
+                    loan.give_back();
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(swept)
+    }
+
+    async fn sweep_some(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
+        let Tables { items, counter, .. } = &self.tables;
+        let over = self.clock.now().as_microsecond();
+        let text = format!(
+            "START TRANSACTION; SELECT version FROM {counter} WHERE id = 1 FOR UPDATE; \
+             SELECT namespace, head, tail FROM {items} FORCE INDEX (by_expiry) WHERE expires_at <= {over} ORDER BY expires_at LIMIT {limit}"
+        );
+        let mut keys = PlannedKeys::default();
+        for mut row in connection.run(text).await?.into_iter().nth(2).unwrap_or_default() {
+            let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
+            keys.push(namespace, super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?);
+        }
+        let mut text = String::new();
+        for statement in keys.deletes(&self.tables) {
+            if text.len() + statement.len() > self.text_bytes_max {
+                connection.run(std::mem::take(&mut text)).await?;
+            }
+            text += &statement;
+            text += "; ";
+        }
+        text += "COMMIT";
+        connection.run(text).await?;
+        Ok(keys.len())
+    }
+}
+
+/// A batch whose preconditions hold: where its counter stands among those that the server tells, and the numbers of its versions.
+struct Accepted {
+    base: usize,
+    numbers: Vec<u64>,
+}
+
+/// What was read for preconditions.
+#[derive(Debug, Default)]
+struct Read {
+    /// The versions of live rows.
+    keys: HashMap<(String, String), u64>,
+    /// The versions met beneath prefixes, by batch and index of the condition.
+    beneath: HashMap<(usize, usize), u64>,
+}
+
+enum Decision {
+    Holds,
+    Refused(Error),
+    /// It depends on what an earlier batch of the transaction writes, in a way that only the server can tell.
+    Waits,
+}
+
+/// Decides a batch by what was read and what those before it write.
+fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> Decision {
+    for (index, precondition) in batch.preconditions.iter().enumerate() {
+        let Precondition { namespace, key, condition } = precondition;
+        let met = match condition {
+            Condition::NoneBeneath | Condition::NoneBeneathSince(_) if overlay.is_beneath(namespace, key) => return Decision::Waits,
+            Condition::NoneBeneath | Condition::NoneBeneathSince(_) => read.beneath.get(&(place, index)).copied(),
+            Condition::Absent | Condition::Exists | Condition::Version(_) => match overlay.met(namespace, key) {
+                Some(Met::Unclear) => return Decision::Waits,
+                Some(Met::Version(version)) => Some(version),
+                Some(Met::Absent) => None,
+                None => read.keys.get(&(namespace.encoded().to_owned(), key.clone())).copied(),
+            },
+        };
+        let met = met.map(Version::new);
+        if !condition.holds(met) {
+            return Decision::Refused(precondition_failed(index, precondition, met));
+        }
+    }
+    Decision::Holds
+}
+
+fn unanswered() -> Error {
+    Error::new(ErrorKind::Internal, "a batch was not answered; this is a fault of the program").with_unknown_effect()
+}

@@ -1,0 +1,405 @@
+//! MySQL and MariaDB: what goes over the connection, what becomes of one that breaks, processes that share a store, long keys,
+//! servers that refuse.
+
+use super::namespace;
+use crate::servers::mysql::{Database, administer, database_or_skip as fresh};
+use crate::servers::proxy::{Break, Proxy};
+use futures::future::join_all;
+use mysql_async::prelude::Queryable;
+use proptest::prelude::*;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use stratafs::ErrorKind;
+use stratafs::store::{Batch, Condition, MemoryStore, MysqlOptions, MysqlStore, NamespacesOptions, ScanEntry, ScanOptions, Store};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Opens the store of a database through a proxy, on one connection.
+async fn proxied(database: &Database) -> (MysqlStore, Proxy) {
+    let opts = mysql_async::Opts::from_url(&database.url).unwrap();
+    let address = tokio::net::lookup_host((opts.ip_or_hostname(), opts.tcp_port())).await.unwrap().next().unwrap();
+    let proxy = Proxy::start(address).await;
+    let (user, rest) = database.url.rsplit_once('@').unwrap();
+    let url = format!("{user}@127.0.0.1:{}/{}", proxy.port, rest.split_once('/').unwrap().1);
+    let store = MysqlStore::open_with(MysqlOptions::new(url).with_connections_max(1)).await.unwrap();
+    (store, proxy)
+}
+
+#[tokio::test]
+async fn calls_take_the_round_trips_that_the_docs_state() {
+    let Some(database) = fresh().await else { return };
+    let (store, proxy) = proxied(&database).await;
+    let a = namespace();
+    let listing = ScanOptions::new().with_delimiter('/');
+    // Every statement is prepared by now.
+    store.commit(Batch::new().put(&a, "k", "v").put(&a, "long", vec![0; 200_000])).await.unwrap();
+    store.get(&a, "k").await.unwrap();
+    store.scan(&a, ScanOptions::new()).await.unwrap();
+    store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap();
+    store.current_version().await.unwrap();
+    proxy.round_trips();
+    let batch = (0..20).fold(Batch::new(), |batch, number| batch.expect(&a, format!("none{number}"), Condition::Absent));
+    store.commit(batch.expect(&a, "d/", Condition::NoneBeneath).put(&a, "k", "w").delete_prefix(&a, "x/")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 2, "a commit with conditions");
+    store.commit((0..200).fold(Batch::new(), |batch, n| batch.put(&a, format!("d/{n}"), vec![7; 4_096]))).await.unwrap();
+    assert_eq!(proxy.round_trips(), 2, "a commit of 200 bodies");
+    store.commit(Batch::new().put(&a, "long", vec![1; 200_000])).await.unwrap();
+    assert_eq!(proxy.round_trips(), 4, "a commit with a long body, whose pieces go before the commit");
+    assert!(store.get(&a, "k").await.unwrap().is_some());
+    assert_eq!(proxy.round_trips(), 1, "a get");
+    assert_eq!(store.get_many(&a, &["k", "none", "d/1"], true).await.unwrap().iter().flatten().count(), 2);
+    assert_eq!(proxy.round_trips(), 1, "a get of many");
+    assert_eq!(store.scan(&a, ScanOptions::new()).await.unwrap().entries.len(), 202);
+    assert_eq!(proxy.round_trips(), 1, "a page");
+    assert_eq!(store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap().entries.len(), 202);
+    assert_eq!(proxy.round_trips(), 1, "a page with bodies");
+    assert_eq!(store.scan(&a, listing.clone()).await.unwrap().entries.len(), 3);
+    assert_eq!(proxy.round_trips(), 1, "a page of few groups");
+    assert_eq!(store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces.len(), 1);
+    assert_eq!(proxy.round_trips(), 1, "a page of namespaces");
+    store.current_version().await.unwrap();
+    assert_eq!(proxy.round_trips(), 1, "the version");
+    store.commit((0..2_000).fold(Batch::new(), |batch, n| batch.put(&a, format!("g{:02}/{n}", n % 40), ""))).await.unwrap();
+    proxy.round_trips();
+    assert_eq!(store.scan(&a, listing).await.unwrap().entries.len(), 43);
+    assert_eq!(proxy.round_trips(), 2, "a page of groups with many rows");
+}
+
+/// Waits until a commit of the store waits for the row of the counter.
+async fn blocked(database: &Database) -> u64 {
+    loop {
+        let sql = format!(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = '{}' AND COMMAND = 'Query' AND INFO LIKE '%FOR UPDATE%'",
+            database.name
+        );
+        if let Some(row) = administer(&sql).await.unwrap().into_iter().next() {
+            return row.get(0).unwrap();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Locks the row of the counter, as a writer in another process does.
+async fn lock(database: &Database) -> mysql_async::Conn {
+    let mut other = mysql_async::Conn::from_url(&database.url).await.unwrap();
+    other.query_drop("START TRANSACTION; SELECT version FROM stratafs_counter WHERE id = 1 FOR UPDATE").await.unwrap();
+    other
+}
+
+#[tokio::test]
+async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
+    let Some(database) = fresh().await else { return };
+    let (store, proxy) = proxied(&database).await;
+    let a = namespace();
+    store.commit(Batch::new().put(&a, "first", "v")).await.unwrap();
+    // Until the lock is taken nothing has been sent that could have an effect, and the commit is begun again.
+    proxy.break_next(Break::Request);
+    store.commit(Batch::new().put(&a, "begun again", "v")).await.unwrap();
+    proxy.break_next(Break::Answer);
+    store.commit(Batch::new().put(&a, "begun again too", "v")).await.unwrap();
+    for (at, is_done) in [(Break::Request, false), (Break::Answer, true)] {
+        let key = format!("{at:?}");
+        let mut other = lock(&database).await;
+        let committing = tokio::spawn({
+            let (store, batch) = (store.clone(), Batch::new().put(&a, &key, "v"));
+            async move { store.commit(batch).await }
+        });
+        blocked(&database).await;
+        proxy.break_next(at);
+        other.query_drop("ROLLBACK").await.unwrap();
+        let error = committing.await.unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, true), "{error:?}");
+        proxy.all_ended().await;
+        // The server may still be at it; who locks the counter comes after.
+        lock(&database).await.query_drop("ROLLBACK").await.unwrap();
+        assert_eq!(store.get(&a, &key).await.unwrap().is_some(), is_done, "nothing is sent twice or lost");
+    }
+    // A read is tried once more.
+    proxy.break_next(Break::Answer);
+    assert!(store.get(&a, "first").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_kills_is_replaced() {
+    let Some(database) = fresh().await else { return };
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    let a = namespace();
+    store.commit(Batch::new().put(&a, "k", "v")).await.unwrap();
+    for round in 0..3 {
+        let sql = format!("SELECT ID FROM information_schema.PROCESSLIST WHERE DB = '{}'", database.name);
+        for row in administer(&sql).await.unwrap() {
+            administer(&format!("KILL {}", row.get::<u64, _>(0).unwrap())).await.unwrap();
+        }
+        if round == 1 {
+            store.commit(Batch::new().put(&a, "k", "w")).await.unwrap();
+        } else {
+            assert!(store.get(&a, "k").await.unwrap().is_some());
+        }
+    }
+    // Killed while it waits for another writer, a commit is begun again.
+    let mut other = lock(&database).await;
+    let committing = tokio::spawn({
+        let (store, batch) = (store.clone(), Batch::new().put(&a, "waited", "v"));
+        async move { store.commit(batch).await }
+    });
+    administer(&format!("KILL {}", blocked(&database).await)).await.unwrap();
+    other.query_drop("ROLLBACK").await.unwrap();
+    committing.await.unwrap().unwrap();
+    assert!(store.get(&a, "waited").await.unwrap().is_some());
+}
+
+/// Nobody drives the connections of a runtime that does nothing any more.
+#[test]
+fn a_store_goes_from_runtime_to_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let Some((database, store)) = first.block_on(async {
+        let database = fresh().await?;
+        let store = MysqlStore::open(&database.url).await.unwrap();
+        store.commit(Batch::new().put(&namespace(), "k", "one")).await.unwrap();
+        Some((database, store))
+    }) else {
+        return;
+    };
+    second.block_on(async {
+        let work = async {
+            assert!(store.get(&namespace(), "k").await.unwrap().is_some());
+            store.commit(Batch::new().put(&namespace(), "k", "two")).await.unwrap();
+        };
+        tokio::time::timeout(PATIENCE, work).await.unwrap();
+    });
+    drop((store, first, second, database));
+}
+
+#[tokio::test]
+async fn a_batch_that_the_server_refuses_fails_alone() {
+    let Some(database) = fresh().await else { return };
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    let sql = format!(
+        "CREATE TRIGGER `{0}`.refuse BEFORE INSERT ON `{0}`.stratafs_items FOR EACH ROW \
+         BEGIN IF NEW.head = 'bad' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad'; END IF; END",
+        database.name
+    );
+    administer(&sql).await.unwrap();
+    let a = namespace();
+    let batches = (0..20).map(|number| {
+        let batch = Batch::new().put(&a, format!("{number:02}"), "v");
+        store.commit(if number % 5 == 2 { batch.put(&a, "bad", "v") } else { batch })
+    });
+    let answers = join_all(batches).await;
+    let failed: Vec<usize> = answers.iter().enumerate().filter(|(_, answer)| answer.is_err()).map(|(number, _)| number).collect();
+    assert_eq!(failed, [2, 7, 12, 17]);
+    assert!(answers.iter().filter_map(|answer| answer.as_ref().err()).all(|error| error.is_without_effect()));
+    assert_eq!(store.scan(&a, ScanOptions::new()).await.unwrap().entries.len(), 16);
+}
+
+#[tokio::test]
+async fn a_group_keeps_the_order_of_its_batches() {
+    let Some(database) = fresh().await else { return };
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    let a = namespace();
+    store.commit(Batch::new().put(&a, "d/x", "1")).await.unwrap();
+    // All of them wait behind a writer, and go as one group.
+    let mut other = lock(&database).await;
+    let first = tokio::spawn({
+        let (store, a) = (store.clone(), a.clone());
+        async move { store.commit(Batch::new().put(&a, "first", "")).await }
+    });
+    blocked(&database).await;
+    let batches = [
+        Batch::new().put(&a, "k", "1"),
+        Batch::new().expect(&a, "k", Condition::Exists).put(&a, "l", "2"),
+        Batch::new().expect(&a, "k", Condition::Absent).put(&a, "never", ""),
+        Batch::new().expect(&a, "never", Condition::Absent).delete_prefix(&a, "d/"),
+        Batch::new().expect(&a, "d/x", Condition::Absent).expect(&a, "d/", Condition::NoneBeneath).put(&a, "m", "3"),
+        Batch::new().expect(&a, "", Condition::NoneBeneath).put(&a, "never", ""),
+        Batch::new().touch(&a, "l", Some(Duration::ZERO)),
+        Batch::new().expect(&a, "l", Condition::Absent).put(&a, "l", "4"),
+    ];
+    let mut committing: Vec<_> = batches.into_iter().map(|batch| Box::pin(store.commit(batch))).collect();
+    for commit in &mut committing {
+        assert!(futures::poll!(commit).is_pending());
+    }
+    other.query_drop("ROLLBACK").await.unwrap();
+    let answers = join_all(committing).await;
+    first.await.unwrap().unwrap();
+    let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().map(Vec::len).map_err(stratafs::Error::kind)).collect();
+    let conflict = Err(ErrorKind::Conflict);
+    assert_eq!(kinds, [Ok(1), Ok(1), conflict, Ok(0), Ok(1), conflict, Ok(0), Ok(1)], "{answers:?}");
+    let versions: Vec<u64> = answers.iter().flatten().flatten().map(|version| version.number()).collect();
+    assert_eq!(versions, [3, 4, 6, 7], "the removal of a row took 5");
+    assert_eq!(answers[2].as_ref().unwrap_err().current_version().map(|version| version.number()), Some(3));
+    let entries = store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap().entries;
+    let rows: Vec<(&str, u64)> = entries
+        .iter()
+        .map(|entry| if let ScanEntry::Item(item) = entry { (item.key.as_str(), item.version.number()) } else { ("", 0) })
+        .collect();
+    assert_eq!(rows, [("first", 2), ("k", 3), ("l", 7), ("m", 6)]);
+    assert!(store.check().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn eight_that_open_an_empty_database_make_its_tables_once() {
+    for _ in 0..3 {
+        let Some(database) = fresh().await else { return };
+        let stores = join_all((0..8).map(|_| tokio::spawn(MysqlStore::open(database.url.clone())))).await;
+        for (number, store) in stores.into_iter().enumerate() {
+            let store = store.unwrap().unwrap();
+            store.commit(Batch::new().put(&namespace(), format!("{number}"), "")).await.unwrap();
+            assert_eq!(store.current_version().await.unwrap().number(), number as u64 + 1);
+        }
+    }
+}
+
+const URL: &str = "STRATAFS_TEST_STORE";
+
+#[tokio::test]
+async fn a_write_of_one_process_is_read_and_told_in_another() {
+    let a = namespace();
+    if let Ok(url) = std::env::var(URL) {
+        MysqlStore::open(url).await.unwrap().commit(Batch::new().put(&a, "k", "theirs")).await.unwrap();
+        return;
+    }
+    let Some(database) = fresh().await else { return };
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    store.commit(Batch::new().put(&a, "k", "ours")).await.unwrap();
+    let other = stratafs::store::Namespace::new(["other"]).unwrap();
+    let (mut watch, mut elsewhere) = (store.watch(&a).await.unwrap(), store.watch(&other).await.unwrap());
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "stores::mysql::a_write_of_one_process_is_read_and_told_in_another"])
+        .env(URL, &database.url)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, watch.changed()).await.unwrap().unwrap().number(), 2);
+    assert_eq!(store.get(&a, "k").await.unwrap().unwrap().value, "theirs");
+    assert!(futures::poll!(Box::pin(elsewhere.changed())).is_pending(), "nothing was put there");
+    assert!(child.wait_with_output().unwrap().status.success());
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_is_told_of_without_secrets() {
+    let Some(database) = fresh().await else { return };
+    let (_, rest) = database.url.rsplit_once('@').unwrap();
+    let (host, _) = rest.split_once('/').unwrap();
+    for (url, kind) in [
+        (format!("mysql://nobody:s3cret@{rest}"), ErrorKind::PermissionDenied),
+        (database.url.replace(&database.name, "stratafs_absent"), ErrorKind::NotFound),
+        (format!("mysql://root:s3cret@127.0.0.1:1/{}", database.name), ErrorKind::Unavailable),
+        (format!("mysql://root:s3cret@{host}"), ErrorKind::InvalidArgument),
+    ] {
+        let error = MysqlStore::open(&url).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error:?}");
+        assert!(error.is_without_effect() || kind == ErrorKind::InvalidArgument);
+        let hidden = ["s3cret", "nobody", "stratafs_absent", "127.0.0.1"];
+        assert!(!hidden.iter().any(|hidden| error.message().contains(hidden)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_refused_untouched() {
+    let Some(database) = fresh().await else { return };
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    assert!(store.to_string().starts_with("mysql://") && !store.to_string().contains('@'), "{store}");
+    drop(store);
+    administer(&format!("UPDATE `{}`.stratafs_schema SET version = 99", database.name)).await.unwrap();
+    let error = MysqlStore::open(&database.url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+    assert!(error.message().contains("newer version"), "{error}");
+    // Another prefix is another store.
+    let url = format!("{}?prefix=other_", database.url);
+    MysqlStore::open(url).await.unwrap().commit(Batch::new().put(&namespace(), "k", "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_of_the_limit_comes_back() {
+    let Some(database) = fresh().await else { return };
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    let limit = usize::try_from(store.capabilities().value_bytes_max.unwrap()).unwrap();
+    let a = namespace();
+    let meta = vec![b'm'; stratafs::store::META_BYTES_MAX];
+    let key = "k".repeat(stratafs::store::KEY_BYTES_MAX);
+    let body = vec![0xA5; limit];
+    store.commit(Batch::new().put_with_meta(&a, &key, meta, body.clone()).put(&a, "small", "v")).await.unwrap();
+    assert!(store.get(&a, &key).await.unwrap().unwrap().value == body);
+    let page = store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap();
+    assert_eq!(page.entries.len(), 1, "the first ends the page by its bytes");
+    let error = store.commit(Batch::new().put(&a, "k", vec![0; limit + 1])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+}
+
+#[tokio::test]
+async fn damage_is_found() {
+    let Some(database) = fresh().await else { return };
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    let a = namespace();
+    store.commit(Batch::new().put(&a, "k", "body").put(&a, "l", "body")).await.unwrap();
+    let run = async |sql: &str| administer(&sql.replace("stratafs_", &format!("`{}`.stratafs_", database.name))).await.unwrap();
+    run("DELETE FROM stratafs_bodies WHERE head = 'k'").await;
+    assert_eq!(store.get(&a, "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(store.scan(&a, ScanOptions::new()).await.unwrap().entries.len(), 2, "what needs no body is read");
+    run("DELETE FROM stratafs_items WHERE head = 'l'").await;
+    run("UPDATE stratafs_counter SET version = 0").await;
+    run("DELETE FROM stratafs_namespaces").await;
+    let found: Vec<String> = store.check().await.unwrap().iter().map(ToString::to_string).collect();
+    for what in ["bodies that no row has (1)", "rows without their body (1)", "newer than the counter (1)", "not listed (1)"] {
+        assert!(found.iter().any(|found| found.contains(what)), "{what} among {found:?}");
+    }
+}
+
+/// Keys around the length of a head and of all lengths, that share long beginnings.
+fn long_key() -> impl Strategy<Value = String> {
+    let piece = proptest::sample::select(vec!["a", "b", "/", "\u{1}", "é"]);
+    let length = proptest::sample::select(vec![0_usize, 1, 1_500, 1_534, 1_535, 1_536, 1_537, 1_600, 3_000, 4_080]);
+    (length, proptest::collection::vec(piece, 0..5), any::<bool>()).prop_map(|(length, pieces, has_group)| {
+        let start = if has_group { "x/" } else { "" };
+        let key = format!("{start}{}{}", "l".repeat(length.saturating_sub(start.len())), pieces.concat());
+        if key.is_empty() { "a".to_owned() } else { key }
+    })
+}
+
+/// Pages of keys that have no order in the index are those of the store in memory.
+#[test]
+fn long_keys_are_ordered_as_short_ones() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some(database) = runtime.block_on(fresh()) else { return };
+    let store = runtime.block_on(MysqlStore::open(&database.url)).unwrap();
+    let delimiters = proptest::option::of(proptest::sample::select(vec!['/', '\u{1}', 'é']));
+    let scans = proptest::collection::vec((long_key(), delimiters, 1..6_usize, any::<bool>(), 0..60_usize), 1..8);
+    let config = ProptestConfig { cases: 24, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
+    proptest!(config, |(keys in proptest::collection::vec(long_key(), 1..40), scans in scans, removed in long_key())| {
+        runtime.block_on(async {
+            let (memory, a) = (MemoryStore::new(), namespace());
+            store.commit(Batch::new().delete_prefix(&a, "")).await.unwrap();
+            let batch = keys.iter().enumerate().fold(Batch::new(), |batch, (n, key)| batch.put(&a, key, "body".repeat(n)));
+            for batch in [batch, Batch::new().delete_prefix(&a, &removed)] {
+                let ours = store.commit(batch.clone().expect(&a, "none", Condition::Absent)).await.unwrap();
+                assert_eq!(ours.len(), memory.commit(batch).await.unwrap().len());
+            }
+            let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let found = |items: Vec<Option<stratafs::store::Item>>| items.into_iter().map(|item| item.map(|item| item.value)).collect::<Vec<_>>();
+            assert_eq!(found(store.get_many(&a, &wanted, true).await.unwrap()), found(memory.get_many(&a, &wanted, true).await.unwrap()));
+            for (prefix, delimiter, limit, with_values, bytes_max) in scans {
+                // A prefix of one of the keys.
+                let half = prefix.char_indices().nth(prefix.chars().count() / 2).map_or(0, |(at, _)| at);
+                for prefix in ["", &prefix[..half], &prefix] {
+                    let mut options = ScanOptions::new().with_prefix(prefix).with_limit(limit).with_values(with_values).with_bytes_max(bytes_max);
+                    options.delimiter = delimiter;
+                    loop {
+                        let ours = store.scan(&a, options.clone()).await.unwrap();
+                        let theirs = memory.scan(&a, options.clone()).await.unwrap();
+                        let shown = |entries: &[ScanEntry]| entries.iter().map(|entry| match entry {
+                            ScanEntry::Item(item) => (item.key.clone(), Some(item.value.clone()), false),
+                            ScanEntry::Group { name, item } => (name.clone(), item.as_ref().map(|item| item.value.clone()), true),
+                        }).collect::<Vec<_>>();
+                        assert!(shown(&ours.entries) == shown(&theirs.entries) && ours.next == theirs.next, "a page of {limit} at a prefix of {} bytes", prefix.len());
+                        let Some(next) = ours.next else { break };
+                        options = options.with_start_after(next);
+                    }
+                }
+            }
+        });
+    });
+    drop((store, runtime, database));
+}

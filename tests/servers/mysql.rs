@@ -1,0 +1,87 @@
+//! MySQL or MariaDB: a database of its own for each fresh store, dropped at the end.
+
+use super::{OnServer, absent, url};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, OptsBuilder};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use stratafs::store::{MysqlOptions, MysqlStore, Store};
+use tokio::sync::OnceCell;
+
+const VARIABLE: &str = "STRATAFS_TEST_MYSQL_URL";
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A database that is dropped with this.
+pub(crate) struct Database {
+    /// The URL of the database, as a store takes it.
+    pub(crate) url: String,
+    pub(crate) name: String,
+}
+
+/// Returns the URL of the server, with the database that administers.
+pub(crate) fn server_url() -> String {
+    url(VARIABLE, "mysql://root@127.0.0.1:3306/test")
+}
+
+fn options() -> Opts {
+    let url = server_url().replacen("mariadb://", "mysql://", 1);
+    OptsBuilder::from_opts(Opts::from_url(&url).unwrap()).prefer_socket(false).into()
+}
+
+/// Runs statements as the administrator.
+pub(crate) async fn administer(sql: &str) -> Result<Vec<mysql_async::Row>, String> {
+    let run = async {
+        let mut connection = Conn::new(options()).await?;
+        let rows = connection.query(sql).await?;
+        connection.disconnect().await?;
+        Ok::<_, mysql_async::Error>(rows)
+    };
+    match tokio::time::timeout(PATIENCE, run).await {
+        Ok(rows) => rows.map_err(|error| error.to_string()),
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+/// Makes an empty database, or says why there is none. The server is looked for once in a process.
+pub(crate) async fn database() -> Result<Database, String> {
+    static SERVER: OnceCell<Result<(), String>> = OnceCell::const_new();
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    SERVER
+        .get_or_init(|| async { administer("SELECT 1").await.map(drop) })
+        .await
+        .clone()
+        .map_err(|error| absent("mysql", VARIABLE, &error))?;
+    let name = format!("stratafs_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    administer(&format!("DROP DATABASE IF EXISTS `{name}`")).await?;
+    administer(&format!("CREATE DATABASE `{name}`")).await?;
+    let server = server_url();
+    let (server, query) = server.split_once('?').map_or((server.as_str(), String::new()), |(server, query)| (server, format!("?{query}")));
+    let (server, _) = server.rsplit_once('/').unwrap();
+    Ok(Database { url: format!("{server}/{name}{query}"), name })
+}
+
+/// Makes an empty database, or says why the test is skipped.
+pub(crate) async fn database_or_skip() -> Option<Database> {
+    database().await.map_err(|reason| println!("skipped: {reason}")).ok()
+}
+
+/// Makes a fresh store.
+pub(crate) async fn fresh() -> OnServer {
+    let database = database().await?;
+    let store = MysqlStore::open_with(MysqlOptions::new(&database.url)).await.unwrap();
+    Ok((Arc::new(store) as Arc<dyn Store>, Box::new(database)))
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let sql = format!("DROP DATABASE IF EXISTS `{}`", self.name);
+        // In a thread and a runtime of its own: the one of the test may be ending.
+        let dropped = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(administer(&sql))
+        });
+        // A server that is gone has taken it along.
+        let _ = dropped.join();
+    }
+}
