@@ -19,12 +19,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "archive")]
+mod archive;
 mod batch;
 #[cfg(any(test, feature = "mysql", feature = "postgres"))]
 mod combiner;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 mod committer;
 mod copy;
+mod digest;
 #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis"))]
 mod effect;
 mod json;
@@ -48,6 +51,8 @@ mod sweeper;
 mod walk;
 mod watch;
 
+#[cfg(feature = "archive")]
+pub use archive::{ARCHIVE_FORMAT, ArchiveProgress, ArchiveReport, ImportOptions, export, import};
 pub(crate) use batch::precondition_failed;
 pub use batch::{Batch, BatchWrite, Condition, Precondition};
 pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage, copy};

@@ -22,6 +22,8 @@ use super::walk::Walk;
 use note::{Note, Noted};
 
 pub use note::COPY_NAMESPACE;
+#[cfg(feature = "archive")]
+pub(super) use note::{lift_counter, namespace as note_namespace};
 
 /// How to copy a store.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,7 @@ const COUNTER_KEY: &str = "counter";
 const FORMAT: u32 = 1;
 
 /// Returns the namespace of the note.
-pub(super) fn namespace() -> Namespace {
+pub(in crate::store) fn namespace() -> Namespace {
     Namespace::new(COPY_NAMESPACE).expect("two plain components")
 }
 
@@ -101,18 +101,21 @@ impl Noted {
 
     /// Removes the note, and lifts the counter of the target to a version.
     pub(super) async fn remove(&self, target: &dyn Store, version: Version) -> Result<()> {
-        // Restoring a row moves the counter to its version, also when the same batch removes it again.
-        let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
-        let batch = Batch::new()
-            .expect(&namespace(), KEY, self.unchanged())
-            .restore(&namespace(), Item::new(COUNTER_KEY, empty.clone(), empty, version, at, at))
-            .delete_prefix(&namespace(), "");
+        let batch = lift_counter(Batch::new().expect(&namespace(), KEY, self.unchanged()), version);
         target.commit(batch).await.map(drop).map_err(|error| taken(target, error))
     }
 
     fn unchanged(&self) -> Condition {
         self.version.map_or(Condition::Absent, Condition::Version)
     }
+}
+
+/// Adds to a batch what lifts the counter of a store to a version: a row that is restored with it and removed again. Removes the note of
+/// a copy too.
+pub(in crate::store) fn lift_counter(batch: Batch, version: Version) -> Batch {
+    let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
+    let row = Item::new(COUNTER_KEY, empty.clone(), empty, version, at, at);
+    batch.restore(&namespace(), row).delete_prefix(&namespace(), "")
 }
 
 fn taken(target: &dyn Store, error: Error) -> Error {

@@ -2,6 +2,7 @@
 
 use super::{CopyStage, Run, note};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::digest::Digest;
 use crate::store::walk::{SideBySide, Walk};
 use crate::store::{Item, Namespace, Store, escape_key};
 
@@ -85,27 +86,4 @@ fn different(namespace: &Namespace, key: &str, what: &str) -> Error {
     let message =
         format!("the row `{key}` in `{namespace}` {what} after the copy; look at both stores by `stratafs store verify`, then copy again");
     Error::new(ErrorKind::Corrupt, message)
-}
-
-/// The hash of rows in order.
-#[derive(Default)]
-struct Digest(blake3::Hasher);
-
-impl Digest {
-    /// Adds a row: each part with its length before it, so that no two lists of rows look the same.
-    fn add(&mut self, namespace: &Namespace, item: &Item) {
-        for part in [namespace.encoded().as_bytes(), item.key.as_bytes(), &item.meta, &item.value] {
-            self.0.update(&(part.len() as u64).to_le_bytes());
-            self.0.update(part);
-        }
-        let expires_at = item.expires_at.map_or(i64::MAX, |at| at.as_microsecond());
-        for number in [item.created_at.as_microsecond(), item.modified_at.as_microsecond(), expires_at] {
-            self.0.update(&number.to_le_bytes());
-        }
-        self.0.update(&item.version.number().to_le_bytes());
-    }
-
-    fn finish(self) -> String {
-        self.0.finalize().to_hex().to_string()
-    }
 }

@@ -160,3 +160,32 @@ async fn what_has_ended_is_counted_and_swept() {
     assert_eq!(home.json(&["--json", "store", "sweep", "--store", "sqlite:a.db"])["removed"], 2);
     assert_eq!(store.stats().await.unwrap().expired, 0);
 }
+
+#[test]
+fn what_was_exported_is_imported_elsewhere() {
+    let home = lived_in();
+    let told = home.ok(&["store", "export", "all.tar"]);
+    assert!(home.error(&["store", "export", "all.tar"], 4).contains("exists already"));
+    for (name, url) in [("sled.toml", "sled:{data}/copy.sled"), ("sqlite.toml", "sqlite:{data}/copy.db")] {
+        home.put(name, configuration(url));
+        let imported = home.ok(&["--config", name, "store", "import", "all.tar"]);
+        assert_eq!(imported.replace("imported", "exported"), told);
+        for args in [&["cat", "/plan.md", "--at", "first"][..], &["cat", "/over/new.md"], &["checkpoint", "ls"], &["ls", "/memories/a"]] {
+            assert_eq!(home.ok(&[&["--config", name], args].concat()), home.ok(args), "{args:?}");
+        }
+        assert!(home.error(&["--config", name, "store", "import", "all.tar"], 4).contains("--onto"));
+        home.ok(&["--config", name, "store", "import", "all.tar", "--onto"]);
+    }
+    let piped = home.run(&["store", "export"], 0).get_output().stdout.clone();
+    let report = home.with_stdin(&["--json", "store", "import", "-", "--store", "sqlite:piped.db"], &piped).code(0);
+    let report: serde_json::Value = serde_json::from_slice(&report.get_output().stdout).unwrap();
+    assert!(told.contains(report["digest"].as_str().unwrap()), "{report}");
+    let cut = home.with_stdin(&["store", "import", "--store", "sqlite:cut.db"], &piped[..piped.len() / 2]).code(6);
+    let told = String::from_utf8(cut.get_output().stderr.clone()).unwrap();
+    assert!(told.contains("is cut off"), "{told}");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(home.work().join("all.tar")).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

@@ -2,6 +2,8 @@
 
 use stratafs::store::Namespace;
 
+#[cfg(feature = "archive")]
+mod archive;
 mod copy;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "sled", feature = "sqlite"))]
 mod crash;

@@ -1,5 +1,6 @@
 //! `store`: the rows beneath, namespace by namespace; what is done with a store as a whole has a file each beside this one.
 
+mod archive;
 mod copy;
 mod put;
 mod search;
@@ -28,6 +29,8 @@ pub(crate) enum Store {
     Rm(Rm),
     Search(search::Search),
     Copy(copy::Copy),
+    Export(archive::Export),
+    Import(archive::Import),
     Snapshot(snapshot::Snapshot),
     Stats(stats::Stats),
     Sweep(sweep::Sweep),
@@ -82,6 +85,11 @@ impl StoreName {
     async fn open(&self, context: &Context) -> Result<Arc<dyn Rows>, Error> {
         open_any(context, &self.name, false).await
     }
+
+    /// Opens the store to fill it: what a URL names is made.
+    async fn open_or_create(&self, context: &Context) -> Result<Arc<dyn Rows>, Error> {
+        open_any(context, &self.name, true).await
+    }
 }
 
 /// Opens a store that the configuration names, or that a URL does; `create` makes the file or directory of a URL.
@@ -101,6 +109,8 @@ impl Store {
             Self::Rm(rm) => rm.run(context).await,
             Self::Search(search) => search.run(context).await,
             Self::Copy(copy) => copy.run(context).await,
+            Self::Export(export) => export.run(context).await,
+            Self::Import(import) => import.run(context).await,
             Self::Snapshot(snapshot) => snapshot.run(context).await,
             Self::Stats(stats) => stats.run(context).await,
             Self::Sweep(sweep) => sweep.run(context).await,

@@ -1,0 +1,289 @@
+//! A store as one archive: a tar of JSON lines and contents, to keep, to look into, and to make a store of again.
+//!
+//! The format is for other programs too, and stands in `docs/export-format.md`. It is written and read as a stream, in bounded
+//! memory; nothing of an archive is ever a path of the host. `row.rs` is a line, `write.rs` and `read.rs` are the two ways.
+
+use super::walk::Walk;
+use super::{Batch, Item, Namespace, ScanOptions, Store, copy};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use tokio::sync::mpsc;
+
+mod read;
+mod row;
+mod write;
+
+use read::Limits;
+use write::{Paged, Part};
+
+/// The number of the format that is written, and the newest that is read.
+pub const ARCHIVE_FORMAT: u32 = 1;
+
+/// The first entry.
+const HEAD: &str = "stratafs.json";
+
+/// The last entry.
+const END: &str = "end.json";
+
+/// Contents of more bytes stand in entries of their own.
+const INLINE_BYTES_MAX: usize = 4 << 10;
+
+/// A page ends with this many rows.
+const PAGE_ROWS: usize = 1_000;
+
+/// A page ends once its lines, or its contents, are this many bytes.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// The largest content of an archive.
+const BLOB_BYTES_MAX: u64 = 1 << 30;
+
+/// The highest version of an archive: what every engine can count on from.
+const VERSION_MAX: u64 = 1 << 62;
+
+/// What the archive starts with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    format: u32,
+    /// The engine it comes from.
+    engine: String,
+    /// The counter of the store when the export began.
+    version: u64,
+    exported_at: Timestamp,
+}
+
+/// What the archive ends with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    pages: u64,
+    rows: u64,
+    value_bytes: u64,
+    /// The counter of the store when the export ended.
+    version: u64,
+    /// The hash of the rows in order.
+    digest: String,
+}
+
+/// How far an export or an import is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArchiveProgress {
+    /// Rows that are done.
+    pub rows: u64,
+    /// The bytes of their bodies.
+    pub bytes: u64,
+    /// How many rows there were at the start of an export; an import does not know.
+    pub rows_total: Option<u64>,
+}
+
+/// What was written or read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ArchiveReport {
+    /// Rows.
+    pub rows: u64,
+    /// The bytes of their bodies.
+    pub value_bytes: u64,
+    /// The counter of the store it comes from.
+    pub version: Version,
+    /// The BLAKE3 hash of the rows in order: equal for two stores that hold the same.
+    pub digest: String,
+}
+
+/// How to import an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ImportOptions {
+    /// Imports over what the store holds: rows that both have become those of the archive, the others are left. Default
+    /// false: a store that holds anything is refused.
+    pub onto: bool,
+}
+
+impl ImportOptions {
+    /// Imports into an empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets whether it may import over what the store holds.
+    #[must_use]
+    pub fn with_onto(mut self, onto: bool) -> Self {
+        self.onto = onto;
+        self
+    }
+}
+
+/// Writes every live row of a store to an archive.
+///
+/// A page of rows is of one moment, the whole is not: what is written meanwhile may or may not be in it. An archive that was broken
+/// off has no end, and is refused by [`import`]. Memory: a few pages, or the largest body. `output` is written on a
+/// blocking thread and flushed at the end.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable) when `output` fails, and those of the store.
+///
+/// # Examples
+/// ```
+/// use stratafs::store::{Batch, ImportOptions, MemoryStore, Namespace, Store, export, import};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let file = tempfile::tempfile()?;
+/// # let again = { use std::io::Seek; move |mut file: std::fs::File| file.rewind().map(|()| file) };
+/// let (store, other) = (MemoryStore::new(), MemoryStore::new());
+/// let notes = Namespace::new(["ada", "notes"])?;
+/// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
+/// export(&store, file.try_clone()?, |_| {}).await?;
+/// import(&other, again(file)?, &ImportOptions::new(), |_| {}).await?;
+/// assert_eq!(other.get(&notes, "today").await?, store.get(&notes, "today").await?);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn export(
+    store: &dyn Store,
+    output: impl Write + Send + 'static,
+    mut tell: impl FnMut(ArchiveProgress) + Send,
+) -> Result<ArchiveReport> {
+    let version = store.current_version().await?.number();
+    let described = store.describe().await?;
+    let rows_total = store.stats().await?.items;
+    let (parts, waiting) = mpsc::channel(1);
+    let written = tokio::task::spawn_blocking(move || write::write(output, waiting));
+    let produced = async {
+        let head = Head { format: ARCHIVE_FORMAT, engine: described.engine, version, exported_at: Timestamp::now() };
+        send(&parts, Part::Head(head)).await?;
+        let mut pages = Paged::default();
+        let options = ScanOptions::new().with_values(true).with_limit(PAGE_ROWS).with_bytes_max(PAGE_BYTES);
+        let mut walk = Walk::new(store, options).without(copy::note_namespace());
+        while let Some(found) = walk.page().await? {
+            for item in found.items {
+                if let Some(page) = pages.add(&found.namespace, item)? {
+                    send(&parts, Part::Page(page)).await?;
+                }
+            }
+            tell(ArchiveProgress { rows: pages.rows, bytes: pages.value_bytes, rows_total: Some(rows_total) });
+        }
+        let version = store.current_version().await?;
+        let (last, end) = pages.finish(version);
+        if let Some(page) = last {
+            send(&parts, Part::Page(page)).await?;
+        }
+        let report = ArchiveReport { rows: end.rows, value_bytes: end.value_bytes, version, digest: end.digest.clone() };
+        send(&parts, Part::End(end)).await?;
+        Ok(report)
+    };
+    let produced = produced.await;
+    // The writer ends with the last sender, and does not write an end that it was not given.
+    drop(parts);
+    let written = written.await.map_err(stopped)?;
+    match (produced, written) {
+        (Err(error), Ok(())) => Err(error),
+        (_, Err(error)) => Err(error),
+        (Ok(report), Ok(())) => Ok(report),
+    }
+}
+
+async fn send(parts: &mpsc::Sender<Part>, part: Part) -> Result<()> {
+    // Why the writer is gone it says itself.
+    parts.send(part).await.map_err(|_| Error::new(ErrorKind::Unavailable, "the archive cannot be written any more"))
+}
+
+/// What the reader of an archive found.
+type Found = Vec<(Namespace, Item)>;
+
+/// Puts every row of an archive into a store, as it was: with its version, times and end of life; the store's counter of versions
+/// ends at or above that of the store it comes from.
+///
+/// Everything that an archive says is checked, its contents by their hash, and the whole by the hash at its end. Rows are
+/// put as they are read, so an archive that is found damaged leaves the rows before the damage. Memory: a few pages, or
+/// the largest body, whatever the archive says of its sizes. `input` is read on a blocking thread.
+///
+/// # Errors
+/// [`AlreadyExists`](ErrorKind::AlreadyExists) for a store that holds something, [`Corrupt`](ErrorKind::Corrupt) with the name of the entry
+/// for what is no such archive, is damaged or cut off, [`Unsupported`](ErrorKind::Unsupported) for one of a newer version,
+/// [`TooLarge`](ErrorKind::TooLarge) for a body over what the store takes, [`Unavailable`](ErrorKind::Unavailable) when `input` fails, and
+/// those of the store.
+pub async fn import(
+    store: &dyn Store,
+    input: impl Read + Send + 'static,
+    options: &ImportOptions,
+    mut tell: impl FnMut(ArchiveProgress) + Send,
+) -> Result<ArchiveReport> {
+    store.current_version().await?;
+    if !options.onto
+        && let Some(page) = Walk::new(store, ScanOptions::new().with_limit(1)).page().await?
+    {
+        let message = format!(
+            "`{store}` is not empty, it holds `{}`; name an empty store, or import over what is there by `--onto`, which replaces the rows \
+             that both have and leaves the others",
+            page.namespace
+        );
+        return Err(Error::new(ErrorKind::AlreadyExists, message));
+    }
+    let limits = Limits { blob_bytes_max: store.capabilities().value_bytes_max.unwrap_or(BLOB_BYTES_MAX).min(BLOB_BYTES_MAX) };
+    let (pages, mut waiting) = mpsc::channel::<Found>(1);
+    let read = tokio::task::spawn_blocking(move || {
+        read::read(input, limits, |page| {
+            let gone = |_| Error::new(ErrorKind::Unavailable, "the import was broken off");
+            pages.blocking_send(page).map_err(gone)
+        })
+    });
+    let (mut rows, mut bytes) = (0, 0);
+    while let Some(page) = waiting.recv().await {
+        for batch in batches(page) {
+            rows += batch.writes.len() as u64;
+            bytes += value_bytes(&batch);
+            store.commit(batch).await?;
+        }
+        tell(ArchiveProgress { rows, bytes, rows_total: None });
+    }
+    let end = read.await.map_err(stopped)?.map_err(|error| match rows {
+        0 => error,
+        _ => {
+            let message =
+                format!("{}; the {rows} rows before it are in `{store}`: empty it, or import a sound archive by `--onto`", error.message());
+            error.with_message(message)
+        }
+    })?;
+    let version = Version::new(end.version);
+    if store.current_version().await? < version {
+        store.commit(copy::lift_counter(Batch::new(), version)).await?;
+    }
+    Ok(ArchiveReport { rows: end.rows, value_bytes: end.value_bytes, version, digest: end.digest })
+}
+
+/// Cuts a page into batches of a bounded size; a row may be larger.
+fn batches(page: Found) -> Vec<Batch> {
+    let mut all = Vec::new();
+    let mut batch = Batch::new();
+    let mut batch_bytes = 0;
+    for (namespace, item) in page {
+        let item_bytes = item.key.len() + item.meta.len() + item.value.len();
+        if batch_bytes > 0 && batch_bytes + item_bytes > PAGE_BYTES {
+            all.push(std::mem::take(&mut batch));
+            batch_bytes = 0;
+        }
+        batch_bytes += item_bytes;
+        batch = batch.restore(&namespace, item);
+    }
+    if !batch.is_empty() {
+        all.push(batch);
+    }
+    all
+}
+
+fn value_bytes(batch: &Batch) -> u64 {
+    let bytes = |write: &super::BatchWrite| match write {
+        super::BatchWrite::Restore { item, .. } => item.value.len() as u64,
+        _ => 0,
+    };
+    batch.writes.iter().map(bytes).sum()
+}
+
+fn stopped(error: tokio::task::JoinError) -> Error {
+    Error::new(ErrorKind::Internal, "an archive stopped halfway; this is a fault of the program").with_source(error)
+}

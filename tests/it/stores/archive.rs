@@ -1,0 +1,371 @@
+//! Archives: what is exported is imported as it was, and what is no such archive is refused whatever it says.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::io::{self, Cursor, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stratafs::ops::Version;
+use stratafs::store::{
+    ArchiveReport, Batch, CopyOptions, ImportOptions, MemoryStore, Namespace, NamespacesOptions, ScanOptions, Store, copy, export, import,
+};
+use stratafs::{Error, ErrorKind, Result};
+
+/// What is written, kept.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn exported(store: &dyn Store) -> (Vec<u8>, ArchiveReport) {
+    let kept = Kept::default();
+    let report = export(store, kept.clone(), |_| {}).await.unwrap();
+    let bytes = kept.0.lock().unwrap().clone();
+    (bytes, report)
+}
+
+async fn imported(archive: impl Into<Vec<u8>>) -> Result<MemoryStore> {
+    let store = MemoryStore::new();
+    import(&store, Cursor::new(archive.into()), &ImportOptions::new(), |_| {}).await?;
+    Ok(store)
+}
+
+async fn refused(archive: impl Into<Vec<u8>>) -> Error {
+    imported(archive).await.unwrap_err()
+}
+
+/// Every page of every namespace.
+async fn rows(store: &dyn Store) -> Vec<String> {
+    let namespaces = store.namespaces(NamespacesOptions::new().with_limit(usize::MAX)).await.unwrap().namespaces;
+    let mut all = Vec::new();
+    for namespace in namespaces {
+        let options = ScanOptions::new().with_values(true).with_limit(usize::MAX).with_bytes_max(usize::MAX);
+        let page = store.scan(&namespace, options).await.unwrap();
+        all.extend(page.entries.iter().map(|entry| format!("{namespace} {entry:?}")));
+    }
+    all
+}
+
+fn space(text: &str) -> Namespace {
+    Namespace::parse(text).unwrap()
+}
+
+async fn filled() -> MemoryStore {
+    let store = MemoryStore::new();
+    let large = vec![7; 100_000];
+    let batch = Batch::new()
+        .put(&space("a"), "text", "one\n")
+        .put(&space("a"), "empty", "")
+        .put(&space("a"), "bytes\u{1}\u{7f}", vec![0, 255, 1])
+        .put_with_meta(&space("a/b%2F"), "é", vec![9; 3_000], large.clone())
+        .put(&space("a/b%2F"), "twin", large)
+        .put(&space("z"), "edge", vec![b'x'; 4 << 10])
+        .put(&space("z"), "over", vec![b'x'; (4 << 10) + 1])
+        .put_for(&space("z"), "mortal", "v", Duration::from_secs(3_600));
+    store.commit(batch).await.unwrap();
+    store.commit(Batch::new().put(&space("a"), "gone", "")).await.unwrap();
+    store.commit(Batch::new().delete(&space("a"), "gone")).await.unwrap();
+    store
+}
+
+#[tokio::test]
+async fn what_was_exported_is_imported_as_it_was() {
+    let store = filled().await;
+    let (archive, report) = exported(&store).await;
+    let other = imported(archive.clone()).await.unwrap();
+    assert_eq!(rows(&other).await, rows(&store).await);
+    assert!(other.current_version().await.unwrap() >= store.current_version().await.unwrap());
+    assert_eq!((report.rows, report.version), (8, store.current_version().await.unwrap()));
+    assert_eq!(exported(&other).await.1.digest, report.digest);
+    let copied = copy(&store, &MemoryStore::new(), &CopyOptions::new(), |_| {}).await.unwrap();
+    assert_eq!(copied.digest, Some(report.digest), "one hash, however the rows went");
+    // An empty one too, with its counter.
+    let empty = MemoryStore::new();
+    empty.commit(Batch::new().put(&space("a"), "k", "")).await.unwrap();
+    empty.commit(Batch::new().delete_prefix(&space("a"), "")).await.unwrap();
+    let other = imported(exported(&empty).await.0).await.unwrap();
+    assert_eq!(rows(&other).await.len(), 0);
+    assert!(other.current_version().await.unwrap() >= Version::new(2));
+}
+
+#[tokio::test]
+async fn a_store_that_holds_something_is_imported_over_only_when_asked() {
+    let (archive, _) = exported(&filled().await).await;
+    let store = MemoryStore::new();
+    store.commit(Batch::new().put(&space("a"), "own", "stays").put(&space("a"), "text", "older")).await.unwrap();
+    let before = rows(&store).await;
+    let error = import(&store, Cursor::new(archive.clone()), &ImportOptions::new(), |_| {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    assert_eq!(rows(&store).await, before);
+    import(&store, Cursor::new(archive), &ImportOptions::new().with_onto(true), |_| {}).await.unwrap();
+    assert_eq!(store.get(&space("a"), "own").await.unwrap().unwrap().value, "stays");
+    assert_eq!(store.get(&space("a"), "text").await.unwrap().unwrap().value, "one\n");
+    assert_eq!(rows(&store).await.len(), 9);
+}
+
+/// Cut off anywhere, an archive is refused, until its end is whole.
+#[tokio::test]
+async fn an_archive_that_was_cut_off_is_found_out() {
+    let (archive, _) = exported(&filled().await).await;
+    // Behind the last entry stand two blocks of zeros.
+    let whole = archive.len() - 1_024;
+    let cuts = (0..whole).step_by(97).chain((0..whole).step_by(512)).chain([whole - 1]);
+    for cut in cuts {
+        let error = refused(&archive[..cut]).await;
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "at {cut}: {error}");
+    }
+    imported(&archive[..whole]).await.unwrap();
+}
+
+/// No flipped byte makes other rows of it.
+#[tokio::test]
+async fn a_damaged_archive_never_makes_other_rows() {
+    let store = MemoryStore::new();
+    store.commit(Batch::new().put(&space("a"), "text", "one\n").put(&space("b"), "over", vec![b'x'; 4_100])).await.unwrap();
+    let (archive, _) = exported(&store).await;
+    let expected = rows(&store).await;
+    let mut refusals = 0;
+    for at in (0..archive.len()).step_by(3) {
+        let mut damaged = archive.clone();
+        damaged[at] ^= 0x15;
+        match imported(damaged).await {
+            Ok(other) => assert_eq!(rows(&other).await, expected, "byte {at}"),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::TooLarge | ErrorKind::Unsupported), "byte {at}: {error:?}");
+                refusals += 1;
+            }
+        }
+    }
+    assert!(refusals > archive.len() / 6, "{refusals} of {}", archive.len());
+}
+
+/// An entry: its name, its content, its type, and the size that it declares.
+struct Entry(Vec<u8>, Vec<u8>, u8, u64);
+
+fn file(name: &str, content: impl AsRef<[u8]>) -> Entry {
+    let content = content.as_ref().to_vec();
+    let size = content.len() as u64;
+    Entry(name.as_bytes().to_vec(), content, b'0', size)
+}
+
+fn archive(entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for Entry(name, content, kind, size) in entries {
+        let mut header = tar_header(name, *size, *kind);
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1_024, 0);
+    bytes
+}
+
+fn tar_header(name: &[u8], size: u64, kind: u8) -> [u8; 512] {
+    let mut header = [0; 512];
+    header[..name.len()].copy_from_slice(name);
+    header[100..107].copy_from_slice(b"0000600");
+    match size < 1 << 33 {
+        true => header[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes()),
+        // Numbers that are larger stand there in binary.
+        false => {
+            header[124] = 0x80;
+            header[128..136].copy_from_slice(&size.to_be_bytes());
+        }
+    }
+    header[148..156].fill(b' ');
+    header[156] = kind;
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    header
+}
+
+const HEAD: &str = r#"{"format":1,"engine":"x","version":9,"exported_at":"2026-11-21T12:00:00Z"}"#;
+
+fn line(key: &str, rest: &str) -> String {
+    format!(
+        r#"{{"namespace":"a","key":"{key}","version":1,"created_at":"2026-11-21T12:00:00Z","modified_at":"2026-11-21T12:00:00Z",{rest}}}"#
+    ) + "\n"
+}
+
+#[tokio::test]
+async fn what_is_no_export_is_refused_by_its_entry() {
+    let head = || file("stratafs.json", HEAD);
+    let page = |lines: &str| file("items/00000001.jsonl", lines);
+    let sound = line("k", r#""size":1,"value":"v""#);
+    let hash = blake3::hash(b"content").to_hex().to_string();
+    let blob = || file(&format!("blobs/{hash}"), "content");
+    let declared = |mut entry: Entry, size| {
+        entry.3 = size;
+        entry
+    };
+    let kind = |mut entry: Entry, kind| {
+        entry.2 = kind;
+        entry
+    };
+    let deep = line("k", &format!(r#""size":1,"value":{}"#, "[".repeat(100_000)));
+    let table: Vec<(Vec<Entry>, ErrorKind, &str)> = vec![
+        (vec![], ErrorKind::Corrupt, "this is no export"),
+        (vec![head()], ErrorKind::Corrupt, "`end.json` is missing"),
+        (vec![page(&sound)], ErrorKind::Corrupt, "an export begins with `stratafs.json`"),
+        (vec![file("../../etc/passwd", "x")], ErrorKind::Corrupt, "`../../etc/passwd`"),
+        (vec![head(), file("/etc/passwd", "x")], ErrorKind::Corrupt, "`/etc/passwd` of the archive is wrong: it is unknown"),
+        (vec![head(), file("items/../00000001.jsonl", &sound)], ErrorKind::Corrupt, "it is unknown, or out of order"),
+        (vec![head(), file("blobs/../../x", "x")], ErrorKind::Corrupt, "named by its BLAKE3 hash"),
+        (vec![head(), file(&format!("blobs/{}", hash.to_uppercase()), "content")], ErrorKind::Corrupt, "named by its BLAKE3 hash"),
+        (vec![head(), kind(file("items/00000001.jsonl", ""), b'2')], ErrorKind::Corrupt, "no plain file"),
+        (vec![head(), kind(file("././@LongLink", "x"), b'L')], ErrorKind::Corrupt, "no plain file"),
+        (vec![kind(file("pax", "x"), b'x')], ErrorKind::Corrupt, "no plain file"),
+        (vec![head(), head()], ErrorKind::Corrupt, "out of order"),
+        (
+            vec![head(), file("items/00000002.jsonl", &sound)],
+            ErrorKind::Corrupt,
+            "`items/00000001.jsonl`, its contents or `end.json` come here",
+        ),
+        (vec![file("stratafs.json", HEAD.replace(":1,", ":2,"))], ErrorKind::Unsupported, "format 2"),
+        (vec![file("stratafs.json", HEAD.replace(":1,", ":0,"))], ErrorKind::Corrupt, "format is 0"),
+        (vec![file("stratafs.json", HEAD.replace("engine", "motor"))], ErrorKind::Corrupt, "unknown field `motor`"),
+        (vec![declared(head(), 1 << 40)], ErrorKind::TooLarge, "`stratafs.json`"),
+        (vec![head(), declared(blob(), 1 << 50)], ErrorKind::TooLarge, "has 1125899906842624 bytes"),
+        (vec![head(), declared(blob(), 1 << 29)], ErrorKind::Corrupt, "cut off in `blobs/"),
+        (vec![head(), declared(page(&sound), 1 << 40)], ErrorKind::TooLarge, "its lines are over"),
+        (vec![head(), blob(), blob()], ErrorKind::Corrupt, "it stands twice"),
+        (vec![head(), file(&format!("blobs/{hash}"), "other")], ErrorKind::Corrupt, "not what its name says"),
+        (vec![head(), blob(), page(&sound)], ErrorKind::Corrupt, "no row of the page after it names it"),
+        (vec![head(), page("")], ErrorKind::Corrupt, "at least one row"),
+        (vec![head(), page(sound.trim_end())], ErrorKind::Corrupt, "line 1` of the archive is wrong: it does not end"),
+        (vec![head(), page(&"x".repeat(300_000))], ErrorKind::Corrupt, "it does not end within"),
+        (vec![head(), page(&deep)], ErrorKind::Corrupt, "line 1"),
+        (
+            vec![head(), page(&[&sound[..], &sound].concat())],
+            ErrorKind::Corrupt,
+            "line 2` of the archive is wrong: the row is not behind the one before it",
+        ),
+        (vec![head(), page(&line("k", r#""size":1"#))], ErrorKind::Corrupt, "the size is 1 and the content has 0 bytes"),
+        (vec![head(), page(&line("k", r#""size":1,"value":"v","value_base64":"dg==""#))], ErrorKind::Corrupt, "more than one of"),
+        (vec![head(), page(&line("k", r#""size":1,"value_base64":"?""#))], ErrorKind::Corrupt, "`value_base64` is no base64"),
+        (vec![head(), page(&line("k", &format!(r#""size":7,"blob":"{hash}""#)))], ErrorKind::Corrupt, "is not before it"),
+        (vec![head(), page(&line("k", r#""size":0,"more":1"#))], ErrorKind::Corrupt, "unknown field `more`"),
+        (vec![head(), page(&line("", r#""size":0"#))], ErrorKind::Corrupt, "the key is empty"),
+        (vec![head(), page(&line("\\u0000", r#""size":0"#))], ErrorKind::Corrupt, "holds NUL"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""a//b""#))], ErrorKind::Corrupt, "the namespace is none"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""%61""#))], ErrorKind::Corrupt, "not written as it is printed"),
+        (vec![head(), page(&sound.replace(":1,", ":0,"))], ErrorKind::Corrupt, "the version is not between"),
+        (vec![head(), page(&sound.replace(":1,", ":18446744073709551615,"))], ErrorKind::Corrupt, "the version is not between"),
+        (vec![head(), page(&sound.replace("12:00:00Z", "12:00:00.0000001Z"))], ErrorKind::Corrupt, "whole microseconds"),
+        (vec![head(), page(&sound.replace("2026-11", "2026-13"))], ErrorKind::Corrupt, "it is no row"),
+        (vec![head(), file("items/00000001.jsonl", [sound.as_bytes(), b"\xff\n"].concat())], ErrorKind::Corrupt, "line 2"),
+        (vec![head(), Entry(b"\xff\xfe".to_vec(), vec![], b'0', 0)], ErrorKind::Corrupt, "of the archive is wrong"),
+        (vec![head(), page(&sound), file("end.json", "{}")], ErrorKind::Corrupt, "`end.json` of the archive is wrong"),
+        (
+            vec![head(), page(&sound), file("end.json", r#"{"pages":1,"rows":1,"value_bytes":1,"version":1,"digest":""}"#)],
+            ErrorKind::Corrupt,
+            "does not hold what its end says",
+        ),
+    ];
+    for (entries, expected, message) in table {
+        let error = refused(archive(&entries)).await;
+        assert_eq!(error.kind(), expected, "{message}: {error:?}");
+        assert!(error.message().contains(message), "{message}: {error}");
+        assert!(error.message().len() < 500, "{error}");
+    }
+    for noise in [&b"no archive at all"[..], &[0xff; 2_000], &[b'a'; 512]] {
+        assert_eq!(refused(noise).await.kind(), ErrorKind::Corrupt);
+    }
+}
+
+#[tokio::test]
+async fn nothing_follows_the_end() {
+    let (mut bytes, _) = exported(&filled().await).await;
+    bytes.truncate(bytes.len() - 1_024);
+    bytes.extend(archive(&[file("more", "x")]));
+    let error = refused(bytes).await;
+    assert!(error.message().contains("`more` of the archive is wrong: it stands behind `end.json`"), "{error}");
+}
+
+/// A small archive whose rows all name one large content.
+#[tokio::test]
+async fn a_small_archive_does_not_make_a_large_store() {
+    let content = vec![b'x'; 1 << 20];
+    let hash = blake3::hash(&content).to_hex().to_string();
+    let lines: String = (0..900).map(|number| line(&format!("{number:03}"), &format!(r#""size":1048576,"blob":"{hash}""#))).collect();
+    let entries = [file("stratafs.json", HEAD), file(&format!("blobs/{hash}"), &content), file("items/00000001.jsonl", lines)];
+    let store = MemoryStore::new();
+    let error = import(&store, Cursor::new(archive(&entries)), &ImportOptions::new(), |_| {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(store.current_version().await.unwrap(), Version::new(0));
+    // And an honest store of many equal contents comes through.
+    let equal = MemoryStore::new();
+    let batch = (0..30).fold(Batch::new(), |batch, number| batch.put(&space("a"), format!("{number:02}"), content.clone()));
+    equal.commit(batch).await.unwrap();
+    let other = imported(exported(&equal).await.0).await.unwrap();
+    assert_eq!(other.stats().await.unwrap().value_bytes, 30 << 20);
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_told_and_has_no_end() {
+    struct Full(Kept, usize);
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0.0.lock().unwrap().len() > self.1 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let store = filled().await;
+    let whole = exported(&store).await.0.len();
+    // The last entry is the last 2,048 bytes, with what ends a tar.
+    for room in (0..whole - 2_100).step_by(1_000) {
+        let kept = Kept::default();
+        let error = export(&store, Full(kept.clone(), room), |_| {}).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains("disk"), "{error}");
+        let written = kept.0.lock().unwrap().clone();
+        assert_eq!(refused(written).await.kind(), ErrorKind::Corrupt);
+    }
+}
+
+/// Any store comes out of its archive as it went in, also when the pages are many.
+#[test]
+fn the_archive_of_any_store_is_that_store() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut runner = TestRunner::new(Config { cases: 64, ..Config::default() });
+    let puts = prop::collection::vec(
+        ("[a-c]{1,2}", "\\PC{1,8}", prop::collection::vec(any::<u8>(), 0..40), 0..9_000_usize, any::<Option<u32>>()),
+        0..60,
+    );
+    let property = |puts: Vec<(String, String, Vec<u8>, usize, Option<u32>)>| {
+        runtime.block_on(async {
+            let clock = stratafs::Clock::from_fn(|| Timestamp::from_microsecond(1_700_000_000_123_456).unwrap());
+            let (store, other) = (MemoryStore::with_clock(clock.clone()), MemoryStore::with_clock(clock));
+            for (namespace, key, value, repeated, seconds) in puts {
+                let value = value.repeat(repeated / 8);
+                let namespace = space(&namespace);
+                let batch = match seconds {
+                    Some(seconds) => Batch::new().put_for(&namespace, key, value, Duration::from_secs(seconds.into())),
+                    None => Batch::new().put_with_meta(&namespace, key, value[..value.len().min(50)].to_vec(), value),
+                };
+                store.commit(batch).await.unwrap();
+            }
+            let (archive, report) = exported(&store).await;
+            let imported = import(&other, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.unwrap();
+            assert_eq!(imported, report);
+            assert_eq!(rows(&other).await, rows(&store).await);
+        });
+        Ok(())
+    };
+    runner.run(&puts, property).unwrap();
+}
