@@ -48,6 +48,7 @@ mod sled;
 mod sqlite;
 mod stats;
 mod sweeper;
+mod verify;
 mod walk;
 mod watch;
 
@@ -71,6 +72,7 @@ pub use sled::{SledOptions, SledStore};
 pub use sqlite::{SnapshotOptions, SnapshotProgress, SqliteOptions, SqliteStore};
 pub use stats::{StoreDescription, StoreStats};
 pub use sweeper::{Sweeper, SweeperOptions};
+pub use verify::{StoreVerification, StoreVerifyProgress, verify};
 pub use watch::Watch;
 
 /// The longest key in bytes.

@@ -189,3 +189,37 @@ fn what_was_exported_is_imported_elsewhere() {
         assert_eq!(std::fs::metadata(home.work().join("all.tar")).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
+
+#[test]
+fn damage_anywhere_in_a_store_is_told_line_by_line() {
+    let home = lived_in();
+    home.ok(&["--user", "bob", "write", "/memories/own.md", "bob's"]);
+    assert!(home.ok(&["store", "verify"]).ends_with("rows can be read\n"));
+    home.ok(&["store", "export", "all.tar"]);
+    let database = rusqlite::Connection::open(home.data().join("stratafs.db")).unwrap();
+    let damage = |sql: &str| assert_eq!(database.execute(sql, []).unwrap(), 1, "{sql}");
+    damage(
+        "UPDATE bodies SET body = x'00000000' WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE 'threads/bodies/%' AND size = 4)",
+    );
+    damage("DELETE FROM bodies WHERE id = (SELECT id FROM items WHERE namespace = 'default/bob/memories/')");
+    damage("UPDATE items SET version = 1000000 WHERE key = 'large'");
+    damage("UPDATE bodies SET body = x'00' WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE 'threads/heads/%')");
+    damage("UPDATE items SET size = 1 WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE 'threads/heads/%')");
+    let told = String::from_utf8(home.run(&["store", "verify"], 6).get_output().stdout.clone()).unwrap();
+    for fault in [
+        "the row `own.md` in `default/bob/memories` cannot be read",
+        "is damaged: the content of a thread is not what its hash says",
+        "and the counter of the store is",
+        "in `threads/heads/default/default` is damaged: ",
+        "there are rows without their body",
+    ] {
+        assert_eq!(told.matches(fault).count(), 1, "{fault}: {told}");
+    }
+    let report = home.run(&["--json", "store", "verify"], 6);
+    let report: serde_json::Value = serde_json::from_slice(&report.get_output().stdout).unwrap();
+    assert_eq!(report["faults_count"], told.lines().count());
+    assert!(report["faults"].as_array().unwrap().iter().all(|fault| fault["code"] == "corrupt"));
+    drop(database);
+    home.ok(&["store", "import", "all.tar", "--store", "sqlite:sound.db"]);
+    home.ok(&["store", "verify", "--store", "sqlite:sound.db"]);
+}

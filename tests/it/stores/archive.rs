@@ -338,16 +338,19 @@ async fn what_cannot_be_written_is_told_and_has_no_end() {
     }
 }
 
+/// A namespace, a key, a body and how often it is repeated, and an end in seconds.
+type Written = (String, String, Vec<u8>, usize, Option<u32>);
+
 /// Any store comes out of its archive as it went in, also when the pages are many.
 #[test]
 fn the_archive_of_any_store_is_that_store() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut runner = TestRunner::new(Config { cases: 64, ..Config::default() });
     let puts = prop::collection::vec(
-        ("[a-c]{1,2}", "\\PC{1,8}", prop::collection::vec(any::<u8>(), 0..40), 0..9_000_usize, any::<Option<u32>>()),
+        ("[a-c]{1,2}", "\\PC{1,8}", prop::collection::vec(any::<u8>(), 0..40), 0..3_000_usize, any::<Option<u32>>()),
         0..60,
     );
-    let property = |puts: Vec<(String, String, Vec<u8>, usize, Option<u32>)>| {
+    let property = |puts: Vec<Written>| {
         runtime.block_on(async {
             let clock = stratafs::Clock::from_fn(|| Timestamp::from_microsecond(1_700_000_000_123_456).unwrap());
             let (store, other) = (MemoryStore::with_clock(clock.clone()), MemoryStore::with_clock(clock));

@@ -7,6 +7,7 @@ mod search;
 mod snapshot;
 mod stats;
 mod sweep;
+mod verify;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -34,6 +35,7 @@ pub(crate) enum Store {
     Snapshot(snapshot::Snapshot),
     Stats(stats::Stats),
     Sweep(sweep::Sweep),
+    Verify(verify::Verify),
 }
 
 /// List namespaces, or the keys of one
@@ -114,6 +116,7 @@ impl Store {
             Self::Snapshot(snapshot) => snapshot.run(context).await,
             Self::Stats(stats) => stats.run(context).await,
             Self::Sweep(sweep) => sweep.run(context).await,
+            Self::Verify(verify) => verify.run(context).await,
         }
     }
 }

@@ -1,0 +1,58 @@
+//! `store verify`: whether all of a store is sound.
+
+use super::StoreName;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, causes};
+use crate::output::counted;
+use clap::Args;
+use serde_json::json;
+use stratafs::ErrorKind;
+use stratafs::checkpoint::check_row;
+use stratafs::error::ErrorRecord;
+use stratafs::store::verify;
+
+/// Look for damage in all of a store
+///
+/// Runs the engine's own check and reads every row of every namespace. Prints a line for each fault, and ends with 6 if there is one.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    store: StoreName,
+}
+
+impl Verify {
+    pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let store = self.store.open(context).await?;
+        let progress = context.progress("reading");
+        let found = verify(&*store, check_row, |at| {
+            progress.share(at.rows, at.rows_total, format_args!("reading: {} rows, {} bytes", at.rows, at.bytes));
+        })
+        .await?;
+        drop(progress);
+        if context.out.is_text() {
+            for fault in &found.faults {
+                let causes: Vec<String> = causes(fault).map(ToString::to_string).collect();
+                match causes.is_empty() {
+                    true => context.out.line(fault)?,
+                    false => context.out.line(format_args!("{fault} ({})", causes.join(": ")))?,
+                }
+            }
+            if found.faults_count > found.faults.len() as u64 {
+                context.out.line(format_args!("{} more faults", found.faults_count - found.faults.len() as u64))?;
+            }
+            if found.faults_count == 0 {
+                context.out.line(format_args!("{} can be read", counted(found.rows as usize, "row", "rows")))?;
+            }
+        } else {
+            let faults: Vec<ErrorRecord> = found.faults.iter().map(ErrorRecord::from).collect();
+            context.out.json(&json!({
+                "rows": found.rows,
+                "value_bytes": found.value_bytes,
+                "versions_shared": found.versions_shared,
+                "faults": faults,
+                "faults_count": found.faults_count,
+            }))?;
+        }
+        Ok(if found.faults_count == 0 { Outcome::Done } else { Outcome::Failed(ErrorKind::Corrupt) })
+    }
+}
