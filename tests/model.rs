@@ -227,6 +227,8 @@ rows! {
     store_sled: 16, trees::store_sled;
     #[cfg(feature = "mysql")]
     store_mysql: 16, trees::store_mysql;
+    #[cfg(feature = "postgres")]
+    store_postgres: 16, trees::store_postgres;
     #[cfg(feature = "redis")]
     store_redis: 16, trees::store_redis;
     #[cfg(feature = "filesystem")]

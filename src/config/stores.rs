@@ -206,6 +206,8 @@ impl Engine {
             Self::Sqlite(_) => crate::store::SqliteStore::offers(),
             #[cfg(feature = "mysql")]
             Self::Mysql(_) => crate::store::MysqlStore::offers(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => crate::store::PostgresStore::offers(),
             #[cfg(feature = "redis")]
             Self::Redis(_) => crate::store::RedisStore::offers(),
             // What this program was built without cannot be opened, and offers nothing.
@@ -223,6 +225,12 @@ async fn blocking(path: &Path, open: fn(&Path) -> Result<Arc<dyn Store>>) -> Res
         .map_err(|error| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(error))?
 }
 
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(crate::store::PostgresStore::open(url).await?))
+}
+
+#[cfg(not(feature = "postgres"))]
 async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
     Err(built_without("postgres"))
 }

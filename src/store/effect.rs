@@ -55,7 +55,7 @@ enum Fate<'b> {
 
 impl<'b> Effect<'b> {
     /// Folds writes that take effect at `now`, which is whole microseconds.
-    pub(super) fn of(writes: &'b [BatchWrite], now: Timestamp) -> Self {
+    pub(super) fn of(writes: impl IntoIterator<Item = &'b BatchWrite>, now: Timestamp) -> Self {
         let mut effect = Self::default();
         let mut fates: BTreeMap<(&'b Namespace, &'b str), Fate<'b>> = BTreeMap::new();
         for write in writes {

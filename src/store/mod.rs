@@ -37,10 +37,14 @@ mod memory;
 mod mysql;
 mod namespace;
 mod page;
+#[cfg(any(test, feature = "postgres"))]
+mod pause;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod scan;
-#[cfg(any(test, feature = "mysql"))]
+#[cfg(any(test, feature = "mysql", feature = "postgres"))]
 mod server_url;
 #[cfg(feature = "sled")]
 mod sled;
@@ -63,6 +67,8 @@ pub use memory::MemoryStore;
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlOptions, MysqlStore};
 pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};

@@ -87,7 +87,7 @@ impl Watches {
     }
 
     /// Returns what is watched.
-    #[cfg(feature = "mysql")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(super) fn watched(&self) -> Vec<Namespace> {
         let watched = self.watched.lock();
         watched.iter().filter(|(_, told)| told.receiver_count() > 0).map(|(namespace, _)| namespace.clone()).collect()

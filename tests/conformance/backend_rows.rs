@@ -13,6 +13,8 @@ backend_conformance!(store_sqlite, trees::store_sqlite);
 backend_conformance!(store_sled, trees::store_sled);
 #[cfg(feature = "mysql")]
 backend_conformance!(store_mysql, trees::store_mysql);
+#[cfg(feature = "postgres")]
+backend_conformance!(store_postgres, trees::store_postgres);
 #[cfg(feature = "redis")]
 backend_conformance!(store_redis, trees::store_redis);
 #[cfg(feature = "filesystem")]

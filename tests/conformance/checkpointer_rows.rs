@@ -88,6 +88,14 @@ async fn store_mysql() -> Fresh<dyn Checkpointer> {
 #[cfg(feature = "mysql")]
 checkpointer_conformance!(store_mysql, crate::checkpointer::store_mysql);
 
+#[cfg(feature = "postgres")]
+async fn store_postgres() -> Fresh<dyn Checkpointer> {
+    on(crate::servers::postgres::fresh().await)
+}
+
+#[cfg(feature = "postgres")]
+checkpointer_conformance!(store_postgres, crate::checkpointer::store_postgres);
+
 #[cfg(feature = "redis")]
 async fn store_redis() -> Fresh<dyn Checkpointer> {
     on(crate::servers::redis::fresh().await)

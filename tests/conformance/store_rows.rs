@@ -30,6 +30,14 @@ async fn fresh_sled() -> Fresh<dyn Store> {
 #[cfg(feature = "sled")]
 stratafs::store_conformance!(sled, fresh_sled);
 
+#[cfg(feature = "postgres")]
+async fn fresh_postgres() -> Fresh<dyn Store> {
+    crate::servers::fresh(crate::servers::postgres::fresh().await)
+}
+
+#[cfg(feature = "postgres")]
+stratafs::store_conformance!(postgres, fresh_postgres);
+
 #[cfg(feature = "redis")]
 async fn fresh_redis() -> Fresh<dyn Store> {
     crate::servers::fresh(crate::servers::redis::fresh().await)

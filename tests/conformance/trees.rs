@@ -60,6 +60,11 @@ pub(crate) async fn store_mysql() -> Fresh<Tree> {
     rows_on(crate::servers::mysql::fresh().await)
 }
 
+#[cfg(feature = "postgres")]
+pub(crate) async fn store_postgres() -> Fresh<Tree> {
+    rows_on(crate::servers::postgres::fresh().await)
+}
+
 #[cfg(feature = "redis")]
 pub(crate) async fn store_redis() -> Fresh<Tree> {
     rows_on(crate::servers::redis::fresh().await)

@@ -375,6 +375,12 @@ fn mysql() {
     histories_on(32, crate::servers::mysql::fresh);
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn postgres() {
+    histories_on(16, crate::servers::postgres::fresh);
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn redis() {

@@ -8,6 +8,8 @@
 
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

@@ -1,6 +1,8 @@
 //! Processes that are killed, and processes that share a file. The test binary starts itself; the environment tells it what
 //! to be. `STRATAFS_KILLS` sets how often each engine's writer is killed.
 
+#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+
 use super::namespace;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -57,17 +59,23 @@ async fn write(store: Arc<dyn Store>, first: u64) {
     }
 }
 
+/// Asserts that a slot holds one batch, whole, and returns its number.
+async fn check_slot(store: &dyn Store, slot: u64) -> u64 {
+    let keys = ROWS.map(|row| key(slot, row));
+    let rows = store.get_many(&namespace(), &keys.each_ref().map(String::as_str), true).await.unwrap();
+    let numbers: Vec<u64> = rows.into_iter().map(|row| row.map_or(0, |item| number_of(&item.value))).collect();
+    assert!(numbers.iter().all(|number| *number == numbers[0]), "slot {slot} is torn: {numbers:?}");
+    numbers[0]
+}
+
 /// Asserts that every acknowledged batch is there, whole, and that none is there in part; returns the newest that is there.
 async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
     let mut newest = 0;
     for slot in 0..SLOTS {
-        let keys = ROWS.map(|row| key(slot, row));
-        let rows = store.get_many(&namespace(), &keys.each_ref().map(String::as_str), true).await.unwrap();
-        let numbers: Vec<u64> = rows.into_iter().map(|row| row.map_or(0, |item| number_of(&item.value))).collect();
-        assert!(numbers.iter().all(|number| *number == numbers[0]), "slot {slot} is torn: {numbers:?}");
+        let number = check_slot(&*store, slot).await;
         let expected = (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
-        assert!(numbers[0] >= expected, "slot {slot} holds batch {} and {expected} was acknowledged", numbers[0]);
-        newest = newest.max(numbers[0]);
+        assert!(number >= expected, "slot {slot} holds batch {number} and {expected} was acknowledged");
+        newest = newest.max(number);
     }
     newest
 }
@@ -248,4 +256,101 @@ async fn four_processes_lose_no_increment_in_mysql() {
     };
     let url = database.as_ref().map_or("", |database| &database.url);
     count_in_four_processes("four_processes_lose_no_increment_in_mysql", Path::new(url), open_mysql).await;
+}
+
+/// Opens the store of a schema, in sessions of that name.
+#[cfg(feature = "postgres")]
+async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
+    let schema = schema.to_str().unwrap();
+    let url = format!("{}?application_name={}", crate::servers::postgres::server(), schema.replace(' ', "%20"));
+    let options = stratafs::store::PostgresOptions::new(url).with_schema(schema);
+    Arc::new(stratafs::store::PostgresStore::open_with(options).await.unwrap())
+}
+
+/// Opens it when the server is done with all that a process sent before it was killed.
+#[cfg(feature = "postgres")]
+async fn open_postgres_after_kill(schema: &Path) -> Arc<dyn Store> {
+    use crate::servers::postgres::{connect, server};
+    let client = connect(&server()).await.unwrap();
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1::text";
+    while client.query_one(sessions, &[&schema.to_str().unwrap()]).await.unwrap().get::<_, i64>(0) > 0 {}
+    open_postgres(schema).await
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_killed_postgres_writer_loses_and_tears_nothing() {
+    if let Some((schema, first)) = part() {
+        return write(open_postgres(&schema).await, first).await;
+    }
+    match crate::servers::postgres::schema().await {
+        Ok(schema) => {
+            let test = "a_killed_postgres_writer_loses_and_tears_nothing";
+            kill_again_and_again(test, Path::new(&schema.name), open_postgres_after_kill).await;
+        }
+        Err(reason) => println!("skipped: {reason}"),
+    }
+}
+
+/// All four make the tables, as none are there.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn four_processes_lose_no_increment_in_postgres() {
+    let test = "four_processes_lose_no_increment_in_postgres";
+    if part().is_some() {
+        return count_in_four_processes(test, Path::new(""), open_postgres).await;
+    }
+    match crate::servers::postgres::schema().await {
+        Ok(schema) => count_in_four_processes(test, Path::new(&schema.name), open_postgres).await,
+        Err(reason) => println!("skipped: {reason}"),
+    }
+}
+
+/// Commits while the server is killed and started again by the command that a variable holds: `scripts/kill-postgres.sh` sets it.
+/// The store stays open meanwhile.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_postgres_server_keeps_what_it_acknowledged() {
+    let Ok(restart) = std::env::var("STRATAFS_TEST_POSTGRES_RESTART") else {
+        return println!("skipped: `scripts/kill-postgres.sh` has a server that may be killed");
+    };
+    let kills: usize = std::env::var("STRATAFS_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let schema = crate::servers::postgres::schema().await.unwrap();
+    let store = open_postgres(Path::new(&schema.name)).await;
+    let (mut kept, mut acknowledged, mut open_ended) = ([0; SLOTS as usize], 0, 0);
+    for round in 0..kills {
+        let commits = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let writers = (0..SLOTS).zip(kept).map(|(slot, kept)| {
+            let (store, commits) = (store.clone(), commits.clone());
+            tokio::spawn(async move {
+                for number in kept + 1.. {
+                    let batch = Batch::new().expect(&namespace(), "never", Condition::Absent);
+                    let batch = if number % 2 == 0 { batch } else { Batch::new() };
+                    let batch = ROWS.iter().fold(batch, |batch, row| batch.put(&namespace(), key(slot, row), body(number)));
+                    if let Err(error) = store.commit(batch).await {
+                        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                        return (number - 1, error.may_have_effect());
+                    }
+                    commits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+                unreachable!("numbers do not end");
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        while commits.load(std::sync::atomic::Ordering::Relaxed) < 20 + round * 37 % 300 {
+            tokio::task::yield_now().await;
+        }
+        let restart = Command::new("sh").args(["-c", &restart]).status();
+        assert!(restart.unwrap().success(), "the server is back");
+        for (slot, writer) in writers.into_iter().enumerate() {
+            let (last, may_have_effect) = writer.await.unwrap();
+            let newest = check_slot(&*store, slot as u64).await;
+            assert!(newest == last || (may_have_effect && newest == last + 1), "slot {slot} holds batch {newest} after {last}");
+            acknowledged += last - kept[slot];
+            open_ended += newest - last;
+            kept[slot] = newest;
+        }
+    }
+    assert!(store.check().await.unwrap().is_empty());
+    println!("{kills} kills, {acknowledged} batches acknowledged and all whole, {open_ended} more whose answer was lost");
 }

@@ -5,10 +5,12 @@ use stratafs::store::Namespace;
 #[cfg(feature = "archive")]
 mod archive;
 mod copy;
-#[cfg(any(feature = "mysql", feature = "redis", feature = "sled", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
 mod crash;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]

@@ -1,0 +1,367 @@
+//! Rows in PostgreSQL, or an engine that speaks its protocol, for as many processes as it serves.
+//!
+//! Nothing is asked of the engine that those which speak its protocol lack: no advisory locks, no notifications, no sequences, no
+//! procedures and no extensions. Every read is one statement on a connection of a pool. Commits of a process go in groups, each
+//! one transaction and one round trip ([`combiner`](super::combiner)); a row lock orders the groups of all processes.
+//! Start with `schema.rs` for the tables, then `key.rs`, `read.rs` and, for the writing side, `step.rs` and `write.rs`.
+
+use super::combiner::Combiner;
+use super::watch::Watches;
+use super::{
+    Batch, BatchWrite, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
+    StoreStats, Watch, server_url,
+};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{Durability, Version};
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+mod connect;
+mod error;
+mod key;
+mod read;
+mod report;
+mod schema;
+mod script;
+mod step;
+mod tls;
+mod write;
+
+use connect::{Connections, Target};
+use error::{damaged, failed};
+use script::Script;
+use write::PostgresWriter;
+
+/// The largest body in bytes. The engine holds 1 GiB in one value, and on the way there keeps it several times in memory.
+const VALUE_BYTES_MAX: u64 = 256 << 20;
+
+/// The most bytes of bodies in one batch: the engine takes less than 1 GiB in one message.
+const BATCH_BYTES_MAX: usize = 768 << 20;
+
+/// How often is asked for commits of other processes, while somebody watches.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long what goes through the whole store may take.
+const LONG_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// How to open a [`PostgresStore`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    /// Where the database is: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE`. Beside what the client knows (several hosts,
+    /// `target_session_attrs`, `connect_timeout`, `application_name` and others) it may name `schema`, `connections_max`,
+    /// `sslmode` and `sslrootcert`.
+    pub url: String,
+    /// The schema that the tables stand in, instead of the URL's. Default `stratafs`.
+    pub schema: Option<String>,
+    /// The most connections, one of them for writes, instead of the URL's. Default 8, at least 2.
+    pub connections_max: Option<usize>,
+    /// How long a statement, a wait for a connection or a wait for another writer may take. Default 60 s.
+    pub timeout: Duration,
+    /// Where the time comes from.
+    pub clock: Clock,
+}
+
+impl PostgresOptions {
+    /// Opens `url` with defaults.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), schema: None, connections_max: None, timeout: Duration::from_secs(60), clock: Clock::system() }
+    }
+
+    /// Sets the schema that the tables stand in.
+    #[must_use]
+    pub fn with_schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    /// Sets the most connections.
+    #[must_use]
+    pub fn with_connections_max(mut self, connections_max: usize) -> Self {
+        self.connections_max = Some(connections_max);
+        self
+    }
+
+    /// Sets how long a statement or a wait may take.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets where the time comes from.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+/// Shows no password.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("url", &server_url::shown(&self.url))
+            .field("schema", &self.schema)
+            .field("connections_max", &self.connections_max)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A store in a PostgreSQL database. Clones share it.
+///
+/// Cost: one round trip for a get, for several items, for a page of a scan and for a commit, which shares it with those that
+/// other tasks of the process make at the same time. A connection prepares a statement in one more when it first meets it.
+///
+/// Connections are made when they are first needed and replaced when they break. A store is used within Tokio, in whatever runtime.
+///
+/// # Examples
+/// ```no_run
+/// use stratafs::store::{Batch, Namespace, PostgresStore, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stratafs::Result<()> {
+/// let store = PostgresStore::open("postgres://agent@localhost/agents?schema=memories").await?;
+/// let notes = Namespace::new(["ada", "notes"])?;
+/// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
+/// assert_eq!(&store.get(&notes, "today").await?.expect("it was put").value[..], b"walk the dog");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connections: Connections,
+    combiner: Combiner<PostgresWriter>,
+    watches: Arc<Watches>,
+    /// Commits of others up to this version were told to those who watch.
+    seen: AtomicU64,
+    clock: Clock,
+    /// Quoted.
+    schema: String,
+    name: String,
+    durability: Durability,
+}
+
+impl PostgresStore {
+    /// Returns what every store of this engine offers at best.
+    pub(crate) fn offers() -> StoreCapabilities {
+        StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+    }
+
+    /// Opens a database with defaults, and makes the tables when they are not there.
+    ///
+    /// # Errors
+    /// See [`PostgresStore::open_with`].
+    pub async fn open(url: impl Into<String>) -> Result<Self> {
+        Self::open_with(PostgresOptions::new(url)).await
+    }
+
+    /// Opens a database.
+    ///
+    /// Cost: a connection and four round trips, more when tables are made.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that is malformed or says something unknown,
+    /// [`Unavailable`](ErrorKind::Unavailable) when the server cannot be reached or does not answer,
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for a wrong user or password, or one who may not make tables,
+    /// [`NotFound`](ErrorKind::NotFound) for a database that does not exist, [`Unsupported`](ErrorKind::Unsupported) for one that is not
+    /// UTF-8 or that a newer version wrote, [`Corrupt`](ErrorKind::Corrupt) for a schema with tables of another program. A store
+    /// that is refused is not changed.
+    pub async fn open_with(options: PostgresOptions) -> Result<Self> {
+        let name = server_url::shown(&options.url);
+        let clock = options.clock.clone();
+        let target = {
+            let options = options.clone();
+            // It may read the roots of the system.
+            tokio::task::spawn_blocking(move || Target::of(&options))
+                .await
+                .map_err(|source| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(source))??
+        };
+        let connections = Connections::new(&target, options.timeout)?;
+        let schema = schema::quoted(&target.schema);
+        let connection = connections.make().await?;
+        let opening = async {
+            schema::open(&connection, &target.schema, &schema).await?;
+            report::setup(&connection).await
+        };
+        let setup = tokio::time::timeout(options.timeout, opening).await.map_err(|_| error::silent())??;
+        let watches = Arc::<Watches>::default();
+        let writer = PostgresWriter {
+            connections: connections.clone(),
+            connection: Mutex::new(Some((connection, std::time::Instant::now()))),
+            watches: watches.clone(),
+            clock: clock.clone(),
+            schema: schema.clone(),
+            timeout: options.timeout,
+        };
+        let shared = Shared {
+            connections,
+            combiner: Combiner::new(writer),
+            watches,
+            seen: AtomicU64::new(0),
+            clock,
+            schema,
+            name,
+            durability: setup.durability(),
+        };
+        shared.seen.store(shared.current_version().await?.number(), Ordering::Release);
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    fn now(&self) -> i64 {
+        self.shared.clock.now().as_microsecond()
+    }
+}
+
+impl Shared {
+    async fn current_version(&self) -> Result<Version> {
+        let script = Script::new(format!("SELECT version FROM {}.counter WHERE id = 1", self.schema));
+        let rows = self.connections.read(&script).await?;
+        let row = rows.first().ok_or_else(|| damaged("the counter of the store is gone"))?;
+        read::version(row.try_get(0).map_err(failed)?)
+    }
+
+    /// Tells those who watch what other processes committed since the last look.
+    async fn look(&self) -> Result<()> {
+        let seen = self.seen.load(Ordering::Acquire);
+        let mut script = Script::default();
+        let since = script.parameter(i64::try_from(seen).unwrap_or(i64::MAX));
+        let watched = script.parameter(self.watches.watched().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
+        script.push(&format!(
+            "SELECT c.version, t.namespace FROM {schema}.counter c
+             LEFT JOIN {schema}.touched t ON t.namespace = ANY({watched}::text[]) AND t.version > {since}::bigint WHERE c.id = 1",
+            schema = self.schema
+        ));
+        for row in self.connections.read(&script).await? {
+            let version = read::version(row.try_get(0).map_err(failed)?)?;
+            if let Some(namespace) = row.try_get::<_, Option<&str>>(1).map_err(failed)? {
+                self.watches.tell(&Namespace::from_encoded(namespace)?, version);
+            }
+            self.seen.fetch_max(version.number(), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { durability: self.shared.durability, ..Self::offers() }
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        // The engine takes no NUL in a text, and no key holds one.
+        if key.contains('\0') {
+            return Ok(None);
+        }
+        let script = read::get(&self.shared.schema, namespace, key, self.now());
+        let rows = self.shared.connections.read(&script).await?;
+        Ok(read::in_order(&rows, &[key], true)?.pop().flatten())
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        let script = read::get_many(&self.shared.schema, namespace, keys, with_values, self.now());
+        read::in_order(&self.shared.connections.read(&script).await?, keys, with_values)
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        let rows = match read::scan(&self.shared.schema, namespace, &options, self.now()) {
+            Some(script) => self.shared.connections.read(&script).await?,
+            None => Vec::new(),
+        };
+        read::page(rows, options)
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        let script = read::namespaces(&self.shared.schema, &options, self.now());
+        read::namespace_page(&self.shared.connections.read(&script).await?, options.limit)
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        batch.validate(&self.capabilities())?;
+        if batch.size_bytes() > BATCH_BYTES_MAX {
+            let message = format!("the batch has over {BATCH_BYTES_MAX} bytes of content; commit it in several");
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        let is_over =
+            |write: &BatchWrite| matches!(write, BatchWrite::Restore { item, .. } if i64::try_from(item.version.number()).is_err());
+        if batch.writes.iter().any(is_over) {
+            return Err(Error::invalid_argument("a restored version is over what the database can keep; put the item instead"));
+        }
+        if batch.preconditions.is_empty() && batch.writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.shared.combiner.commit(batch).await
+    }
+
+    async fn current_version(&self) -> Result<Version> {
+        self.shared.current_version().await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        let mut script = Script::default();
+        let now = script.parameter(self.now());
+        let limit = script.parameter(i64::try_from(limit).unwrap_or(i64::MAX));
+        // What a writer holds is left for the next sweep: so a sweep waits for nobody, and no two ever wait for each other.
+        script.push(&format!(
+            "DELETE FROM {schema}.items WHERE (namespace, head, tail_digest) IN (
+               SELECT namespace, head, tail_digest FROM {schema}.items WHERE expires_at <= {now}::bigint
+               ORDER BY expires_at LIMIT {limit} FOR UPDATE SKIP LOCKED)
+             AND expires_at <= {now}::bigint RETURNING 1 AS one",
+            schema = self.shared.schema
+        ));
+        Ok(self.shared.connections.write(&script).await?.len())
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let watch = self.shared.watches.watch(namespace);
+        // What is committed by now is shown by the next read.
+        self.shared.look().await?;
+        let watch = watch.caught_up();
+        let weak = Arc::downgrade(&self.shared);
+        self.shared.watches.poll(WATCH_PAUSE, move || {
+            let shared = weak.upgrade();
+            async move {
+                let Some(shared) = shared else { return Ok(false) };
+                shared.look().await?;
+                Ok(true)
+            }
+        });
+        Ok(watch)
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        let rows = self.shared.connections.read(&report::setup_script()).await?;
+        Ok(report::Setup::of(&rows)?.describe())
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        report::stats(&self.shared.connections, &self.shared.schema, self.now()).await
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        report::check(&self.shared.connections, &self.shared.schema).await
+    }
+}
+
+impl fmt::Display for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.name)
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PostgresStore").field(&self.shared.name).finish()
+    }
+}

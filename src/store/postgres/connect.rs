@@ -1,0 +1,242 @@
+//! How connections are made: from a URL, encrypted as it says, and set up so that every statement is an index lookup and none
+//! waits for ever.
+
+use super::PostgresOptions;
+use super::error::{failed, is_lost, is_refusal, no_connection, not_connected, silent};
+use super::script::Script;
+use super::tls::Encryption;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::server_url::take_parameters;
+use deadpool_postgres::{ClientWrapper, Connect, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime};
+use futures::future::BoxFuture;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::tls::NoTls;
+use tokio_postgres::{Client, Config, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many connections are kept, where the URL does not say.
+const CONNECTIONS_MAX: usize = 8;
+
+/// A peer that is gone without a word is noticed after this long: of what it was sent, and while it is waited for.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// What a URL and the options come to.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) schema: String,
+    pub(super) connections_max: usize,
+    connector: Connector,
+}
+
+impl Target {
+    /// Reads the URL.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for one that says something unknown or impossible.
+    pub(super) fn of(options: &PostgresOptions) -> Result<Self> {
+        let names = ["schema", "connections_max", "sslmode", "sslrootcert"];
+        let (url, [schema, connections_max, mode, root]) = take_parameters(&options.url, names)?;
+        let schema = options.schema.clone().or(schema).unwrap_or_else(|| "stratafs".to_owned());
+        // PostgreSQL cuts longer names, and two of them would be one.
+        if schema.is_empty() || schema.len() > 63 || schema.contains('\0') {
+            return Err(Error::invalid_argument("the `schema` is empty or over 63 bytes; choose another name"));
+        }
+        let connections_max = match (options.connections_max, connections_max) {
+            (Some(max), _) => max,
+            (None, None) => CONNECTIONS_MAX,
+            (None, Some(text)) => {
+                text.parse().map_err(|_| Error::invalid_argument("`connections_max` is not a number; write one from 2 on"))?
+            }
+        };
+        if connections_max < 2 {
+            return Err(Error::invalid_argument("`connections_max` is under 2; one connection is for writes, so allow 2 or more"));
+        }
+        let mut config = Config::from_str(&url).map_err(malformed)?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(Error::invalid_argument("the URL of the database names no host; write `postgres://USER@HOST/DATABASE`"));
+        }
+        let encryption = mode.as_deref().map_or(Ok(Encryption::Prefer), Encryption::parse)?;
+        let tls = match encryption {
+            Encryption::Disable => None,
+            _ => Some(encryption.connector(root.as_deref().map(Path::new))?),
+        };
+        config.ssl_mode(encryption.mode()).keepalives(true);
+        config.keepalives_idle(SILENCE_MAX / 2).keepalives_interval(SILENCE_MAX / 6).keepalives_retries(3).tcp_user_timeout(SILENCE_MAX);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("stratafs");
+        }
+        let settings = settings(options.timeout);
+        Ok(Self { schema, connections_max, connector: Connector { config, tls, settings } })
+    }
+}
+
+fn malformed(error: tokio_postgres::Error) -> Error {
+    let message = match std::error::Error::source(&error).map(ToString::to_string) {
+        // These name the parameter and not its value.
+        Some(fault) if fault.starts_with("unknown option") || fault.starts_with("invalid value for option") => {
+            format!("the URL of the database has an {fault}; correct it").replacen("an invalid", "an invalid", 1)
+        }
+        _ => "the URL of the database cannot be read; write `postgres://USER@HOST/DATABASE` and escape what is special by `%XX`".to_owned(),
+    };
+    Error::invalid_argument(message).with_source(error)
+}
+
+/// Returns what sets a session up, as far as the engine knows the settings; it never fails.
+///
+/// Plans are made once, and while a table was empty a plan that reads all of it looked best: so those are ruled out, as is
+/// compiling plans whose cost was guessed too high. A transaction that this program left open, because it was cut off, ends by itself.
+fn settings(timeout: Duration) -> String {
+    let milliseconds = timeout.as_millis().clamp(1, 2_000_000_000);
+    format!(
+        "SELECT set_config(s.name, s.setting, false)
+         FROM (VALUES ('default_transaction_isolation', 'read committed'), ('client_encoding', 'UTF8'), ('bytea_output', 'hex'),
+                      ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+                      ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_material', 'off'),
+                      ('lock_timeout', '{milliseconds}'), ('idle_in_transaction_session_timeout', '{milliseconds}')) AS s(name, setting)
+         JOIN pg_catalog.pg_settings p ON p.name = s.name"
+    )
+}
+
+/// What makes connections.
+#[derive(Clone)]
+struct Connector {
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+    settings: String,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").field("encrypts", &self.tls.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    async fn connect(self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+        let (client, driver) = match self.tls {
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls).await?;
+                (client, tokio::spawn(drive(connection)))
+            }
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                (client, tokio::spawn(drive(connection)))
+            }
+        };
+        match client.simple_query(&self.settings).await {
+            // What is not set is slower at times, and right all the same.
+            Err(error) if is_lost(&error) => Err(error),
+            _ => Ok((client, driver)),
+        }
+    }
+}
+
+async fn drive(connection: impl Future<Output = Result<(), tokio_postgres::Error>>) {
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection to a database ended");
+    }
+}
+
+impl Connect for Connector {
+    fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        Box::pin(self.clone().connect())
+    }
+}
+
+/// The connections of a store: a pool that reads, and a way to make the one that writes.
+#[derive(Debug, Clone)]
+pub(super) struct Connections {
+    pool: Pool,
+    connector: Connector,
+    timeout: Duration,
+}
+
+impl Connections {
+    /// Makes an empty pool.
+    pub(super) fn new(target: &Target, timeout: Duration) -> Result<Self> {
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(Config::new(), target.connector.clone(), config);
+        let pool = Pool::builder(manager)
+            .max_size(target.connections_max - 1)
+            // One that was used just now has its plans and pages at hand.
+            .queue_mode(QueueMode::Lifo)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(timeout))
+            .create_timeout(Some(timeout.min(CONNECT_TIMEOUT)))
+            .build()
+            .map_err(|source| Error::new(ErrorKind::Internal, "the pool of connections cannot be made").with_source(source))?;
+        Ok(Self { pool, connector: target.connector.clone(), timeout })
+    }
+
+    /// Makes a connection beside the pool.
+    ///
+    /// # Errors
+    /// Those of a server that cannot be reached or refuses, without effect.
+    pub(super) async fn make(&self) -> Result<ClientWrapper> {
+        match tokio::time::timeout(self.timeout.min(CONNECT_TIMEOUT), self.connector.clone().connect()).await {
+            Ok(Ok((client, driver))) => Ok(ClientWrapper::new(client, driver)),
+            Ok(Err(error)) => Err(not_connected(error)),
+            Err(_) => Err(silent().without_effect()),
+        }
+    }
+
+    /// Runs a statement that only reads, and once more on a new connection when the first was found broken: a server that was
+    /// restarted leaves such.
+    ///
+    /// # Errors
+    /// Those of the server; [`Unavailable`](ErrorKind::Unavailable) when it does not answer in time.
+    pub(super) async fn read(&self, script: &Script<'_>) -> Result<Vec<Row>> {
+        self.read_within(self.timeout, script).await
+    }
+
+    /// Does the same with a time limit of its own: for what goes through the whole store.
+    pub(super) async fn read_within(&self, timeout: Duration, script: &Script<'_>) -> Result<Vec<Row>> {
+        let connection = self.pool.get().await.map_err(no_connection)?;
+        match attempt(connection, timeout, script).await? {
+            Err(error) if is_lost(&error) => self.pool.retain(|_, _| false),
+            done => return done.map_err(failed),
+        };
+        let connection = self.pool.get().await.map_err(no_connection)?;
+        attempt(connection, timeout, script).await?.map_err(failed)
+    }
+
+    /// Runs a statement that changes rows, once.
+    ///
+    /// # Errors
+    /// As for reads; when the answer is lost, with unknown effect.
+    pub(super) async fn write(&self, script: &Script<'_>) -> Result<Vec<Row>> {
+        let connection = self.pool.get().await.map_err(no_connection)?;
+        let written = attempt(connection, self.timeout, script).await.map_err(Error::with_unknown_effect)?;
+        written.map_err(|error| if is_refusal(&error) { failed(error).without_effect() } else { failed(error).with_unknown_effect() })
+    }
+}
+
+/// Runs a statement. A connection that did not answer, or that broke, does not go back to the pool.
+async fn attempt(connection: Object, timeout: Duration, script: &Script<'_>) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+    let done = match tokio::time::timeout(timeout, run(&connection, script)).await {
+        Ok(done) => done,
+        Err(_) => {
+            drop(Object::take(connection));
+            return Err(silent());
+        }
+    };
+    if done.as_ref().is_err_and(is_lost) {
+        drop(Object::take(connection));
+    }
+    Ok(done)
+}
+
+/// Runs a statement, which the connection prepares when it is new to it.
+pub(super) async fn run(connection: &ClientWrapper, script: &Script<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let statement = connection.prepare_cached(&script.sql).await?;
+    connection.query(&statement, &script.parameters()).await
+}

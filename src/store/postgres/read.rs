@@ -1,0 +1,258 @@
+//! The reading side: each read is one statement, so it shows one moment of the store, and one round trip.
+
+use super::error::{damaged, failed};
+use super::key::{Key, lower_bound, upper_bound};
+use super::script::Script;
+use crate::error::Result;
+use crate::ops::Version;
+use crate::store::page::{PageBuilder, Step};
+use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use bytes::Bytes;
+use jiff::Timestamp;
+use std::collections::HashMap;
+use tokio_postgres::Row;
+
+/// The columns that make an item, in the order in which they are read.
+const COLUMNS: &str = "i.head, i.tail, i.version, i.created_at, i.modified_at, i.expires_at, i.size, i.meta";
+
+/// A long walk takes this many rows in one step at most.
+const CHUNK_MAX: i64 = 256;
+
+/// Asks for one item.
+pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
+    let key = Key::of(key);
+    let mut script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.items i WHERE i.namespace = "));
+    let namespace = script.parameter(namespace.encoded());
+    let head = script.parameter(key.head.to_owned());
+    let digest = script.parameter(key.digest());
+    let now = script.parameter(now);
+    script
+        .push(&format!("{namespace} AND i.head = {head} AND i.tail_digest = {digest} AND (i.expires_at IS NULL OR i.expires_at > {now})"));
+    script
+}
+
+/// Asks for several items.
+pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p str], with_values: bool, now: i64) -> Script<'p> {
+    // The engine takes no NUL in a text, and no key holds one.
+    let cut: Vec<Key<'p>> = keys.iter().filter(|key| !key.contains('\0')).map(|key| Key::of(key)).collect();
+    let body = if with_values { ", i.body" } else { "" };
+    let mut script = Script::new(format!("SELECT {COLUMNS}{body} FROM unnest("));
+    let heads = script.parameter(cut.iter().map(|key| key.head).collect::<Vec<_>>());
+    let digests = script.parameter(cut.iter().map(Key::digest).collect::<Vec<_>>());
+    let namespace = script.parameter(namespace.encoded());
+    let now = script.parameter(now);
+    script.push(&format!(
+        "{heads}::text[], {digests}::bytea[]) AS w(head, digest)
+         JOIN {schema}.items i ON i.namespace = {namespace} AND i.head = w.head AND i.tail_digest = w.digest
+         WHERE i.expires_at IS NULL OR i.expires_at > {now}"
+    ));
+    script
+}
+
+/// Puts what [`get_many`] found in the order in which it was asked for.
+pub(super) fn in_order(rows: &[Row], keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+    let mut found = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let item = item(row, with_values)?;
+        found.insert(item.key.clone(), item);
+    }
+    Ok(keys.iter().map(|key| found.get(*key).cloned()).collect())
+}
+
+/// Asks for the rows of a page, and for what shows that there is more: none when there can be nothing.
+///
+/// Without a delimiter it is one range of the index. With one, a walk goes along the index in steps within the engine: each takes
+/// some rows up to the first that lies in a group, and the next begins behind that group. A step takes twice as many rows as the one
+/// before it, and few again after a group, so that neither a long list of items nor one of groups reads much in vain.
+pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOptions, now: i64) -> Option<Script<'p>> {
+    let start = PageBuilder::new(options.clone()).start()?;
+    if options.prefix.contains('\0') {
+        return None;
+    }
+    let start = lower_bound(&start);
+    // One row more tells whether there is more.
+    let rows = i64::try_from(options.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut script = Script::default();
+    let body = if options.with_values { ", i.body" } else { "" };
+    let column = if options.with_values { ", body" } else { "" };
+    if options.with_values {
+        script.push("SELECT head, tail, version, created_at, modified_at, expires_at, size, meta, CASE WHEN n = 1 OR before < ");
+        let bytes_max = i64::try_from(options.bytes_max).unwrap_or(i64::MAX);
+        let bytes_max = script.parameter(bytes_max);
+        // The row behind the one that fills the page tells that there is more, without its body.
+        script.push(&format!(
+            "{bytes_max}::bigint THEN body END AS body FROM (
+               SELECT p.*, row_number() OVER w AS n,
+                      COALESCE(sum(counted) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before,
+                      COALESCE(sum(counted) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS before_last
+               FROM ("
+        ));
+        push_rows(&mut script, schema, namespace, options, &start, rows, now, body, column);
+        script.push(&format!(
+            ") p WINDOW w AS (ORDER BY head, tail)) q WHERE n <= 2 OR before_last < {bytes_max}::bigint ORDER BY head, tail"
+        ));
+    } else {
+        push_rows(&mut script, schema, namespace, options, &start, rows, now, body, column);
+    }
+    Some(script)
+}
+
+#[expect(clippy::too_many_arguments, reason = "it is one statement, written in two places")]
+fn push_rows<'p>(
+    script: &mut Script<'p>,
+    schema: &str,
+    namespace: &'p Namespace,
+    options: &ScanOptions,
+    start: &str,
+    rows: i64,
+    now: i64,
+    body: &str,
+    column: &str,
+) {
+    let end = crate::store::page::prefix_end(&options.prefix);
+    let Some(delimiter) = options.delimiter.filter(|delimiter| *delimiter != '\0') else {
+        let counted = if body.is_empty() { "" } else { ", i.size AS counted" };
+        script.push(&format!("SELECT {COLUMNS}{body}{counted} FROM {schema}.items i WHERE i.namespace = "));
+        let namespace = script.parameter(namespace.encoded());
+        script.push(&namespace);
+        script.push_from(start);
+        if let Some(end) = end {
+            script.push_until(&end);
+        }
+        let now = script.parameter(now);
+        let rows = script.parameter(rows);
+        script.push(&format!(" AND (i.expires_at IS NULL OR i.expires_at > {now}) ORDER BY i.head, i.tail LIMIT {rows}"));
+        return;
+    };
+    let null_body = if body.is_empty() { "" } else { ", NULL::bytea" };
+    let walked_body = if body.is_empty() { "" } else { ", c.body" };
+    let step_body = if body.is_empty() { "" } else { ", r.body" };
+    let start = script.parameter(start.to_owned());
+    let namespace = script.parameter(namespace.encoded());
+    let now = script.parameter(now);
+    let rows = script.parameter(rows);
+    let skipped = script.parameter(i32::try_from(options.prefix.chars().count()).unwrap_or(i32::MAX));
+    let shown = script.parameter(delimiter.to_string());
+    let behind = script.parameter(behind(delimiter));
+    script.push(&format!(
+        "WITH RECURSIVE walk(head, tail, version, created_at, modified_at, expires_at, size, meta{column}, is_group, next, chunk, found) AS (
+           SELECT ''::text COLLATE \"C\", ''::text COLLATE \"C\", 0::bigint, 0::bigint, 0::bigint, NULL::bigint, 0::bigint, NULL::bytea{null_body},
+                  false, {start}::text COLLATE \"C\", 1::bigint, 0::bigint
+         UNION ALL
+           SELECT r.head, r.tail, r.version, r.created_at, r.modified_at, r.expires_at, r.size, r.meta{step_body}, r.cut > 0,
+                  CASE WHEN r.cut > 0 THEN left(r.head || r.tail, {skipped} + r.cut - 1) || {behind}::text
+                       WHEN r.n = walk.chunk THEN r.head || r.tail || chr(1) END,
+                  CASE WHEN r.cut > 0 THEN 1 ELSE least(walk.chunk * 2, {CHUNK_MAX}) END,
+                  walk.found + r.n
+           FROM walk CROSS JOIN LATERAL (
+             SELECT c.head, c.tail, c.version, c.created_at, c.modified_at, c.expires_at, c.size, c.meta{walked_body}, c.cut,
+                    row_number() OVER w AS n,
+                    COALESCE(max(c.cut) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS cut_before
+             FROM (
+               SELECT {COLUMNS}{body}, strpos(substr(i.head || i.tail, {skipped} + 1), {shown}::text) AS cut
+               FROM {schema}.items i
+               WHERE i.namespace = {namespace} AND i.head >= left(walk.next, 384)
+                 AND (i.head > left(walk.next, 384) OR i.tail >= substr(walk.next, 385))"
+    ));
+    if let Some(end) = end {
+        script.push_until(&end);
+    }
+    let counted = if body.is_empty() { "" } else { ", CASE WHEN is_group THEN 0 ELSE size END AS counted" };
+    script.push(&format!(
+        " AND (i.expires_at IS NULL OR i.expires_at > {now})
+               ORDER BY i.head, i.tail LIMIT walk.chunk) c
+             WINDOW w AS (ORDER BY c.head, c.tail)) r
+           WHERE walk.next IS NOT NULL AND walk.found < {rows} AND r.cut_before = 0)
+         SELECT head, tail, version, created_at, modified_at, expires_at, size, meta{column}{counted} FROM walk WHERE meta IS NOT NULL"
+    ));
+}
+
+/// Returns what stands in the place of a group's delimiter in the first key behind the group.
+fn behind(delimiter: char) -> String {
+    crate::store::page::prefix_end(delimiter.encode_utf8(&mut [0; 4])).unwrap_or_else(|| upper_bound(&delimiter.to_string()))
+}
+
+/// Puts a page together.
+pub(super) fn page(rows: Vec<Row>, options: ScanOptions) -> Result<Scan> {
+    let mut page = PageBuilder::new(options);
+    let mut rows = rows.iter().map(|row| Ok((key(row)?, row))).collect::<Result<Vec<_>>>()?;
+    // They are in order already, and only the statement's own last word would promise it.
+    rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (key, row) in rows {
+        if page.take(&key, |with_value| item(row, with_value))? == Step::End {
+            break;
+        }
+    }
+    Ok(page.finish())
+}
+
+/// Asks for the namespaces of a page: one seek for each, and one more for each item whose time is over and that comes first in its
+/// namespace.
+pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, now: i64) -> Script<'p> {
+    let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
+    if let Some(after) = &options.start_after {
+        start = start.max(format!("{}\u{1}", after.encoded()));
+    }
+    let end = upper_bound(options.beneath.as_ref().map_or("", |beneath| beneath.encoded()));
+    let mut script = Script::default();
+    let start = script.parameter(start);
+    let end = script.parameter(end);
+    let now = script.parameter(now);
+    let rows = script.parameter(i64::try_from(options.limit).unwrap_or(i64::MAX).saturating_add(1));
+    script.push(&format!(
+        "WITH RECURSIVE found(namespace, n) AS (
+           (SELECT i.namespace, 1::bigint FROM {schema}.items i
+            WHERE i.namespace >= {start} AND i.namespace < {end} AND (i.expires_at IS NULL OR i.expires_at > {now})
+            ORDER BY i.namespace LIMIT 1)
+         UNION ALL
+           SELECT (SELECT i.namespace FROM {schema}.items i
+                   WHERE i.namespace > f.namespace AND i.namespace < {end} AND (i.expires_at IS NULL OR i.expires_at > {now})
+                   ORDER BY i.namespace LIMIT 1), f.n + 1
+           FROM found f WHERE f.namespace IS NOT NULL AND f.n < {rows})
+         SELECT namespace FROM found WHERE namespace IS NOT NULL"
+    ));
+    script
+}
+
+/// Puts a page of namespaces together.
+pub(super) fn namespace_page(rows: &[Row], limit: usize) -> Result<NamespacePage> {
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        found.push(Namespace::from_encoded(row.try_get(0).map_err(failed)?)?);
+    }
+    found.sort();
+    let more = found.len() > limit;
+    found.truncate(limit);
+    Ok(NamespacePage::new(found, more))
+}
+
+/// Reads a version, which is never negative.
+pub(super) fn version(number: i64) -> Result<Version> {
+    u64::try_from(number).map(Version::new).map_err(|_| damaged("a version is below nothing"))
+}
+
+fn key(row: &Row) -> Result<String> {
+    let head: &str = row.try_get(0).map_err(failed)?;
+    let tail: &str = row.try_get(1).map_err(failed)?;
+    Ok([head, tail].concat())
+}
+
+/// Reads an item of [`COLUMNS`], and its body behind them if asked.
+fn item(row: &Row, with_value: bool) -> Result<Item> {
+    let number = |column| row.try_get::<_, i64>(column).map_err(failed);
+    let (created_at, modified_at) = (time(number(3)?)?, time(number(4)?)?);
+    let expires_at = row.try_get::<_, Option<i64>>(5).map_err(failed)?.map(time).transpose()?;
+    let meta = Bytes::copy_from_slice(row.try_get(7).map_err(failed)?);
+    let value = if with_value {
+        let body: Option<&[u8]> = row.try_get(8).map_err(failed)?;
+        let size = number(6)?;
+        body.filter(|body| body.len() as i64 == size).map(Bytes::copy_from_slice).ok_or_else(|| damaged("a row has lost its body"))?
+    } else {
+        Bytes::new()
+    };
+    Ok(Item::new(key(row)?, meta, value, version(number(2)?)?, created_at, modified_at).with_expires_at(expires_at))
+}
+
+fn time(microseconds: i64) -> Result<Timestamp> {
+    Timestamp::from_microsecond(microseconds).map_err(|_| damaged("a row has a time outside the calendar"))
+}

@@ -1,0 +1,202 @@
+//! The tables: how they are recognised, created and brought up to date.
+//!
+//! They stand in a schema of their own, whose number, in `schema_version`, only grows. A store whose number is the known one is
+//! opened without a change, so what runs day by day needs no right to create anything. Several processes may meet on an empty
+//! database: they are ordered by the row of the number, and those who come too early are refused by the catalogue and try again.
+
+use super::error::{failed, is_lost};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::pause::random_pause;
+use deadpool_postgres::ClientWrapper;
+use std::time::Duration;
+use tokio_postgres::error::SqlState;
+
+/// What brings the tables from each number to the next; `{s}` stands for the schema. Append only: a database in the field may be
+/// at any of them.
+///
+/// `items` keeps a key as a head and a tail, see [`key`](super::key); `touched` tells since which version a namespace may hold
+/// something new, for those who watch.
+const MIGRATIONS: &[&str] = &[r#"
+    CREATE TABLE {s}.counter(id int PRIMARY KEY, version bigint NOT NULL);
+    INSERT INTO {s}.counter VALUES (1, 0);
+    CREATE TABLE {s}.items(
+        namespace text COLLATE "C" NOT NULL,
+        head text COLLATE "C" NOT NULL,
+        tail text COLLATE "C" NOT NULL,
+        tail_digest bytea NOT NULL,
+        version bigint NOT NULL,
+        created_at bigint NOT NULL,
+        modified_at bigint NOT NULL,
+        expires_at bigint,
+        size bigint NOT NULL,
+        meta bytea NOT NULL,
+        body bytea NOT NULL,
+        PRIMARY KEY (namespace, head, tail_digest)
+    );
+    CREATE INDEX items_by_expiry ON {s}.items(expires_at) WHERE expires_at IS NOT NULL;
+    CREATE TABLE {s}.touched(namespace text COLLATE "C" PRIMARY KEY, version bigint NOT NULL);
+"#];
+
+/// What makes a new store faster where the engine knows it, and is left out where it does not: bodies are mostly compressed or
+/// short, and trying to compress each costs more than it saves.
+const TUNING: &[&str] = &["ALTER TABLE {s}.items ALTER COLUMN body SET STORAGE EXTERNAL"];
+
+/// The schema that this program writes.
+pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+
+/// How often a migration gives way to another process's.
+const ATTEMPTS: u32 = 12;
+
+/// Brings the tables up to date; `schema` is quoted.
+///
+/// # Errors
+/// [`Unsupported`](ErrorKind::Unsupported) for tables that a newer version made, or a database whose texts are not UTF-8,
+/// [`Corrupt`](ErrorKind::Corrupt) for tables of another program; a store that is refused is not changed.
+pub(super) async fn open(connection: &ClientWrapper, name: &str, schema: &str) -> Result<()> {
+    check_encoding(connection).await?;
+    for attempt in 0..ATTEMPTS {
+        if check_number(number(connection, name, schema).await?)? == SCHEMA {
+            return Ok(());
+        }
+        match migrate(connection, name, schema).await {
+            Ok(()) => return Ok(()),
+            Err(Fault::Refused(error)) => return Err(error),
+            Err(Fault::Engine(error)) => {
+                if is_lost(&error) || !may_be_race(&error) {
+                    return Err(failed(error));
+                }
+                // What failed is told when it is no race: the other process would be done by then.
+                if attempt + 1 == ATTEMPTS {
+                    let message = "the schema of the store holds tables of another program; name another by `schema`";
+                    return Err(Error::new(ErrorKind::Corrupt, message).with_source(error));
+                }
+            }
+        }
+        tokio::time::sleep(random_pause(Duration::from_millis(5), attempt)).await;
+    }
+    Err(Error::new(ErrorKind::Unavailable, "the database is being set up by others; try again"))
+}
+
+async fn check_encoding(connection: &ClientWrapper) -> Result<()> {
+    let row = connection.query_one("SHOW server_encoding", &[]).await.map_err(failed)?;
+    let encoding: String = row.try_get(0).map_err(failed)?;
+    if encoding.eq_ignore_ascii_case("UTF8") || encoding.eq_ignore_ascii_case("UTF-8") {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("the database keeps texts as `{encoding}`; create one with the encoding UTF8")))
+}
+
+/// Returns how many migrations the store has had; none when it is not there.
+async fn number(connection: &ClientWrapper, name: &str, schema: &str) -> Result<Option<i32>> {
+    let known = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'schema_version'";
+    let row = connection.query_one(known, &[&name]).await.map_err(failed)?;
+    if row.try_get::<_, i64>(0).map_err(failed)? == 0 {
+        return Ok(None);
+    }
+    let row = connection.query_opt(&format!("SELECT version FROM {schema}.schema_version WHERE id = 1"), &[]).await.map_err(failed)?;
+    row.map(|row| row.try_get(0).map_err(failed)).transpose()
+}
+
+/// Returns how many migrations a store has had, if it is not more than there are.
+fn check_number(number: Option<i32>) -> Result<u32> {
+    let number = number.unwrap_or(0);
+    u32::try_from(number).ok().filter(|&number| number <= SCHEMA).ok_or_else(|| {
+        Error::unsupported(format!(
+            "the store's tables were made by a newer version (the format is {number}, this program knows {SCHEMA}); upgrade"
+        ))
+    })
+}
+
+/// Why a migration did not come to an end.
+enum Fault {
+    Refused(Error),
+    Engine(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+async fn migrate(connection: &ClientWrapper, name: &str, schema: &str) -> Result<(), Fault> {
+    connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
+    match migrate_within(connection, name, schema).await {
+        Ok(is_new) => {
+            connection.batch_execute("COMMIT").await?;
+            for tuning in TUNING.iter().filter(|_| is_new) {
+                if let Err(error) = connection.batch_execute(&tuning.replace("{s}", schema)).await {
+                    tracing::debug!(%error, "a setting that makes a store faster is not known to its engine");
+                }
+            }
+            Ok(())
+        }
+        Err(fault) => {
+            // When even this fails, the connection is not used again.
+            let _ = connection.batch_execute("ROLLBACK").await;
+            Err(fault)
+        }
+    }
+}
+
+/// Migrates in a transaction; tells whether there was nothing before.
+async fn migrate_within(connection: &ClientWrapper, name: &str, schema: &str) -> Result<bool, Fault> {
+    let known = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text";
+    if connection.query_one(known, &[&name]).await?.try_get::<_, i64>(0)? == 0 {
+        connection.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    }
+    let create = format!(
+        "CREATE TABLE IF NOT EXISTS {schema}.schema_version(id int PRIMARY KEY, version int NOT NULL);
+         INSERT INTO {schema}.schema_version VALUES (1, 0) ON CONFLICT (id) DO NOTHING"
+    );
+    connection.batch_execute(&create).await?;
+    let row = connection.query_one(&format!("SELECT version FROM {schema}.schema_version WHERE id = 1 FOR UPDATE"), &[]).await?;
+    let done = check_number(Some(row.try_get(0)?)).map_err(Fault::Refused)?;
+    for migration in &MIGRATIONS[done as usize..] {
+        connection.batch_execute(&migration.replace("{s}", schema)).await?;
+    }
+    connection.execute(&format!("UPDATE {schema}.schema_version SET version = {SCHEMA} WHERE id = 1"), &[]).await?;
+    Ok(done == 0)
+}
+
+/// Tells whether another process that does the same may be why a migration failed.
+fn may_be_race(error: &tokio_postgres::Error) -> bool {
+    // The last is `tuple concurrently updated` of the catalogue.
+    error.code().is_some_and(|code| {
+        [
+            SqlState::UNIQUE_VIOLATION,
+            SqlState::DUPLICATE_TABLE,
+            SqlState::DUPLICATE_SCHEMA,
+            SqlState::DUPLICATE_OBJECT,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::INTERNAL_ERROR,
+        ]
+        .contains(code)
+    })
+}
+
+/// Quotes a name.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(quoted("a b"), "\"a b\"");
+        assert_eq!(quoted("a\".b"), "\"a\"\".b\"");
+    }
+
+    #[test]
+    fn a_newer_format_is_unsupported() {
+        assert_eq!(check_number(None).expect("nothing is there"), 0);
+        assert_eq!(check_number(Some(SCHEMA as i32)).expect("it is known"), SCHEMA);
+        for number in [SCHEMA as i32 + 1, -1] {
+            assert_eq!(check_number(Some(number)).expect_err("it is not known").kind(), ErrorKind::Unsupported);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A statement that is being written, with its parameters.
+
+use super::key::Key;
+use std::fmt::Write;
+use tokio_postgres::types::ToSql;
+
+/// A parameter of a statement.
+pub(super) type Parameter<'p> = Box<dyn ToSql + Send + Sync + 'p>;
+
+/// A statement and its parameters. The text depends on the shape of what is asked and never on what it is asked about, so a
+/// connection prepares it once.
+#[derive(Debug, Default)]
+pub(super) struct Script<'p> {
+    pub(super) sql: String,
+    parameters: Vec<Parameter<'p>>,
+}
+
+impl<'p> Script<'p> {
+    /// Starts with a text.
+    pub(super) fn new(sql: impl Into<String>) -> Self {
+        Self { sql: sql.into(), parameters: Vec::new() }
+    }
+
+    /// Adds text.
+    pub(super) fn push(&mut self, sql: &str) {
+        self.sql.push_str(sql);
+    }
+
+    /// Adds a parameter and returns how the text names it.
+    pub(super) fn parameter(&mut self, value: impl ToSql + Send + Sync + 'p) -> String {
+        self.parameters.push(Box::new(value));
+        format!("${}", self.parameters.len())
+    }
+
+    /// Adds the condition that a row's key is not before `start`.
+    pub(super) fn push_from(&mut self, start: &str) {
+        let Key { head, tail } = Key::of(start);
+        let head_at = self.parameter(head.to_owned());
+        // A head that is not before a short text is enough, whatever its tail is.
+        if tail.is_empty() {
+            let _ = write!(self.sql, " AND i.head >= {head_at}");
+        } else {
+            let tail_at = self.parameter(tail.to_owned());
+            let _ = write!(self.sql, " AND i.head >= {head_at} AND (i.head > {head_at} OR i.tail >= {tail_at})");
+        }
+    }
+
+    /// Adds the condition that a row's key is before `end`.
+    pub(super) fn push_until(&mut self, end: &str) {
+        let Key { head, tail } = Key::of(end);
+        let head_at = self.parameter(head.to_owned());
+        if tail.is_empty() {
+            let _ = write!(self.sql, " AND i.head < {head_at}");
+        } else {
+            let tail_at = self.parameter(tail.to_owned());
+            let _ = write!(self.sql, " AND i.head <= {head_at} AND (i.head < {head_at} OR i.tail < {tail_at})");
+        }
+    }
+
+    /// Returns the parameters as the client takes them.
+    pub(super) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect()
+    }
+}

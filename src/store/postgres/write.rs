@@ -1,0 +1,236 @@
+//! The writing side: a group of batches is one transaction and one round trip.
+//!
+//! All writers of a store are ordered by the one row of its counter, which a transaction locks first. Each later statement begins
+//! when the lock is held and so sees all that earlier holders committed: conditions are checked on the newest state, versions
+//! become visible in their order, and nothing is ever undone because of another writer.
+//!
+//! Batches without conditions that follow each other are written by one statement, as if they were one batch. A group that only
+//! puts needs no transaction around it: its one statement raises the counter, which waits for the lock, and what it puts
+//! replaces the newest row whatever that is.
+
+use super::connect::{Connections, run};
+use super::error::{damaged, failed, gave_way, is_lost, is_refusal, silent};
+use super::read::version;
+use super::script::Script;
+use super::step::{Step, goes_with_others, lock};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::ops::Version;
+use crate::store::combiner::GroupWriter;
+use crate::store::pause::random_pause;
+use crate::store::watch::Watches;
+use crate::store::{Batch, BatchWrite, precondition_failed, whole_microseconds};
+use async_trait::async_trait;
+use deadpool_postgres::ClientWrapper;
+use futures::future::maybe_done;
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tokio_postgres::Row;
+
+/// How often a transaction that gave way is begun anew. Only engines that are distributed make one give way.
+const ATTEMPTS: u32 = 12;
+
+/// A connection that was not used for this long is asked whether it still is one, before anything is written on it.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The connection that writes.
+#[derive(Debug)]
+pub(super) struct PostgresWriter {
+    pub(super) connections: Connections,
+    pub(super) connection: Mutex<Option<(ClientWrapper, Instant)>>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) clock: Clock,
+    pub(super) schema: String,
+    pub(super) timeout: Duration,
+}
+
+#[async_trait]
+impl GroupWriter for PostgresWriter {
+    async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+        match self.write_together(group).await {
+            Ok(answers) => answers,
+            // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
+            Err(Fault { is_of_one: true, .. }) if group.len() > 1 => {
+                let mut answers = Vec::with_capacity(group.len());
+                for batch in group {
+                    let alone = self.write_together(std::slice::from_ref(batch)).await;
+                    answers.push(alone.map_err(|fault| fault.error).and_then(|mut answers| answers.pop().unwrap_or(Ok(Vec::new()))));
+                }
+                answers
+            }
+            Err(Fault { error, .. }) => refuse(group.len(), error),
+        }
+    }
+}
+
+/// Why a group was not written.
+struct Fault {
+    error: Error,
+    /// A statement was refused, which need not be the fault of all.
+    is_of_one: bool,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self { error, is_of_one: false }
+    }
+}
+
+impl PostgresWriter {
+    async fn write_together(&self, group: &[Batch]) -> Result<Vec<Result<Vec<Version>>>, Fault> {
+        let now = whole_microseconds(self.clock.now());
+        let steps = self.steps(group, now)?;
+        let mut slot = self.connection.lock().await;
+        for attempt in 0.. {
+            let connection = self.connection(slot.take()).await?;
+            let done = tokio::time::timeout(self.timeout, self.transact(&connection, &steps, group)).await;
+            let Ok(done) = done else { return Err(silent().with_unknown_effect().into()) };
+            match done {
+                Ok(rows) => {
+                    *slot = Some((connection, Instant::now()));
+                    return self.answers(group, &steps, &rows).map_err(|error| error.with_unknown_effect().into());
+                }
+                Err(broken) => {
+                    let (is_lost, gave_way) = (is_lost(&broken.error), gave_way(&broken.error));
+                    if !is_lost {
+                        *slot = Some((connection, Instant::now()));
+                    }
+                    if gave_way && attempt < ATTEMPTS {
+                        tokio::time::sleep(random_pause(Duration::from_millis(2), attempt)).await;
+                        continue;
+                    }
+                    let error = failed(broken.error);
+                    let error = if broken.may_have_effect { error.with_unknown_effect() } else { error.without_effect() };
+                    return Err(Fault { error, is_of_one: !is_lost && !broken.may_have_effect });
+                }
+            }
+        }
+        Err(silent().without_effect().into())
+    }
+
+    /// Returns a connection that works: the one there is, unless it is closed, or was idle and does not answer.
+    async fn connection(&self, kept: Option<(ClientWrapper, Instant)>) -> Result<ClientWrapper> {
+        if let Some((connection, used)) = kept
+            && !connection.is_closed()
+            && (used.elapsed() < IDLE || matches!(tokio::time::timeout(self.timeout, connection.simple_query("")).await, Ok(Ok(_))))
+        {
+            return Ok(connection);
+        }
+        self.connections.make().await
+    }
+
+    /// Runs the steps as one transaction, all sent before the first answer is waited for.
+    async fn transact(&self, connection: &ClientWrapper, steps: &[Step<'_>], group: &[Batch]) -> Result<Vec<Option<Row>>, Broken> {
+        if let [Step { script, is_alone: true, .. }] = steps {
+            return match run(connection, script).await {
+                Ok(mut rows) => Ok(vec![rows.pop()]),
+                Err(error) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
+            };
+        }
+        let unsent = |error| Broken { error, may_have_effect: false };
+        let lock = lock(&self.schema, group);
+        let mut statements = vec![connection.prepare_cached(&lock.sql).await.map_err(unsent)?];
+        for step in steps {
+            statements.push(connection.prepare_cached(&step.script.sql).await.map_err(unsent)?);
+        }
+        let parameters: Vec<_> = std::iter::once(&lock).chain(steps.iter().map(|step| &step.script)).map(Script::parameters).collect();
+        let begin = connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE");
+        let queries = statements.iter().zip(&parameters).map(|(statement, parameters)| connection.query(statement, parameters));
+        let commit = connection.batch_execute("COMMIT");
+        // The client sends a request when it is first polled: so they go out in this order, and then the answers come.
+        let mut begin = Box::pin(maybe_done(begin));
+        let mut queries: Vec<_> = queries.map(|query| Box::pin(maybe_done(query))).collect();
+        let mut commit = Box::pin(maybe_done(commit));
+        let _ = futures::poll!(begin.as_mut());
+        for query in &mut queries {
+            let _ = futures::poll!(query.as_mut());
+        }
+        let _ = futures::poll!(commit.as_mut());
+        begin.as_mut().await;
+        let mut refused = begin.as_mut().take_output().and_then(Result::err);
+        let mut rows = Vec::with_capacity(queries.len());
+        for mut query in queries {
+            query.as_mut().await;
+            match query.as_mut().take_output() {
+                Some(Ok(mut found)) => rows.push(found.pop()),
+                Some(Err(error)) => refused = refused.or(Some(error)),
+                None => {}
+            }
+        }
+        commit.as_mut().await;
+        let committed = commit.as_mut().take_output().unwrap_or(Ok(()));
+        match (refused, committed) {
+            // The first refusal undid all of it, as the server said so; of a connection that broke nobody knows.
+            (Some(error), _) => Err(Broken { may_have_effect: error.as_db_error().is_none(), error }),
+            (None, Err(error)) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
+            (None, Ok(())) => {
+                // That of the lock.
+                rows.remove(0);
+                Ok(rows)
+            }
+        }
+    }
+
+    /// Makes the statements of a group.
+    fn steps<'g>(&self, group: &'g [Batch], now: Timestamp) -> Result<Vec<Step<'g>>> {
+        let mut steps = Vec::new();
+        let mut rest = group;
+        while !rest.is_empty() {
+            let alike = rest.iter().take_while(|batch| goes_with_others(batch)).count().max(1);
+            let (batches, others) = rest.split_at(alike);
+            steps.push(Step::of(&self.schema, batches, alike == group.len(), now)?);
+            rest = others;
+        }
+        Ok(steps)
+    }
+
+    /// Reads what the statements returned, and tells those who watch.
+    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Option<Row>]) -> Result<Vec<Result<Vec<Version>>>> {
+        let mut answers = Vec::with_capacity(group.len());
+        for (step, row) in steps.iter().zip(rows) {
+            let row = row.as_ref().ok_or_else(|| damaged("the counter of the store is gone"))?;
+            let number = |column| version(row.try_get(column).map_err(failed)?);
+            let (before, after) = (number(0)?, number(1)?);
+            let failing: Option<i64> = if step.has_conditions { row.try_get(2).map_err(failed)? } else { None };
+            if let Some(index) = failing.and_then(|index| usize::try_from(index).ok()) {
+                let met = row.try_get::<_, Option<i64>>(3).map_err(failed)?.map(version).transpose()?;
+                answers.push(Err(precondition_failed(index, &step.batches[0].preconditions[index], met)));
+                continue;
+            }
+            let mut number = before.number();
+            for batch in step.batches {
+                let mut versions = Vec::new();
+                for write in &batch.writes {
+                    number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Restore { .. }));
+                    if matches!(write, BatchWrite::Put { .. }) {
+                        versions.push(Version::new(number));
+                    }
+                }
+                answers.push(Ok(versions));
+                if after > before {
+                    self.watches.tell_of(batch, after);
+                }
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// A transaction that did not come to its end.
+struct Broken {
+    error: tokio_postgres::Error,
+    may_have_effect: bool,
+}
+
+/// Answers a group with one failure.
+fn refuse(answers: usize, error: Error) -> Vec<Result<Vec<Version>>> {
+    let (kind, message, may_have_effect) = (error.kind(), error.message().to_owned(), error.may_have_effect());
+    let source = Arc::new(error);
+    let again = || {
+        let error = Error::new(kind, message.clone()).with_source(source.clone());
+        Err(if may_have_effect { error.with_unknown_effect() } else { error.without_effect() })
+    };
+    std::iter::repeat_with(again).take(answers).collect()
+}

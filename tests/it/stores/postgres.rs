@@ -1,0 +1,511 @@
+//! PostgreSQL: what is refused, what is shared between processes, what a broken connection leaves, and what a call costs.
+
+#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+
+use super::namespace;
+use crate::servers::postgres::{Schema, connect, fresh_with, schema, server};
+use crate::servers::proxy::{Break, Proxy};
+use jiff::Timestamp;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+use stratafs::ErrorKind;
+use stratafs::clock::Clock;
+use stratafs::ops::{Durability, Version};
+use stratafs::store::{
+    Batch, Condition, KEY_BYTES_MAX, MemoryStore, Namespace, NamespacesOptions, PostgresOptions, PostgresStore, ScanOptions, Store,
+};
+use tokio::net::TcpListener;
+
+/// A root that no server's certificate comes from.
+const ANOTHER_ROOT: &str = "-----BEGIN CERTIFICATE-----
+MIIBfDCCASGgAwIBAgIUYZhUkrA4Drbe18UMpvHPZL8nB9QwCgYIKoZIzj0EAwIw
+EjEQMA4GA1UEAwwHYW5vdGhlcjAgFw0yNjExMjExMjQxMzRaGA8yMTI2MTAyODEy
+NDEzNFowEjEQMA4GA1UEAwwHYW5vdGhlcjBZMBMGByqGSM49AgEGCCqGSM49AwEH
+A0IABHrwxkfCBv2SPIQIUwxG4xP0XQ80ijov2gynkwwfyRPfliJYxkV/sErUIT0o
+CGANGnSgyzsjyn4Ki7o27WD7TBmjUzBRMB0GA1UdDgQWBBRd+Zhnhlvvjam6tnTT
+yZDNt4NxNTAfBgNVHSMEGDAWgBRd+Zhnhlvvjam6tnTTyZDNt4NxNTAPBgNVHRMB
+Af8EBTADAQH/MAoGCCqGSM49BAMCA0kAMEYCIQDU+PeQ1RWRmA2B6UFzEM69XIOw
+rQTcs4vlDxjXyTX+CQIhAMc4QZ37NNjRdo2zjwXTPsVKt9p3FRE9DVe5faPa9wO9
+-----END CERTIFICATE-----
+";
+
+const PART: &str = "STRATAFS_TEST_POSTGRES_PART";
+
+/// Names a schema, or says why the test is skipped.
+macro_rules! schema_or_skip {
+    () => {
+        match schema().await {
+            Ok(schema) => schema,
+            Err(reason) => return println!("skipped: {reason}"),
+        }
+    };
+}
+
+async fn open(schema: &Schema) -> PostgresStore {
+    PostgresStore::open_with(schema.options()).await.unwrap()
+}
+
+async fn put(store: &PostgresStore, key: &str, value: &str) -> Version {
+    store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0]
+}
+
+async fn value(store: &PostgresStore, key: &str) -> Option<String> {
+    let item = store.get(&namespace(), key).await.unwrap()?;
+    Some(String::from_utf8(item.value.to_vec()).unwrap())
+}
+
+/// A batch that takes the way of a transaction: only puts go without.
+fn conditional(key: &str) -> Batch {
+    Batch::new().expect(&namespace(), key, Condition::Absent).put(&namespace(), key, "v")
+}
+
+/// Starts this binary again to run a test as its part.
+fn start(test: &str, schema: &Schema) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("stores::postgres::{test}"), "--nocapture"])
+        .env(PART, &schema.name)
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the options of the store that this process was started for, if it is a part.
+fn part() -> Option<PostgresOptions> {
+    Some(PostgresOptions::new(server()).with_schema(std::env::var(PART).ok()?))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_empty_database_is_set_up_once_however_many_open_it() {
+    if let Some(options) = part() {
+        PostgresStore::open_with(options).await.unwrap();
+        return;
+    }
+    let schema = schema_or_skip!();
+    let children: Vec<Child> = (0..4).map(|_| start("an_empty_database_is_set_up_once_however_many_open_it", &schema)).collect();
+    let opens = (0..8).map(|_| tokio::spawn(PostgresStore::open_with(schema.options())));
+    let stores: Vec<PostgresStore> = futures::future::join_all(opens).await.into_iter().map(|store| store.unwrap().unwrap()).collect();
+    let versions = futures::future::join_all(stores.iter().map(|store| put(store, "k", "v"))).await;
+    let mut distinct: Vec<Version> = versions.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 8, "one counter for all: {versions:?}");
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[tokio::test]
+async fn what_another_process_writes_is_read_and_told() {
+    if let Some(options) = part() {
+        let store = PostgresStore::open_with(options).await.unwrap();
+        store.commit(Batch::new().put(&Namespace::new(["other"]).unwrap(), "k", "v")).await.unwrap();
+        put(&store, "k", "of the other").await;
+        return;
+    }
+    let schema = schema_or_skip!();
+    let store = open(&schema).await;
+    put(&store, "k", "before").await;
+    let mut watch = store.watch(&namespace()).await.unwrap();
+    let mut unconcerned = store.watch(&Namespace::new(["third"]).unwrap()).await.unwrap();
+    let child = tokio::task::spawn_blocking({
+        let mut child = start("what_another_process_writes_is_read_and_told", &schema);
+        move || child.wait().unwrap()
+    });
+    let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
+    assert!(child.await.unwrap().success());
+    assert_eq!(value(&store, "k").await.as_deref(), Some("of the other"));
+    assert!(told >= store.get(&namespace(), "k").await.unwrap().unwrap().version);
+    assert!(futures::poll!(Box::pin(unconcerned.changed())).is_pending(), "nothing was written there");
+}
+
+#[tokio::test]
+async fn what_is_not_ours_or_is_newer_is_refused_untouched() {
+    let schema = schema_or_skip!();
+    schema.run("CREATE SCHEMA {s}; CREATE TABLE {s}.items(a int); INSERT INTO {s}.items VALUES (1)").await;
+    let error = PostgresStore::open_with(schema.options()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    assert!(error.message().contains("another program"), "{error}");
+    let client = connect(&schema.url).await.unwrap();
+    let tables = "SELECT string_agg(tablename, ',') FROM pg_tables WHERE schemaname = $1::text";
+    assert_eq!(client.query_one(tables, &[&schema.name]).await.unwrap().get::<_, &str>(0), "items");
+
+    let newer = schema_or_skip!();
+    drop(open(&newer).await);
+    newer.run("UPDATE {s}.schema_version SET version = 99").await;
+    let error = PostgresStore::open_with(newer.options()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+    assert!(error.message().contains("newer version"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_or_is_not_there_is_told_apart() {
+    let schema = schema_or_skip!();
+    let open = |url: String| PostgresStore::open_with(PostgresOptions::new(url).with_timeout(Duration::from_millis(500)));
+    let (scheme, rest) = schema.url.split_once("://").unwrap();
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let place = host.split(['/', '?']).next().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let absent = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    for (url, kind) in [
+        (format!("{scheme}://nobody_of_that_name:s3cret@{host}"), ErrorKind::PermissionDenied),
+        (schema.url.replace(host, &format!("{place}/no_database_of_that_name")), ErrorKind::NotFound),
+        (format!("{scheme}://ada:s3cret@{absent}/x"), ErrorKind::Unavailable),
+        (format!("{scheme}://ada:s3cret@{}/x?sslmode=disable", silent.local_addr().unwrap()), ErrorKind::Unavailable),
+        (format!("{scheme}://ada:s3cret@{host}?unknown=1"), ErrorKind::InvalidArgument),
+        (format!("{scheme}://ada:s3cret@{place}/x?sslmode=sometimes"), ErrorKind::InvalidArgument),
+        (format!("{scheme}://ada:s3cret@{place}/x?connections_max=1"), ErrorKind::InvalidArgument),
+        (format!("{scheme}://ada:s3cret@{place}/x?sslrootcert=/absent"), ErrorKind::PermissionDenied),
+        (format!("{scheme}://ada:s3cret@{place}/x?sslmode=verify-full&sslrootcert=/absent"), ErrorKind::InvalidArgument),
+    ] {
+        let error = open(url.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{url}: {error:?}");
+        assert!(!error.message().contains("s3cret") && !error.message().contains("127.0.0.1"), "{error}");
+    }
+    let named = PostgresOptions::new(format!("{scheme}://ada:s3cret@{host}"));
+    assert!(!format!("{named:?}").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn a_store_is_named_without_its_secrets() {
+    let schema = schema_or_skip!();
+    let url = format!("{}?schema={}&application_name=named", schema.url, schema.name.replace(' ', "%20"));
+    let store = PostgresStore::open(&url).await.unwrap();
+    assert!(!store.to_string().contains(['@', '?']), "{store}");
+    assert_eq!(format!("{store:?}"), format!("PostgresStore({:?})", store.to_string()));
+    put(&store, "k", "v").await;
+    assert_eq!(value(&open(&schema).await, "k").await.as_deref(), Some("v"), "the URL named the same schema");
+}
+
+#[tokio::test]
+async fn durability_is_what_the_session_has() {
+    let schema = schema_or_skip!();
+    assert_eq!(open(&schema).await.describe().await.unwrap().schema, Some(1));
+    let url = format!("{}?options=-c%20synchronous_commit%3Doff", schema.url);
+    let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
+    let description = store.describe().await.unwrap();
+    assert_eq!((store.capabilities().durability, description.durability), (Durability::None, Durability::None));
+    assert!(description.notices.iter().any(|notice| notice.contains("synchronous_commit")), "{description:?}");
+    assert!(description.engine.contains(' '), "{description:?}");
+}
+
+#[tokio::test]
+async fn encryption_is_as_asked() {
+    let schema = schema_or_skip!();
+    let client = connect(&schema.url).await.unwrap();
+    if client.query_one("SHOW ssl", &[]).await.unwrap().get::<_, &str>(0) != "on" {
+        return println!("skipped: the server offers no TLS");
+    }
+    for (mode, is_encrypted) in [("disable", false), ("prefer", true), ("require", true)] {
+        let name = format!("{}-{mode}", schema.name);
+        let options = PostgresOptions::new(format!("{}?sslmode={mode}&application_name={}", schema.url, name.replace(' ', "%20")));
+        let _store = PostgresStore::open_with(options.with_schema(&schema.name)).await.unwrap();
+        let sql = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = left($1::text, 63)";
+        assert_eq!(client.query_one(sql, &[&name]).await.unwrap().get::<_, Option<bool>>(0), Some(is_encrypted), "{mode}");
+    }
+    // With a root named, `require` verifies as libpq does.
+    let root = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(root.path(), ANOTHER_ROOT).unwrap();
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let url = format!("{}?sslmode={mode}&sslrootcert={}", schema.url, root.path().display());
+        let error = PostgresStore::open(url).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("certificate"), "{mode}: {error:?}");
+    }
+}
+
+/// Stands in front of the server; returns the URL that leads through it.
+async fn proxied(schema: &Schema) -> (Proxy, String) {
+    let (before, rest) = schema.url.split_once('@').unwrap();
+    let place = rest.split('/').next().unwrap();
+    let place_and_port = if place.contains(':') { place.to_owned() } else { format!("{place}:5432") };
+    let address = tokio::net::lookup_host(place_and_port).await.unwrap().next().unwrap();
+    let proxy = Proxy::start(address).await;
+    let url = format!("{before}@127.0.0.1:{}{}?sslmode=disable", proxy.port, &rest[place.len()..]);
+    (proxy, url)
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_leaves_a_commit_open_and_a_read_is_done_again() {
+    let schema = schema_or_skip!();
+    let (proxy, url) = proxied(&schema).await;
+    let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
+    put(&store, "k", "v").await;
+    store.commit(conditional("first").delete(&namespace(), "k2")).await.unwrap();
+    assert_eq!(value(&store, "k").await.as_deref(), Some("v"));
+    for at in [Break::Request, Break::Answer] {
+        proxy.break_next(at);
+        assert_eq!(value(&store, "k").await.as_deref(), Some("v"), "{at:?}");
+        for (name, batch) in [("alone", Batch::new()), ("transaction", Batch::new().expect(&namespace(), "k", Condition::Exists))] {
+            let key = format!("{name} {at:?}");
+            // The statements are known to the connection, so that what breaks is the commit itself.
+            store.commit(batch.clone().put(&namespace(), "warm", "v")).await.unwrap();
+            proxy.break_next(at);
+            let error = store.commit(batch.put(&namespace(), &key, "v")).await.unwrap_err();
+            assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, true), "{key}: {error:?}");
+            put(&store, "after", "v").await;
+            // Of a transaction the first answer may be lost while the server is in the middle of it.
+            if at == Break::Request || name == "alone" {
+                assert_eq!(value(&store, &key).await.is_some(), at == Break::Answer, "{key}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_one_round_trip() {
+    let schema = schema_or_skip!();
+    let (proxy, url) = proxied(&schema).await;
+    let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name).with_connections_max(2)).await.unwrap();
+    let fill = (0..300).fold(Batch::new(), |batch, number| batch.put(&namespace(), format!("d{}/{number:03}", number % 20), "body"));
+    store.commit(fill).await.unwrap();
+    let grouped = ScanOptions::new().with_delimiter('/');
+    let mixed = |key: &str| conditional(key).delete(&namespace(), "absent").delete_prefix(&namespace(), "gone/");
+    for round in 0..2 {
+        let mut costs = Vec::new();
+        let mut cost = |what| costs.push((what, proxy.round_trips()));
+        cost("before");
+        store.get(&namespace(), "d1/001").await.unwrap().unwrap();
+        cost("get");
+        store.get_many(&namespace(), &["d1/001", "absent", "d2/002"], true).await.unwrap();
+        cost("get_many");
+        assert_eq!(store.scan(&namespace(), grouped.clone()).await.unwrap().entries.len(), 20);
+        cost("scan of groups");
+        assert_eq!(store.scan(&namespace(), ScanOptions::new().with_values(true)).await.unwrap().entries.len(), 300 + round);
+        cost("scan with bodies");
+        store.namespaces(NamespacesOptions::new()).await.unwrap();
+        cost("namespaces");
+        store.commit(Batch::new().put(&Namespace::new(["puts"]).unwrap(), "new", "v")).await.unwrap();
+        cost("commit of a put");
+        store.commit(mixed(&format!("d1/conditional {round}"))).await.unwrap();
+        cost("commit of a transaction");
+        store.current_version().await.unwrap();
+        cost("current_version");
+        store.sweep(10).await.unwrap();
+        cost("sweep");
+        store.describe().await.unwrap();
+        cost("describe");
+        // The first time each statement is prepared, in a round trip of its own.
+        assert!(round == 0 || costs[1..].iter().all(|(_, count)| *count == 1), "{costs:?}");
+    }
+}
+
+#[tokio::test]
+async fn connections_that_the_server_closes_are_replaced() {
+    let schema = schema_or_skip!();
+    let name = format!("{} killed", schema.name).replace(' ', "_");
+    let options = PostgresOptions::new(format!("{}?application_name={name}", schema.url)).with_schema(&schema.name);
+    let store = PostgresStore::open_with(options).await.unwrap();
+    put(&store, "k", "v").await;
+    let client = connect(&schema.url).await.unwrap();
+    let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = left($1::text, 63)";
+    let is_waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1::text, 63) AND wait_event_type = 'Lock'";
+    let lock = connect(&schema.url).await.unwrap();
+    for (batch, key, is_without_effect) in
+        [(conditional("transaction"), "transaction", true), (Batch::new().put(&namespace(), "alone", "v"), "alone", false)]
+    {
+        // Another writer holds the counter, so that the commit is under way when it is cut off.
+        lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".counter FOR UPDATE", schema.name)).await.unwrap();
+        let commit = tokio::spawn({
+            let store = store.clone();
+            async move { store.commit(batch).await }
+        });
+        while client.query_one(is_waiting, &[&name]).await.unwrap().get::<_, i64>(0) == 0 {}
+        assert!(client.query_one(kill, &[&name]).await.unwrap().get::<_, i64>(0) > 0);
+        let error = commit.await.unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::Unavailable, is_without_effect), "{error:?}");
+        assert_eq!(error.may_have_effect(), !is_without_effect);
+        lock.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(value(&store, key).await, None, "what was cut off did not happen");
+        put(&store, key, "again").await;
+        assert_eq!(value(&store, key).await.as_deref(), Some("again"));
+    }
+}
+
+#[tokio::test]
+async fn another_writer_that_holds_the_lock_is_not_waited_for_without_end() {
+    let schema = schema_or_skip!();
+    let store = PostgresStore::open_with(schema.options().with_timeout(Duration::from_millis(300))).await.unwrap();
+    put(&store, "k", "before").await;
+    let lock = connect(&schema.url).await.unwrap();
+    lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".counter FOR UPDATE", schema.name)).await.unwrap();
+    let refused =
+        futures::future::join_all([conditional("x"), Batch::new().put(&namespace(), "k", "lost")].map(|batch| store.commit(batch)));
+    for answer in refused.await {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    assert_eq!(value(&store, "k").await.as_deref(), Some("before"), "reads wait for nobody");
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    put(&store, "k", "after").await;
+}
+
+#[tokio::test]
+async fn a_batch_that_the_engine_refuses_fails_alone() {
+    let schema = schema_or_skip!();
+    let store = open(&schema).await;
+    schema.run("ALTER TABLE {s}.items ADD CHECK (head <> 'bad')").await;
+    let batches = (0..20).map(|number| {
+        let batch = if number % 2 == 0 { Batch::new() } else { conditional(&format!("c{number:02}")) };
+        let batch = batch.put(&namespace(), format!("{number:02}"), "v");
+        store.commit(if number % 5 == 2 { batch.put(&namespace(), "bad", "v") } else { batch })
+    });
+    let answers = futures::future::join_all(batches).await;
+    for (number, answer) in answers.iter().enumerate() {
+        match answer {
+            Ok(_) => assert_ne!(number % 5, 2),
+            Err(error) => assert!(number % 5 == 2 && error.is_without_effect() && error.kind() == ErrorKind::Internal, "{error:?}"),
+        }
+    }
+    let kept = store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries;
+    assert_eq!(kept.iter().filter(|entry| !entry.key().starts_with('c')).count(), 16);
+}
+
+#[tokio::test]
+async fn damage_is_found_and_never_passes_for_absent() {
+    let schema = schema_or_skip!();
+    let store = open(&schema).await;
+    put(&store, "k", "body").await;
+    put(&store, "sound", "body").await;
+    schema.run("UPDATE {s}.items SET body = 'bod' WHERE head = 'k'; UPDATE {s}.counter SET version = 1").await;
+    assert_eq!(store.get(&namespace(), "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(value(&store, "sound").await.as_deref(), Some("body"));
+    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2, "what does not need it is read");
+    let found = store.check().await.unwrap();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().all(|error| error.kind() == ErrorKind::Corrupt));
+    schema.run("DROP TABLE {s}.items").await;
+    assert_eq!(store.get(&namespace(), "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_store_outlives_the_runtime_that_opened_it() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (one, other) = (runtime(), runtime());
+    let opened = one.block_on(async {
+        let schema = schema().await?;
+        let store = open(&schema).await;
+        put(&store, "k", "v").await;
+        Ok::<_, String>((schema, store))
+    });
+    let (_schema, store) = match opened {
+        Ok(opened) => opened,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    one.shutdown_background();
+    other.block_on(async {
+        while store.get(&namespace(), "k").await.is_err() {}
+        put(&store, "k", "w").await;
+        assert_eq!(value(&store, "k").await.as_deref(), Some("w"));
+    });
+}
+
+/// Keys around the length at which they are cut, with long beginnings in common.
+fn long_key() -> impl Strategy<Value = String> {
+    let lengths = vec![0, 1, 382, 383, 384, 385, 700];
+    let ends = vec!["", "a", "/", "a/", "a/b", "b", "\u{1}", "é", "\u{10FFFF}"];
+    (select(vec!['x', 'é', '日', '\u{10FFFF}']), select(lengths), vec(select(ends), 0..3))
+        .prop_map(|(character, count, ends)| {
+            let mut key = character.to_string().repeat(count) + &ends.concat();
+            while key.len() > KEY_BYTES_MAX {
+                key.pop();
+            }
+            key
+        })
+        .prop_filter("a key is not empty", |key| !key.is_empty())
+}
+
+fn long_scan() -> impl Strategy<Value = ScanOptions> {
+    let delimiter = option::of(select(vec!['/', '\u{1}', 'é', '\u{10FFFF}']));
+    (option::of(long_key()), delimiter, option::of(long_key()), 0..6_usize, any::<bool>(), select(vec![0, 30, 1 << 20])).prop_map(
+        |(prefix, delimiter, start_after, limit, with_values, bytes_max)| {
+            let mut options = ScanOptions::new().with_limit(limit * 3).with_values(with_values).with_bytes_max(bytes_max);
+            options.prefix = prefix.unwrap_or_default();
+            options.delimiter = delimiter;
+            options.start_after = start_after;
+            options
+        },
+    )
+}
+
+async fn agree(store: &dyn Store, keys: &[String], scans: Vec<ScanOptions>, removed: &str, clock: Clock) {
+    let memory = MemoryStore::with_clock(clock);
+    let same = async |batch: Batch| {
+        let expected = memory.commit(batch.clone()).await.map_err(|error| (error.change(), error.current_version()));
+        let found = store.commit(batch).await.map_err(|error| (error.change(), error.current_version()));
+        assert_eq!(found, expected);
+    };
+    same(keys.iter().enumerate().fold(Batch::new(), |batch, (number, key)| batch.put(&namespace(), key, number.to_string()))).await;
+    let compared = async || {
+        for options in &scans {
+            let (found, expected) =
+                (store.scan(&namespace(), options.clone()).await.unwrap(), memory.scan(&namespace(), options.clone()).await);
+            assert_eq!(found, expected.unwrap(), "{options:?}");
+        }
+        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(["absent", removed]).collect();
+        let found = store.get_many(&namespace(), &keys, true).await.unwrap();
+        assert_eq!(found, memory.get_many(&namespace(), &keys, true).await.unwrap());
+    };
+    compared().await;
+    for condition in
+        [Condition::NoneBeneath, Condition::NoneBeneathSince(Version::new(3)), Condition::Absent, Condition::Version(Version::new(1))]
+    {
+        same(Batch::new().expect(&namespace(), removed, condition)).await;
+    }
+    same(Batch::new().delete_prefix(&namespace(), removed).put(&namespace(), format!("{removed}a"), "new")).await;
+    compared().await;
+    same(Batch::new().delete(&namespace(), &keys[0]).touch(&namespace(), keys[keys.len() - 1].clone(), Some(Duration::ZERO))).await;
+    compared().await;
+    assert_eq!(store.sweep(100).await.unwrap(), memory.sweep(100).await.unwrap());
+    assert_eq!(store.current_version().await.unwrap(), memory.current_version().await.unwrap());
+    assert!(store.check().await.unwrap().is_empty());
+}
+
+#[test]
+fn long_keys_are_as_those_in_memory() {
+    let cases = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
+    proptest!(config, |(keys in vec(long_key(), 1..60), scans in vec(long_scan(), 12), removed in long_key())| {
+        runtime.block_on(async {
+            let clock = Clock::from_fn(|| Timestamp::from_second(1_700_000_000).unwrap());
+            match fresh_with(clock.clone()).await {
+                Ok((store, _keep)) => agree(&*store, &keys, scans, &removed, clock).await,
+                Err(reason) => println!("skipped: {reason}"),
+            }
+        });
+    });
+}
+
+/// A page of many groups, items and chunks is the same as in memory, wherever it is cut.
+#[tokio::test]
+async fn a_walk_in_steps_passes_nothing_over() {
+    let schema = schema_or_skip!();
+    let (store, memory): (Arc<dyn Store>, _) = (Arc::new(open(&schema).await), MemoryStore::new());
+    let key = |number: u32| match number % 7 {
+        0 => format!("{:04}/x", number / 70),
+        1 => format!("{number:04}/"),
+        _ => format!("{number:04}"),
+    };
+    let batch = (0..2_000).fold(Batch::new(), |batch, number| batch.put(&namespace(), key(number), "body"));
+    memory.commit(batch.clone()).await.unwrap();
+    store.commit(batch).await.unwrap();
+    for limit in [1, 2, 255, 256, 257, 3_000] {
+        for with_values in [false, true] {
+            let mut options = ScanOptions::new().with_delimiter('/').with_limit(limit).with_values(with_values).with_bytes_max(1_000);
+            for _ in 0..4 {
+                let (found, expected) =
+                    (store.scan(&namespace(), options.clone()).await.unwrap(), memory.scan(&namespace(), options.clone()).await);
+                let expected = expected.unwrap();
+                let keys = |scan: &stratafs::store::Scan| scan.entries.iter().map(|entry| entry.key().to_owned()).collect::<Vec<_>>();
+                assert_eq!((keys(&found), &found.next), (keys(&expected), &expected.next), "{options:?}");
+                let Some(next) = expected.next else { break };
+                options = options.with_start_after(next);
+            }
+        }
+    }
+}

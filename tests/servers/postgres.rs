@@ -1,0 +1,92 @@
+//! PostgreSQL: each fresh store has a schema of its own, which is removed at the end.
+
+use super::{OnServer, absent, url};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stratafs::clock::Clock;
+use stratafs::store::{PostgresOptions, PostgresStore};
+use tokio::sync::OnceCell;
+use tokio_postgres::{Client, NoTls};
+
+const VARIABLE: &str = "STRATAFS_TEST_POSTGRES_URL";
+
+/// Returns where the server is.
+pub(crate) fn server() -> String {
+    url(VARIABLE, "postgres://postgres@127.0.0.1/postgres")
+}
+
+/// Makes a fresh store on the server.
+pub(crate) async fn fresh() -> OnServer {
+    let schema = schema().await?;
+    let store = PostgresStore::open_with(schema.options()).await.unwrap();
+    Ok((Arc::new(store), Box::new(schema)))
+}
+
+/// Makes a fresh store on the server that takes the time from `clock`.
+pub(crate) async fn fresh_with(clock: Clock) -> OnServer {
+    let schema = schema().await?;
+    let store = PostgresStore::open_with(schema.options().with_clock(clock)).await.unwrap();
+    Ok((Arc::new(store), Box::new(schema)))
+}
+
+/// Names a fresh schema, if there is a server.
+pub(crate) async fn schema() -> Result<Schema, String> {
+    static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
+    PROBE.get_or_init(probe).await.clone()?;
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    let name = format!("test {}-{started}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    Ok(Schema { name, url: server() })
+}
+
+async fn probe() -> Result<(), String> {
+    let connected = tokio::time::timeout(std::time::Duration::from_secs(3), connect(&server())).await;
+    let error: &dyn std::fmt::Display = match &connected {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(error)) => error,
+        Err(_) => &"it is silent",
+    };
+    Err(absent("postgres", VARIABLE, error))
+}
+
+/// Connects without the store's own code.
+pub(crate) async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(client)
+}
+
+/// A schema that nobody else has; it is removed when this is dropped.
+pub(crate) struct Schema {
+    pub(crate) name: String,
+    pub(crate) url: String,
+}
+
+impl Schema {
+    /// Opens a store in it.
+    pub(crate) fn options(&self) -> PostgresOptions {
+        PostgresOptions::new(&self.url).with_schema(&self.name)
+    }
+
+    /// Runs statements in which `{s}` stands for the schema.
+    pub(crate) async fn run(&self, sql: &str) {
+        let client = connect(&self.url).await.unwrap();
+        client.batch_execute(&sql.replace("{s}", &format!("\"{}\"", self.name))).await.unwrap();
+    }
+}
+
+impl Drop for Schema {
+    fn drop(&mut self) {
+        let (name, url) = (self.name.clone(), self.url.clone());
+        // A test that fails is within a runtime, where another one cannot be waited for.
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let client = connect(&url).await?;
+                client.batch_execute(&format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE")).await
+            })
+        });
+        // What cannot be removed is left: its name is that of a test.
+        drop(removal.join());
+    }
+}
