@@ -121,7 +121,7 @@ impl fmt::Debug for MysqlOptions {
 /// A store in MySQL 8.0 or MariaDB 10.6 and newer. Clones share it.
 ///
 /// Round trips: one for a get, a read of several items, a list of namespaces and a page without a delimiter; two for a commit,
-/// however many callers share it, and one more for each body from 128 KiB on; of a page with a delimiter one where at most 256
+/// however many callers share it, and with bodies from 128 KiB on one more for each and one for what stands before them; of a page with a delimiter one where at most 256
 /// rows lie in it and its groups, and else one or two more. Connections are made as they are needed and kept; a server that
 /// closed one is asked again on another.
 ///
