@@ -3,6 +3,9 @@
 //! `raw` is the engine used directly, as a program without this crate would use it: one table or tree of keys and values, and
 //! for a server its usual client with prepared statements. Sixteen raw writers do what is best for the engine: embedded ones
 //! share commits through a thread that gathers what waits, on a server each has a connection of its own.
+//!
+//! A server is looked for where the tests look for it (`STRATAFS_TEST_POSTGRES_URL` and so on); one that is not there is said
+//! and left out.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -14,6 +17,8 @@ use stratafs::store::MemoryStore;
 mod embedded;
 mod files;
 mod raw;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod servers;
 mod work;
 
 fn stores(criterion: &mut Criterion) {
@@ -22,6 +27,8 @@ fn stores(criterion: &mut Criterion) {
     group.sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(800));
     work::bench_store(&mut group, &runtime, "memory", || Arc::new(MemoryStore::new()));
     embedded::bench(&mut group, &runtime);
+    #[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+    servers::bench(&mut group, &runtime);
     files::bench(&mut group, &runtime);
     group.finish();
 }
