@@ -111,6 +111,7 @@ impl Watches {
     }
 
     /// Tells all, where it is not known which namespace a commit was in.
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(super) fn tell_all(&self, version: Version) {
         self.watched.lock().values().for_each(|told| advance(told, version));
     }
