@@ -163,6 +163,9 @@ fn microseconds(at: Timestamp) -> i64 {
 }
 
 #[cfg(test)]
+mod laws;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::ops::Version;

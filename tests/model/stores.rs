@@ -1,11 +1,12 @@
 //! Stores against a list of rows that is searched from end to end for every answer.
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 use stratafs::ErrorKind;
@@ -21,6 +22,7 @@ enum Step {
     Get { namespace: usize, keys: Vec<String>, with_values: bool },
     Scan { namespace: usize, options: ScanOptions },
     Namespaces { beneath: Option<usize>, start_after: Option<usize>, limit: usize },
+    Stats,
     Sweep,
 }
 
@@ -38,8 +40,21 @@ enum Kind {
 #[derive(Debug, Clone)]
 enum Write {
     Put { namespace: usize, key: String, meta: u8, size: usize, time_to_live: Option<Duration> },
+    Restore { namespace: usize, key: String, size: usize, version: RestoredVersion, ends: Option<bool> },
+    Touch { namespace: usize, key: String, time_to_live: Option<Duration> },
     Delete { namespace: usize, key: String },
     DeletePrefix { namespace: usize, prefix: String },
+}
+
+/// The version of an item that is restored.
+#[derive(Debug, Clone, Copy)]
+enum RestoredVersion {
+    /// One that was given already, if there is one.
+    Given(u8),
+    /// One so far above the counter; 0 is the counter itself.
+    Above(u8),
+    /// One so far below it.
+    Below(u8),
 }
 
 fn namespace_index() -> impl Strategy<Value = usize> {
@@ -53,10 +68,21 @@ fn text(min: usize) -> impl Strategy<Value = String> {
 
 fn write() -> impl Strategy<Value = Write> {
     let size = prop_oneof![4 => 0..20_usize, 1 => select(vec![6_399, 6_400, 6_401, 20_000])];
-    let time_to_live = prop_oneof![4 => Just(None), 1 => Just(Some(Duration::ZERO)), 1 => Just(Some(Duration::from_secs(3_600)))];
-    let put = (namespace_index(), text(1), any::<u8>(), size, time_to_live);
+    let time_to_live = || prop_oneof![4 => Just(None), 1 => Just(Some(Duration::ZERO)), 1 => Just(Some(Duration::from_secs(3_600)))];
+    let version = prop_oneof![
+        any::<u8>().prop_map(RestoredVersion::Given),
+        (0..5_u8).prop_map(RestoredVersion::Above),
+        (0..5_u8).prop_map(RestoredVersion::Below),
+    ];
+    // Ended long ago, or in an hour.
+    let ends = prop_oneof![3 => Just(None), 1 => any::<bool>().prop_map(Some)];
+    let restore = (namespace_index(), text(1), 0..20_usize, version, ends);
+    let touch = (namespace_index(), text(1), time_to_live());
+    let put = (namespace_index(), text(1), any::<u8>(), size, time_to_live());
     prop_oneof![
         6 => put.prop_map(|(namespace, key, meta, size, time_to_live)| Write::Put { namespace, key, meta, size, time_to_live }),
+        1 => restore.prop_map(|(namespace, key, size, version, ends)| Write::Restore { namespace, key, size, version, ends }),
+        1 => touch.prop_map(|(namespace, key, time_to_live)| Write::Touch { namespace, key, time_to_live }),
         2 => (namespace_index(), text(1)).prop_map(|(namespace, key)| Write::Delete { namespace, key }),
         1 => (namespace_index(), text(0)).prop_map(|(namespace, prefix)| Write::DeletePrefix { namespace, prefix }),
     ]
@@ -95,6 +121,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (namespace_index(), scan_options()).prop_map(|(namespace, options)| Step::Scan { namespace, options }),
         1 => (option::of(namespace_index()), option::of(namespace_index()), 0..5_usize)
             .prop_map(|(beneath, start_after, limit)| Step::Namespaces { beneath, start_after, limit }),
+        1 => Just(Step::Stats),
         1 => Just(Step::Sweep),
     ]
 }
@@ -166,12 +193,13 @@ impl Model {
                     self.rows.insert((namespace.clone(), key.clone()), row);
                 }
                 BatchWrite::Restore { namespace, item } => {
-                    let row = Row { meta: item.meta.clone(), value: item.value.clone(), version: item.version, is_live: true };
+                    let is_live = item.expires_at.is_none_or(|at| Timestamp::now() < at);
+                    let row = Row { meta: item.meta.clone(), value: item.value.clone(), version: item.version, is_live };
                     self.rows.insert((namespace.clone(), item.key.clone()), row);
                 }
                 BatchWrite::Touch { namespace, key, time_to_live } => {
                     if let Some(row) = self.rows.get_mut(&(namespace.clone(), key.clone())) {
-                        row.is_live = row.is_live && *time_to_live != Some(Duration::ZERO);
+                        row.is_live &= *time_to_live != Some(Duration::ZERO);
                     }
                 }
                 BatchWrite::Delete { namespace, key } => drop(self.rows.remove(&(namespace.clone(), key.clone()))),
@@ -242,6 +270,7 @@ async fn run(store: &dyn Store, steps: Vec<Step>) {
                 let page = store.namespaces(options.clone()).await.unwrap();
                 assert_eq!((page.namespaces, page.more), (all.iter().take(limit).cloned().collect(), all.len() > limit), "{options:?}");
             }
+            Step::Stats => stats(store, &model).await,
             Step::Sweep => {
                 let over = model.rows.values().filter(|row| !row.is_live).count();
                 assert_eq!(store.sweep(usize::MAX).await.unwrap(), over);
@@ -249,6 +278,20 @@ async fn run(store: &dyn Store, steps: Vec<Step>) {
             }
         }
     }
+    stats(store, &model).await;
+    let damage = store.check().await.unwrap();
+    assert!(damage.is_empty(), "{damage:?}");
+}
+
+async fn stats(store: &dyn Store, model: &Model) {
+    let stats = store.stats().await.unwrap();
+    let live: Vec<(&Namespace, &Row)> =
+        model.rows.iter().filter(|(_, row)| row.is_live).map(|((namespace, _), row)| (namespace, row)).collect();
+    let namespaces: BTreeSet<&Namespace> = live.iter().map(|(namespace, _)| *namespace).collect();
+    assert_eq!((stats.namespaces, stats.items), (namespaces.len() as u64, live.len() as u64));
+    assert_eq!(stats.meta_bytes, live.iter().map(|(_, row)| row.meta.len() as u64).sum::<u64>());
+    assert_eq!(stats.value_bytes, live.iter().map(|(_, row)| row.value.len() as u64).sum::<u64>());
+    assert_eq!(stats.expired, (model.rows.len() - live.len()) as u64);
 }
 
 async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, String, Kind)>, writes: Vec<Write>) {
@@ -262,8 +305,28 @@ async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, St
         }
         batch = batch.expect(&namespace, key, condition);
     }
+    let before = store.current_version().await.unwrap();
+    let mut floor = before;
     for write in writes {
         batch.writes.push(match write {
+            Write::Restore { namespace: space, key, size, version, ends } => {
+                let version = match version {
+                    RestoredVersion::Given(index) if !model.versions.is_empty() => {
+                        model.versions[usize::from(index) % model.versions.len()]
+                    }
+                    RestoredVersion::Given(index) | RestoredVersion::Above(index) => {
+                        Version::new(before.number().max(1) + u64::from(index))
+                    }
+                    // No store gives version 0.
+                    RestoredVersion::Below(index) => Version::new(before.number().saturating_sub(u64::from(index)).max(1)),
+                };
+                floor = floor.max(version);
+                let at = Timestamp::from_second(1_000_000).unwrap();
+                let ends = ends.map(|is_over| if is_over { at } else { Timestamp::now() + Duration::from_secs(3_600) });
+                let item = Item::new(key, Bytes::new(), vec![7; size].into(), version, at, at).with_expires_at(ends);
+                BatchWrite::Restore { namespace: namespace(space), item }
+            }
+            Write::Touch { namespace: space, key, time_to_live } => BatchWrite::Touch { namespace: namespace(space), key, time_to_live },
             Write::Put { namespace: space, key, meta, size, time_to_live } => BatchWrite::Put {
                 namespace: namespace(space),
                 key,
@@ -276,16 +339,18 @@ async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, St
             Write::DeletePrefix { namespace: space, prefix } => BatchWrite::DeletePrefix { namespace: namespace(space), prefix },
         });
     }
-    let before = store.current_version().await.unwrap();
+    let is_restoring = batch.writes.iter().any(|write| matches!(write, BatchWrite::Restore { .. }));
     let answer = store.commit(batch.clone()).await;
     let after = store.current_version().await.unwrap();
     match (answer, failing) {
         (Ok(versions), None) => {
             assert!(versions.first().is_none_or(|version| *version > before));
-            assert!(versions.last().is_none_or(|version| *version == after));
-            let removed = model.rows.len();
+            assert!(versions.last().is_none_or(|version| *version == after || (is_restoring && *version < after)));
+            assert!(after >= floor, "the counter is behind what was restored");
+            let count = model.rows.len();
             model.apply(&batch.writes, &versions);
-            assert!(after > before || (versions.is_empty() && model.rows.len() == removed));
+            let is_changed = is_restoring || !versions.is_empty() || model.rows.len() != count;
+            assert_eq!(after > before, is_changed, "{after:?} after {before:?}, of {batch:?}");
         }
         (Err(error), Some(index)) => {
             assert_eq!((error.kind(), error.change(), after), (ErrorKind::Conflict, Some(index), before), "{error:?}");

@@ -48,11 +48,45 @@ fn number_of(stored: &[u8]) -> u64 {
     number
 }
 
-/// Commits batches of three rows that move together, without end, and prints the number of each that is acknowledged.
+/// The row that says which batch a slot is of, whatever that left there.
+fn mark(slot: u64) -> String {
+    format!("{slot:02}")
+}
+
+/// Adds what a batch makes of the three rows of its slot: most put them, the others remove them, by name or by prefix.
+fn writes(batch: Batch, slot: u64, number: u64) -> Batch {
+    match number % 5 {
+        3 => ROWS.iter().fold(batch, |batch, row| batch.delete(&namespace(), key(slot, row))),
+        4 => batch.delete_prefix(&namespace(), format!("{slot:02}/")),
+        _ => ROWS.iter().fold(batch, |batch, row| batch.put(&namespace(), key(slot, row), body(number))),
+    }
+}
+
+fn leaves_rows(number: u64) -> bool {
+    number != 0 && number % 5 < 3
+}
+
+/// Commits batches of four rows that move together, each on the condition that its slot is as it was read, without end, and
+/// prints the number of each that is acknowledged. Every seventh is tried before on a condition that does not hold.
 async fn write(store: Arc<dyn Store>, first: u64) {
     for number in first.. {
-        let batch = ROWS.iter().fold(Batch::new(), |batch, row| batch.put(&namespace(), key(number % SLOTS, row), body(number)));
-        store.commit(batch).await.unwrap();
+        let slot = number % SLOTS;
+        let mark = mark(slot);
+        loop {
+            let met = store.get(&namespace(), &mark).await.unwrap().map(|item| item.version);
+            let condition = met.map_or(Condition::Absent, Condition::Version);
+            if number.is_multiple_of(7) {
+                let refused = Batch::new().expect(&namespace(), &mark, condition.clone()).expect(&namespace(), "never", Condition::Exists);
+                let error = store.commit(writes(refused, slot, number).put(&namespace(), "refused", "")).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+            }
+            let batch = Batch::new().expect(&namespace(), &mark, condition).put(&namespace(), &mark, body(number));
+            match store.commit(writes(batch, slot, number)).await {
+                Ok(_) => break,
+                // The last batch of the writer that was killed reached a server only now.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
+            }
+        }
         let mut out = std::io::stdout();
         out.write_all(format!("acknowledged {number}\n").as_bytes()).unwrap();
         out.flush().unwrap();
@@ -61,11 +95,13 @@ async fn write(store: Arc<dyn Store>, first: u64) {
 
 /// Asserts that a slot holds one batch, whole, and returns its number.
 async fn check_slot(store: &dyn Store, slot: u64) -> u64 {
-    let keys = ROWS.map(|row| key(slot, row));
+    let keys = [mark(slot), key(slot, ROWS[0]), key(slot, ROWS[1]), key(slot, ROWS[2])];
     let rows = store.get_many(&namespace(), &keys.each_ref().map(String::as_str), true).await.unwrap();
-    let numbers: Vec<u64> = rows.into_iter().map(|row| row.map_or(0, |item| number_of(&item.value))).collect();
-    assert!(numbers.iter().all(|number| *number == numbers[0]), "slot {slot} is torn: {numbers:?}");
-    numbers[0]
+    let numbers: Vec<Option<u64>> = rows.into_iter().map(|row| row.map(|item| number_of(&item.value))).collect();
+    let number = numbers[0].unwrap_or(0);
+    let left = leaves_rows(number).then_some(number);
+    assert!(numbers[1..].iter().all(|row| *row == left), "slot {slot} is torn: {numbers:?}");
+    number
 }
 
 /// Asserts that every acknowledged batch is there, whole, and that none is there in part; returns the newest that is there.
@@ -77,6 +113,9 @@ async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
         assert!(number >= expected, "slot {slot} holds batch {number} and {expected} was acknowledged");
         newest = newest.max(number);
     }
+    assert!(store.get(&namespace(), "refused").await.unwrap().is_none(), "a batch that was refused has left a row");
+    let damage = store.check().await.unwrap();
+    assert!(damage.is_empty(), "{damage:?}");
     newest
 }
 
@@ -197,7 +236,7 @@ async fn four_processes_lose_no_increment() {
 
 /// Opens the store of a prefix.
 #[cfg(feature = "redis")]
-async fn open_redis(prefix: &Path) -> Arc<dyn Store> {
+pub(super) async fn open_redis(prefix: &Path) -> Arc<dyn Store> {
     let options = stratafs::store::RedisOptions::new(crate::servers::redis::server()).with_prefix(prefix.to_str().unwrap());
     Arc::new(stratafs::store::RedisStore::open_with(options).await.unwrap())
 }
@@ -260,7 +299,7 @@ async fn four_processes_lose_no_increment_in_mysql() {
 
 /// Opens the store of a schema, in sessions of that name.
 #[cfg(feature = "postgres")]
-async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
+pub(super) async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
     let schema = schema.to_str().unwrap();
     let url = format!("{}?application_name={}", crate::servers::postgres::server(), schema.replace(' ', "%20"));
     let options = stratafs::store::PostgresOptions::new(url).with_schema(schema);
@@ -326,7 +365,7 @@ async fn a_killed_postgres_server_keeps_what_it_acknowledged() {
                 for number in kept + 1.. {
                     let batch = Batch::new().expect(&namespace(), "never", Condition::Absent);
                     let batch = if number % 2 == 0 { batch } else { Batch::new() };
-                    let batch = ROWS.iter().fold(batch, |batch, row| batch.put(&namespace(), key(slot, row), body(number)));
+                    let batch = writes(batch.put(&namespace(), mark(slot), body(number)), slot, number);
                     if let Err(error) = store.commit(batch).await {
                         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                         return (number - 1, error.may_have_effect());

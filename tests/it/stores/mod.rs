@@ -7,6 +7,7 @@ mod archive;
 mod copy;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
 mod crash;
+mod linearizable;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

@@ -21,6 +21,10 @@ pub(crate) trait Wrapper: Send + Sync {
         None
     }
 
+    async fn get(&self, inner: &dyn Store, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        inner.get(namespace, key).await
+    }
+
     async fn scan(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         inner.scan(namespace, options).await
     }
@@ -69,7 +73,7 @@ impl<W: Wrapper> Store for Wrapped<W> {
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
-        self.inner.get(namespace, key).await
+        self.wrapper.get(&*self.inner, namespace, key).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

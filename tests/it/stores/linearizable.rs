@@ -1,0 +1,342 @@
+//! Many tasks, and processes, on one store: what each was told is recorded, and one order has to explain all of it.
+//!
+//! The test binary starts itself; the environment tells it what to be. `STRATAFS_LINEARIZABLE_ROUNDS` sets how much each task
+//! does. A history that no order explains is kept under `target/tmp`.
+
+use super::wrapped::{Wrapped, Wrapper};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stratafs::conformance::linearizability::{Action, Journal, Operation, Outcome, RecordedStore, Verdict, assert_linearizable, check};
+use stratafs::ops::Version;
+use stratafs::store::{Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, Store};
+use stratafs::{BackendExt, ErrorKind, Result, StoreBackend};
+
+const PLACE: &str = "STRATAFS_TEST_HISTORY_STORE";
+const JOURNAL: &str = "STRATAFS_TEST_HISTORY_JOURNAL";
+const PROCESS: &str = "STRATAFS_TEST_HISTORY_PROCESS";
+
+/// Tasks of a history, in one process or in all together.
+const TASKS: u64 = 16;
+const PROCESSES: u64 = 4;
+/// How often each task edits its line of the shared file.
+const EDITS: u64 = 4;
+const FILE: &str = "/shared.md";
+
+/// Nanoseconds of the clock that all processes of a machine share.
+fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+}
+
+/// Tells whether this process is one of those that work on one store.
+fn is_part() -> bool {
+    std::env::var_os(PLACE).is_some()
+}
+
+fn rounds() -> u64 {
+    std::env::var("STRATAFS_LINEARIZABLE_ROUNDS").map_or(40, |rounds| rounds.parse().unwrap())
+}
+
+fn rows() -> Namespace {
+    Namespace::new(["rows"]).unwrap()
+}
+
+fn files(store: Arc<dyn Store>) -> StoreBackend {
+    StoreBackend::new(store, Namespace::new(["files"]).unwrap())
+}
+
+/// The line that a task edits, after so many edits.
+fn line(task: u64, edits: u64) -> String {
+    format!("task {task:02}: {edits} edits\n")
+}
+
+/// Puts the shared file, in which each task has a line.
+async fn prepare(store: Arc<dyn Store>) {
+    let content: String = (0..TASKS).map(|task| line(task, 0)).collect();
+    files(store).write(FILE, content).await.unwrap();
+}
+
+/// Does what one task does: increments, puts, deletes, reads, batches and edits, in an order of its own.
+async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
+    let rows = rows();
+    let backend = files(store.clone());
+    let mut random = task.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut edits = 0;
+    for round in 0..rounds {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let one = random >> 8 & 1;
+        let value = format!("{task}/{round}");
+        match random % 16 {
+            0..5 => increment(&*store, &format!("counter {one}")).await,
+            5..7 => drop(store.commit(Batch::new().put(&rows, format!("put {one}"), value)).await.unwrap()),
+            7 => drop(store.commit(Batch::new().delete(&rows, format!("put {one}"))).await.unwrap()),
+            8 => drop(store.get(&rows, &format!("put {one}")).await.unwrap()),
+            9 => drop(store.get_many(&rows, &["counter 0", "put 0", "pair x", "pair y"], one == 0).await.unwrap()),
+            10 => drop(store.commit(Batch::new().put(&rows, "pair x", value.clone()).put(&rows, "pair y", value)).await.unwrap()),
+            11 => drop(store.current_version().await.unwrap()),
+            12 => drop(store.commit(Batch::new().put(&rows, format!("tree/{one}"), value)).await.unwrap()),
+            13 => drop(store.commit(Batch::new().delete_prefix(&rows, "tree/").put(&rows, "pair y", value)).await.unwrap()),
+            14 => {
+                let batch = Batch::new().expect(&rows, "tree/", Condition::NoneBeneath).put(&rows, format!("tree/{one}"), value);
+                settle(store.commit(batch).await);
+            }
+            _ => drop(store.get_many(&rows, &["tree/0", "tree/1", "pair y"], true).await.unwrap()),
+        }
+        if edits < EDITS && round * EDITS >= edits * rounds {
+            // A lost race is tried again inside; many of them in a row are a conflict.
+            while let Err(error) = backend.edit(FILE, &line(task, edits), &line(task, edits + 1)).await {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+            }
+            edits += 1;
+        }
+    }
+}
+
+/// Adds one to a counter, over however many lost races.
+async fn increment(store: &dyn Store, key: &str) {
+    loop {
+        let item = store.get(&rows(), key).await.unwrap();
+        let condition = item.as_ref().map_or(Condition::Absent, |item| Condition::Version(item.version));
+        let count = item.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
+        if settle(store.commit(Batch::new().expect(&rows(), key, condition).put(&rows(), key, format!("{}", count + 1))).await) {
+            return;
+        }
+    }
+}
+
+/// Tells whether a commit was done; else it was refused.
+fn settle(answer: Result<Vec<Version>>) -> bool {
+    match answer {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+            false
+        }
+    }
+}
+
+async fn in_tasks(store: &Arc<dyn Store>, tasks: std::ops::Range<u64>, rounds: u64) {
+    let tasks: Vec<_> = tasks.map(|task| tokio::spawn(work(store.clone(), task, rounds))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// Records what 16 tasks of this process are told.
+async fn history_of_tasks(store: Arc<dyn Store>) -> Vec<Operation> {
+    let journal = Journal::in_memory(0, now);
+    let recorded: Arc<dyn Store> = Arc::new(RecordedStore::new(store, journal.clone()));
+    prepare(recorded.clone()).await;
+    in_tasks(&recorded, 0..TASKS, rounds()).await;
+    journal.operations()
+}
+
+/// Asserts that an order explains a history, and that nothing acknowledged is lost: by counting. Tasks of `open` were killed.
+async fn assert_right(name: &str, store: Arc<dyn Store>, mut history: Vec<Operation>, open: std::ops::Range<u64>) {
+    let last = Journal::in_memory(PROCESSES + 1, now);
+    let recorded = RecordedStore::new(store.clone(), last.clone());
+    for key in ["counter 0", "counter 1", "put 0", "put 1", "pair x", "pair y", "tree/0", "tree/1"] {
+        recorded.get(&rows(), key).await.unwrap();
+    }
+    history.extend(last.operations());
+    assert_linearizable(&history, Path::new(env!("CARGO_TARGET_TMPDIR")), name);
+    for counter in ["counter 0", "counter 1"] {
+        let count = store.get(&rows(), counter).await.unwrap();
+        let count = count.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
+        let commits =
+            |is_counted: fn(&Outcome) -> bool| history.iter().filter(|operation| is_of(operation, counter, is_counted)).count() as u64;
+        let (done, unknown) = (commits(|outcome| matches!(outcome, Outcome::Done(_))), commits(|outcome| *outcome == Outcome::Unknown));
+        assert!((done..=done + unknown).contains(&count), "{counter} is {count} after {done} increments and {unknown} without an answer");
+    }
+    let text = files(store).read_text(FILE).await.unwrap();
+    for task in (0..TASKS).filter(|task| !open.contains(task)) {
+        assert!(text.contains(&line(task, EDITS)), "task {task} edited {EDITS} times, in\n{text}");
+    }
+    assert_eq!(text.lines().count() as u64, TASKS, "{text}");
+}
+
+fn is_of(operation: &Operation, counter: &str, is_counted: fn(&Outcome) -> bool) -> bool {
+    use stratafs::conformance::linearizability::Write;
+    let Action::Commit { writes, outcome, .. } = &operation.action else { return false };
+    let is_put = |write: &Write| matches!(write, Write::Put { key, .. } if key.ends_with(&format!("\0{counter}")));
+    writes.iter().any(is_put) && is_counted(outcome)
+}
+
+async fn check_tasks(name: &str, store: Arc<dyn Store>) {
+    let history = history_of_tasks(store.clone()).await;
+    assert_right(name, store, history, 0..0).await;
+}
+
+/// Lets four processes of four tasks work on the store of a place, of which the last is killed in the middle.
+///
+/// In a process that is one of the four, this is its work.
+async fn check_processes(test: &str, place: &str, open: impl AsyncFn(&str) -> Arc<dyn Store>) {
+    const EACH: u64 = TASKS / PROCESSES;
+    if let Ok(place) = std::env::var(PLACE) {
+        let process: u64 = std::env::var(PROCESS).unwrap().parse().unwrap();
+        let journal = Journal::in_file(process, Path::new(&std::env::var(JOURNAL).unwrap()), now).unwrap();
+        let store: Arc<dyn Store> = Arc::new(RecordedStore::new(open(&place).await, journal));
+        let rounds = if process + 1 == PROCESSES { u64::MAX / EDITS } else { rounds() };
+        return in_tasks(&store, process * EACH..(process + 1) * EACH, rounds).await;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let journal = |process: u64| directory.path().join(format!("{process}.jsonl"));
+    let first = Journal::in_memory(PROCESSES, now);
+    let store = open(place).await;
+    prepare(Arc::new(RecordedStore::new(store.clone(), first.clone()))).await;
+    let start = |process: u64| -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", &format!("stores::linearizable::{test}"), "--nocapture"]);
+        command.env(PLACE, place).env(PROCESS, process.to_string()).env(JOURNAL, journal(process)).spawn().unwrap()
+    };
+    let mut children: Vec<Child> = (0..PROCESSES).map(start).collect();
+    let mut killed = children.pop().unwrap();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let mut history = first.operations();
+    for process in 0..PROCESSES {
+        history.extend(Journal::read(&journal(process)).unwrap());
+    }
+    assert_right(test, store, history, TASKS - EACH..TASKS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_on_memory() {
+    check_tasks("tasks_on_memory", Arc::new(MemoryStore::new())).await;
+}
+
+#[cfg(feature = "sled")]
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_on_sled() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    check_tasks("tasks_on_sled", Arc::new(store)).await;
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(path: &str) -> Arc<dyn Store> {
+    Arc::new(stratafs::store::SqliteStore::open(path).unwrap())
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_on_sqlite() {
+    let directory = tempfile::tempdir().unwrap();
+    check_tasks("tasks_on_sqlite", open_sqlite(directory.path().join("store.db").to_str().unwrap()).await).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_sqlite() {
+    let directory = tempfile::tempdir().unwrap();
+    check_processes("processes_on_sqlite", directory.path().join("store.db").to_str().unwrap(), open_sqlite).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_redis() {
+    use super::crash::open_redis;
+    let open = async |prefix: &str| open_redis(Path::new(prefix)).await;
+    if is_part() {
+        return check_processes("processes_on_redis", "", open).await;
+    }
+    let Some(prefix) = crate::servers::redis::prefix().await else { return };
+    check_processes("processes_on_redis", &prefix.name, open).await;
+}
+
+/// How a store may break its word.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// Some reads give what was there before.
+    StaleRead,
+    /// Some conditions are not checked.
+    UncheckedCondition,
+    /// Some batches are done one write after the other.
+    TornBatch,
+    /// Some commits are answered and not done.
+    LostCommit,
+}
+
+struct Faulty {
+    fault: Fault,
+    calls: AtomicU64,
+    seen: Mutex<HashMap<String, Option<Item>>>,
+}
+
+#[async_trait]
+impl Wrapper for Faulty {
+    async fn get(&self, inner: &dyn Store, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        let item = inner.get(namespace, key).await?;
+        // Others come between a read and what follows from it.
+        tokio::task::yield_now().await;
+        if !matches!(self.fault, Fault::StaleRead) {
+            return Ok(item);
+        }
+        let stale = self.seen.lock().insert(key.to_owned(), item.clone());
+        Ok(if self.is_now() { stale.unwrap_or(item) } else { item })
+    }
+
+    async fn commit(&self, inner: &dyn Store, mut batch: Batch) -> Result<Vec<Version>> {
+        let is_counter = matches!(&batch.writes[..], [BatchWrite::Put { key, .. }] if key.starts_with("counter"));
+        match self.fault {
+            Fault::UncheckedCondition if is_counter && self.is_now() => batch.preconditions.clear(),
+            Fault::TornBatch if batch.preconditions.is_empty() => {
+                let mut versions = Vec::new();
+                for write in batch.writes {
+                    versions.extend(inner.commit(Batch { preconditions: Vec::new(), writes: vec![write] }).await?);
+                    tokio::task::yield_now().await;
+                }
+                return Ok(versions);
+            }
+            Fault::LostCommit if is_counter && self.is_now() => {
+                let version = inner.current_version().await?;
+                return Ok(vec![Version::new(version.number() + 1)]);
+            }
+            _ => {}
+        }
+        inner.commit(batch).await
+    }
+}
+
+impl Faulty {
+    fn is_now(&self) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed) % 10 == 9
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_breaks_its_word_is_found_out() {
+    for fault in [Fault::StaleRead, Fault::UncheckedCondition, Fault::TornBatch, Fault::LostCommit] {
+        let wrapper = Faulty { fault, calls: AtomicU64::new(0), seen: Mutex::default() };
+        let store = Wrapped::new(Arc::new(MemoryStore::new()), wrapper);
+        let journal = Journal::in_memory(0, now);
+        let recorded: Arc<dyn Store> = Arc::new(RecordedStore::new(Arc::new(store), journal.clone()));
+        let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(meddle(recorded.clone(), task))).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let history = journal.operations();
+        assert!(matches!(check(&history), Verdict::Violated(_)), "fault {} of {} calls", fault as u8, history.len());
+    }
+}
+
+/// What finds each fault, however the tasks meet: some rounds of it alone would.
+async fn meddle(store: Arc<dyn Store>, task: u64) {
+    for round in 0..200 {
+        let value = format!("{task}/{round}");
+        increment(&*store, "counter").await;
+        store.commit(Batch::new().put(&rows(), "pair x", value.clone()).put(&rows(), "pair y", value)).await.unwrap();
+        store.get_many(&rows(), &["pair x", "pair y", "counter"], true).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+}
