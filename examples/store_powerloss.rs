@@ -1,7 +1,7 @@
 //! What a simulation of power loss drives: it writes durable batches, and checks what is left of them.
 //!
-//! `store_powerloss writer ENGINE DIR SEED BATCHES` commits batches of three rows that move together and prints the number
-//! of each once it is acknowledged. `store_powerloss check ENGINE DIR ACKED` opens what the loss left and prints
+//! `store_powerloss writer ENGINE DIR SEED BATCHES` commits batches of a mark and three rows that move together (most put the
+//! rows, others restore them, or delete them by key or by prefix) and prints the number of each once it is acknowledged. `store_powerloss check ENGINE DIR ACKED` opens what the loss left and prints
 //! `OK lost=N torn=N`: acknowledged batches that are missing, and batches that are there in part. The harness records the
 //! system calls of the first and rebuilds from them what a disk may hold at a moment, where only `fsync` and its kin make
 //! bytes stable. `VAL` sets the size of a body; without it every seventh has 64 KiB and the others 4 KiB.
@@ -9,10 +9,12 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use stratafs::store::{Batch, Namespace, Store};
+use stratafs::ops::Version;
+use stratafs::store::{Batch, Item, Namespace, Store};
 
 /// Rows are overwritten after this many batches.
 const SLOTS: u64 = 16;
@@ -50,11 +52,25 @@ async fn write(engine: &str, directory: &str, seed: u64, batches: u64) {
     let store = open(engine, directory).unwrap();
     let rows = Namespace::new(["rows"]).unwrap();
     for number in 1..=batches {
-        let batch = ROWS.iter().fold(Batch::new(), |batch, row| batch.put(&rows, key(number % SLOTS, row), body(number, seed)));
-        store.commit(batch).await.unwrap();
+        store.commit(batch(&rows, number, seed)).await.unwrap();
         let mut out = std::io::stdout();
         out.write_all(format!("{number}\n").as_bytes()).unwrap();
         out.flush().unwrap();
+    }
+}
+
+/// Makes a batch: the mark of its slot says which it is, and the three rows are put, restored or removed.
+fn batch(rows: &Namespace, number: u64, seed: u64) -> Batch {
+    let slot = number % SLOTS;
+    let batch = Batch::new().put(rows, mark(slot), number.to_le_bytes().to_vec());
+    let now = Timestamp::UNIX_EPOCH;
+    match number % 6 {
+        3 => ROWS.iter().fold(batch, |batch, row| batch.delete(rows, key(slot, row))),
+        4 => batch.delete_prefix(rows, format!("{slot:02}/")),
+        5 => ROWS.iter().fold(batch, |batch, row| {
+            batch.restore(rows, Item::new(key(slot, row), Bytes::new(), body(number, seed), Version::new(100 * number), now, now))
+        }),
+        _ => ROWS.iter().fold(batch, |batch, row| batch.put(rows, key(slot, row), body(number, seed))),
     }
 }
 
@@ -63,20 +79,28 @@ async fn check(engine: &str, directory: &str, acknowledged: u64) -> stratafs::Re
     let rows = Namespace::new(["rows"]).unwrap();
     let (mut lost, mut torn) = (0, 0);
     for slot in 0..SLOTS {
-        let mut numbers = Vec::new();
+        let mark = store.get(&rows, &mark(slot)).await?;
+        let number = mark.map(|item| item.value[..].try_into().map_or(u64::MAX, u64::from_le_bytes)).unwrap_or_default();
+        let left = (number != 0 && !matches!(number % 6, 3 | 4)).then_some(number);
+        let mut is_torn = false;
         for row in ROWS {
-            numbers.push(match store.get(&rows, &key(slot, row)).await? {
-                Some(item) => number_of(&item.value),
-                None => Some(0),
-            });
+            let stored = store.get(&rows, &key(slot, row)).await?;
+            is_torn |= stored.map(|item| number_of(&item.value)) != left.map(Some);
         }
         let newest = (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
-        torn += u64::from(numbers.iter().any(|number| number.is_none() || *number != numbers[0]));
-        lost += u64::from(numbers.iter().any(|number| number.unwrap_or_default() < newest));
+        torn += u64::from(is_torn);
+        lost += u64::from(number < newest);
+    }
+    if let Some(damage) = store.check().await?.into_iter().next() {
+        return Err(damage);
     }
     // The store goes on from here.
     store.commit(Batch::new().put(&rows, "after", "the loss")).await?;
     Ok((lost, torn))
+}
+
+fn mark(slot: u64) -> String {
+    format!("{slot:02}")
 }
 
 fn key(slot: u64, row: &str) -> String {
