@@ -268,7 +268,7 @@ async fn four_processes_lose_no_increment_in_redis() {
 
 /// Opens the store in a database, by its URL.
 #[cfg(feature = "mysql")]
-async fn open_mysql(url: &Path) -> Arc<dyn Store> {
+pub(super) async fn open_mysql(url: &Path) -> Arc<dyn Store> {
     Arc::new(stratafs::store::MysqlStore::open(url.to_str().unwrap()).await.unwrap())
 }
 

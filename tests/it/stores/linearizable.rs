@@ -255,6 +255,18 @@ async fn processes_on_redis() {
     check_processes("processes_on_redis", &prefix.name, open).await;
 }
 
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_mysql() {
+    use super::crash::open_mysql;
+    let open = async |url: &str| open_mysql(Path::new(url)).await;
+    if is_part() {
+        return check_processes("processes_on_mysql", "", open).await;
+    }
+    let Some(database) = crate::servers::mysql::database_or_skip().await else { return };
+    check_processes("processes_on_mysql", &database.url, open).await;
+}
+
 /// How a store may break its word.
 #[derive(Clone, Copy)]
 enum Fault {
