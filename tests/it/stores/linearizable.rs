@@ -3,6 +3,8 @@
 //! The test binary starts itself; the environment tells it what to be. `STRATAFS_LINEARIZABLE_ROUNDS` sets how much each task
 //! does. A history that no order explains is kept under `target/tmp`.
 
+#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+
 use super::wrapped::{Wrapped, Wrapper};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -265,6 +267,20 @@ async fn processes_on_mysql() {
     }
     let Some(database) = crate::servers::mysql::database_or_skip().await else { return };
     check_processes("processes_on_mysql", &database.url, open).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_postgres() {
+    use super::crash::open_postgres;
+    let open = async |schema: &str| open_postgres(Path::new(schema)).await;
+    if is_part() {
+        return check_processes("processes_on_postgres", "", open).await;
+    }
+    match crate::servers::postgres::schema().await {
+        Ok(schema) => check_processes("processes_on_postgres", &schema.name, open).await,
+        Err(reason) => println!("skipped: {reason}"),
+    }
 }
 
 /// How a store may break its word.
