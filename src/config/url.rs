@@ -66,25 +66,36 @@ pub(super) fn from_variable(variable: &str) -> Result<String, Error> {
         .ok_or_else(|| Error::invalid_argument(format!("the variable `{variable}` is not set; put the URL of the store into it")))
 }
 
-/// Returns a URL as it may be shown: without the password, and without what stands in its query as one.
+/// Parameters of a URL that hold no secret.
+const SHOWN: &[&str] =
+    &["application_name", "connections_max", "dbname", "host", "port", "prefix", "require_ssl", "schema", "sslmode", "user"];
+
+/// Returns a URL as it may be shown: without the password, and without what a parameter says that is not known to be harmless.
 pub fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (server, query) = rest.split_once('?').map_or((rest, None), |(server, query)| (server, Some(query)));
-    // A password may hold `@` and `/` where somebody did not escape them: the last `@` ends it.
-    let server = match server.rsplit_once('@') {
-        Some((user, host)) => match user.split_once(':') {
-            Some((user, _)) => format!("{user}:***@{host}"),
-            None => format!("{user}@{host}"),
-        },
-        None => server.to_owned(),
+    let Some((scheme, rest)) = url.split_once(':') else { return url.to_owned() };
+    if matches!(scheme, "memory" | "sled" | "sqlite" | "env") {
+        return url.to_owned();
+    }
+    // A password may hold any character where somebody did not escape it: the last `@` of all ends it.
+    let (user, place) = match rest.trim_start_matches('/').rsplit_once('@') {
+        Some((user, place)) => (Some(user), place),
+        None => (None, rest.trim_start_matches('/')),
     };
-    let Some(query) = query else { return format!("{scheme}://{server}") };
+    let user = match user.map(|user| (user.split([':', '/', '?', '#']).next().unwrap_or_default(), user)) {
+        Some((name, user)) if name.len() < user.len() => format!("{name}:***@"),
+        Some((name, _)) => format!("{name}@"),
+        // Without `//` and `@` it is no URL of a server, and whatever it is may be secret.
+        None if !rest.starts_with("//") => return format!("{scheme}:***"),
+        None => String::new(),
+    };
+    let (place, query) = place.split_once(['?', '#']).map_or((place, None), |(place, query)| (place, Some(query)));
+    let Some(query) = query else { return format!("{scheme}://{user}{place}") };
     let shown = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
+        Some((name, _)) if !SHOWN.contains(&name) => format!("{name}=***"),
         _ => pair.to_owned(),
     };
     let query: Vec<String> = query.split('&').map(shown).collect();
-    format!("{scheme}://{server}?{}", query.join("&"))
+    format!("{scheme}://{user}{place}?{}", query.join("&"))
 }
 
 #[cfg(test)]
@@ -100,6 +111,10 @@ mod tests {
             ("mysql://ada:p@ss/w:rd@db/x", "mysql://ada:***@db/x"),
             ("redis://:s3cret@host", "redis://:***@host"),
             ("postgres://db/x?user=ada&password=s3cret", "postgres://db/x?user=ada&password=***"),
+            ("postgres://db/x?pwd=s3cret&schema=s", "postgres://db/x?pwd=***&schema=s"),
+            ("postgres://ada:p?ss#x@db/x", "postgres://ada:***@db/x"),
+            ("postgres:ada:s3cret@db/x", "postgres://ada:***@db/x"),
+            ("postgre:s3cret", "postgre:***"),
         ] {
             assert_eq!(without_password(url), shown);
         }

@@ -7,6 +7,10 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use std::time::Duration;
 
+/// Restored versions are below this. Every engine can count far on from there: the smallest end of all is that of numbers in
+/// scripts of Redis, which are exact up to 2^53.
+const RESTORED_VERSION_END: u64 = 1 << 52;
+
 /// What must hold for a batch to be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
@@ -206,13 +210,14 @@ impl Batch {
         })
     }
 
-    /// Returns how many bytes of bodies it writes.
+    /// Returns how many bytes it writes: keys, metas and bodies.
     #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
     pub(super) fn size_bytes(&self) -> usize {
         let bytes = |write: &BatchWrite| match write {
-            BatchWrite::Put { value, .. } => value.len(),
-            BatchWrite::Restore { item, .. } => item.value.len(),
-            BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => 0,
+            BatchWrite::Put { key, meta, value, .. } => key.len() + meta.len() + value.len(),
+            BatchWrite::Restore { item, .. } => item.key.len() + item.meta.len() + item.value.len(),
+            BatchWrite::Touch { key, .. } | BatchWrite::Delete { key, .. } => key.len(),
+            BatchWrite::DeletePrefix { prefix, .. } => prefix.len(),
         };
         self.writes.iter().map(bytes).sum()
     }
@@ -220,12 +225,17 @@ impl Batch {
     /// Checks keys, metas and bodies against the limits of a store; every engine calls it before anything is sent.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or holds NUL,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or holds NUL, and a restored version from
+    /// 2^52 on,
     /// [`TooLarge`](ErrorKind::TooLarge) for a meta or body over the limit.
     pub fn validate(&self, capabilities: &StoreCapabilities) -> Result<()> {
         for write in &self.writes {
             let (key, meta, value) = match write {
                 BatchWrite::Put { key, meta, value, .. } => (key, meta, value),
+                BatchWrite::Restore { item, .. } if item.version.number() >= RESTORED_VERSION_END => {
+                    let message = "the version of the item to restore is beyond what stores count to; it was not made by a store";
+                    return Err(Error::invalid_argument(message));
+                }
                 BatchWrite::Restore { item, .. } => (&item.key, &item.meta, &item.value),
                 BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
             };

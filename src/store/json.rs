@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use bytes::Bytes;
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ const UPDATE_ATTEMPTS_MAX: u32 = 32;
 
 /// Of an item whose time to live counts from its last read: a read within the first tenth of it does not write.
 const REFRESH_AFTER: u32 = 10;
+
+/// How many ends are moved at the same time.
+const REFRESHES_AT_ONCE: usize = 16;
 
 /// JSON items in a store.
 ///
@@ -256,7 +260,9 @@ impl JsonStore {
             let batch = Batch::new().expect(namespace, &*row.key, Condition::Version(row.version));
             (!is_young).then(|| self.store.commit(batch.touch(namespace, &*row.key, Some(time_to_live))))
         });
-        for touched in futures::future::join_all(touches).await {
+        // A few at a time: they share the store's commits, and a long page does not crowd out those who write.
+        let mut touched = futures::stream::iter(touches).buffer_unordered(REFRESHES_AT_ONCE);
+        while let Some(touched) = touched.next().await {
             if let Err(error) = touched
                 && error.kind() != ErrorKind::Conflict
             {

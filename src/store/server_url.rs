@@ -5,9 +5,9 @@ use crate::error::{Error, Result};
 /// Returns a URL as a store is named: without user, password and query, so that it may stand anywhere.
 pub(super) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.split(':').next().unwrap_or_default().to_owned() };
-    let server = rest.split(['?', '#']).next().unwrap_or_default();
-    // A password may hold `@` and `/` where somebody did not escape them: the last `@` ends it.
-    let place = server.rsplit_once('@').map_or(server, |(_, place)| place);
+    // A password may hold any character where somebody did not escape it: the last `@` of all ends it.
+    let server = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    let place = server.split(['?', '#']).next().unwrap_or_default();
     format!("{scheme}://{place}")
 }
 
@@ -61,6 +61,7 @@ mod tests {
             ("redis://:s3cret@host", "redis://host"),
             ("postgres://db/x?user=ada&password=s3cret", "postgres://db/x"),
             ("postgres:ada:s3cret", "postgres"),
+            ("postgres://ada:p?ss#x@db/x", "postgres://db/x"),
         ] {
             assert_eq!(shown(url), expected);
         }

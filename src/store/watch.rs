@@ -4,14 +4,19 @@
 //! while nobody looks are one. An engine tells of its own commits as it acknowledges them; what other processes commit it
 //! learns by asking at an interval ([`Watches::poll`]), and only while somebody watches.
 
+#![cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")),
+    allow(dead_code, reason = "only stores that processes share are polled")
+)]
+
 use super::{Batch, Namespace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -33,6 +38,7 @@ use tokio::sync::watch;
 /// ```
 pub struct Watch {
     told: watch::Receiver<u64>,
+    watches: Weak<Watches>,
 }
 
 impl Watch {
@@ -43,6 +49,10 @@ impl Watch {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) once the store is closed.
     pub async fn changed(&mut self) -> Result<Version> {
+        // The task that asked for all ends with the runtime that it was started in.
+        if let Some(watches) = self.watches.upgrade() {
+            watches.start_polling();
+        }
         let closed = |_| Error::new(ErrorKind::Unavailable, "the store that was watched is closed; open it again");
         self.told.changed().await.map_err(closed)?;
         Ok(Version::new(*self.told.borrow_and_update()))
@@ -68,15 +78,25 @@ impl fmt::Debug for Watch {
 pub(super) struct Watches {
     watched: Mutex<HashMap<Namespace, watch::Sender<u64>>>,
     is_polled: AtomicBool,
+    poller: OnceLock<Poller>,
+}
+
+/// Starts the task that asks a store for changes.
+struct Poller(Box<dyn Fn(Polled) + Send + Sync>);
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Poller")
+    }
 }
 
 impl Watches {
     /// Adds a watch of a namespace.
-    pub(super) fn watch(&self, namespace: &Namespace) -> Watch {
+    pub(super) fn watch(self: &Arc<Self>, namespace: &Namespace) -> Watch {
         let mut watched = self.watched.lock();
         watched.retain(|_, told| told.receiver_count() > 0);
         let told = watched.entry(namespace.clone()).or_insert_with(|| watch::Sender::new(0));
-        Watch { told: told.subscribe() }
+        Watch { told: told.subscribe(), watches: Arc::downgrade(self) }
     }
 
     /// Tells those who watch a namespace of a commit.
@@ -118,24 +138,41 @@ impl Watches {
 
     /// Calls `look` at an interval while somebody watches; `look` tells of what it finds, and returns false once the store is
     /// closed. Does nothing while that is done already. A look that fails is tried again after the next pause.
-    pub(super) fn poll<F>(self: &Arc<Self>, pause: Duration, look: impl Fn() -> F + Send + 'static)
+    pub(super) fn poll<F>(self: &Arc<Self>, pause: Duration, look: impl Fn() -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<bool>> + Send,
     {
-        if self.is_polled.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let mut polled = Polled { watches: self.clone(), is_over: false };
-        tokio::spawn(async move {
-            while polled.is_wanted() {
-                tokio::time::sleep(pause).await;
-                match look().await {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => tracing::warn!(%error, "a store could not be asked for changes"),
-                }
-            }
+        let look = Arc::new(look);
+        self.poller.get_or_init(|| {
+            Poller(Box::new(move |mut polled| {
+                let look = look.clone();
+                tokio::spawn(async move {
+                    let mut is_away = false;
+                    while polled.is_wanted() {
+                        tokio::time::sleep(pause).await;
+                        match look().await {
+                            Ok(true) => is_away = false,
+                            Ok(false) => break,
+                            Err(error) if !is_away => {
+                                tracing::warn!(%error, "a store could not be asked for changes, and is asked on");
+                                is_away = true;
+                            }
+                            Err(_) => {}
+                        }
+                    }
+                });
+            }))
         });
+        self.start_polling();
+    }
+
+    /// Starts to ask for changes, in the runtime of the caller, unless it is done already or there is nobody to ask.
+    fn start_polling(self: &Arc<Self>) {
+        if let Some(Poller(start)) = self.poller.get()
+            && !self.is_polled.swap(true, Ordering::AcqRel)
+        {
+            start(Polled { watches: self.clone(), is_over: false });
+        }
     }
 }
 
@@ -172,6 +209,43 @@ impl Drop for Polled {
     fn drop(&mut self) {
         if !self.is_over {
             self.watches.is_polled.store(false, Ordering::Release);
+            // Its runtime ended. Those who wait in another one wake, look, and start to ask again when they next wait.
+            self.watches.watched.lock().values().for_each(|told| told.send_modify(|_| {}));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// The task that asked for all was gone with the runtime of the first who watched, and the others were told nothing more.
+    #[test]
+    fn a_watch_is_told_though_the_runtime_of_another_has_ended() {
+        let watches = Arc::<Watches>::default();
+        let space = Namespace::parse("a").expect("a legal namespace");
+        let newest = Arc::new(AtomicU64::new(0));
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let watch = |watches: &Arc<Watches>| {
+            let watch = watches.watch(&space);
+            let (told, newest) = (Arc::downgrade(watches), newest.clone());
+            watches.poll(Duration::from_millis(1), move || {
+                let (told, newest) = (told.clone(), newest.clone());
+                async move {
+                    let Some(watches) = told.upgrade() else { return Ok(false) };
+                    watches.tell(&Namespace::parse("a").expect("a legal namespace"), Version::new(newest.load(Ordering::SeqCst)));
+                    Ok(true)
+                }
+            });
+            watch
+        };
+        let first = runtime();
+        let _kept = first.block_on(async { watch(&watches) });
+        let second = runtime();
+        let mut other = second.block_on(async { watch(&watches) });
+        drop(first);
+        newest.store(7, Ordering::SeqCst);
+        second.block_on(async { while other.changed().await.expect("the store is open") < Version::new(7) {} });
     }
 }

@@ -84,6 +84,7 @@ cases! { $
     a_restore_that_is_removed_by_its_batch_lifts_the_counter,
     a_restore_beside_puts_returns_the_versions_of_the_puts,
     an_old_restored_item_is_absent_once_its_time_is_over,
+    a_version_that_stores_cannot_count_on_from_is_not_restored,
     // scans
     a_scan_returns_keys_in_order_without_bodies,
     a_scan_with_values_returns_bodies,

@@ -77,3 +77,16 @@ pub(super) async fn an_old_restored_item_is_absent_once_its_time_is_over(store: 
     assert_eq!(get(&store, &a, "k").await, None);
     assert_eq!(store.sweep(10).await.expect("swept"), 1);
 }
+
+/// One such item stopped every later write of a store.
+pub(super) async fn a_version_that_stores_cannot_count_on_from_is_not_restored(store: Subject) {
+    let a = namespace("a");
+    for version in [1 << 52, i64::MAX as u64, u64::MAX] {
+        refused(&store, Batch::new().put(&a, "x", "").restore(&a, elsewhere("k", version)), ErrorKind::InvalidArgument).await;
+    }
+    assert_eq!(get(&store, &a, "x").await, None);
+    commit(&store, Batch::new().restore(&a, elsewhere("k", (1 << 52) - 1))).await;
+    let versions = commit(&store, Batch::new().put(&a, "l", "").put(&a, "m", "")).await;
+    assert!(versions[0] > Version::new((1 << 52) - 1) && versions[1] > versions[0]);
+    assert_eq!(get(&store, &a, "m").await.map(|item| item.version), Some(versions[1]));
+}

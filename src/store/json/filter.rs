@@ -12,7 +12,8 @@ const DEPTH_MAX: usize = 32;
 /// Written as JSON: `{"status": "open", "minutes": {"$gt": 5, "$lte": 60}, "author": {"name": "ada"}}`. All fields must match. A
 /// field matches by equality, by operators (`$eq $ne $gt $gte $lt $lte`, all of which must hold), or, for an object without
 /// operators, field by field beneath it. Numbers are compared as numbers (`1` equals `1.0`), texts by their bytes; values of
-/// different kinds are neither less nor greater. A field that is absent equals nothing, so `$ne` matches it.
+/// different kinds are neither less nor greater. A field that is absent equals nothing, so `$ne` matches it. (LangGraph's store in
+/// memory differs: there the text `5` is more than 4, an absent field equals `null`, and `{}` matches any object.)
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JsonFilter {
     fields: Vec<(String, Test)>,
