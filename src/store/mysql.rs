@@ -52,8 +52,8 @@ const TEXT_BYTES_MAX: u64 = 4 << 20;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MysqlOptions {
-    /// Where the server is: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`. In its query, `prefix` and
-    /// `connections_max` are those below; `require_ssl`, `verify_ca`, `verify_identity`, `compression` and the others are the
+    /// Where the server is: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`. In its query, `prefix`,
+    /// `connections_max` and `timeout` (in seconds) are those below; `require_ssl`, `verify_ca`, `verify_identity`, `compression` and the others are the
     /// client's (`mysql_async`). Of the options, what the URL says wins.
     pub url: String,
     /// What the names of the store's tables start with: letters, digits and `_`. Default `stratafs_`.
@@ -64,6 +64,8 @@ pub struct MysqlOptions {
     pub connections_max: usize,
     /// How long a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
+    /// How long a call waits for a connection that is free, and then for the server, before it is `unavailable`. Default 60 s.
+    pub timeout: Duration,
 }
 
 impl MysqlOptions {
@@ -75,6 +77,7 @@ impl MysqlOptions {
             clock: Clock::system(),
             connections_max: 8,
             connect_timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(60),
         }
     }
 
@@ -105,6 +108,13 @@ impl MysqlOptions {
         self.connect_timeout = connect_timeout;
         self
     }
+
+    /// Sets how long a call waits for a connection that is free, and then for the server.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
 }
 
 impl fmt::Debug for MysqlOptions {
@@ -114,6 +124,7 @@ impl fmt::Debug for MysqlOptions {
             .field("prefix", &self.prefix)
             .field("connections_max", &self.connections_max)
             .field("connect_timeout", &self.connect_timeout)
+            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }
@@ -184,8 +195,9 @@ impl MysqlStore {
         let prefix = parsed.prefix.map_or_else(|| url::checked_prefix(&options.prefix), Ok)?;
         let connections_max = parsed.connections_max.unwrap_or(options.connections_max).max(1);
         let tables = Tables::new(&prefix);
-        let pool = Arc::new(Pool::new(parsed.opts, connections_max, options.connect_timeout));
-        let facts = open_tables(&pool, &tables).await.map_err(Error::without_effect)?;
+        let pool = Arc::new(Pool::new(parsed.opts, connections_max, options.connect_timeout, parsed.timeout.unwrap_or(options.timeout)));
+        let opening = tokio::time::timeout(pool.timeout(), open_tables(&pool, &tables)).await;
+        let facts = opening.unwrap_or_else(|_| Err(error::silent())).map_err(Error::without_effect)?;
         pool.set_wait_timeout(facts.wait_timeout);
         let text_bytes_max = usize::try_from(TEXT_BYTES_MAX.min(facts.packet_bytes / 2)).unwrap_or(usize::MAX);
         let watches = Arc::<Watches>::default();

@@ -13,6 +13,8 @@ pub(crate) enum Break {
     Request = 1,
     /// The request arrives and its answer does not.
     Answer = 2,
+    /// The request arrives, and nothing comes back on the connection any more, which stays open.
+    Silence = 3,
 }
 
 /// A listener on loopback that passes everything on.
@@ -80,7 +82,7 @@ async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
     server.set_nodelay(true).unwrap();
     state.ports.lock().unwrap().push(server.local_addr().unwrap().port());
     let (mut from_client, mut from_server) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    let (mut swallows, mut is_over) = (false, false);
+    let (mut swallows, mut is_silent, mut is_over) = (false, false, false);
     loop {
         tokio::select! {
             read = client.read(&mut from_client) => {
@@ -90,7 +92,10 @@ async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
                 }
                 match state.breaks.swap(0, Ordering::SeqCst) {
                     at if at == Break::Request as usize => break,
-                    at => swallows |= at == Break::Answer as usize,
+                    at => {
+                        swallows |= at == Break::Answer as usize;
+                        is_silent |= at == Break::Silence as usize;
+                    }
                 }
                 if server.write_all(&from_client[..count]).await.is_err() {
                     break;
@@ -99,6 +104,7 @@ async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
             read = server.read(&mut from_server), if !is_over => {
                 state.client_spoke.store(false, Ordering::SeqCst);
                 match read {
+                    Ok(1..) if is_silent => {}
                     Ok(count @ 1..) if !swallows => {
                         if client.write_all(&from_server[..count]).await.is_err() {
                             break;

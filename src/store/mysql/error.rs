@@ -10,6 +10,8 @@ pub(super) enum Fault {
     Engine(mysql_async::Error),
     /// What it sent is not what was stored.
     Stored(Error),
+    /// No answer came in time.
+    Silent,
 }
 
 impl From<mysql_async::Error> for Fault {
@@ -29,6 +31,7 @@ impl From<Fault> for Error {
         match fault {
             Fault::Engine(error) => failed(error),
             Fault::Stored(error) => error,
+            Fault::Silent => silent(),
         }
     }
 }
@@ -38,7 +41,7 @@ impl Fault {
     pub(super) fn is_lost(&self) -> bool {
         match self {
             Self::Engine(error) => is_lost(error),
-            Self::Stored(_) => false,
+            Self::Stored(_) | Self::Silent => false,
         }
     }
 }
@@ -47,6 +50,11 @@ impl Fault {
 pub(super) fn failed(error: mysql_async::Error) -> Error {
     let (kind, message) = describe(&error);
     Error::new(kind, message).with_source(error)
+}
+
+/// Makes the error of an answer that did not come in time.
+pub(super) fn silent() -> Error {
+    Error::new(ErrorKind::Unavailable, "the server of the store did not answer in time; look at it and at the network, and try again")
 }
 
 /// Converts a failure that several batches share.

@@ -4,7 +4,7 @@
 //! because of an error or as its caller is gone, is closed, and the server undoes what was open. One that was made in another
 //! runtime is not used, as nobody may drive it any more.
 
-use super::error::{Fault, failed};
+use super::error::{Fault, failed, silent};
 use crate::error::{Error, ErrorKind, Result};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Row};
@@ -18,10 +18,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// What each connection is told first.
 ///
 /// Reads of one statement see one moment by themselves. Writers are ordered by a row that each locks first, and must see what
-/// those before them committed, so the isolation is `READ COMMITTED`. A lock is waited for as long as a group takes at most.
+/// those before them committed, so the isolation is `READ COMMITTED`. A lock is waited for as long as a group takes at most, also that of a
+/// table which somebody changes.
 const SETUP: &str = "SET NAMES utf8mb4; \
     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION autocommit = 1, \
-    SESSION innodb_lock_wait_timeout = 5, SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, SESSION max_sort_length = 4096; \
+    SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 10, \
+    SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, SESSION max_sort_length = 4096; \
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// A connection that nobody used for this long is closed, where the server does not close it sooner.
@@ -31,6 +33,7 @@ const IDLE_MAX: Duration = Duration::from_secs(300);
 pub(super) struct Pool {
     opts: Opts,
     connect_timeout: Duration,
+    timeout: Duration,
     idle: Mutex<Vec<Idle>>,
     places: Arc<Semaphore>,
     idle_max: Mutex<Duration>,
@@ -66,14 +69,20 @@ impl Connection {
 
 impl Pool {
     /// Makes a pool without connections.
-    pub(super) fn new(opts: Opts, connections_max: usize, connect_timeout: Duration) -> Self {
+    pub(super) fn new(opts: Opts, connections_max: usize, connect_timeout: Duration, timeout: Duration) -> Self {
         Self {
             opts,
             connect_timeout,
+            timeout,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(connections_max)),
             idle_max: Mutex::new(IDLE_MAX),
         }
+    }
+
+    /// Returns how long an answer may take. A connection on which none came is not given back.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Tells when the server closes a connection that nobody uses; it is left well before.
@@ -81,9 +90,11 @@ impl Pool {
         *self.idle_max.lock() = IDLE_MAX.min(wait_timeout / 2);
     }
 
-    /// Lends a connection, a used one where there is one; waits while as many as may be are lent.
+    /// Lends a connection, a used one where there is one; waits while as many as may be are lent, but not
+    /// longer than an answer may take.
     pub(super) async fn take(self: &Arc<Self>) -> Result<Loan> {
-        let place = self.places.clone().acquire_owned().await.map_err(|source| {
+        let waiting = tokio::time::timeout(self.timeout, self.places.clone().acquire_owned()).await;
+        let place = waiting.map_err(|_| silent().without_effect())?.map_err(|source| {
             Error::new(ErrorKind::Internal, "the store's connections are closed; open the store again").with_source(source)
         })?;
         let connection = match self.take_idle() {
@@ -123,10 +134,7 @@ impl Pool {
         };
         match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(connected) => connected.map_err(failed),
-            Err(source) => {
-                let message = "the server of the store did not answer in time; look at it and at the network, and try again";
-                Err(Error::new(ErrorKind::Unavailable, message).with_source(source))
-            }
+            Err(source) => Err(silent().with_source(source)),
         }
     }
 }
@@ -165,7 +173,8 @@ macro_rules! reading {
         loop {
             let mut loan = $pool.take().await?;
             let $connection = loan.connection();
-            let read: Result<_, $crate::store::mysql::error::Fault> = $read.await;
+            let read: Result<_, $crate::store::mysql::error::Fault> =
+                tokio::time::timeout($pool.timeout(), $read).await.unwrap_or(Err($crate::store::mysql::error::Fault::Silent));
             match read {
                 Ok(found) => {
                     loan.give_back();

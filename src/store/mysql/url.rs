@@ -18,11 +18,13 @@ pub(super) struct ParsedUrl {
     pub(super) opts: Opts,
     pub(super) prefix: Option<String>,
     pub(super) connections_max: Option<usize>,
+    pub(super) timeout: Option<Duration>,
 }
 
 /// Reads `mysql://` and `mariadb://` URLs.
 pub(super) fn parse(url: &str) -> Result<ParsedUrl> {
-    let (url, [prefix, connections_max, prefer_socket]) = take_parameters(url, ["prefix", "connections_max", "prefer_socket"])?;
+    let (url, [prefix, connections_max, timeout, prefer_socket]) =
+        take_parameters(url, ["prefix", "connections_max", "timeout", "prefer_socket"])?;
     let url = match url.split_once("://") {
         Some(("mysql" | "mariadb", rest)) => format!("mysql://{rest}"),
         _ => return Err(Error::invalid_argument("the URL of the store names another engine; write `mysql://USER@HOST/DATABASE`")),
@@ -40,6 +42,7 @@ pub(super) fn parse(url: &str) -> Result<ParsedUrl> {
         opts,
         prefix: prefix.as_deref().map(checked_prefix).transpose()?,
         connections_max: connections_max.as_deref().map(checked_connections).transpose()?,
+        timeout: timeout.as_deref().map(checked_timeout).transpose()?,
     })
 }
 
@@ -59,6 +62,15 @@ fn checked_connections(value: &str) -> Result<usize> {
     })
 }
 
+fn checked_timeout(value: &str) -> Result<Duration> {
+    value
+        .parse()
+        .ok()
+        .filter(|&seconds| seconds > 0)
+        .map(Duration::from_secs)
+        .ok_or_else(|| Error::invalid_argument("`timeout` in the URL of the store is no number of seconds; write one from 1 on"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,8 +78,9 @@ mod tests {
 
     #[test]
     fn our_parameters_are_ours_and_the_rest_is_the_clients() {
-        let parsed = parse("mariadb://ada:secret@db:3307/files?prefix=a_&connections_max=3&require_ssl=true").expect("a URL");
+        let parsed = parse("mariadb://ada:secret@db:3307/files?prefix=a_&connections_max=3&timeout=7&require_ssl=true").expect("a URL");
         assert_eq!((parsed.prefix.as_deref(), parsed.connections_max), (Some("a_"), Some(3)));
+        assert_eq!(parsed.timeout, Some(Duration::from_secs(7)));
         assert_eq!((parsed.opts.ip_or_hostname(), parsed.opts.tcp_port(), parsed.opts.db_name()), ("db", 3307, Some("files")));
         assert!(parsed.opts.ssl_opts().is_some() && !parsed.opts.prefer_socket());
         assert!(parse("mysql://db/x?prefer_socket=true").expect("a URL").opts.prefer_socket());
@@ -79,6 +92,7 @@ mod tests {
             "mysql://ada:secret@db",
             "mysql://ada:secret@db/x?prefix=a;b",
             "mysql://ada:secret@db/x?connections_max=0",
+            "mysql://ada:secret@db/x?timeout=0",
             "mysql://ada:secret@db/x?nonsense=1",
             "postgres://ada:secret@db/x",
         ] {

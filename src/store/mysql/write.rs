@@ -5,7 +5,7 @@
 //! process, hold that lock from their first read to their commit, so nothing becomes visible with a version at or below one
 //! that somebody has read from the counter, and no two wait for each other's rows.
 
-use super::error::{Fault, damaged, failed_together, is_busy, is_lost};
+use super::error::{Fault, damaged, failed_together, is_busy, is_lost, silent};
 use super::key::KeyRange;
 use super::overlay::{Met, Overlay};
 use super::plan::{Action, Plan, PlannedKeys};
@@ -24,6 +24,7 @@ use mysql_async::prelude::Queryable;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::time::timeout_at;
 
 /// How long a group is tried again while other writers stand in its way.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,6 +61,7 @@ struct Failure {
 enum FailureSource {
     Engine(Arc<mysql_async::Error>),
     Stored(Error),
+    Silent,
 }
 
 impl Failure {
@@ -67,7 +69,14 @@ impl Failure {
         match fault {
             Fault::Engine(error) => Self { is_open: is_open && is_lost(&error), source: FailureSource::Engine(Arc::new(error)) },
             Fault::Stored(error) => Self { is_open, source: FailureSource::Stored(error) },
+            Fault::Silent => Self { is_open, source: FailureSource::Silent },
         }
+    }
+
+    /// Tells whether one of several batches may have caused it, so that the others may do without that one.
+    fn may_be_of_one(&self) -> bool {
+        let is_refusal = matches!(&self.source, FailureSource::Engine(error) if !is_lost(error) && !is_busy(error));
+        is_refusal && !self.is_open
     }
 
     fn is(&self, test: fn(&mysql_async::Error) -> bool) -> bool {
@@ -79,6 +88,7 @@ impl Failure {
         let error = match &self.source {
             FailureSource::Engine(error) => failed_together(error),
             FailureSource::Stored(error) => Error::new(error.kind(), error.message()),
+            FailureSource::Silent => silent(),
         };
         if self.is_open { error.with_unknown_effect() } else { error.without_effect() }
     }
@@ -102,7 +112,7 @@ impl GroupWriter for Writer {
                         answers[place] = Some(answer);
                     }
                 }
-                Outcome::Failed { count, failure } if count > 1 && !failure.is_open && !failure.is(is_lost) && !failure.is(is_busy) => {
+                Outcome::Failed { count, failure } if count > 1 && failure.may_be_of_one() => {
                     is_alone = true;
                 }
                 Outcome::Failed { count, failure } => {
@@ -157,10 +167,11 @@ impl Writer {
         group: &[Batch],
         places: &[usize],
     ) -> Result<Vec<(usize, Result<Vec<Version>>)>, (usize, Failure)> {
+        let until = tokio::time::Instant::now() + self.pool.timeout();
         let now = whole_microseconds(self.clock.now());
         let batches: Vec<&Batch> = places.iter().map(|&place| &group[place]).collect();
         let all = |fault: Fault| (places.len(), Failure::of(fault, false));
-        let (counter, read) = self.lock(connection, &batches, now).await.map_err(all)?;
+        let (counter, read) = timeout_at(until, self.lock(connection, &batches, now)).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
         let mut overlay = Overlay::new(counter);
         let mut plan = Plan::new(&self.tables, counter);
         // What each batch was answered, up to the first that has to wait for the next transaction.
@@ -182,12 +193,14 @@ impl Writer {
         let accepted: Vec<&Batch> =
             batches.iter().zip(&decided).filter(|(_, decided)| matches!(decided, Ok(Some(_)))).map(|(batch, _)| *batch).collect();
         if accepted.is_empty() {
-            connection.run("ROLLBACK".to_owned()).await.map_err(|error| failed(error.into(), false))?;
+            let undone = timeout_at(until, connection.run("ROLLBACK".to_owned())).await.map_err(|_| Fault::Silent);
+            undone.and_then(|undone| Ok(undone?)).map_err(|fault| failed(fault, false))?;
             return Ok(places.iter().copied().zip(decided.into_iter().map(|decided| decided.map(|_| Vec::new()))).collect());
         }
         let written: Vec<&Namespace> = accepted.iter().flat_map(|batch| batch.written()).collect();
-        let (bases, version) =
-            self.write_plan(connection, plan.finish(&written)).await.map_err(|(fault, is_open)| failed(fault, is_open))?;
+        let mut is_open = false;
+        let writing = timeout_at(until, self.write_plan(connection, plan.finish(&written), &mut is_open)).await;
+        let (bases, version) = writing.unwrap_or(Err(Fault::Silent)).map_err(|fault| failed(fault, is_open))?;
         accepted.iter().for_each(|batch| self.watches.tell_of(batch, Version::new(version)));
         let answers = decided.into_iter().map(|decided| {
             let Some(accepted) = decided? else { return Ok(Vec::new()) };
@@ -258,25 +271,30 @@ impl Writer {
     }
 
     /// Writes and commits. One round trip, and one more for each body that is long, or where statements fill more than one packet.
-    /// Returns the counter before each batch, and behind the last. The error says whether the commit was sent.
-    async fn write_plan(&self, connection: &mut Connection, actions: Vec<Action<'_>>) -> Result<(Vec<u64>, u64), (Fault, bool)> {
+    /// Returns the counter before each batch, and behind the last; sets `is_open` before the commit is sent.
+    async fn write_plan(
+        &self,
+        connection: &mut Connection,
+        actions: Vec<Action<'_>>,
+        is_open: &mut bool,
+    ) -> Result<(Vec<u64>, u64), Fault> {
         let mut text = String::new();
         let mut last = None;
         for action in actions {
             match action {
                 Action::Statement(statement) => {
                     if text.len() + statement.len() > self.text_bytes_max {
-                        connection.run(std::mem::take(&mut text)).await.map_err(|error| (error.into(), false))?;
+                        connection.run(std::mem::take(&mut text)).await?;
                     }
                     text += if text.is_empty() { "" } else { "; " };
                     text += &statement;
                 }
                 Action::Body { sql, parts, namespace, body } => {
                     if !text.is_empty() {
-                        connection.run(std::mem::take(&mut text)).await.map_err(|error| (error.into(), false))?;
+                        connection.run(std::mem::take(&mut text)).await?;
                     }
                     let parameters = (namespace.encoded().as_bytes(), parts.head, parts.digest(), body);
-                    connection.conn.exec_drop(sql, parameters).await.map_err(|error| (error.into(), false))?;
+                    connection.conn.exec_drop(sql, parameters).await?;
                 }
                 // It is sent with what stands before it, so that the counters come with the commit's answer.
                 Action::Commit(statements) => last = Some(statements),
@@ -285,12 +303,13 @@ impl Writer {
         let statements = last.unwrap_or_default();
         text += if text.is_empty() { "" } else { "; " };
         text += &statements;
-        let sets = connection.run(text).await.map_err(|error| (error.into(), true))?;
+        *is_open = true;
+        let sets = connection.run(text).await?;
         // Of the statements only the one before the commit has rows.
-        let mut row = sets.into_iter().flatten().next().ok_or_else(|| (damaged("the counters of a commit are missing").into(), true))?;
+        let mut row = sets.into_iter().flatten().next().ok_or_else(|| damaged("the counters of a commit are missing"))?;
         let mut counters = Vec::with_capacity(row.len());
         for index in 0..row.len() {
-            counters.push(column::<u64>(&mut row, index).map_err(|fault| (fault, true))?);
+            counters.push(column::<u64>(&mut row, index)?);
         }
         let version = counters.pop().unwrap_or_default();
         Ok((counters, version))
@@ -303,7 +322,7 @@ impl Writer {
         while swept < limit {
             let rows = (limit - swept).min(SWEEP_ROWS);
             let mut loan = self.pool.take().await?;
-            match self.sweep_some(loan.connection(), rows).await {
+            match self.sweep_within(loan.connection(), rows).await {
                 Ok(count) => {
                     loan.give_back();
                     swept += count;
@@ -319,13 +338,17 @@ impl Writer {
                     self.pool.clear();
                     drop(loan);
                     let mut loan = self.pool.take().await?;
-                    swept += self.sweep_some(loan.connection(), rows).await?;
+                    swept += self.sweep_within(loan.connection(), rows).await?;
                     loan.give_back();
                 }
                 Err(fault) => return Err(fault.into()),
             }
         }
         Ok(swept)
+    }
+
+    async fn sweep_within(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
+        tokio::time::timeout(self.pool.timeout(), self.sweep_some(connection, limit)).await.unwrap_or(Err(Fault::Silent))
     }
 
     async fn sweep_some(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {

@@ -16,12 +16,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens the store of a database through a proxy, on one connection.
 async fn proxied(database: &Database) -> (MysqlStore, Proxy) {
+    proxied_within(database, Duration::from_secs(60)).await
+}
+
+/// Opens it with a limit on how long an answer may take.
+async fn proxied_within(database: &Database, timeout: Duration) -> (MysqlStore, Proxy) {
     let opts = mysql_async::Opts::from_url(&database.url).unwrap();
     let address = tokio::net::lookup_host((opts.ip_or_hostname(), opts.tcp_port())).await.unwrap().next().unwrap();
     let proxy = Proxy::start(address).await;
     let (user, rest) = database.url.rsplit_once('@').unwrap();
     let url = format!("{user}@127.0.0.1:{}/{}", proxy.port, rest.split_once('/').unwrap().1);
-    let store = MysqlStore::open_with(MysqlOptions::new(url).with_connections_max(1)).await.unwrap();
+    let store = MysqlStore::open_with(MysqlOptions::new(url).with_connections_max(1).with_timeout(timeout)).await.unwrap();
     (store, proxy)
 }
 
@@ -117,6 +122,35 @@ async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
     // A read is tried once more.
     proxy.break_next(Break::Answer);
     assert!(store.get(&a, "first").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_unavailable_in_time() {
+    let Some(database) = fresh().await else { return };
+    let (store, proxy) = proxied_within(&database, Duration::from_secs(2)).await;
+    let a = namespace();
+    store.commit(Batch::new().put(&a, "k", "v")).await.unwrap();
+    proxy.break_next(Break::Silence);
+    let error = store.get(&a, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    proxy.break_next(Break::Silence);
+    let error = store.commit(Batch::new().put(&a, "never", "v")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::Unavailable, true), "{error:?}");
+    // The only connection is lent again each time. The server undoes the transaction once it learns that its client is gone.
+    assert!(store.get(&a, "never").await.unwrap().is_none());
+    lock(&database).await.query_drop("ROLLBACK").await.unwrap();
+    let mut other = lock(&database).await;
+    let committing = tokio::spawn({
+        let (store, batch) = (store.clone(), Batch::new().put(&a, "done", "v"));
+        async move { store.commit(batch).await }
+    });
+    blocked(&database).await;
+    proxy.break_next(Break::Silence);
+    other.query_drop("ROLLBACK").await.unwrap();
+    let error = committing.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, true), "{error:?}");
+    lock(&database).await.query_drop("ROLLBACK").await.unwrap();
+    assert!(store.get(&a, "done").await.unwrap().is_some());
 }
 
 #[tokio::test]
