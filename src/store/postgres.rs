@@ -17,7 +17,6 @@ use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -143,8 +142,6 @@ struct Shared {
     connections: Connections,
     combiner: Combiner<PostgresWriter>,
     watches: Arc<Watches>,
-    /// Commits of others up to this version were told to those who watch.
-    seen: AtomicU64,
     clock: Clock,
     /// Quoted.
     schema: String,
@@ -204,17 +201,7 @@ impl PostgresStore {
             schema: schema.clone(),
             timeout: options.timeout,
         };
-        let shared = Shared {
-            connections,
-            combiner: Combiner::new(writer),
-            watches,
-            seen: AtomicU64::new(0),
-            clock,
-            schema,
-            name,
-            durability: setup.durability(),
-        };
-        shared.seen.store(shared.current_version().await?.number(), Ordering::Release);
+        let shared = Shared { connections, combiner: Combiner::new(writer), watches, clock, schema, name, durability: setup.durability() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -231,23 +218,19 @@ impl Shared {
         read::version(row.try_get(0).map_err(failed)?)
     }
 
-    /// Tells those who watch what other processes committed since the last look.
+    /// Tells those who watch what other processes committed that they were not told of yet.
     async fn look(&self) -> Result<()> {
-        let seen = self.seen.load(Ordering::Acquire);
         let mut script = Script::default();
-        let since = script.parameter(i64::try_from(seen).unwrap_or(i64::MAX));
         let watched = script.parameter(self.watches.watched().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
         script.push(&format!(
-            "SELECT c.version, t.namespace FROM {schema}.counter c
-             LEFT JOIN {schema}.touched t ON t.namespace = ANY({watched}::text[]) AND t.version > {since}::bigint WHERE c.id = 1",
+            "SELECT c.version, t.namespace, t.version FROM {schema}.counter c
+             JOIN {schema}.touched t ON t.namespace = ANY({watched}::text[]) WHERE c.id = 1",
             schema = self.schema
         ));
         for row in self.connections.read(&script).await? {
             let version = read::version(row.try_get(0).map_err(failed)?)?;
-            if let Some(namespace) = row.try_get::<_, Option<&str>>(1).map_err(failed)? {
-                self.watches.tell(&Namespace::from_encoded(namespace)?, version);
-            }
-            self.seen.fetch_max(version.number(), Ordering::AcqRel);
+            let since = read::version(row.try_get(2).map_err(failed)?)?;
+            self.watches.tell_since(&Namespace::from_encoded(row.try_get(1).map_err(failed)?)?, since, version);
         }
         Ok(())
     }

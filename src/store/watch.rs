@@ -106,6 +106,15 @@ impl Watches {
         }
     }
 
+    /// Tells those who watch a namespace that the newest commit in it is not before `since` and not after `version`, unless they
+    /// were told of `since` already. What each namespace was told is its own, so that looks may overlap.
+    #[cfg(feature = "postgres")]
+    pub(super) fn tell_since(&self, namespace: &Namespace, since: Version, version: Version) {
+        if let Some(told) = self.watched.lock().get(namespace) {
+            told.send_if_modified(|newest| *newest < since.number() && raise(newest, version));
+        }
+    }
+
     /// Returns what is watched.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(super) fn watched(&self) -> Vec<Namespace> {
@@ -178,11 +187,14 @@ impl Watches {
 
 /// Raises the version that was told.
 fn advance(told: &watch::Sender<u64>, version: Version) {
-    told.send_if_modified(|newest| {
-        let is_newer = version.number() > *newest;
-        *newest = (*newest).max(version.number());
-        is_newer
-    });
+    told.send_if_modified(|newest| raise(newest, version));
+}
+
+/// Tells whether a version is newer than the newest, and makes it that.
+fn raise(newest: &mut u64, version: Version) -> bool {
+    let is_newer = version.number() > *newest;
+    *newest = (*newest).max(version.number());
+    is_newer
 }
 
 /// Says that a store is polled, until it is dropped: by the end of the task or of its runtime.
@@ -247,5 +259,28 @@ mod tests {
         drop(first);
         newest.store(7, Ordering::SeqCst);
         second.block_on(async { while other.changed().await.expect("the store is open") < Version::new(7) {} });
+    }
+
+    /// One mark for all namespaces let the first look of one watch take the news of another.
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn what_one_namespace_was_told_is_not_counted_as_told_to_another() {
+        let (watches, [a, b]) = (Arc::<Watches>::default(), ["a", "b"].map(|name| Namespace::parse(name).expect("a legal namespace")));
+        let mut watch = watches.watch(&a);
+        let late = watches.watch(&b);
+        watches.tell_since(&b, Version::new(7), Version::new(9));
+        let mut late = late.caught_up();
+        watches.tell_since(&a, Version::new(8), Version::new(9));
+        assert_eq!(watch.changed().await.expect("it is open"), Version::new(9));
+        // What was told is told once, also by a look that began before and when nothing came of a commit.
+        for (since, version) in [(8, 12), (10, 9), (3, 5)] {
+            watches.tell_since(&a, Version::new(since), Version::new(version));
+            assert!(!watch.told.has_changed().expect("it is open"), "{since} {version}");
+        }
+        watches.tell_since(&a, Version::new(10), Version::new(10));
+        assert_eq!(watch.changed().await.expect("it is open"), Version::new(10));
+        assert!(!late.told.has_changed().expect("it is open"));
+        watches.tell_since(&b, Version::new(10), Version::new(10));
+        assert_eq!(late.changed().await.expect("it is open"), Version::new(10));
     }
 }
