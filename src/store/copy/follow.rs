@@ -16,6 +16,7 @@ impl Run<'_> {
         let walk = |store| Walk::new(store, ScanOptions::new()).without(note::namespace());
         let mut sides = SideBySide::new(walk(source), walk(target));
         let (sent, removed) = (self.sent, self.removed);
+        let mut sent_rows = None;
         let mut batch = Writes::default();
         let mut rows = 0;
         while let Some(pair) = sides.next().await? {
@@ -34,7 +35,16 @@ impl Run<'_> {
                     }
                     batch.send(&pair.namespace, item);
                 }
-                (None, Some(_)) if self.options.onto => {}
+                (None, Some(other)) if self.options.onto => {
+                    // What the target had of its own stays; what was sent went from the source since.
+                    let sent_rows = match &mut sent_rows {
+                        Some(sent_rows) => sent_rows,
+                        unread => unread.insert(note::read_sent(target).await?),
+                    };
+                    if sent_rows.contains(&note::row_hash(&pair.namespace, &other.key)) {
+                        batch.delete(&pair.namespace, other.key);
+                    }
+                }
                 (None, Some(other)) => batch.delete(&pair.namespace, other.key),
                 (None, None) => {}
             }

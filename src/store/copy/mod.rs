@@ -8,7 +8,7 @@
 //!
 //! A row whose time is over is absent and not copied.
 
-use super::{Batch, Item, Namespace, ScanOptions, Store, StoreCapabilities, escape_key};
+use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, escape_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use serde::Serialize;
@@ -30,8 +30,12 @@ pub(super) use note::{lift_counter, namespace as note_namespace};
 #[non_exhaustive]
 pub struct CopyOptions {
     /// Copies over what the target holds: rows that both have become the source's, and those that only the target has are
-    /// left. Default false: a target that holds anything but a part of such a copy is refused.
+    /// left; what this copy itself sent goes again when the source loses it meanwhile. Default false: a target that holds anything but a
+    /// part of such a copy is refused.
     pub onto: bool,
+    /// What tells the source from others whose `Display` is the same, such as two schemas of one database; a copy that was broken off
+    /// goes on from the same one only. Kept as a hash in the target until the copy is done. Default none: `Display` alone tells.
+    pub source_id: Option<String>,
     /// A batch ends once its rows are this many bytes; one row may be larger. Default 4 MiB.
     pub batch_bytes: usize,
     /// How often what changed in the source is looked for before the copy gives up. Default 8.
@@ -40,7 +44,7 @@ pub struct CopyOptions {
 
 impl Default for CopyOptions {
     fn default() -> Self {
-        Self { onto: false, batch_bytes: 4 << 20, passes_max: 8 }
+        Self { onto: false, source_id: None, batch_bytes: 4 << 20, passes_max: 8 }
     }
 }
 
@@ -54,6 +58,13 @@ impl CopyOptions {
     #[must_use]
     pub fn with_onto(mut self, onto: bool) -> Self {
         self.onto = onto;
+        self
+    }
+
+    /// Sets what tells the source from others whose `Display` is the same: no secret, and equal for each start of the same copy.
+    #[must_use]
+    pub fn with_source_id(mut self, source_id: impl Into<String>) -> Self {
+        self.source_id = Some(source_id.into());
         self
     }
 
@@ -223,7 +234,7 @@ impl<'c> Run<'c> {
             removed: 0,
             passes: 0,
             tell,
-            noted: found.unwrap_or_else(|| Noted::new(Note::new(source, options.onto))),
+            noted: found.unwrap_or_else(|| Noted::new(Note::new(source, source_hash(options), options.onto))),
         };
         if resumed {
             run.resume()?;
@@ -246,6 +257,14 @@ impl<'c> Run<'c> {
     /// Goes on with what the note says.
     fn resume(&mut self) -> Result<()> {
         let (began, source) = (&self.noted.note.source, self.source.to_string());
+        if *began == source && self.noted.note.source_id != source_hash(&self.options) {
+            let message = format!(
+                "`{}` holds a part of a copy of another `{began}`; finish that copy from where it was begun, or empty the store before it is \
+                 copied to",
+                self.target
+            );
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
         if *began != source {
             let message = format!(
                 "`{}` holds a part of a copy of `{began}`; finish that copy, or empty the store before `{source}` is copied to it",
@@ -253,10 +272,14 @@ impl<'c> Run<'c> {
             );
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
-        // What was there before is not removed by a copy that is started again without being told of it.
-        self.options.onto |= self.noted.note.onto;
-        self.noted.note.onto = self.options.onto;
-        Ok(())
+        // What was there before, and what was sent, is known only to a copy that minded it from the start.
+        let (begun, advice) = match (self.noted.note.onto, self.options.onto) {
+            (false, true) => ("without", "start it again without it"),
+            (true, false) => ("with", "start it again with it"),
+            _ => return Ok(()),
+        };
+        let message = format!("the copy into `{}` was begun {begun} `--onto`; {advice}, or empty the store before", self.target);
+        Err(Error::invalid_argument(message))
     }
 
     async fn check_empty(&self) -> Result<()> {
@@ -318,8 +341,12 @@ impl<'c> Run<'c> {
             }
             let version = self.source.current_version().await?;
             match self.compare().await? {
-                Ok(compared) if self.source.current_version().await? == version => return self.finish(compared, version).await,
-                Ok(_) => {}
+                // An end of life that is moved is no change that the counter tells of: one more look at the keys finds it.
+                Ok(compared) => {
+                    if self.follow().await? == 0 && self.source.current_version().await? == version {
+                        return self.finish(compared, version).await;
+                    }
+                }
                 Err(difference) => {
                     // A row that changed since is found by its version or its end of life, and anything else is no change.
                     let changes = self.sent + self.removed;
@@ -391,7 +418,11 @@ impl<'c> Run<'c> {
     }
 
     /// Commits a batch and the note with it, which nobody else may have changed.
-    async fn commit(&mut self, batch: Batch) -> Result<()> {
+    async fn commit(&mut self, mut batch: Batch) -> Result<()> {
+        if self.options.onto {
+            let sent: Vec<_> = batch.writes.iter().filter_map(sent_row).collect();
+            batch = self.noted.note.list_sent(batch, &sent);
+        }
         self.noted.commit(self.target, batch).await
     }
 
@@ -434,5 +465,18 @@ impl<'c> Run<'c> {
     /// How pages with bodies are read.
     fn pages(&self) -> ScanOptions {
         ScanOptions::new().with_values(true).with_bytes_max(self.options.batch_bytes)
+    }
+}
+
+/// Returns what stands for a source in the note.
+fn source_hash(options: &CopyOptions) -> Option<String> {
+    options.source_id.as_ref().map(|id| blake3::hash(id.as_bytes()).to_hex().to_string())
+}
+
+/// Returns what stands for a row that is sent.
+fn sent_row(write: &BatchWrite) -> Option<note::RowHash> {
+    match write {
+        BatchWrite::Restore { namespace, item } => Some(note::row_hash(namespace, &item.key)),
+        _ => None,
     }
 }

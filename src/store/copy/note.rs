@@ -2,10 +2,12 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
-use crate::store::{Batch, Condition, Item, Namespace, Store};
+use crate::store::walk::Walk;
+use crate::store::{Batch, Condition, Item, Namespace, ScanOptions, Store};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// The namespace that a copy keeps its note in, in the target and until it is done: nothing else may be kept there.
 pub const COPY_NAMESPACE: [&str; 2] = ["stratafs", "copy"];
@@ -15,6 +17,9 @@ const KEY: &str = "note";
 
 /// The key of a row that is there for no moment: with its version the counter of the target is lifted.
 const COUNTER_KEY: &str = "counter";
+
+/// What the keys begin with whose rows tell what was sent.
+const SENT_PREFIX: &str = "sent/";
 
 /// The number of the note's format.
 const FORMAT: u32 = 1;
@@ -30,6 +35,8 @@ pub(super) struct Note {
     format: u32,
     /// What is copied, as the store names itself.
     pub(super) source: String,
+    /// The hash of what tells the source from others that name themselves alike.
+    pub(super) source_id: Option<String>,
     /// Whether the target held something when the copy began.
     pub(super) onto: bool,
     /// Whether every row was sent once.
@@ -40,12 +47,23 @@ pub(super) struct Note {
     pub(super) rows: u64,
     /// The bytes of their bodies.
     pub(super) bytes: u64,
+    /// How many rows there are that tell what was sent.
+    sent_lists: u64,
 }
 
 impl Note {
     /// Starts the note of a copy.
-    pub(super) fn new(source: &dyn Store, onto: bool) -> Self {
-        Self { format: FORMAT, source: source.to_string(), onto, all_sent: false, last: None, rows: 0, bytes: 0 }
+    pub(super) fn new(source: &dyn Store, source_id: Option<String>, onto: bool) -> Self {
+        Self { format: FORMAT, source: source.to_string(), source_id, onto, all_sent: false, last: None, rows: 0, bytes: 0, sent_lists: 0 }
+    }
+
+    /// Adds to a batch what tells which rows it sends.
+    pub(super) fn list_sent(&mut self, batch: Batch, sent: &[RowHash]) -> Batch {
+        if sent.is_empty() {
+            return batch;
+        }
+        self.sent_lists += 1;
+        batch.put(&namespace(), format!("{SENT_PREFIX}{:020}", self.sent_lists), sent.concat())
     }
 
     /// Notes that a row is sent.
@@ -60,6 +78,32 @@ impl Note {
         let read = |(namespace, key): &(String, String)| Ok((Namespace::from_encoded(namespace)?, key.clone()));
         self.last.as_ref().map(read).transpose()
     }
+}
+
+/// What stands for a row in the lists of those that were sent.
+pub(super) type RowHash = [u8; 16];
+
+/// Returns what stands for a row.
+pub(super) fn row_hash(namespace: &Namespace, key: &str) -> RowHash {
+    let mut hasher = blake3::Hasher::new();
+    // No encoded namespace holds a zero byte.
+    hasher.update(namespace.encoded().as_bytes()).update(&[0]).update(key.as_bytes());
+    let mut hash = RowHash::default();
+    hasher.finalize_xof().fill(&mut hash);
+    hash
+}
+
+/// Reads which rows were sent, by this call and by those that were broken off.
+pub(super) async fn read_sent(target: &dyn Store) -> Result<HashSet<RowHash>> {
+    let mut walk = Walk::new(target, ScanOptions::new().with_values(true)).after(namespace(), SENT_PREFIX.to_owned());
+    let mut sent = HashSet::new();
+    while let Some(page) = walk.page().await? {
+        if page.namespace != namespace() {
+            break;
+        }
+        sent.extend(page.items.iter().flat_map(|item| item.value.as_chunks::<16>().0));
+    }
+    Ok(sent)
 }
 
 /// A note as the target has it.

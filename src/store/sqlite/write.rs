@@ -50,6 +50,8 @@ impl SqliteWriter {
         match self.write_together(group) {
             Ok(answers) => answers,
             Err(error) if group.len() == 1 => vec![Err(error)],
+            // It may stand, and written again it would be refused by its own conditions, or stand twice.
+            Err(error) if !error.is_without_effect() => answer_all(group, error),
             // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
             Err(_) => group.iter().flat_map(|work| self.write_until(std::slice::from_ref(work), until)).collect(),
         }
@@ -303,6 +305,13 @@ fn not_committed(error: rusqlite::Error) -> Error {
     if is_busy(&error) { failed(error).without_effect() } else { failed(error).with_unknown_effect() }
 }
 
+/// Answers a group with the failure of its commit.
+fn answer_all(group: &[Work], error: Error) -> Vec<Result<Written>> {
+    let (kind, message) = (error.kind(), error.message().to_owned());
+    let source = Arc::new(error);
+    group.iter().map(|_| Err(Error::new(kind, message.clone()).with_source(source.clone()).with_unknown_effect())).collect()
+}
+
 /// Answers a group with one failure, met before anything was written.
 fn refuse(group: &[Work], error: rusqlite::Error) -> Vec<Result<Written>> {
     let (kind, message): (ErrorKind, _) = describe(&error);
@@ -331,5 +340,27 @@ mod tests {
         }
         other.execute_batch("ROLLBACK").expect("released");
         assert!(writer.write_until(&group, Instant::now()).iter().all(Result::is_ok));
+    }
+
+    /// The commit of the group fails, those of its batches alone would not: what may stand is not written again.
+    #[test]
+    fn a_commit_whose_outcome_is_unknown_is_not_tried_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = SqliteOptions::new(directory.path().join("store.db"));
+        let (_, connection) = open::open(&options).expect("opened");
+        connection
+            .execute_batch(
+                "PRAGMA foreign_keys = ON;
+                 CREATE TABLE child(parent INTEGER REFERENCES counter(id) DEFERRABLE INITIALLY DEFERRED);
+                 CREATE TRIGGER two AFTER INSERT ON items WHEN (SELECT count(*) FROM items) > 1 BEGIN INSERT INTO child VALUES (7); END;",
+            )
+            .expect("made");
+        let mut writer = SqliteWriter::new(connection, &options, Arc::default());
+        let namespace = Namespace::parse("a").expect("plain");
+        let group = ["one", "two"].map(|key| Work::Commit(Batch::new().put(&namespace, key, "")));
+        for answer in writer.write(&group) {
+            assert!(!answer.expect_err("the commit fails").is_without_effect());
+        }
+        assert!(writer.write(&group[..1])[0].is_ok());
     }
 }

@@ -440,3 +440,64 @@ fn the_copy_of_any_store_is_equal_to_it() {
     };
     runner.run(&(batches(), 1..20_000_usize), property).unwrap();
 }
+
+/// With `onto`, what was sent and is gone from the source goes from the target, and what the target had of its own stays: also when the
+/// copy is broken off between the two.
+#[tokio::test]
+async fn onto_takes_back_what_the_source_lost() {
+    for commits in 1..16 {
+        let (source, target) = (filled(30).await, Arc::new(MemoryStore::new()));
+        target.commit(Batch::new().put(&space("a"), "own", "stays").put(&space("0"), "own", "stays")).await.unwrap();
+        let options = CopyOptions::new().with_batch_bytes(300).with_onto(true);
+        let failing = Wrapped::new(target.clone(), FailingAfter { commits: AtomicUsize::new(commits), after_effect: true });
+        if copy(&source, &failing, &options, |_| {}).await.is_ok() {
+            panic!("there are more batches than {commits}");
+        }
+        source.commit(Batch::new().delete_prefix(&space("a"), "").delete_prefix(&space("mortal"), "")).await.unwrap();
+        let report = copy(&source, &*target, &options, |_| {}).await.unwrap();
+        assert!(report.settled && report.resumed && report.left == 2, "after {commits}: {report:?}");
+        let mut there = rows(&*target).await;
+        there.retain(|(_, item)| item.key != "own");
+        assert_eq!(there, rows(&source).await, "after {commits}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_goes_on_as_it_was_begun() {
+    let source = filled(30).await;
+    for onto in [false, true] {
+        let target = Arc::new(MemoryStore::new());
+        let options = CopyOptions::new().with_batch_bytes(300).with_onto(onto).with_source_id("redis://host?prefix=a");
+        let failing = Wrapped::new(target.clone(), FailingAfter { commits: AtomicUsize::new(5), after_effect: false });
+        copy(&source, &failing, &options, |_| {}).await.unwrap_err();
+        let before = rows(&*target).await;
+        let error = copy(&source, &*target, &options.clone().with_onto(!onto), |_| {}).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains("--onto"), "{error}");
+        let error = copy(&source, &*target, &options.clone().with_source_id("redis://host?prefix=b"), |_| {}).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(rows(&*target).await, before);
+        assert!(copy(&source, &*target, &options, |_| {}).await.unwrap().settled);
+    }
+}
+
+/// The last page that the comparison reads is met by a touch, which no counter tells of.
+#[tokio::test]
+async fn an_end_that_is_moved_during_the_comparison_is_copied_too() {
+    struct TouchingReads(MemoryStore, AtomicUsize);
+    #[async_trait]
+    impl Wrapper for TouchingReads {
+        async fn scan(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+            let page = inner.scan(namespace, options.clone()).await?;
+            if options.with_values && *namespace == space("mortal") && self.1.fetch_add(1, Ordering::Relaxed) == 1 {
+                self.0.commit(Batch::new().touch(&space("mortal"), "k", Some(Duration::from_secs(9)))).await?;
+            }
+            Ok(page)
+        }
+    }
+    let store = filled(3).await;
+    let source = Wrapped::new(Arc::new(store.clone()), TouchingReads(store.clone(), AtomicUsize::new(0)));
+    let target = MemoryStore::new();
+    assert!(copied(&source, &target).await.settled);
+    assert_same(&store, &target).await;
+}

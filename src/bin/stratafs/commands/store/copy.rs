@@ -29,7 +29,7 @@ impl Copy {
         let source = open_any(context, &self.from, false).await?;
         let target = open_any(context, &self.to, true).await?;
         let progress = context.progress("copying");
-        let options = CopyOptions::new().with_onto(self.onto);
+        let options = CopyOptions::new().with_onto(self.onto).with_source_id(source_id(&self.from));
         let report = copy(&*source, &*target, &options, |at| {
             progress.share(at.rows, at.rows_total, format_args!("{}: {} rows, {} bytes", at.stage, at.rows, at.bytes));
         })
@@ -54,5 +54,33 @@ impl Copy {
             out.line(format_args!("digest      {}", report.digest.as_deref().unwrap_or_default()))?;
         }
         Ok(if report.settled { Outcome::Done } else { Outcome::Failed(ErrorKind::Conflict) })
+    }
+}
+
+/// Returns what tells a store from others that are shown alike: its name, without a password, which may change between two starts.
+fn source_id(name: &str) -> String {
+    let Some((scheme, rest)) = name.split_once(':') else { return format!("name {name}") };
+    let Some(server) = rest.strip_prefix("//") else {
+        let path = std::path::absolute(rest).map_or_else(|_| rest.to_owned(), |path| path.to_string_lossy().into_owned());
+        return format!("{scheme}:{path}");
+    };
+    let (server, query) = server.split_once('?').unwrap_or((server, ""));
+    // Who reads it is no part of what is read.
+    let place = server.rsplit_once('@').map_or(server, |(_, place)| place);
+    let parameters: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("password=") && !pair.starts_with("user=")).collect();
+    format!("{scheme}://{place}?{}", parameters.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::source_id;
+
+    #[test]
+    fn a_source_is_told_by_its_prefix_and_not_by_its_password() {
+        let id = source_id("redis://ada:one@host/0?prefix=a");
+        assert_eq!(id, source_id("redis://ada:two@host/0?prefix=a"));
+        assert_ne!(id, source_id("redis://ada:one@host/0?prefix=b"));
+        assert_eq!(source_id("postgres://db/x?password=one&schema=s"), source_id("postgres://db/x?schema=s"));
+        assert_ne!(source_id("sqlite:a/x.db"), source_id("sqlite:b/x.db"));
     }
 }
