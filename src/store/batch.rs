@@ -23,7 +23,8 @@ pub enum Condition {
     /// No live item has a key that starts with the key and is longer than it.
     NoneBeneath,
     /// No live item whose key starts with the key and is longer than it is newer than this version: since a scan that began
-    /// after [`Store::current_version`] returned it, nothing was put there. What moves a whole subtree relies on it.
+    /// after [`Store::current_version`](super::Store::current_version) returned it, nothing was put there. What moves a whole
+    /// subtree relies on it.
     NoneBeneathSince(Version),
 }
 
