@@ -9,11 +9,15 @@ set -euo pipefail
 
 directory=$(mktemp -d)
 nodes=()
-stop() {
+stop_nodes() {
   for node in "${nodes[@]:-}"; do
     [ -n "$node" ] && kill "$node" 2> /dev/null || true
   done
   wait 2> /dev/null || true
+  nodes=()
+}
+stop() {
+  stop_nodes
   rm -rf "$directory"
 }
 trap stop EXIT
@@ -21,36 +25,49 @@ trap 'exit 130' INT TERM
 
 is_free() { ! (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null; }
 
-# The nodes talk to each other on the port that is 10,000 higher.
-ports=()
-while [ "${#ports[@]}" -lt 3 ]; do
-  port=$((20000 + RANDOM % 20000))
-  if is_free "$port" && is_free "$((port + 10000))"; then
-    ports+=("$port")
-  fi
-done
+# Waits until a command succeeds; 10 seconds at most.
+until_true() {
+  for _ in $(seq 100); do
+    if "$@" > /dev/null 2>&1; then return; fi
+    sleep 0.1
+  done
+  return 1
+}
 
-for port in "${ports[@]}"; do
-  mkdir "$directory/$port"
-  redis-server --bind 127.0.0.1 --port "$port" --dir "$directory/$port" --cluster-enabled yes \
-    --cluster-node-timeout 5000 --save '' --appendonly no > "$directory/$port/log" &
-  nodes+=("$!")
-done
-for port in "${ports[@]}"; do
-  for attempt in $(seq 100); do
-    redis-cli -p "$port" ping > /dev/null 2>&1 && break
-    [ "$attempt" -lt 100 ] || { cat "$directory/$port/log" >&2; exit 1; }
-    sleep 0.1
+answers() { [ "$(redis-cli -p "$1" ping)" = PONG ]; }
+is_joined() { redis-cli -p "$1" cluster info | grep -q 'cluster_state:ok'; }
+
+# Starts three masters that make a cluster. It fails where somebody else takes a port first.
+start() {
+  # The nodes talk to each other on the port that is 10,000 higher; both are below those that the system gives to connections.
+  ports=()
+  while [ "${#ports[@]}" -lt 3 ]; do
+    port=$((20000 + RANDOM % 2700))
+    if [[ " ${ports[*]:-} " != *" $port "* ]] && is_free "$port" && is_free "$((port + 10000))"; then
+      ports+=("$port")
+    fi
   done
-done
-redis-cli --cluster create "${ports[@]/#/127.0.0.1:}" --cluster-replicas 0 --cluster-yes > "$directory/created" \
-  || { cat "$directory/created" >&2; exit 1; }
-for port in "${ports[@]}"; do
-  for attempt in $(seq 100); do
-    redis-cli -p "$port" cluster info | grep -q 'cluster_state:ok' && break
-    [ "$attempt" -lt 100 ] || { redis-cli -p "$port" cluster info >&2; exit 1; }
-    sleep 0.1
+  rm -rf "${directory:?}"/*
+  for port in "${ports[@]}"; do
+    mkdir "$directory/$port"
+    redis-server --bind 127.0.0.1 --port "$port" --dir "$directory/$port" --cluster-enabled yes \
+      --cluster-node-timeout 5000 --save '' --appendonly no > "$directory/$port/log" &
+    nodes+=("$!")
   done
+  for port in "${ports[@]}"; do until_true answers "$port" || return 1; done
+  # It waits for nodes that never join without end.
+  timeout 60 redis-cli --cluster create "${ports[@]/#/127.0.0.1:}" --cluster-replicas 0 --cluster-yes > "$directory/created" || return 1
+  for port in "${ports[@]}"; do until_true is_joined "$port" || return 1; done
+}
+
+attempts_left=5
+until start; do
+  attempts_left=$((attempts_left - 1))
+  if [ "$attempts_left" = 0 ]; then
+    tail -n 5 "$directory"/*/log "$directory/created" >&2 || true
+    exit 1
+  fi
+  stop_nodes
 done
 
 STRATAFS_TEST_REDIS_CLUSTER_URL="redis+cluster://127.0.0.1:${ports[0]},127.0.0.1:${ports[1]}"

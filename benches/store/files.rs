@@ -7,6 +7,8 @@ use criterion::{BatchSize, BenchmarkGroup};
 use std::cell::LazyCell;
 use std::sync::Arc;
 use stratafs::ops::{ApplyOptions, GlobOptions, GrepOptions, GrepOutput, LsOptions};
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+use stratafs::store::Store;
 use stratafs::store::{Namespace, SqliteStore};
 use stratafs::{Backend, StoreBackend, VfsPath};
 use tokio::runtime::Runtime;
@@ -44,6 +46,38 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime)
             BatchSize::PerIteration,
         );
     });
+}
+
+/// Searches trees on a server for a rare text: one that the engine looks for before it sends bodies, and one of two texts, for which it is
+/// sent all of them.
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+pub(crate) fn bench_grep(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, store: &Arc<dyn Store>) {
+    for (size_bytes, files) in [(1 << 10, 2_000), (4 << 10, 2_000), (64 << 10, 500)] {
+        let kibibytes = format!("{}k", size_bytes >> 10);
+        let tree = LazyCell::new(|| {
+            let tree = StoreBackend::new(store.clone(), Namespace::new(["acme", "ada", &kibibytes]).unwrap());
+            write_files(runtime, &tree, (0..files).map(|number| (path(number), source(number, size_bytes))));
+            tree
+        });
+        for (what, options) in
+            [("in_engine", GrepOptions::new("needle_in_it")), ("all_sent", GrepOptions::regex("needle_in_it|thread_in_it"))]
+        {
+            let options = options.with_output(GrepOutput::Files);
+            group.bench_function(format!("grep_{kibibytes}_{what}/{name}"), |bencher| {
+                bencher.iter(|| assert_eq!(runtime.block_on(tree.grep(VfsPath::ROOT, &options)).unwrap().files.len(), files.div_ceil(100)));
+            });
+        }
+    }
+}
+
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+fn source(number: usize, size_bytes: usize) -> Vec<u8> {
+    let lines = (0..).map(|line| format!("    let name_{line} = self.state.get(index + {number}).needed(); // in line {line}\n"));
+    let mut text: Vec<u8> = lines.flat_map(String::into_bytes).take(size_bytes).collect();
+    if number.is_multiple_of(100) {
+        text[size_bytes / 2..][..12].copy_from_slice(b"needle_in_it");
+    }
+    text
 }
 
 fn path(number: usize) -> String {

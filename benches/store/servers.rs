@@ -1,5 +1,6 @@
 //! PostgreSQL, MySQL or MariaDB, and Redis, each beside its usual client.
 
+use crate::files::bench_grep;
 use crate::raw::{Raw, Row, Writer, bench_raw};
 use crate::work::{WRITERS, bench_store};
 use ::redis::AsyncCommands;
@@ -8,7 +9,7 @@ use criterion::measurement::WallTime;
 use mysql_async::prelude::Queryable;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stratafs::store::{MysqlStore, PostgresStore, RedisStore};
+use stratafs::store::{MysqlStore, PostgresStore, RedisStore, Store};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
 
@@ -22,7 +23,9 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runt
     let postgres = url(POSTGRES);
     match runtime.block_on(PostgresStore::open(with_parameter(&postgres, "schema", &name))) {
         Ok(store) => {
-            bench_store(group, runtime, "postgres", || Arc::new(store));
+            let store = Arc::new(store);
+            bench_store(group, runtime, "postgres", || store.clone());
+            bench_grep(group, runtime, "postgres", &(store as Arc<dyn Store>));
             bench_raw(group, runtime, "postgres_raw", |part| RawPostgres::open(runtime, &postgres, &table(part)));
             let drop =
                 format!("DROP SCHEMA {name} CASCADE; DROP TABLE IF EXISTS {}; DROP TABLE IF EXISTS {}", table("raw"), table("listed"));
@@ -33,7 +36,9 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runt
     let mysql = url(MYSQL);
     match runtime.block_on(MysqlStore::open(with_parameter(&mysql, "prefix", &table("")))) {
         Ok(store) => {
-            bench_store(group, runtime, "mysql", || Arc::new(store));
+            let store = Arc::new(store);
+            bench_store(group, runtime, "mysql", || store.clone());
+            bench_grep(group, runtime, "mysql", &(store as Arc<dyn Store>));
             // Over TCP, as the store.
             let raw = with_parameter(&mysql, "prefer_socket", "false");
             bench_raw(group, runtime, "mysql_raw", |part| RawMysql::open(runtime, &raw, &table(part)));

@@ -10,7 +10,8 @@ use super::model::ModelBackend;
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
-    ApplyOptions, Change, Changed, Edit, EntryKind, GlobOptions, GrepLine, GrepOptions, LsOptions, OpKind, ReadOptions, Version, WriteMode,
+    ApplyOptions, Change, Changed, Edit, EntryKind, GlobOptions, GrepLine, GrepOptions, LsOptions, OpKind, ReadOptions, SearchOptions,
+    Version, WriteMode,
 };
 use crate::path::VfsPath;
 use bytes::Bytes;
@@ -31,6 +32,8 @@ pub enum Step {
     Glob(String, GlobOptions),
     /// `grep` beneath a path, page by page.
     Grep(String, GrepOptions),
+    /// `search` beneath a path, all pages: what it finds, and not in which order, which an index weighs by other files.
+    Search(String, SearchOptions),
 }
 
 /// Which version a change expects.
@@ -109,7 +112,14 @@ pub async fn check(tree: &Tree, steps: &[Step]) {
                 let (left, right) = (dump(tree, &mut of_tree).await, dump(&model, &mut of_model).await);
                 assert_eq!(left, right, "the tree after step {index}: {step:?} on {tree:?}");
             }
-            _ => assert_eq!(observe(tree, step).await, observe(&model, step).await, "step {index}: {step:?} on {tree:?}"),
+            _ => {
+                let (mut seen, mut expected) = (observe(tree, step).await, observe(&model, step).await);
+                if matches!(step, Step::Grep(..)) && tree.backend().capabilities().indexed {
+                    without_counts(&mut seen);
+                    without_counts(&mut expected);
+                }
+                assert_eq!(seen, expected, "step {index}: {step:?} on {tree:?}");
+            }
         }
     }
 }
@@ -249,6 +259,7 @@ async fn observe(tree: &Tree, step: &Step) -> Result<Vec<String>, ErrorKind> {
         Step::Ls(path, options) => observe_ls(tree, path, options.clone()).await,
         Step::Glob(path, options) => observe_glob(tree, path, options.clone()).await,
         Step::Grep(path, options) => observe_grep(tree, path, options.clone()).await,
+        Step::Search(path, options) => observe_search(tree, path, options.clone()).await,
     };
     seen.map_err(|error| error.kind())
 }
@@ -313,6 +324,37 @@ async fn observe_grep(tree: &Tree, path: &str, mut options: GrepOptions) -> Resu
                 return Ok(seen);
             }
         }
+    }
+}
+
+async fn observe_search(tree: &Tree, path: &str, mut options: SearchOptions) -> Result<Vec<String>> {
+    // Which lines are shown depends on the weights too, so all are.
+    options.snippets_max = usize::MAX;
+    let mut seen = Vec::new();
+    loop {
+        let page = tree.search(path, &options).await?;
+        assert!(page.hits.len() <= options.limit && page.failures_count == 0, "{page:?}");
+        seen.extend(page.hits.iter().map(|hit| {
+            let snippets = hit.snippets.iter().map(|snippet| format!("{}:{:?} {:?}", snippet.line, snippet.text, snippet.ranges));
+            format!("{} {} {:?} {:?}", tree.seen(&hit.path), hit.size_bytes, hit.frequencies, snippets.collect::<Vec<_>>())
+        }));
+        match page.truncated {
+            Some(truncation) if options.limit > 0 => options.offset = parsed(&truncation.cursor)?,
+            truncated => {
+                seen.sort_unstable();
+                seen.push(format!("truncated {}", truncated.is_some()));
+                return Ok(seen);
+            }
+        }
+    }
+}
+
+/// Takes away how many files a grep read, which an index changes.
+fn without_counts(seen: &mut Result<Vec<String>, ErrorKind>) {
+    if let Ok(lines) = seen
+        && let Some(last) = lines.last_mut()
+    {
+        last.truncate(last.find(" (").unwrap_or(last.len()));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Restored versions are below this. Every engine can count far on from there: the smallest end of all is that of numbers in
 /// scripts of Redis, which are exact up to 2^53.
-const RESTORED_VERSION_END: u64 = 1 << 52;
+pub(super) const RESTORED_VERSION_END: u64 = 1 << 52;
 
 /// What must hold for a batch to be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -226,13 +226,17 @@ impl Batch {
     /// Checks keys, metas and bodies against the limits of a store; every engine calls it before anything is sent.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or holds NUL, and a restored version from
-    /// 2^52 on,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or holds NUL, and a restored version that is
+    /// 0 or from 2^52 on,
     /// [`TooLarge`](ErrorKind::TooLarge) for a meta or body over the limit.
     pub fn validate(&self, capabilities: &StoreCapabilities) -> Result<()> {
         for write in &self.writes {
             let (key, meta, value) = match write {
                 BatchWrite::Put { key, meta, value, .. } => (key, meta, value),
+                BatchWrite::Restore { item, .. } if item.version.number() == 0 => {
+                    let message = "the version of the item to restore is 0, which no put gives; it was not made by a store";
+                    return Err(Error::invalid_argument(message));
+                }
                 BatchWrite::Restore { item, .. } if item.version.number() >= RESTORED_VERSION_END => {
                     let message = "the version of the item to restore is beyond what stores count to; it was not made by a store";
                     return Err(Error::invalid_argument(message));

@@ -48,6 +48,9 @@ pub(super) struct Written {
 pub(super) trait Writer: Send + 'static {
     /// Does a group of works in order, each all or nothing by itself, and returns when all are durable: one answer for each.
     fn write(&mut self, group: &[Work]) -> Vec<Result<Written>>;
+
+    /// Does what nobody waits for, once a group is answered; what comes meanwhile waits.
+    fn tidy(&mut self);
 }
 
 struct Request {
@@ -79,6 +82,7 @@ impl Committer {
                         // Nobody may be waiting any more, and the work is done all the same.
                         let _ = answer.send(result);
                     }
+                    writer.tidy();
                 }
             })
             .map_err(|source| Error::new(ErrorKind::Unavailable, "the store's writing thread cannot be started").with_source(source))?;
@@ -155,6 +159,8 @@ mod tests {
             self.groups.lock().push(group.len());
             group.iter().map(|_| Ok(Written { versions: Vec::new(), swept: group.len() })).collect()
         }
+
+        fn tidy(&mut self) {}
     }
 
     fn gated() -> (Committer, blocking::Sender<()>, Arc<Mutex<Vec<usize>>>) {

@@ -1,6 +1,8 @@
 //! How keys are shown to people and read back.
 
+use super::escape::{escape, unescape};
 use crate::error::{Error, Result};
+use std::borrow::Cow;
 
 /// Shows a key: control characters and `%` as `%XX`, so that it can be typed and given back to [`unescape_key`].
 ///
@@ -13,18 +15,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), stratafs::Error>(())
 /// ```
 pub fn escape_key(key: &str) -> String {
-    let mut text = String::with_capacity(key.len());
-    for character in key.chars() {
-        if character == '%' || character.is_control() {
-            let mut buffer = [0; 4];
-            for byte in character.encode_utf8(&mut buffer).bytes() {
-                text.push_str(&format!("%{byte:02X}"));
-            }
-        } else {
-            text.push(character);
-        }
-    }
-    text
+    escape(key, char::is_control)
 }
 
 /// Reads a key that [`escape_key`] shows.
@@ -33,20 +24,7 @@ pub fn escape_key(key: &str) -> String {
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a `%` that two hexadecimal digits do not follow, and for bytes that are no UTF-8.
 pub fn unescape_key(text: &str) -> Result<String> {
     let bad = || Error::invalid_argument(format!("the key `{text}` has a bad escape; write `%25` for a percent sign"));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digit = |index: usize| rest.get(index).and_then(|byte| char::from(*byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(bad()) };
-        bytes.push((high * 16 + low) as u8);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| bad())
+    unescape(text).map(Cow::into_owned).ok_or_else(bad)
 }
 
 #[cfg(test)]

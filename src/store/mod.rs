@@ -27,9 +27,13 @@ mod combiner;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 mod committer;
 mod copy;
+mod derived;
 mod digest;
 #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis"))]
 mod effect;
+mod escape;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod holding;
 mod json;
 mod key;
 mod memory;
@@ -61,6 +65,7 @@ pub use archive::{ARCHIVE_FORMAT, ArchiveProgress, ArchiveReport, ImportOptions,
 pub(crate) use batch::precondition_failed;
 pub use batch::{Batch, BatchWrite, Condition, Precondition};
 pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage, copy};
+pub use derived::INDEX_NAMESPACE;
 pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
 pub use key::{escape_key, unescape_key};
 pub use memory::MemoryStore;

@@ -1,5 +1,6 @@
 //! What rows live under: ordered components, escaped, matched whole.
 
+use super::escape::{escape, unescape};
 use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -31,16 +32,7 @@ impl Namespace {
             if component.is_empty() {
                 return Err(Error::invalid_argument("a namespace component is empty; leave it out or name it"));
             }
-            for character in component.chars() {
-                if character == '%' || character == '/' || character.is_control() {
-                    let mut buffer = [0; 4];
-                    for byte in character.encode_utf8(&mut buffer).bytes() {
-                        encoded.push_str(&format!("%{byte:02X}"));
-                    }
-                } else {
-                    encoded.push(character);
-                }
-            }
+            encoded.push_str(&escape(component, |character| character == '/' || character.is_control()));
             encoded.push('/');
             count += 1;
         }
@@ -100,23 +92,6 @@ impl Namespace {
             .filter(|namespace| namespace.encoded == encoded)
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "a stored namespace cannot be read back; run `stratafs doctor`"))
     }
-}
-
-fn unescape(component: &str) -> Option<Cow<'_, str>> {
-    if !component.contains('%') {
-        return Some(Cow::Borrowed(component));
-    }
-    let mut bytes = Vec::with_capacity(component.len());
-    let mut rest = component.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            bytes.push((digit(rest.next())? * 16 + digit(rest.next())?) as u8);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 impl fmt::Display for Namespace {

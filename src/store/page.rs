@@ -18,6 +18,28 @@ pub(super) enum Step {
     End,
 }
 
+/// A row that stands on a page, made when it is known to.
+#[derive(Debug)]
+pub(super) struct Taken {
+    item: Item,
+    /// How long its body is, where that was left out.
+    left_out: Option<u64>,
+}
+
+impl Taken {
+    /// Takes a row whose body of so many bytes was left out.
+    #[cfg_attr(not(any(feature = "mysql", feature = "postgres")), allow(dead_code, reason = "other engines return every body"))]
+    pub(super) fn without_body(item: Item, value_bytes: u64) -> Self {
+        Self { item, left_out: Some(value_bytes) }
+    }
+}
+
+impl From<Item> for Taken {
+    fn from(item: Item) -> Self {
+        Self { item, left_out: None }
+    }
+}
+
 /// A page that is being filled.
 #[derive(Debug)]
 pub(super) struct PageBuilder {
@@ -31,6 +53,13 @@ impl PageBuilder {
     /// Starts an empty page.
     pub(super) fn new(options: ScanOptions) -> Self {
         Self { options, entries: Vec::new(), value_bytes: 0, more: false }
+    }
+
+    /// Makes place for what a walk over so many rows brings; a listing meets fewer.
+    pub(super) fn reserve(&mut self, rows: usize) {
+        if self.options.delimiter.is_none() {
+            self.entries.reserve(rows.min(self.options.limit));
+        }
     }
 
     /// Returns the first key that may be on the page (inclusive); none when no key can be.
@@ -54,7 +83,7 @@ impl PageBuilder {
     }
 
     /// Takes a live row. `item` makes it, with its body if asked; it is called only for rows that stand on the page.
-    pub(super) fn take(&mut self, key: &str, item: impl FnOnce(bool) -> Result<Item>) -> Result<Step> {
+    pub(super) fn take<T: Into<Taken>>(&mut self, key: &str, item: impl FnOnce(bool) -> Result<T>) -> Result<Step> {
         if self.is_full() {
             self.more = true;
             return Ok(Step::End);
@@ -62,13 +91,17 @@ impl PageBuilder {
         if let Some(group) = self.group(key) {
             let name = group.to_owned();
             let end = prefix_end(group);
-            let item = if key == name { Some(item(false)?) } else { None };
+            let item = if key == name { Some(item(false)?.into().item) } else { None };
             self.entries.push(ScanEntry::Group { name, item });
             return Ok(end.map_or(Step::End, Step::Seek));
         }
-        let item = item(self.options.with_values)?;
-        self.value_bytes = self.value_bytes.saturating_add(item.value.len());
-        self.entries.push(ScanEntry::Item(item));
+        let Taken { item, left_out } = item(self.options.with_values)?.into();
+        let value_bytes = left_out.map_or(item.value.len(), |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.value_bytes = self.value_bytes.saturating_add(value_bytes);
+        self.entries.push(match left_out {
+            Some(value_bytes) => ScanEntry::LeftOut { item, value_bytes },
+            None => ScanEntry::Item(item),
+        });
         Ok(Step::Next)
     }
 

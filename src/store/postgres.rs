@@ -3,7 +3,7 @@
 //! Nothing is asked of the engine that those which speak its protocol lack: no advisory locks, no notifications, no sequences, no
 //! procedures and no extensions. Every read is one statement on a connection of a pool. Commits of a process go in groups, each
 //! one transaction and one round trip ([`combiner`](super::combiner)); a row lock orders the groups of all processes.
-//! Start with `schema.rs` for the tables, then `key.rs`, `read.rs` and, for the writing side, `step.rs` and `write.rs`.
+//! Start with `schema.rs` for the tables, then `key.rs`, `read.rs` and, for the writing side, `part.rs`, `step.rs` and `write.rs`.
 
 use super::combiner::Combiner;
 use super::watch::Watches;
@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 mod connect;
 mod error;
 mod key;
+mod part;
 mod read;
 mod report;
 mod schema;
@@ -45,6 +46,9 @@ const BATCH_BYTES_MAX: usize = 768 << 20;
 /// How often is asked for commits of other processes, while somebody watches.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
+/// Of how many namespaces it is noted when they were last written, where the options do not say.
+const TOUCHED_MAX: usize = 10_000;
+
 /// How long what goes through the whole store may take.
 const LONG_TIMEOUT: Duration = Duration::from_secs(3_600);
 
@@ -62,6 +66,9 @@ pub struct PostgresOptions {
     pub connections_max: Option<usize>,
     /// How long a statement, a wait for a connection or a wait for another writer may take. Default 60 s.
     pub timeout: Duration,
+    /// Of how many namespaces a sweep leaves the note when they were last written, those written last. Who watches one whose note
+    /// is gone is woken once, in case it was written. Default 10,000.
+    pub touched_max: usize,
     /// Where the time comes from.
     pub clock: Clock,
 }
@@ -69,7 +76,14 @@ pub struct PostgresOptions {
 impl PostgresOptions {
     /// Opens `url` with defaults.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), schema: None, connections_max: None, timeout: Duration::from_secs(60), clock: Clock::system() }
+        Self {
+            url: url.into(),
+            schema: None,
+            connections_max: None,
+            timeout: Duration::from_secs(60),
+            touched_max: TOUCHED_MAX,
+            clock: Clock::system(),
+        }
     }
 
     /// Sets the schema that the tables stand in.
@@ -93,6 +107,13 @@ impl PostgresOptions {
         self
     }
 
+    /// Sets of how many namespaces a sweep leaves the note when they were last written.
+    #[must_use]
+    pub fn with_touched_max(mut self, touched_max: usize) -> Self {
+        self.touched_max = touched_max;
+        self
+    }
+
     /// Sets where the time comes from.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
@@ -109,6 +130,7 @@ impl fmt::Debug for PostgresOptions {
             .field("schema", &self.schema)
             .field("connections_max", &self.connections_max)
             .field("timeout", &self.timeout)
+            .field("touched_max", &self.touched_max)
             .finish_non_exhaustive()
     }
 }
@@ -146,6 +168,7 @@ struct Shared {
     /// Quoted.
     schema: String,
     name: String,
+    touched_max: usize,
     durability: Durability,
 }
 
@@ -195,14 +218,15 @@ impl PostgresStore {
         let watches = Arc::<Watches>::default();
         let writer = PostgresWriter {
             connections: connections.clone(),
-            connection: Mutex::new(Some((connection, std::time::Instant::now()))),
+            connection: Mutex::new(Some((connection, tokio::time::Instant::now()))),
             watches: watches.clone(),
             clock: clock.clone(),
             schema: schema.clone(),
             timeout: options.timeout,
         };
-        let shared = Shared { connections, combiner: Combiner::new(writer), watches, clock, schema, name, durability: setup.durability() };
-        Ok(Self { shared: Arc::new(shared) })
+        let combiner = Combiner::new(writer);
+        let (touched_max, durability) = (options.touched_max, setup.durability());
+        Ok(Self { shared: Arc::new(Shared { connections, combiner, watches, clock, schema, name, touched_max, durability }) })
     }
 
     fn now(&self) -> i64 {
@@ -218,13 +242,17 @@ impl Shared {
         read::version(row.try_get(0).map_err(failed)?)
     }
 
-    /// Tells those who watch what other processes committed that they were not told of yet.
+    /// Tells those who watch what other processes committed that they were not told of yet. A namespace whose row a sweep took
+    /// out was last written at or before the version of the floor: so each counts as written then.
     async fn look(&self) -> Result<()> {
         let mut script = Script::default();
         let watched = script.parameter(self.watches.watched().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
         script.push(&format!(
-            "SELECT c.version, t.namespace, t.version FROM {schema}.counter c
-             JOIN {schema}.touched t ON t.namespace = ANY({watched}::text[]) WHERE c.id = 1",
+            "SELECT c.version, w.namespace, greatest(t.version, f.version) FROM {schema}.counter c
+             CROSS JOIN unnest({watched}::text[]) AS w(namespace)
+             LEFT JOIN {schema}.touched t ON t.namespace = w.namespace
+             LEFT JOIN {schema}.touched f ON f.namespace = ''
+             WHERE c.id = 1 AND (t.version IS NOT NULL OR f.version IS NOT NULL)",
             schema = self.schema
         ));
         for row in self.connections.read(&script).await? {
@@ -295,15 +323,32 @@ impl Store for PostgresStore {
         let mut script = Script::default();
         let now = script.parameter(self.now());
         let limit = script.parameter(i64::try_from(limit).unwrap_or(i64::MAX));
-        // What a writer holds is left for the next sweep: so a sweep waits for nobody, and no two ever wait for each other.
+        let touched_max = script.parameter(i64::try_from(self.shared.touched_max).unwrap_or(i64::MAX));
+        // What a writer holds is left for the next sweep: so a sweep waits for no writer. The row of no namespace is the floor of
+        // those that were taken out of `touched`; only sweeps write it, and the one that has it waits for nothing any more.
         script.push(&format!(
-            "DELETE FROM {schema}.items WHERE (namespace, head, tail_digest) IN (
-               SELECT namespace, head, tail_digest FROM {schema}.items WHERE expires_at <= {now}::bigint
-               ORDER BY expires_at LIMIT {limit} FOR UPDATE SKIP LOCKED)
-             AND expires_at <= {now}::bigint RETURNING 1 AS one",
+            "WITH swept AS (
+               DELETE FROM {schema}.items WHERE (namespace, head, tail_digest) IN (
+                 SELECT namespace, head, tail_digest FROM {schema}.items WHERE expires_at <= {now}::bigint
+                 ORDER BY expires_at LIMIT {limit}::bigint FOR UPDATE SKIP LOCKED)
+               AND expires_at <= {now}::bigint RETURNING 1 AS one
+             ), first_old AS (
+               SELECT version FROM {schema}.touched WHERE namespace <> '' ORDER BY version DESC OFFSET {touched_max}::bigint LIMIT 1
+             ), old AS (
+               SELECT namespace FROM {schema}.touched
+               WHERE namespace <> '' AND version <= (SELECT version FROM first_old)
+               ORDER BY version LIMIT {limit}::bigint FOR UPDATE SKIP LOCKED
+             ), forgotten AS (
+               DELETE FROM {schema}.touched t USING old WHERE t.namespace = old.namespace RETURNING t.version
+             ), floored AS (
+               INSERT INTO {schema}.touched AS f (namespace, version) SELECT '', max(version) FROM forgotten HAVING count(*) > 0
+               ON CONFLICT (namespace) DO UPDATE SET version = greatest(f.version, excluded.version)
+             ) SELECT count(*) FROM swept",
             schema = self.shared.schema
         ));
-        Ok(self.shared.connections.write(&script).await?.len())
+        let rows = self.shared.connections.write(&script).await?;
+        let swept: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
+        Ok(usize::try_from(swept).unwrap_or_default())
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -1,6 +1,7 @@
 //! Pages of rows and of namespaces: how they are asked for, and what comes back.
 
 use super::{Item, Namespace};
+use bytes::Bytes;
 
 /// How to scan a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,14 +19,28 @@ pub struct ScanOptions {
     pub limit: usize,
     /// Reads bodies. Default false.
     pub with_values: bool,
-    /// Ends the page early once the bodies in it are this many bytes. The entry that goes over it is still on the page, so
+    /// Ends the page early once the bodies in it are this many bytes, with those that were left out. The entry that goes over it is still on the page, so
     /// every page makes progress. Default 8 MiB.
     pub bytes_max: usize,
+    /// Lets the store leave out bodies that do not hold this, as [`ScanEntry::LeftOut`]: for a search, which finds nothing in them. Those
+    /// of [binary](crate::file::is_binary) content are returned whatever they hold, as searches tell of them. Default none.
+    ///
+    /// A store that has the bodies at hand returns all of them. Those that would send them look for the text where they are: PostgreSQL
+    /// (bodies of 1 KiB and more) and MySQL (16 KiB). Nothing else about a page depends on it.
+    pub values_holding: Option<Bytes>,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { prefix: String::new(), delimiter: None, start_after: None, limit: 1_000, with_values: false, bytes_max: 8 << 20 }
+        Self {
+            prefix: String::new(),
+            delimiter: None,
+            start_after: None,
+            limit: 1_000,
+            with_values: false,
+            bytes_max: 8 << 20,
+            values_holding: None,
+        }
     }
 }
 
@@ -76,6 +91,13 @@ impl ScanOptions {
         self.bytes_max = bytes_max;
         self
     }
+
+    /// Lets the store leave out bodies that do not hold a text.
+    #[must_use]
+    pub fn with_values_holding(mut self, text: impl Into<Bytes>) -> Self {
+        self.values_holding = Some(text.into());
+        self
+    }
 }
 
 /// One entry of a scan.
@@ -90,13 +112,20 @@ pub enum ScanEntry {
         /// The row whose key is just that text, if there is one (without its body).
         item: Option<Item>,
     },
+    /// A row whose body was read by the engine and left out, as it does not hold [`ScanOptions::values_holding`].
+    LeftOut {
+        /// The row without its body.
+        item: Item,
+        /// How long the body is.
+        value_bytes: u64,
+    },
 }
 
 impl ScanEntry {
     /// Returns the key, or the group's name.
     pub fn key(&self) -> &str {
         match self {
-            Self::Item(item) => &item.key,
+            Self::Item(item) | Self::LeftOut { item, .. } => &item.key,
             Self::Group { name, .. } => name,
         }
     }

@@ -1,6 +1,8 @@
 //! The URL of a server: what of it is ours, and what of it may be shown.
 
+use super::escape::unescape;
 use crate::error::{Error, Result};
+use std::borrow::Cow;
 
 /// Returns a URL as a store is named: without user, password and query, so that it may stand anywhere.
 pub(super) fn shown(url: &str) -> String {
@@ -25,28 +27,13 @@ pub(super) fn take_parameters<const N: usize>(url: &str, names: [&str; N]) -> Re
         match names.iter().position(|known| *known == name) {
             Some(index) => {
                 let bad = || Error::invalid_argument(format!("the parameter `{name}` has a bad escape; write `%25` for a percent sign"));
-                values[index] = Some(unescape(value).ok_or_else(bad)?);
+                values[index] = Some(unescape(value).map(Cow::into_owned).ok_or_else(bad)?);
             }
             None => left.push(pair),
         }
     }
     let left = if left.is_empty() { server.to_owned() } else { format!("{server}?{}", left.join("&")) };
     Ok((left, values))
-}
-
-/// Resolves `%XX`; none for what is no such escape, or no UTF-8 then.
-pub(super) fn unescape(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let mut digit = || char::from(rest.next()?).to_digit(16);
-            bytes.push((digit()? * 16 + digit()?) as u8);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

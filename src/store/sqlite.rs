@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod error;
+mod log;
 mod open;
 mod read;
 mod snapshot;
@@ -61,12 +62,21 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// How many bytes of pages the writer and each reader keep in memory. Default 8 MiB.
     pub cache_bytes: usize,
+    /// The size of the write-ahead log in bytes over which a commit is followed by a wait for readers, at most 100 ms, so that
+    /// the log can start over. A reader that stays longer lets it grow on. Default 64 MiB.
+    pub log_bytes_max: u64,
 }
 
 impl SqliteOptions {
     /// Opens `path` with defaults.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), clock: Clock::system(), busy_timeout: Duration::from_secs(10), cache_bytes: 8 << 20 }
+        Self {
+            path: path.into(),
+            clock: Clock::system(),
+            busy_timeout: Duration::from_secs(10),
+            cache_bytes: 8 << 20,
+            log_bytes_max: 64 << 20,
+        }
     }
 
     /// Sets where the time comes from.
@@ -87,6 +97,13 @@ impl SqliteOptions {
     #[must_use]
     pub fn with_cache_bytes(mut self, cache_bytes: usize) -> Self {
         self.cache_bytes = cache_bytes;
+        self
+    }
+
+    /// Sets over which size in bytes the write-ahead log is made to start over.
+    #[must_use]
+    pub fn with_log_bytes_max(mut self, log_bytes_max: u64) -> Self {
+        self.log_bytes_max = log_bytes_max;
         self
     }
 }
@@ -151,15 +168,15 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) without the file's directory, [`PermissionDenied`](ErrorKind::PermissionDenied) for a
-    /// file that may not be written, [`Corrupt`](ErrorKind::Corrupt) for a file that is not such a store,
+    /// file or directory that may not be written, [`ReadOnly`](ErrorKind::ReadOnly) on a file system that takes no changes, [`Corrupt`](ErrorKind::Corrupt) for a file that is not such a store,
     /// [`Unsupported`](ErrorKind::Unsupported) for one that a newer version wrote or on a file system without shared memory
     /// maps, [`Unavailable`](ErrorKind::Unavailable) otherwise. A file that is refused is not changed.
     pub fn open_with(options: SqliteOptions) -> Result<Self> {
         let name = options.path.file_name().map_or_else(|| "sqlite".into(), |name| format!("sqlite:{}", name.to_string_lossy()));
         let (path, connection) = open::open(&options)?;
-        let readers = Arc::new(ReaderPool::new(path, &options));
         let watched = Arc::<Watched>::default();
-        let writer = SqliteWriter::new(connection, &options, watched.clone());
+        let writer = SqliteWriter::new(&path, connection, &options, watched.clone());
+        let readers = Arc::new(ReaderPool::new(path, &options));
         let committer = Committer::start("stratafs-sqlite", writer)?;
         Ok(Self { shared: Arc::new(Shared { readers, committer, watched, clock: options.clock, name }) })
     }

@@ -209,7 +209,7 @@ async fn read(
 
 fn item_of(entry: ScanEntry) -> Option<Item> {
     match entry {
-        ScanEntry::Item(item) => Some(item),
+        ScanEntry::Item(item) | ScanEntry::LeftOut { item, .. } => Some(item),
         ScanEntry::Group { item, .. } => item,
     }
 }

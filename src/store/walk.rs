@@ -12,8 +12,8 @@ pub(super) struct Walk<'s> {
     store: &'s dyn Store,
     /// How a page is read, but for where it starts.
     scan: ScanOptions,
-    /// What is passed over.
-    without: Option<Namespace>,
+    /// What is passed over, with all beneath it.
+    without: Vec<Namespace>,
     /// Namespaces that were listed and are still to be walked.
     namespaces: VecDeque<Namespace>,
     /// How to list more of them; none at the end of the list.
@@ -33,12 +33,12 @@ impl<'s> Walk<'s> {
     /// Starts a walk whose pages are read as `scan` says.
     pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
         let listing = Some(NamespacesOptions::new());
-        Self { store, scan, without: None, namespaces: VecDeque::new(), listing, open: None }
+        Self { store, scan, without: Vec::new(), namespaces: VecDeque::new(), listing, open: None }
     }
 
-    /// Passes over a namespace.
+    /// Passes over a namespace and what lies beneath it.
     pub(super) fn without(mut self, namespace: Namespace) -> Self {
-        self.without = Some(namespace);
+        self.without.push(namespace);
         self
     }
 
@@ -77,14 +77,14 @@ impl<'s> Walk<'s> {
         let page = self.store.namespaces(options.clone()).await?;
         self.listing = page.namespaces.last().filter(|_| page.more).map(|last| options.with_start_after(last.clone()));
         self.namespaces = page.namespaces.into();
-        self.namespaces.retain(|namespace| self.without.as_ref() != Some(namespace));
+        self.namespaces.retain(|namespace| !self.without.iter().any(|without| namespace.starts_with(without)));
         Ok(true)
     }
 }
 
 fn item(entry: ScanEntry) -> Option<Item> {
     match entry {
-        ScanEntry::Item(item) => Some(item),
+        ScanEntry::Item(item) | ScanEntry::LeftOut { item, .. } => Some(item),
         // Nothing is grouped without a delimiter.
         ScanEntry::Group { item, .. } => item,
     }

@@ -38,6 +38,12 @@ pub(crate) fn absent(server: &str, variable: &str, error: &dyn std::fmt::Display
     reason
 }
 
+/// Makes two fresh stores on a server, or says that the test is skipped.
+pub(crate) async fn two(fresh: impl AsyncFn() -> OnServer) -> Option<[(Arc<dyn Store>, Box<dyn Any + Send>); 2]> {
+    let one = fresh().await.map_err(|reason| println!("skipped: {reason}")).ok()?;
+    Some([one, fresh().await.unwrap()])
+}
+
 /// Makes the subject of a store case.
 pub(crate) fn fresh(store: OnServer) -> Fresh<dyn Store> {
     match store {

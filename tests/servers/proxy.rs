@@ -15,6 +15,8 @@ pub(crate) enum Break {
     Answer = 2,
     /// The request arrives, and nothing comes back on the connection any more, which stays open.
     Silence = 3,
+    /// The next request that begins a transaction of PostgreSQL has a slip in it, and the server refuses that part alone.
+    Begin = 4,
 }
 
 /// A listener on loopback that passes everything on.
@@ -76,6 +78,15 @@ impl Proxy {
     }
 }
 
+/// Makes `BEGIN` a word that no server knows; tells whether it was there.
+fn misspell(request: &mut [u8]) -> bool {
+    let place = request.windows(6).position(|word| word == b"BEGIN ");
+    if let Some(place) = place {
+        request[place + 4] = b'M';
+    }
+    place.is_some()
+}
+
 async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
     let mut server = TcpStream::connect(server).await.unwrap();
     client.set_nodelay(true).unwrap();
@@ -90,11 +101,17 @@ async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
                 if !state.client_spoke.swap(true, Ordering::SeqCst) {
                     state.turns.fetch_add(1, Ordering::SeqCst);
                 }
-                match state.breaks.swap(0, Ordering::SeqCst) {
-                    at if at == Break::Request as usize => break,
-                    at => {
-                        swallows |= at == Break::Answer as usize;
-                        is_silent |= at == Break::Silence as usize;
+                if state.breaks.load(Ordering::SeqCst) == Break::Begin as usize {
+                    if misspell(&mut from_client[..count]) {
+                        state.breaks.store(0, Ordering::SeqCst);
+                    }
+                } else {
+                    match state.breaks.swap(0, Ordering::SeqCst) {
+                        at if at == Break::Request as usize => break,
+                        at => {
+                            swallows |= at == Break::Answer as usize;
+                            is_silent |= at == Break::Silence as usize;
+                        }
                     }
                 }
                 if server.write_all(&from_client[..count]).await.is_err() {

@@ -54,9 +54,14 @@ pub(crate) async fn prefix_in_cluster() -> Option<Prefix> {
     }
 }
 
+/// Returns where the cluster is; an empty text when nobody says.
+pub(crate) fn cluster() -> String {
+    url(CLUSTER_VARIABLE, "")
+}
+
 async fn reach_cluster() -> Result<String, String> {
     static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
-    let url = url(CLUSTER_VARIABLE, "");
+    let url = cluster();
     if url.is_empty() {
         return Err(absent("redis_cluster", CLUSTER_VARIABLE, &"scripts/redis-cluster.sh starts one"));
     }
@@ -105,12 +110,16 @@ impl Prefix {
         let seed = self.url.replace("+cluster", "");
         let (scheme, rest) = seed.split_once("://").unwrap();
         let mut url = format!("{scheme}://{}", rest.split([',', '?']).next().unwrap());
+        let mut redirects_left = 16;
         loop {
             let mut connection = redis::Client::open(&url[..])?.get_connection_with_timeout(Duration::from_secs(2))?;
             match redis::cmd("EXISTS").arg(self.key("rows")).exec(&mut connection) {
                 Ok(()) => return Ok(connection),
+                // Two nodes that each take the other for the owner would send it to and fro without end.
+                Err(error) if redirects_left == 0 => return Err(error),
                 Err(error) => url = format!("{scheme}://{}", error.redirect_node().ok_or(error.clone())?.0),
             }
+            redirects_left -= 1;
         }
     }
 }

@@ -176,6 +176,16 @@ pub(super) async fn writes_of_one_batch_touch_what_those_before_left(store: Subj
     assert_eq!(ends, [Some(true), Some(true), Some(false), None, None]);
 }
 
+pub(super) async fn a_touch_keeps_all_that_its_batch_puts(store: Subject) {
+    let a = namespace("a");
+    for (key, meta, body) in [("short", noise(3), noise(5)), ("long", noise(2_000), noise(20_000))] {
+        let batch = Batch::new().put_with_meta(&a, key, meta.clone(), body.clone()).touch(&a, key, Some(HOUR)).touch(&a, key, None);
+        commit(&store, batch).await;
+        let item = get(&store, &a, key).await.expect("it was put");
+        assert_eq!((item.meta, item.value, item.expires_at), (meta, body, None), "{key}");
+    }
+}
+
 pub(super) async fn a_swept_store_forgets_no_touched_item(store: Subject) {
     let a = namespace("a");
     commit(&store, put_for(&a, "longer", Duration::from_secs(1))).await;

@@ -85,6 +85,7 @@ cases! { $
     a_restore_beside_puts_returns_the_versions_of_the_puts,
     an_old_restored_item_is_absent_once_its_time_is_over,
     a_version_that_stores_cannot_count_on_from_is_not_restored,
+    a_version_that_no_put_gives_is_not_restored,
     // scans
     a_scan_returns_keys_in_order_without_bodies,
     a_scan_with_values_returns_bodies,
@@ -96,6 +97,7 @@ cases! { $
     the_last_page_has_no_cursor,
     a_limit_of_zero_tells_whether_there_is_more,
     a_page_ends_by_the_bytes_of_its_bodies,
+    only_bodies_that_do_not_hold_a_text_are_left_out,
     a_delimiter_groups_keys,
     a_group_carries_the_row_of_its_name,
     a_cursor_passes_over_its_group,
@@ -120,6 +122,7 @@ cases! { $
     a_touch_can_let_an_item_live_for_good,
     a_touch_of_what_is_absent_is_no_error,
     writes_of_one_batch_touch_what_those_before_left,
+    a_touch_keeps_all_that_its_batch_puts,
     a_swept_store_forgets_no_touched_item,
     // watches
     a_watch_tells_of_a_commit,

@@ -90,3 +90,12 @@ pub(super) async fn a_version_that_stores_cannot_count_on_from_is_not_restored(s
     assert!(versions[0] > Version::new((1 << 52) - 1) && versions[1] > versions[0]);
     assert_eq!(get(&store, &a, "m").await.map(|item| item.version), Some(versions[1]));
 }
+
+/// `NoneBeneath` looks for what is newer than version 0, and missed such an item in some stores.
+pub(super) async fn a_version_that_no_put_gives_is_not_restored(store: Subject) {
+    let a = namespace("a");
+    refused(&store, Batch::new().put(&a, "x", "").restore(&a, elsewhere("d/k", 0)), ErrorKind::InvalidArgument).await;
+    assert_eq!(scan_all(&store, &a, ScanOptions::new()).await, []);
+    commit(&store, Batch::new().restore(&a, elsewhere("d/k", 1))).await;
+    refused(&store, Batch::new().expect(&a, "d/", Condition::NoneBeneath).put(&a, "x", ""), ErrorKind::Conflict).await;
+}

@@ -1,6 +1,7 @@
 //! Scans and lists of namespaces: order, prefixes, groups, cursors, limits.
 
 use super::*;
+use crate::file::is_binary;
 use crate::store::NamespacesOptions;
 
 pub(super) async fn a_scan_returns_keys_in_order_without_bodies(store: Subject) {
@@ -150,6 +151,61 @@ pub(super) async fn a_page_ends_by_the_bytes_of_its_bodies(store: Subject) {
     }
     let without_values = scan(&store, &a, ScanOptions::new().with_bytes_max(0)).await;
     assert_eq!(without_values.entries.len(), 4);
+}
+
+pub(super) async fn only_bodies_that_do_not_hold_a_text_are_left_out(store: Subject) {
+    let a = namespace("a");
+    let text = b"\xffsought'\\%_\n";
+    // Sizes on both sides of that from which engines may look into bodies, and of those where they keep them elsewhere.
+    for (number, size) in [0, 1, 13, 1_000, 1_023, 1_024, 1_025, 8_191, 8_192, 8_193, 20_000, 200_000].into_iter().enumerate() {
+        let plain = vec![b'.'; size];
+        let with = |at: usize, part: &[u8]| {
+            let mut body = plain.clone();
+            body.splice(at..at, part.iter().copied());
+            body
+        };
+        let long = "k".repeat(1_600);
+        let batch = Batch::new()
+            .put(&a, format!("{number}/end"), with(size, text))
+            .put(&a, format!("{number}/{long}"), plain.clone())
+            .put(&a, format!("{number}/middle"), with(size / 2, text))
+            .put_with_meta(&a, format!("{number}/none"), "meta", plain.clone())
+            .put(&a, format!("{number}/nul"), with(size.min(8_191), b"\0"))
+            .put(&a, format!("{number}/nul behind"), with(size, b"\0"))
+            .put(&a, format!("{number}/part"), with(size, &text[..text.len() - 1]))
+            .put(&a, format!("{number}/start"), with(0, text));
+        commit(&store, batch).await;
+    }
+    for options in [
+        ScanOptions::new(),
+        ScanOptions::new().with_limit(7),
+        ScanOptions::new().with_bytes_max(30_000),
+        ScanOptions::new().with_bytes_max(0),
+        ScanOptions::new().with_prefix("10/"),
+        ScanOptions::new().with_delimiter('/'),
+    ] {
+        let mut options = options.with_values(true);
+        loop {
+            let whole = scan(&store, &a, options.clone()).await;
+            let page = scan(&store, &a, options.clone().with_values_holding(&text[..])).await;
+            assert_eq!((page.next.as_ref(), page.entries.len()), (whole.next.as_ref(), whole.entries.len()), "{options:?}");
+            for (entry, whole) in page.entries.into_iter().zip(whole.entries) {
+                let ScanEntry::LeftOut { item, value_bytes } = entry else {
+                    assert!(entry == whole, "{}", whole.key());
+                    continue;
+                };
+                let ScanEntry::Item(whole) = whole else { panic!("{} is a group", whole.key()) };
+                let is_of_use = whole.value.windows(text.len()).any(|part| part == text) || is_binary(&whole.value);
+                assert!(!is_of_use, "{}", whole.key);
+                assert_eq!((value_bytes, &item), (whole.value.len() as u64, &Item { value: Bytes::new(), ..whole }));
+            }
+            let Some(next) = whole.next else { break };
+            options = options.with_start_after(next);
+        }
+    }
+    // Without bodies there is nothing to leave out.
+    let keys_only = scan(&store, &a, ScanOptions::new().with_values_holding(&text[..])).await;
+    assert_eq!(keys_only, scan(&store, &a, ScanOptions::new()).await);
 }
 
 pub(super) async fn a_delimiter_groups_keys(store: Subject) {

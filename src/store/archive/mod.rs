@@ -3,8 +3,9 @@
 //! The format is for other programs too, and stands in `docs/export-format.md`. It is written and read as a stream, in bounded
 //! memory; nothing of an archive is ever a path of the host. `row.rs` is a line, `write.rs` and `read.rs` are the two ways.
 
+use super::batch::RESTORED_VERSION_END;
 use super::walk::Walk;
-use super::{Batch, Item, Namespace, ScanOptions, Store, copy};
+use super::{Batch, Item, Namespace, ScanOptions, Store, copy, derived};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use jiff::Timestamp;
@@ -41,7 +42,7 @@ const PAGE_BYTES: usize = 4 << 20;
 const BLOB_BYTES_MAX: u64 = 1 << 30;
 
 /// The highest version of an archive: what every engine can count on from.
-const VERSION_MAX: u64 = 1 << 62;
+const VERSION_MAX: u64 = RESTORED_VERSION_END - 1;
 
 /// What the archive starts with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +99,8 @@ pub struct ArchiveReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ImportOptions {
-    /// Imports over what the store holds: rows that both have become those of the archive, the others are left. Default
+    /// Imports over what the store holds: rows that both have become those of the archive, the others are left; the indexes of
+    /// trees, which do not know of either, go. Default
     /// false: a store that holds anything is refused.
     pub onto: bool,
 }
@@ -119,7 +121,8 @@ impl ImportOptions {
 
 /// Writes every live row of a store to an archive.
 ///
-/// A page of rows is of one moment, the whole is not: what is written meanwhile may or may not be in it. An archive that was broken
+/// A page of rows is of one moment, the whole is not: what is written meanwhile may or may not be in it. So the indexes of trees, which
+/// would be of another moment than their files, are left out. An archive that was broken
 /// off has no end, and is refused by [`import`]. Memory: a few pages, or the largest body. `output` is written on a
 /// blocking thread and flushed at the end.
 ///
@@ -158,7 +161,7 @@ pub async fn export(
         send(&parts, Part::Head(head)).await?;
         let mut pages = Paged::default();
         let options = ScanOptions::new().with_values(true).with_limit(PAGE_ROWS).with_bytes_max(PAGE_BYTES);
-        let mut walk = Walk::new(store, options).without(copy::note_namespace());
+        let mut walk = Walk::new(store, options).without(copy::note_namespace()).without(derived::namespace());
         while let Some(found) = walk.page().await? {
             for item in found.items {
                 if let Some(page) = pages.add(&found.namespace, item)? {
@@ -224,6 +227,9 @@ pub async fn import(
         );
         return Err(Error::new(ErrorKind::AlreadyExists, message));
     }
+    if options.onto {
+        derived::remove_indexes(store).await?;
+    }
     let limits = Limits { blob_bytes_max: store.capabilities().value_bytes_max.unwrap_or(BLOB_BYTES_MAX).min(BLOB_BYTES_MAX) };
     let (pages, mut waiting) = mpsc::channel::<Found>(1);
     let read = tokio::task::spawn_blocking(move || {
@@ -249,6 +255,10 @@ pub async fn import(
             error.with_message(message)
         }
     })?;
+    if options.onto {
+        // What a process made of a tree that was half there.
+        derived::remove_indexes(store).await?;
+    }
     let version = Version::new(end.version);
     if store.current_version().await? < version {
         store.commit(copy::lift_counter(Batch::new(), version)).await?;

@@ -8,7 +8,7 @@
 //!
 //! A row whose time is over is absent and not copied.
 
-use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, escape_key};
+use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, derived, escape_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use serde::Serialize;
@@ -30,7 +30,8 @@ pub(super) use note::{lift_counter, namespace as note_namespace};
 #[non_exhaustive]
 pub struct CopyOptions {
     /// Copies over what the target holds: rows that both have become the source's, and those that only the target has are
-    /// left; what this copy itself sent goes again when the source loses it meanwhile. Default false: a target that holds anything but a
+    /// left; what this copy itself sent goes again when the source loses it meanwhile. The indexes of trees, which
+    /// know of either side only, go. Default false: a target that holds anything but a
     /// part of such a copy is refused.
     pub onto: bool,
     /// What tells the source from others whose `Display` is the same, such as two schemas of one database; a copy that was broken off
@@ -251,6 +252,9 @@ impl<'c> Run<'c> {
             target.commit(Batch::new().delete_prefix(&note::namespace(), "")).await?;
             return Err(Error::invalid_argument(format!("`{source}` and `{target}` are one store; name another one to copy it to")));
         }
+        if options.onto {
+            derived::remove_indexes(target).await?;
+        }
         Ok(run)
     }
 
@@ -428,6 +432,10 @@ impl<'c> Run<'c> {
 
     /// Removes the note and lifts the target's counter to that of the source.
     async fn finish(self, compared: verify::Compared, version: Version) -> Result<CopyReport> {
+        if self.options.onto {
+            // Those of the source do not know of what only the target has.
+            derived::remove_indexes(self.target).await?;
+        }
         self.noted.remove(self.target, version).await?;
         let mut report = self.report_of(true).await?;
         report.namespaces = compared.namespaces;

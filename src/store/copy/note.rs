@@ -156,10 +156,13 @@ impl Noted {
 
 /// Adds to a batch what lifts the counter of a store to a version: a row that is restored with it and removed again. Removes the note of
 /// a copy too.
-pub(in crate::store) fn lift_counter(batch: Batch, version: Version) -> Batch {
-    let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
-    let row = Item::new(COUNTER_KEY, empty.clone(), empty, version, at, at);
-    batch.restore(&namespace(), row).delete_prefix(&namespace(), "")
+pub(in crate::store) fn lift_counter(mut batch: Batch, version: Version) -> Batch {
+    // A store that was never written to counts from 0, which no row has.
+    if version > Version::new(0) {
+        let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
+        batch = batch.restore(&namespace(), Item::new(COUNTER_KEY, empty.clone(), empty, version, at, at));
+    }
+    batch.delete_prefix(&namespace(), "")
 }
 
 fn taken(target: &dyn Store, error: Error) -> Error {

@@ -14,28 +14,19 @@ pub(super) enum Met {
     Version(u64),
     /// No live row.
     Absent,
-    /// A live row whose version only the server can tell, as it hangs on how many rows a delete found.
-    Unclear,
 }
 
 /// The writes of the batches so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Overlay<'b> {
-    /// The counter behind the last of them, where it is known.
-    counter: Option<u64>,
     rows: HashMap<(&'b Namespace, &'b str), Met>,
     touched: Vec<(&'b Namespace, &'b str)>,
     prefixes: Vec<(&'b Namespace, &'b str)>,
 }
 
 impl<'b> Overlay<'b> {
-    /// Starts without a write, at what the counter is.
-    pub(super) fn new(counter: u64) -> Self {
-        Self { counter: Some(counter), rows: HashMap::new(), touched: Vec::new(), prefixes: Vec::new() }
-    }
-
-    /// Adds a batch.
-    pub(super) fn add(&mut self, effect: &Effect<'b>, now: Timestamp) {
+    /// Adds a batch whose numbers count from `counter`.
+    pub(super) fn add(&mut self, effect: &Effect<'b>, counter: u64, now: Timestamp) {
         let is_over = |expires_at: Option<i64>| expires_at.is_some_and(|at| at <= now.as_microsecond());
         for &(namespace, prefix) in &effect.prefixes {
             self.rows.retain(|(of, key), _| *of != namespace || !key.starts_with(prefix));
@@ -45,8 +36,8 @@ impl<'b> Overlay<'b> {
             self.rows.insert(at, Met::Absent);
         }
         for put in &effect.puts {
-            let version = put.version.or_else(|| self.counter.map(|counter| counter + 1 + put.number));
-            let met = if is_over(put.expires_at) { Met::Absent } else { version.map_or(Met::Unclear, Met::Version) };
+            let version = put.version.unwrap_or(counter + 1 + put.number);
+            let met = if is_over(put.expires_at) { Met::Absent } else { Met::Version(version) };
             self.rows.insert((put.namespace, put.key), met);
         }
         for &(namespace, key, expires_at) in &effect.touches {
@@ -56,11 +47,6 @@ impl<'b> Overlay<'b> {
                 self.rows.insert((namespace, key), Met::Absent);
             }
         }
-        let may_remove = !effect.deletes.is_empty() || !effect.prefixes.is_empty();
-        self.counter = match self.counter {
-            Some(_) if effect.numbers == 0 && may_remove => None,
-            counter => counter.map(|counter| (counter + effect.numbers).max(effect.floor)),
-        };
     }
 
     /// Returns what a condition on a key meets; none where nothing was written to it.
@@ -91,18 +77,17 @@ mod tests {
         let first = Batch::new().put(&a, "k", "").put(&a, "d/x", "").put_for(&a, "over", "", Duration::ZERO);
         let second = Batch::new().delete_prefix(&a, "d/").touch(&a, "t", Some(Duration::ZERO));
         let third = Batch::new().put(&a, "d/y", "");
-        let mut overlay = Overlay::new(10);
+        let mut overlay = Overlay::default();
         assert_eq!((overlay.met(&a, "k"), overlay.is_beneath(&a, "")), (None, false));
-        overlay.add(&Effect::of(&first.writes, now), now);
+        overlay.add(&Effect::of(&first.writes, now), 10, now);
         assert_eq!(overlay.met(&a, "k"), Some(Met::Version(11)));
         assert_eq!((overlay.met(&a, "over"), overlay.met(&a, "other")), (Some(Met::Absent), None));
         assert!(overlay.is_beneath(&a, "d/") && !overlay.is_beneath(&a, "e/"));
-        overlay.add(&Effect::of(&second.writes, now), now);
+        overlay.add(&Effect::of(&second.writes, now), 13, now);
         assert_eq!((overlay.met(&a, "d/x"), overlay.met(&a, "d/never")), (Some(Met::Absent), Some(Met::Absent)));
         assert_eq!(overlay.met(&a, "t"), Some(Met::Absent));
         assert!(overlay.is_beneath(&a, "d/deeper/"), "a prefix above it was removed");
-        // How many rows went decides whether the counter grew.
-        overlay.add(&Effect::of(&third.writes, now), now);
-        assert_eq!(overlay.met(&a, "d/y"), Some(Met::Unclear));
+        overlay.add(&Effect::of(&third.writes, now), 13, now);
+        assert_eq!(overlay.met(&a, "d/y"), Some(Met::Version(14)));
     }
 }

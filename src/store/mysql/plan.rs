@@ -1,90 +1,110 @@
 //! What batches come to as statements: pure.
 //!
-//! The counter is a variable of the connection, `@v`, so that versions that hang on how many rows a delete found need no round
-//! trip. `@b0`, `@b1` and so on keep it as it was before each batch.
+//! Batches that follow each other are folded to one effect, so that a group of many costs the statements of one. The counter
+//! was read under its lock, so versions are numbers in the statements; only where nothing is put the server decides whether
+//! the counter grows, by the rows that it removed.
 
 use super::key::{KeyRange, Parts};
-use super::sql::{STATEMENT_BYTES, Tables, in_keys, in_range, literal, number_or_null, quoted};
+use super::sql::{STATEMENT_BYTES, Tables, in_keys, in_range, literal, number_or_null, quoted, text_literal};
 use crate::store::Namespace;
 use crate::store::effect::{Effect, PutEffect};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::io::Write;
 
 /// A body from this size on is sent by itself, as it is and not as a literal.
 const LONG_BODY_BYTES: usize = 128 << 10;
+
+/// What stands for the namespaces that have been taken out of their table: no namespace has this name.
+pub(super) const TRIMMED: &str = "";
 
 /// One step of a transaction.
 #[derive(Debug)]
 pub(super) enum Action<'b> {
     /// A statement without rows.
-    Statement(String),
+    Statement(Vec<u8>),
     /// The body of a row, as parameters of a statement.
     Body { sql: String, namespace: &'b Namespace, parts: Parts<'b>, body: &'b [u8] },
-    /// The last statements: the one that has rows, and the commit.
-    Commit(String),
 }
 
-/// The statements of a transaction, batch by batch.
+/// The counter behind a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    /// This one.
+    Known(u64),
+    /// What it was before, or one more if a row was removed.
+    Counted(u64),
+}
+
+/// The statements of a transaction, but for its beginning and its end.
 #[derive(Debug)]
 pub(super) struct Plan<'b> {
     tables: Tables,
     actions: Vec<Action<'b>>,
-    batches: usize,
+    after: After,
+    /// The namespaces that are written to, and whether they may be left without a row.
+    written: BTreeMap<&'b str, bool>,
+    removes: bool,
 }
 
 impl<'b> Plan<'b> {
-    /// Starts at what the counter is.
-    pub(super) fn new(tables: &Tables, counter: u64) -> Self {
-        Self { tables: tables.clone(), actions: vec![Action::Statement(format!("SET @v = {counter}"))], batches: 0 }
+    /// Starts a transaction, told what the counter will be.
+    pub(super) fn new(tables: &Tables, after: After) -> Self {
+        Self { tables: tables.clone(), actions: Vec::new(), after, written: BTreeMap::new(), removes: false }
     }
 
-    /// Adds a batch; returns its place among those that were added.
-    pub(super) fn batch(&mut self, effect: &Effect<'b>, now: Timestamp) -> usize {
-        let place = self.batches;
-        self.batches += 1;
-        let counts = effect.numbers == 0;
-        self.statement(format!("SET @b{place} = @v, @r = 0"));
+    /// Adds an effect whose numbers count from `counter`.
+    pub(super) fn add(&mut self, effect: &Effect<'b>, counter: u64, now: Timestamp) {
         for (namespace, prefix) in &effect.prefixes {
-            self.delete_prefix(namespace, prefix, counts);
+            self.delete_prefix(namespace, prefix);
+            self.written.insert(namespace.encoded(), true);
         }
         for keys in in_keys("", effect.deletes.iter().copied()) {
             self.statement(format!("DELETE FROM {} WHERE {keys}", self.tables.bodies));
-            self.statement(format!("DELETE FROM {} WHERE {keys}", self.tables.items));
-            self.count_removed(counts);
+            self.delete_items(format!("DELETE FROM {} WHERE {keys}", self.tables.items));
         }
-        self.puts(&effect.puts);
+        self.puts(&effect.puts, counter);
         self.touches(effect, now);
-        self.statement(if counts {
-            "SET @v = @v + IF(@r > 0, 1, 0)".to_owned()
-        } else {
-            format!("SET @v = GREATEST(@v + {}, {})", effect.numbers, effect.floor)
-        });
-        place
+        self.written.extend(effect.deletes.iter().map(|(namespace, _)| (namespace.encoded(), true)));
+        self.written.extend(effect.puts.iter().map(|put| (put.namespace.encoded(), false)));
     }
 
-    /// Ends with the commit.
-    pub(super) fn finish(mut self, written: &[&Namespace]) -> Vec<Action<'b>> {
-        self.statement(format!("UPDATE {} SET version = @v WHERE id = 1", self.tables.counter));
-        let written: BTreeSet<&str> = written.iter().map(|namespace| namespace.encoded()).collect();
-        let rows = written.into_iter().map(|namespace| format!("({}, @v)", quoted(namespace.as_bytes()))).collect();
+    /// Ends with what is noted of the counter and the namespaces. A counter that is counted is the variable `@v` then.
+    pub(super) fn finish(mut self) -> Vec<Action<'b>> {
+        let version = match self.after {
+            After::Known(version) => version.to_string(),
+            After::Counted(before) => {
+                self.statement(format!("SET @v = {before}{}", if self.removes { " + IF(@r > 0, 1, 0)" } else { "" }));
+                "@v".to_owned()
+            }
+        };
+        self.statement(format!("UPDATE {} SET version = {version} WHERE id = 1", self.tables.counter));
+        let rows = self.written.keys().map(|namespace| format!("({}, {version})", quoted(namespace.as_bytes())).into_bytes()).collect();
         self.insert(&format!("INSERT INTO {} (namespace, version) VALUES ", self.tables.namespaces), rows, UPDATE_NAMESPACE);
-        let counters: String = (0..self.batches).map(|place| format!("@b{place}, ")).collect();
-        self.actions.push(Action::Commit(format!("SELECT {counters}@v; COMMIT")));
+        let emptied = self.written.iter().filter(|(_, is_emptied)| **is_emptied).map(|(namespace, _)| *namespace).collect();
+        for sql in trims(&self.tables, &emptied, &version) {
+            self.statement(sql);
+        }
         self.actions
     }
 
     fn statement(&mut self, sql: String) {
-        self.actions.push(Action::Statement(sql));
+        self.actions.push(Action::Statement(sql.into_bytes()));
     }
 
-    fn count_removed(&mut self, counts: bool) {
-        if counts {
+    fn delete_items(&mut self, sql: String) {
+        let is_counted = matches!(self.after, After::Counted(_));
+        if is_counted && !self.removes {
+            self.statement("SET @r = 0".to_owned());
+        }
+        self.removes = true;
+        self.statement(sql);
+        if is_counted {
             self.statement("SET @r = @r + ROW_COUNT()".to_owned());
         }
     }
 
-    fn delete_prefix(&mut self, namespace: &Namespace, prefix: &str, counts: bool) {
+    fn delete_prefix(&mut self, namespace: &Namespace, prefix: &str) {
         let range = KeyRange::of_prefix(prefix);
         let Tables { items, bodies, .. } = &self.tables;
         let of_bodies = if range.is_of_heads() {
@@ -98,15 +118,14 @@ impl<'b> Plan<'b> {
         };
         let of_items = format!("DELETE FROM {items} WHERE {}", in_range("", namespace, &range));
         self.statement(of_bodies);
-        self.statement(of_items);
-        self.count_removed(counts);
+        self.delete_items(of_items);
     }
 
-    fn puts(&mut self, puts: &[PutEffect<'b>]) {
+    fn puts(&mut self, puts: &[PutEffect<'b>], counter: u64) {
         let (mut keeping, mut setting, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
         for put in puts {
             let parts = Parts::of(put.key);
-            let row = row(put, &parts);
+            let row = row(put, &parts, counter);
             if put.created_at.is_some() {
                 setting.push(row)
             } else {
@@ -137,18 +156,17 @@ impl<'b> Plan<'b> {
     }
 
     /// Inserts rows, or changes those that are there, in statements that are short enough.
-    fn insert(&mut self, insert: &str, rows: Vec<String>, update: &str) {
-        let mut sql = String::new();
-        for row in rows {
-            if !sql.is_empty() && sql.len() + row.len() > STATEMENT_BYTES {
-                self.statement(format!("{sql} ON DUPLICATE KEY UPDATE {update}"));
-                sql.clear();
+    fn insert(&mut self, insert: &str, rows: Vec<Vec<u8>>, update: &str) {
+        let mut sql = Vec::new();
+        let mut rows = rows.into_iter().peekable();
+        while let Some(row) = rows.next() {
+            sql.extend_from_slice(if sql.is_empty() { insert.as_bytes() } else { b", " });
+            sql.extend_from_slice(&row);
+            if rows.peek().is_none_or(|next| sql.len() + next.len() > STATEMENT_BYTES) {
+                sql.extend_from_slice(b" ON DUPLICATE KEY UPDATE ");
+                sql.extend_from_slice(update.as_bytes());
+                self.actions.push(Action::Statement(std::mem::take(&mut sql)));
             }
-            sql += if sql.is_empty() { insert } else { ", " };
-            sql += &row;
-        }
-        if !sql.is_empty() {
-            self.statement(format!("{sql} ON DUPLICATE KEY UPDATE {update}"));
         }
     }
 
@@ -159,13 +177,35 @@ impl<'b> Plan<'b> {
         }
         let live = super::sql::live(now.as_microsecond());
         for (expires_at, keys) in of_ends {
-            let mut end = String::new();
-            number_or_null(&mut end, expires_at);
+            let end = number_or_null(expires_at);
             for keys in in_keys("", keys) {
                 self.statement(format!("UPDATE {} SET expires_at = {end} WHERE {keys} AND {live}", self.tables.items));
             }
         }
     }
+}
+
+/// Returns the statements that take namespaces without a row out of their table and note that under [`TRIMMED`], so that who
+/// watches one of them learns that it may have changed.
+fn trims(tables: &Tables, emptied: &BTreeSet<&str>, version: &str) -> Vec<String> {
+    let Tables { items, namespaces, .. } = tables;
+    let names: Vec<String> = emptied.iter().map(|namespace| quoted(namespace.as_bytes())).collect();
+    let trim = |names: &[String]| {
+        let names = names.join(", ");
+        [
+            format!(
+                "DELETE FROM {namespaces} WHERE namespace IN ({names}) \
+                 AND NOT EXISTS (SELECT 1 FROM {items} i WHERE i.namespace = {namespaces}.namespace)"
+            ),
+            "SET @t = ROW_COUNT()".to_owned(),
+            format!(
+                "INSERT INTO {namespaces} (namespace, version) SELECT {}, {version} FROM (SELECT 1 AS one) once WHERE @t > 0 \
+                 ON DUPLICATE KEY UPDATE {UPDATE_NAMESPACE}",
+                quoted(TRIMMED.as_bytes())
+            ),
+        ]
+    };
+    names.chunks(100).flat_map(trim).collect()
 }
 
 const UPDATE_ITEM: &str = "version = VALUES(version), modified_at = VALUES(modified_at), expires_at = VALUES(expires_at), \
@@ -176,38 +216,33 @@ const UPDATE_BODY: &str = "body = VALUES(body)";
 const UPDATE_NAMESPACE: &str = "version = VALUES(version)";
 
 /// Returns the values of a row.
-fn row(put: &PutEffect<'_>, parts: &Parts<'_>) -> String {
-    let mut row = String::from("(");
-    key(&mut row, put, parts);
+fn row(put: &PutEffect<'_>, parts: &Parts<'_>, counter: u64) -> Vec<u8> {
+    let mut row = key(put, parts);
     literal(&mut row, parts.tail);
-    match put.version {
-        Some(version) => write!(row, ", {version}"),
-        None => write!(row, ", @v + {}", put.number + 1),
-    }
-    .and_then(|()| write!(row, ", {}, {}, ", put.created_at.unwrap_or(put.modified_at), put.modified_at))
-    .expect("a string takes what is written");
-    number_or_null(&mut row, put.expires_at);
-    row += &format!(", {}, ", put.value.len());
-    literal(&mut row, put.meta);
-    row.push(')');
+    let version = put.version.unwrap_or(counter + put.number + 1);
+    let (created_at, expires_at) = (put.created_at.unwrap_or(put.modified_at), number_or_null(put.expires_at));
+    write!(row, ", {version}, {created_at}, {}, {expires_at}, {}, ", put.modified_at, put.value.len())
+        .expect("a vector takes what is written");
+    text_literal(&mut row, put.meta);
+    row.push(b')');
     row
 }
 
 /// Returns the values of a body's row.
-fn body(put: &PutEffect<'_>, parts: &Parts<'_>) -> String {
-    let mut row = String::with_capacity(put.value.len() * 2 + 256);
-    row.push('(');
-    key(&mut row, put, parts);
-    literal(&mut row, put.value);
-    row.push(')');
+fn body(put: &PutEffect<'_>, parts: &Parts<'_>) -> Vec<u8> {
+    let mut row = key(put, parts);
+    text_literal(&mut row, put.value);
+    row.push(b')');
     row
 }
 
-fn key(row: &mut String, put: &PutEffect<'_>, parts: &Parts<'_>) {
+fn key(put: &PutEffect<'_>, parts: &Parts<'_>) -> Vec<u8> {
+    let mut row = vec![b'('];
     for bytes in [put.namespace.encoded().as_bytes(), parts.head, parts.digest()] {
-        literal(row, bytes);
-        row.push_str(", ");
+        literal(&mut row, bytes);
+        row.extend_from_slice(b", ");
     }
+    row
 }
 
 /// Rows that go, by their keys.
@@ -227,10 +262,63 @@ impl PlannedKeys {
         self.keys.len()
     }
 
-    /// Returns the statements that remove them.
-    pub(super) fn deletes(&self, tables: &Tables) -> Vec<String> {
+    /// Returns the statements that remove them, and take the namespaces that are without a row then out of their table.
+    pub(super) fn deletes(&self, tables: &Tables, version: u64) -> Vec<String> {
         let conditions = in_keys("", self.keys.iter().map(|(namespace, key)| (namespace, key.as_str())));
         let of = |table: &str, keys: &String| format!("DELETE FROM {table} WHERE {keys}");
-        conditions.iter().flat_map(|keys| [of(&tables.bodies, keys), of(&tables.items, keys)]).collect()
+        let deletes = conditions.iter().flat_map(|keys| [of(&tables.bodies, keys), of(&tables.items, keys)]);
+        let emptied = self.keys.iter().map(|(namespace, _)| namespace.encoded()).collect();
+        deletes.chain(trims(tables, &emptied, &version.to_string())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Batch;
+
+    fn texts(plan: Plan<'_>) -> Vec<String> {
+        let text = |action| match action {
+            Action::Statement(sql) => String::from_utf8(sql).expect("the contents are text"),
+            Action::Body { .. } => "body".to_owned(),
+        };
+        plan.finish().into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn many_puts_are_four_statements_with_their_versions() {
+        let a = Namespace::parse("a").expect("a legal namespace");
+        let now = Timestamp::from_microsecond(1_000).expect("a time");
+        let batches: Vec<Batch> = (0..16).map(|number| Batch::new().put(&a, format!("{number:02}"), "it's")).collect();
+        let mut plan = Plan::new(&Tables::new("t_"), After::Known(26));
+        plan.add(&Effect::of(batches.iter().flat_map(|batch| &batch.writes), now), 10, now);
+        let texts = texts(plan);
+        assert_eq!(texts.len(), 4, "{texts:#?}");
+        assert!(
+            texts[0].starts_with("INSERT INTO `t_items`") && texts[0].contains("x'3135', x'', x'', 26, 1000, 1000, NULL, 4, _binary'')")
+        );
+        assert!(texts[1].starts_with("INSERT INTO `t_bodies`") && texts[1].contains("(x'612F', x'3030', x'', _binary'it''s'), "));
+        assert_eq!(texts[2], "UPDATE `t_counter` SET version = 26 WHERE id = 1");
+        assert!(texts[3].starts_with("INSERT INTO `t_namespaces` (namespace, version) VALUES (x'612F', 26) ON"));
+    }
+
+    #[test]
+    fn a_removal_is_counted_only_where_nothing_is_put() {
+        let a = Namespace::parse("a").expect("a legal namespace");
+        let now = Timestamp::from_microsecond(1_000).expect("a time");
+        let (removal, touch) = (Batch::new().delete(&a, "k").delete_prefix(&a, "d/"), Batch::new().touch(&a, "k", None));
+        let statements = |batch: &Batch, after| {
+            let mut plan = Plan::new(&Tables::new(""), after);
+            plan.add(&Effect::of(&batch.writes, now), 10, now);
+            texts(plan)
+        };
+        let counted = statements(&removal, After::Counted(10));
+        assert!(counted.contains(&"SET @v = 10 + IF(@r > 0, 1, 0)".to_owned()), "{counted:#?}");
+        assert_eq!(counted.iter().filter(|sql| sql.contains("ROW_COUNT()")).count(), 3, "{counted:#?}");
+        assert!(counted.iter().any(|sql| sql.starts_with("DELETE FROM `namespaces`")), "it may be empty then");
+        let touched = statements(&touch, After::Counted(10));
+        assert!(touched.contains(&"SET @v = 10".to_owned()) && !touched.iter().any(|sql| sql.contains("`namespaces`")), "{touched:#?}");
+        let together = statements(&removal.put(&a, "l", ""), After::Known(11));
+        assert!(!together.iter().any(|sql| sql.contains('@') || sql.starts_with("DELETE FROM `namespaces`")), "{together:#?}");
     }
 }

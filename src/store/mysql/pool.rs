@@ -6,7 +6,7 @@
 
 use super::error::{Fault, failed, silent};
 use crate::error::{Error, ErrorKind, Result};
-use mysql_async::prelude::Queryable;
+use mysql_async::prelude::{AsQuery, Queryable};
 use mysql_async::{Conn, Opts, Row};
 use parking_lot::Mutex;
 use std::fmt;
@@ -19,8 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 ///
 /// Reads of one statement see one moment by themselves. Writers are ordered by a row that each locks first, and must see what
 /// those before them committed, so the isolation is `READ COMMITTED`. A lock is waited for as long as a group takes at most, also that of a
-/// table which somebody changes.
-const SETUP: &str = "SET NAMES utf8mb4; \
+/// table which somebody changes. Statements are read as bytes: contents stand in them as they are, and to look for characters in
+/// those took the server longer than to write them.
+const SETUP: &str = "SET NAMES utf8mb4; SET SESSION character_set_client = binary; \
     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION autocommit = 1, \
     SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 10, \
     SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, SESSION max_sort_length = 4096; \
@@ -55,7 +56,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Runs statements in one round trip; returns the rows of each, none for one that has no rows.
-    pub(super) async fn run(&mut self, sql: String) -> Result<Vec<Vec<Row>>, mysql_async::Error> {
+    pub(super) async fn run(&mut self, sql: impl AsQuery) -> Result<Vec<Vec<Row>>, mysql_async::Error> {
         let mut result = self.conn.query_iter(sql).await?;
         let mut sets = Vec::new();
         while !result.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::error::{Fault, damaged};
 use super::key::Parts;
+use super::plan::TRIMMED;
 use super::pool::{Connection, Pool, column, reading};
 use super::record::{Record, columns, item_with_body};
 use super::sql::{Tables, in_keys, live, quoted};
@@ -94,9 +95,10 @@ impl Reader {
         Ok(found)
     }
 
-    /// Lists namespaces with a live item: one look for each that was ever written to. One round trip.
+    /// Lists namespaces with a live item: one look for each that has a row. One round trip.
     pub(super) async fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
-        let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
+        // Behind the note on those that were taken out.
+        let mut start = options.beneath.as_ref().map_or_else(|| key_after(TRIMMED), |beneath| beneath.encoded().to_owned());
         if let Some(after) = &options.start_after {
             start = start.max(key_after(after.encoded()));
         }
@@ -129,20 +131,29 @@ impl Reader {
         })
     }
 
-    /// Returns the newest commit of each of some namespaces that was ever written to. One round trip.
+    /// Returns for each of some namespaces a version that its newest commit is not beyond, if it was ever written to. One that
+    /// has no row may show what happened to another. One round trip.
     pub(super) async fn changed(&self, namespaces: &[Namespace]) -> Result<Vec<(Namespace, Version)>> {
-        let names: Vec<String> = namespaces.iter().map(|namespace| quoted(namespace.encoded().as_bytes())).collect();
-        let statements: Vec<String> = names
+        let trimmed = quoted(TRIMMED.as_bytes());
+        let statements: Vec<String> = namespaces
             .chunks(100)
-            .map(|names| format!("SELECT namespace, version FROM {} WHERE namespace IN ({})", self.tables.namespaces, names.join(", ")))
+            .map(|namespaces| {
+                let names: Vec<String> = namespaces.iter().map(|namespace| quoted(namespace.encoded().as_bytes())).collect();
+                let table = &self.tables.namespaces;
+                // Of one moment, so that one which is taken out in between is not missed.
+                format!("SELECT namespace, version FROM {table} WHERE namespace IN ({trimmed}, {})", names.join(", "))
+            })
             .collect();
         reading!(self.pool, connection => async {
             let mut changed = Vec::new();
-            for statement in &statements {
-                for mut row in connection.run(statement.clone()).await?.into_iter().flatten() {
-                    let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
-                    changed.push((namespace, Version::new(column(&mut row, 1)?)));
+            for (statement, namespaces) in statements.iter().zip(namespaces.chunks(100)) {
+                let mut versions = HashMap::new();
+                for mut row in connection.run(statement.as_str()).await?.into_iter().flatten() {
+                    versions.insert(column::<String>(&mut row, 0)?, Version::new(column(&mut row, 1)?));
                 }
+                let trimmed = versions.get(TRIMMED).copied();
+                let newest = |namespace: &Namespace| versions.get(namespace.encoded()).copied().or(trimmed);
+                changed.extend(namespaces.iter().filter_map(|namespace| Some((namespace.clone(), newest(namespace)?))));
             }
             Ok(changed)
         })

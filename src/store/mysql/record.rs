@@ -6,6 +6,7 @@ use super::pool::column;
 use crate::error::Result;
 use crate::ops::Version;
 use crate::store::Item;
+use crate::store::page::Taken;
 use bytes::Bytes;
 use jiff::Timestamp;
 use mysql_async::Row;
@@ -16,10 +17,16 @@ pub(super) const COLUMNS: [&str; 8] = ["head", "tail", "version", "created_at", 
 /// The place of the column behind them: the body, where one is asked for.
 pub(super) const BODY: usize = COLUMNS.len();
 
+/// The place of the column behind that: how long the body is, where it may be left out.
+pub(super) const BODY_LENGTH: usize = BODY + 1;
+
 /// Names the columns of a record, each behind `prefix`.
 pub(super) fn columns(prefix: &str) -> String {
     COLUMNS.map(|column| format!("{prefix}{column}")).join(", ")
 }
+
+/// What is wrong with a row whose body is not as long as it was, or not there.
+const LOST: &str = "a row has lost its body";
 
 /// A row without its body.
 #[derive(Debug)]
@@ -56,9 +63,17 @@ impl Record {
         Ok(Item::new(self.key, self.meta, Bytes::new(), version, created_at, modified_at).with_expires_at(expires_at))
     }
 
+    /// Makes the item whose body was left out, if there was one of this length.
+    pub(super) fn into_item_without(self, length: u64) -> Result<Taken> {
+        if length != self.size {
+            return Err(damaged(LOST));
+        }
+        Ok(Taken::without_body(self.into_item()?, length))
+    }
+
     /// Makes the item with the body that was read.
     pub(super) fn into_item_with(self, body: Option<Vec<u8>>) -> Result<Item> {
-        let body = body.filter(|body| body.len() as u64 == self.size).ok_or_else(|| damaged("a row has lost its body"))?;
+        let body = body.filter(|body| body.len() as u64 == self.size).ok_or_else(|| damaged(LOST))?;
         let mut item = self.into_item()?;
         item.value = body.into();
         Ok(item)

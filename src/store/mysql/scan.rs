@@ -3,20 +3,26 @@
 //! Without a delimiter a page is one statement. With one, the first rows are read as if there were no groups, which ends most
 //! listings; a page that goes on after them is read by *steps* within the server: each shows the rows at a place and moves the
 //! place on, behind the first group among them or behind the last row, so that one round trip passes over many groups by
-//! seeking. Where keys longer than a head meet, which have no order in the index, the page is read patiently: statement by
-//! statement in one transaction, the rows of such a head ordered by their tails.
+//! seeking. Where keys longer than a head come, which have no order in the index, the page is read patiently: in a transaction of
+//! several round trips, the rows of such a head ordered by their tails, and what lies between such heads as any other page.
 
 use super::error::Fault;
 use super::key::{HEAD_BYTES, KeyRange, successor};
 use super::pool::{Connection, column, reading};
 use super::read::{BEGIN_SNAPSHOT, BEGIN_SNAPSHOT_STATEMENTS, Reader};
-use super::record::{BODY, Record, columns};
+use super::record::{BODY, BODY_LENGTH, Record, columns};
 use super::sql::{Tables, in_range, live, quoted};
 use crate::error::Result;
-use crate::store::page::{PageBuilder, Step, key_after};
+use crate::file::BINARY_PROBE_BYTES;
+use crate::store::holding::sought;
+use crate::store::page::{PageBuilder, Step, Taken, key_after};
 use crate::store::{Namespace, Scan, ScanOptions};
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
+
+/// The shortest body in bytes that the server looks into. Below it sending takes as long, or less; from here on a search is no slower where
+/// nothing is between the two, and faster the longer the way.
+const TESTED_BYTES_MIN: u32 = 16 << 10;
 
 /// How many rows are read at first where groups may follow.
 const ROWS_AT_FIRST: usize = 256;
@@ -30,8 +36,11 @@ const STEPS_MAX: usize = 4_096;
 /// How many rows a step shows. Behind the first group among them they are of no use.
 const STEP_ROWS: usize = 8;
 
-/// How many rows a statement of a patient scan reads.
+/// How many rows a statement of a patient scan reads, of those that share a head.
 const PATIENT_ROWS: usize = 128;
+
+/// How many steps the first round trip of a patient scan takes, and how many the last ones do.
+const PATIENT_STEPS: (usize, usize) = (16, 1_024);
 
 /// A scan of one page.
 #[derive(Debug, Clone)]
@@ -41,14 +50,23 @@ pub(super) struct ScanRun {
     now: i64,
 }
 
-/// How far an attempt to read a page came.
-enum Attempt {
+/// How far the reading of a page came.
+enum Reached {
     /// The page is complete.
-    Done(Scan),
+    End,
     /// It goes on behind what was read.
     Goes,
-    /// A key as long as a head was met.
-    LongKeys,
+    /// A key as long as a head was met: this head.
+    LongKeys(Vec<u8>),
+}
+
+/// The moment that statements show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// One of their own.
+    Own,
+    /// That of the transaction which is open.
+    OfTransaction,
 }
 
 /// A page that is being filled with rows as the server sends them.
@@ -58,8 +76,10 @@ struct Filling {
     from: String,
     prefix_bytes: usize,
     delimiter: Option<String>,
+    /// What stands on the page, and the bytes of the bodies among it.
+    entries: usize,
+    value_bytes: u64,
     is_complete: bool,
-    met_long_key: bool,
 }
 
 impl ScanRun {
@@ -75,38 +95,48 @@ impl Filling {
         let page = PageBuilder::new(options.clone());
         let from = page.start()?;
         let delimiter = options.delimiter.map(String::from);
-        Some(Self { page, from, prefix_bytes: options.prefix.len(), delimiter, is_complete: false, met_long_key: false })
+        Some(Self { page, from, prefix_bytes: options.prefix.len(), delimiter, entries: 0, value_bytes: 0, is_complete: false })
     }
 
     /// Shows the page a row; tells what it answers.
     fn take(&mut self, row: &mut Row, has_body: bool) -> Result<Step, Fault> {
         let body: Option<Vec<u8>> = if has_body { column(row, BODY)? } else { None };
+        // Only a statement that may leave bodies out tells their lengths.
+        let left_out: Option<u64> = if body.is_none() && row.len() > BODY_LENGTH { column(row, BODY_LENGTH)? } else { None };
         let record = Record::of(row)?;
         if record.key < self.from {
             return Ok(Step::Next);
         }
-        let key = record.key.clone();
-        let step = self.page.take(&key, |with_value| if with_value { record.into_item_with(body) } else { record.into_item() })?;
+        let (key, size) = (record.key.clone(), record.size);
+        let step = self.page.take(&key, |with_value| match left_out {
+            Some(length) if with_value => record.into_item_without(length),
+            _ if with_value => record.into_item_with(body).map(Taken::from),
+            _ => record.into_item().map(Taken::from),
+        })?;
         match &step {
-            Step::Next => self.from = key_after(&key),
+            Step::Next => {
+                self.from = key_after(&key);
+                self.value_bytes = self.value_bytes.saturating_add(size);
+            }
             Step::Seek(to) => self.from.clone_from(to),
             Step::End => self.is_complete = true,
         }
+        self.entries += 1;
         Ok(step)
     }
 
-    /// Shows the page rows in the order of the index, up to the first whose place among others only its tail tells.
-    fn take_all(&mut self, rows: Vec<Row>, has_body: bool) -> Result<(), Fault> {
+    /// Shows the page rows in the order of the index, up to the first whose place among others only its tail tells. `is_all` says
+    /// that there are no more.
+    fn take_all(&mut self, rows: Vec<Row>, has_body: bool, is_all: bool) -> Result<Reached, Fault> {
         for mut row in rows {
             if self.needs_tail(&row) {
-                self.met_long_key = true;
-                return Ok(());
+                return Ok(Reached::LongKeys(column(&mut row, 0)?));
             }
             if self.take(&mut row, has_body)? == Step::End {
-                return Ok(());
+                return Ok(Reached::End);
             }
         }
-        Ok(())
+        Ok(if is_all { Reached::End } else { Reached::Goes })
     }
 
     /// Tells whether the place of a row among others is told by its tail: others share its head, which is in no group by itself.
@@ -119,14 +149,9 @@ impl Filling {
         self.delimiter.as_ref().is_none_or(|delimiter| !inner.windows(delimiter.len()).any(|window| window == delimiter.as_bytes()))
     }
 
-    fn attempt(self, is_all: bool) -> Attempt {
-        if self.met_long_key {
-            Attempt::LongKeys
-        } else if self.is_complete || is_all {
-            Attempt::Done(self.page.finish())
-        } else {
-            Attempt::Goes
-        }
+    /// Returns how many entries more the page takes.
+    fn room(&self, options: &ScanOptions) -> usize {
+        options.limit.saturating_sub(self.entries)
     }
 }
 
@@ -140,57 +165,76 @@ impl Reader {
     }
 
     async fn page(&self, connection: &mut Connection, run: &ScanRun) -> Result<Scan, Fault> {
-        let Some(start) = PageBuilder::new(run.options.clone()).start() else { return Ok(Scan::default()) };
-        let range = KeyRange::from(&start, &run.options.prefix);
-        if !range.is_of_heads() {
-            return self.patient(connection, run).await;
-        }
-        // What lies in groups would count among the bytes of the first rows.
-        let has_groups = run.options.delimiter.is_some();
-        let mut attempt =
-            if has_groups && run.options.with_values { Attempt::Goes } else { self.first_rows(connection, run, &range).await? };
-        let mut steps = STEPS_AT_FIRST;
-        loop {
-            match attempt {
-                Attempt::Done(scan) => return Ok(scan),
-                Attempt::Goes if has_groups && steps <= STEPS_MAX => attempt = self.steps(connection, run, &range, steps).await?,
-                Attempt::Goes | Attempt::LongKeys => return self.patient(connection, run).await,
+        let Some(mut filling) = Filling::new(&run.options) else { return Ok(Scan::default()) };
+        let range = KeyRange::from(&filling.from, &run.options.prefix);
+        if range.is_of_heads() {
+            let has_groups = run.options.delimiter.is_some();
+            // What lies in groups would count among the bytes of the first rows.
+            let is_stepped = has_groups && run.options.with_values;
+            let mut reached = if is_stepped { Reached::Goes } else { self.first_rows(connection, run, &range, &mut filling).await? };
+            // Several round trips of steps do not show one moment, so each begins where the page does.
+            let mut steps = STEPS_AT_FIRST;
+            while has_groups && steps <= STEPS_MAX && matches!(reached, Reached::Goes) {
+                let Some(anew) = Filling::new(&run.options) else { return Ok(Scan::default()) };
+                filling = anew;
+                reached = self.steps(connection, run, &range, &mut filling, steps, Moment::Own).await?;
+                steps *= 4;
             }
-            steps *= 4;
+            if matches!(reached, Reached::End) {
+                return Ok(filling.page.finish());
+            }
         }
+        self.patient(connection, run).await
     }
 
-    /// Reads the page as if there were no groups.
-    async fn first_rows(&self, connection: &mut Connection, run: &ScanRun, range: &KeyRange) -> Result<Attempt, Fault> {
-        let Some(mut filling) = Filling::new(&run.options) else { return Ok(Attempt::Done(Scan::default())) };
-        let wanted = run.options.limit.saturating_add(1);
+    /// Reads on as if there were no groups. One round trip.
+    async fn first_rows(
+        &self,
+        connection: &mut Connection,
+        run: &ScanRun,
+        range: &KeyRange,
+        filling: &mut Filling,
+    ) -> Result<Reached, Fault> {
+        let room = filling.room(&run.options);
+        let wanted = room.saturating_add(1);
         let limit = if run.options.delimiter.is_some() { wanted.min(ROWS_AT_FIRST) } else { wanted };
         let with_values = run.options.with_values;
         let namespace = run.namespace.encoded().as_bytes();
         let (start, end, limit_number) = (range.start.as_slice(), range.end.as_slice(), limit as u64);
         let rows: Vec<Row> = if with_values {
-            let (entries_max, bytes_max) = (run.options.limit as u64, run.options.bytes_max as u64);
-            let parameters = (entries_max, bytes_max, namespace, start, end, run.now, limit_number);
-            connection.conn.exec(page_with_bodies(&self.tables), parameters).await?
+            let entries_max = if filling.page.is_full() { 0 } else { room as u64 };
+            let bytes_max = (run.options.bytes_max as u64).saturating_sub(filling.value_bytes);
+            let sql = page_with_bodies(&self.tables, run.options.values_holding.is_some());
+            let page = (namespace, start, end, run.now, limit_number, entries_max, bytes_max);
+            match &run.options.values_holding {
+                None => connection.conn.exec(sql, page).await?,
+                Some(text) => connection.conn.exec(sql, (sought(text), page.0, page.1, page.2, page.3, page.4, page.5, page.6)).await?,
+            }
         } else {
             connection.conn.exec(page_of_keys(&self.tables), (namespace, start, end, run.now, limit_number)).await?
         };
         let is_all = rows.len() < limit;
-        filling.take_all(rows, with_values)?;
-        Ok(filling.attempt(is_all))
+        filling.take_all(rows, with_values, is_all)
     }
 
-    /// Reads the page by steps within the server, in one round trip and as of one moment.
-    async fn steps(&self, connection: &mut Connection, run: &ScanRun, range: &KeyRange, steps: usize) -> Result<Attempt, Fault> {
-        let Some(mut filling) = Filling::new(&run.options) else { return Ok(Attempt::Done(Scan::default())) };
+    /// Reads on by steps within the server. One round trip.
+    async fn steps(
+        &self,
+        connection: &mut Connection,
+        run: &ScanRun,
+        range: &KeyRange,
+        filling: &mut Filling,
+        steps: usize,
+        moment: Moment,
+    ) -> Result<Reached, Fault> {
         // Each step shows an entry at least, so more steps than entries are of no use.
-        let steps = steps.min(run.options.limit.saturating_add(1));
+        let steps = steps.min(filling.room(&run.options).saturating_add(1));
         let delimiter = run.options.delimiter.map(String::from).unwrap_or_default();
         let rows = if run.options.with_values { 1 } else { STEP_ROWS };
         // The variables come first: what they hold when a statement is prepared is what MySQL takes their types from.
         let mut text = format!(
             "SET @sn = {}, @ss = {}, @se = {}, @st = {}, @sd = {}, @su = {}, @sp = {}, @sz = x'00', @sr = {rows}, \
-             @sb = 0, @sm = {}, @sc = 0, @sl = {}; ",
+             @sb = {}, @sm = {}, @sc = {}, @sl = {}; ",
             quoted(run.namespace.encoded().as_bytes()),
             quoted(&range.start),
             quoted(&range.end),
@@ -198,67 +242,96 @@ impl Reader {
             quoted(delimiter.as_bytes()),
             quoted(&successor(delimiter.as_bytes()).unwrap_or_default()),
             run.options.prefix.len() + 1,
+            filling.value_bytes,
             run.options.bytes_max,
+            filling.entries,
             run.options.limit,
         );
-        let mut others = BEGIN_SNAPSHOT_STATEMENTS + 1;
+        let mut others = 1;
         if !connection.has_steps {
             text += &prepare_steps(&self.tables);
             others += PREPARE_STEPS_STATEMENTS;
         }
-        text += BEGIN_SNAPSHOT;
+        if moment == Moment::Own {
+            text += BEGIN_SNAPSHOT;
+            others += BEGIN_SNAPSHOT_STATEMENTS;
+        }
         let (show, advance) = if run.options.with_values { ("sf_show_body", "sf_advance_body") } else { ("sf_show", "sf_advance") };
         for _ in 0..steps {
             text += &format!("EXECUTE {show} USING @sr; EXECUTE {advance} USING @sr; ");
         }
-        text += "COMMIT";
+        text += if moment == Moment::Own { "COMMIT" } else { "DO 0" };
         let sets = connection.run(text).await?;
         connection.has_steps = true;
-        let mut is_all = false;
         for rows in sets.into_iter().skip(others).step_by(2).take(steps) {
-            is_all = rows.is_empty();
-            filling.take_all(rows, run.options.with_values)?;
-            if is_all || filling.is_complete || filling.met_long_key {
-                break;
+            let is_all = rows.is_empty();
+            let reached = filling.take_all(rows, run.options.with_values, is_all)?;
+            if !matches!(reached, Reached::Goes) {
+                return Ok(reached);
             }
         }
-        Ok(filling.attempt(is_all))
+        Ok(Reached::Goes)
     }
 
-    /// Reads a page on which keys longer than a head may be: statement by statement in one transaction.
-    ///
-    /// Rows that share a head are ordered by the server, which reads all of them for each statement.
+    /// Reads a page on which keys as long as a head are: by several round trips in one transaction.
     async fn patient(&self, connection: &mut Connection, run: &ScanRun) -> Result<Scan, Fault> {
         let Some(mut filling) = Filling::new(&run.options) else { return Ok(Scan::default()) };
-        connection.run(BEGIN_SNAPSHOT.trim_end_matches("; ").to_owned()).await?;
+        connection.run(BEGIN_SNAPSHOT.trim_end_matches("; ")).await?;
+        let (mut steps, steps_max) = PATIENT_STEPS;
         let mut place = Some(Place::at(filling.from.as_bytes()));
         while let Some(here) = place {
-            place = self.patient_rows(connection, run, &mut filling, here).await?;
+            place = match here {
+                Place::Heads(start) => {
+                    let next = self.heads(connection, run, &mut filling, start, steps).await?;
+                    steps = (steps * 4).min(steps_max);
+                    next
+                }
+                Place::Tails { head, tail } => self.tails(connection, run, &mut filling, head, &tail).await?,
+            };
         }
-        connection.run("COMMIT".to_owned()).await?;
+        connection.run("COMMIT").await?;
         Ok(filling.page.finish())
     }
 
-    /// Shows the page the rows of one statement; returns where to go on, if anywhere.
-    async fn patient_rows(
+    /// Reads on up to the next key that is as long as a head; returns where to go on, if anywhere.
+    async fn heads(
         &self,
         connection: &mut Connection,
         run: &ScanRun,
         filling: &mut Filling,
-        place: Place,
+        start: Vec<u8>,
+        steps: usize,
+    ) -> Result<Option<Place>, Fault> {
+        let range = KeyRange { start, end: KeyRange::of_prefix(&run.options.prefix).end };
+        // With a prefix that is longer than a head, all there is shares that head.
+        if range.start >= range.end {
+            return Ok(None);
+        }
+        let reached = match run.options.delimiter {
+            Some(_) => self.steps(connection, run, &range, filling, steps, Moment::OfTransaction).await?,
+            None => self.first_rows(connection, run, &range, filling).await?,
+        };
+        Ok(match reached {
+            Reached::End => None,
+            Reached::Goes => Some(Place::at(filling.from.as_bytes())),
+            Reached::LongKeys(head) => Some(Place::of_head(head, filling.from.as_bytes())),
+        })
+    }
+
+    /// Reads on among the rows of a head, from a tail on; returns where to go on, if anywhere. The server reads all of them for
+    /// each statement, and sorts them.
+    async fn tails(
+        &self,
+        connection: &mut Connection,
+        run: &ScanRun,
+        filling: &mut Filling,
+        head: Vec<u8>,
+        tail: &[u8],
     ) -> Result<Option<Place>, Fault> {
         let ScanRun { namespace, options, now } = run;
-        let end = KeyRange::of_prefix(&options.prefix).end;
-        // A page with bodies is read row by row, so that no body is sent that is not on it.
+        // Of rows with bodies one at a time, so that no body is sent that is not on the page.
         let (limit, with_body) = if options.with_values { (1, !filling.page.is_full()) } else { (PATIENT_ROWS, false) };
-        let (range, order) = match &place {
-            Place::Heads(start) => (in_range("", namespace, &KeyRange { start: start.clone(), end }), "namespace, head, digest"),
-            Place::Tails { head, tail } => {
-                let start = [head.as_slice(), tail].concat();
-                let sql = in_range("", namespace, &KeyRange { start, end });
-                (format!("{sql} AND head = {}", quoted(head)), "tail")
-            }
-        };
+        let range = KeyRange { start: [head.as_slice(), tail].concat(), end: KeyRange::of_prefix(&options.prefix).end };
         let Tables { items, bodies, .. } = &self.tables;
         let body = if with_body {
             format!(", (SELECT body FROM {bodies} b WHERE b.namespace = i.namespace AND b.head = i.head AND b.digest = i.digest)")
@@ -266,29 +339,22 @@ impl Reader {
             String::new()
         };
         let sql = format!(
-            "SELECT {}{body} FROM {items} i FORCE INDEX (PRIMARY) WHERE {range} AND {} ORDER BY {order} LIMIT {limit}",
+            "SELECT {}{body} FROM {items} i FORCE INDEX (PRIMARY) WHERE {} AND head = {} AND {} ORDER BY tail LIMIT {limit}",
             columns("i."),
+            in_range("", namespace, &range),
+            quoted(&head),
             live(now),
         );
         let rows: Vec<Row> = connection.run(sql).await?.into_iter().flatten().collect();
         let is_all = rows.len() < limit;
-        let mut last = None;
         for mut row in rows {
-            if matches!(place, Place::Heads(_)) && is_long(&row) {
-                return Ok(Some(Place::Tails { head: column(&mut row, 0)?, tail: Vec::new() }));
-            }
-            let behind = [bytes(&row, 0), bytes(&row, 1), &[0]].concat();
             match filling.take(&mut row, with_body)? {
-                Step::Next => last = Some(behind),
+                Step::Next => {}
                 Step::Seek(to) => return Ok(Some(Place::at(to.as_bytes()))),
                 Step::End => return Ok(None),
             }
         }
-        Ok(match (place, last) {
-            (_, Some(behind)) if !is_all => Some(Place::at(&behind)),
-            (Place::Tails { head, .. }, _) => successor(&head).map(Place::Heads),
-            (Place::Heads(_), _) => None,
-        })
+        Ok(if is_all { successor(&head).map(Place::Heads) } else { Some(Place::at(filling.from.as_bytes())) })
     }
 }
 
@@ -307,11 +373,12 @@ impl Place {
             _ => Self::Heads(key.to_vec()),
         }
     }
-}
 
-/// Tells whether the head of a row has full length, so that others may share it.
-fn is_long(row: &Row) -> bool {
-    bytes(row, 0).len() >= HEAD_BYTES
+    /// Starts at the rows of a head that are not before a key.
+    fn of_head(head: Vec<u8>, from: &[u8]) -> Self {
+        let tail = from.strip_prefix(head.as_slice()).unwrap_or_default().to_vec();
+        Self::Tails { head, tail }
+    }
 }
 
 fn bytes(row: &Row, index: usize) -> &[u8] {
@@ -331,15 +398,27 @@ fn page_of_keys(tables: &Tables) -> String {
     )
 }
 
-/// The rows of a page with their bodies, up to the bytes that end it: the sum of what stands before a row decides whether its body is sent.
-fn page_with_bodies(tables: &Tables) -> String {
+/// The rows of a page with their bodies, up to the bytes that end it: the sum of what stands before a row decides whether its body is read.
+///
+/// Where `may_leave_out`, the first parameter is a text, and a body is left out that neither holds it nor a NUL where that tells binary
+/// content. Behind the bodies stand their lengths then, which tell those that were left out from those that are lost.
+fn page_with_bodies(tables: &Tables, may_leave_out: bool) -> String {
+    let body = if may_leave_out {
+        format!(
+            "IF(page.size < {TESTED_BYTES_MIN} OR LOCATE(?, bodies.body) > 0 OR LOCATE(x'00', LEFT(bodies.body, {BINARY_PROBE_BYTES})) > 0, \
+             bodies.body, NULL), LENGTH(bodies.body)"
+        )
+    } else {
+        "bodies.body".to_owned()
+    };
     format!(
-        "SELECT {}, IF(page.place <= ? AND (page.before_bytes < ? OR page.place = 1), bodies.body, NULL) FROM \
+        "SELECT {}, {body} FROM \
          (SELECT rows_of_page.*, SUM(size) OVER (ORDER BY head, digest ROWS UNBOUNDED PRECEDING) - size AS before_bytes, \
           ROW_NUMBER() OVER (ORDER BY head, digest) AS place FROM \
           (SELECT namespace, digest, {} FROM {} FORCE INDEX (PRIMARY) WHERE namespace = ? AND head >= ? AND head < ? AND {} \
            ORDER BY namespace, head, digest LIMIT ?) rows_of_page) page \
-         LEFT JOIN {} bodies ON bodies.namespace = page.namespace AND bodies.head = page.head AND bodies.digest = page.digest \
+         LEFT JOIN {} bodies ON page.place <= ? AND (page.before_bytes < ? OR page.place = 1) \
+          AND bodies.namespace = page.namespace AND bodies.head = page.head AND bodies.digest = page.digest \
          ORDER BY page.head, page.digest",
         columns("page."),
         columns(""),

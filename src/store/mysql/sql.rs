@@ -1,12 +1,13 @@
 //! SQL as text: names of tables, conditions on keys, and the one function that puts bytes into a statement.
 //!
-//! What a user named or wrote enters a statement as a parameter of the binary protocol or through [`literal`], and in no
-//! other way; a literal is hexadecimal digits, so nothing in it can end it.
+//! What a user named or wrote enters a statement as a parameter of the binary protocol, through [`literal`] or through
+//! [`text_literal`], and in no other way. The first is hexadecimal digits, so nothing in it can end it; the second doubles what
+//! could, and is for contents, which digits would make twice as long.
 
 use super::key::{HEAD_BYTES, KeyRange, Parts};
 use crate::store::Namespace;
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
 /// A statement that names many keys is cut into several of about this many bytes.
 pub(super) const STATEMENT_BYTES: usize = 256 << 10;
@@ -31,7 +32,8 @@ pub(super) struct Tables {
     pub(super) items: String,
     /// Bodies under the key of their row; every row has one, which may be empty.
     pub(super) bodies: String,
-    /// Every namespace that was ever written to, and the version of the newest commit in it.
+    /// Every namespace that has a row, with the version of the newest commit in it; and under [`TRIMMED`](super::plan::TRIMMED)
+    /// the version that the store had when one was taken out, as it had no row any more.
     pub(super) namespaces: String,
 }
 
@@ -51,30 +53,43 @@ impl Tables {
 }
 
 /// Appends bytes as a literal of a binary string.
-pub(super) fn literal(sql: &mut String, bytes: &[u8]) {
+pub(super) fn literal(sql: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     sql.reserve(bytes.len() * 2 + 3);
-    sql.push_str("x'");
+    sql.extend_from_slice(b"x'");
     for byte in bytes {
-        sql.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        sql.push(char::from(DIGITS[usize::from(byte & 15)]));
+        sql.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
-    sql.push('\'');
+    sql.push(b'\'');
+}
+
+/// Appends bytes as a literal of a binary string that is hardly longer than they are.
+///
+/// A quote is doubled, which stands for one in every `sql_mode`. So is a backslash, which stands for one in the mode that
+/// each connection is set to; in the other it would be two, and end the literal as little. The server reads statements as bytes,
+/// and even where it took them for UTF-8 neither would be a part of another character.
+pub(super) fn text_literal(sql: &mut Vec<u8>, bytes: &[u8]) {
+    sql.reserve(bytes.len() + bytes.len() / 64 + 16);
+    sql.extend_from_slice(b"_binary'");
+    let mut from = 0;
+    for at in memchr::memchr2_iter(b'\'', b'\\', bytes) {
+        sql.extend_from_slice(&bytes[from..=at]);
+        from = at;
+    }
+    sql.extend_from_slice(&bytes[from..]);
+    sql.push(b'\'');
 }
 
 /// Returns bytes as a literal.
 pub(super) fn quoted(bytes: &[u8]) -> String {
-    let mut sql = String::new();
+    let mut sql = Vec::new();
     literal(&mut sql, bytes);
-    sql
+    String::from_utf8(sql).expect("digits are text")
 }
 
-/// Appends a number, or NULL.
-pub(super) fn number_or_null(sql: &mut String, number: Option<i64>) {
-    match number {
-        Some(number) => write!(sql, "{number}").expect("a string takes what is written"),
-        None => sql.push_str("NULL"),
-    }
+/// Returns a number, or NULL.
+pub(super) fn number_or_null(number: Option<i64>) -> String {
+    number.map_or_else(|| "NULL".to_owned(), |number| number.to_string())
 }
 
 /// Returns the condition that a row lies in a range of keys of a namespace. Where a bound is longer than a head, the tail
@@ -145,6 +160,20 @@ mod tests {
     fn a_literal_is_digits_whatever_the_bytes_are() {
         assert_eq!(quoted(b"' OR 1 -- \0\xFF\\"), "x'27204F522031202D2D2000FF5C'");
         assert_eq!(quoted(b""), "x''");
+    }
+
+    #[test]
+    fn what_could_end_a_literal_is_doubled() {
+        for (bytes, sql) in [
+            (&b""[..], &b"_binary''"[..]),
+            (b"a'b", b"_binary'a''b'"),
+            (b"'\\", b"_binary'''\\\\'"),
+            (b"\xC3'\0\\x", b"_binary'\xC3''\0\\\\x'"),
+        ] {
+            let mut literal = Vec::new();
+            text_literal(&mut literal, bytes);
+            assert_eq!(literal, sql, "{bytes:?}");
+        }
     }
 
     #[test]

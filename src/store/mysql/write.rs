@@ -1,14 +1,14 @@
 //! The writing side: groups of batches, each a transaction that is ordered by the row of the counter.
 //!
 //! A group takes two round trips. The first opens the transaction, locks the counter, and reads what the preconditions are
-//! about; the second writes what the batches come to, raises the counter and commits. All writers of a store, in whatever
-//! process, hold that lock from their first read to their commit, so nothing becomes visible with a version at or below one
-//! that somebody has read from the counter, and no two wait for each other's rows.
+//! about; the second writes what the batches that hold come to together, raises the counter and commits. All writers of a
+//! store, in whatever process, hold that lock from their first read to their commit, so nothing becomes visible with a version
+//! at or below one that somebody has read from the counter, and no two wait for each other's rows.
 
 use super::error::{Fault, damaged, failed_together, is_busy, is_lost, silent};
 use super::key::KeyRange;
 use super::overlay::{Met, Overlay};
-use super::plan::{Action, Plan, PlannedKeys};
+use super::plan::{Action, After, Plan, PlannedKeys};
 use super::pool::{Connection, Pool, column};
 use super::sql::{Tables, in_keys, in_range, live};
 use crate::clock::Clock;
@@ -17,7 +17,7 @@ use crate::ops::Version;
 use crate::store::combiner::GroupWriter;
 use crate::store::effect::Effect;
 use crate::store::watch::Watches;
-use crate::store::{Batch, Condition, Namespace, Precondition, precondition_failed, whole_microseconds};
+use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, precondition_failed, whole_microseconds};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mysql_async::prelude::Queryable;
@@ -172,42 +172,23 @@ impl Writer {
         let batches: Vec<&Batch> = places.iter().map(|&place| &group[place]).collect();
         let all = |fault: Fault| (places.len(), Failure::of(fault, false));
         let (counter, read) = timeout_at(until, self.lock(connection, &batches, now)).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
-        let mut overlay = Overlay::new(counter);
-        let mut plan = Plan::new(&self.tables, counter);
-        // What each batch was answered, up to the first that has to wait for the next transaction.
-        let mut decided: Vec<Result<Option<Accepted>>> = Vec::new();
-        for (index, batch) in batches.iter().enumerate() {
-            match decide(&overlay, &read, index, batch) {
-                Decision::Waits => break,
-                Decision::Refused(error) => decided.push(Err(error)),
-                Decision::Holds if batch.is_empty() => decided.push(Ok(None)),
-                Decision::Holds => {
-                    let effect = Effect::of(&batch.writes, now);
-                    decided.push(Ok(Some(Accepted { base: plan.batch(&effect, now), numbers: effect.versions.clone() })));
-                    overlay.add(&effect, now);
-                }
-            }
-        }
-        let count = decided.len();
-        let failed = |fault: Fault, is_open: bool| (count, Failure::of(fault, is_open));
-        let accepted: Vec<&Batch> =
-            batches.iter().zip(&decided).filter(|(_, decided)| matches!(decided, Ok(Some(_)))).map(|(batch, _)| *batch).collect();
-        if accepted.is_empty() {
-            let undone = timeout_at(until, connection.run("ROLLBACK".to_owned())).await.map_err(|_| Fault::Silent);
+        let decided = decide_all(&batches, counter, &read, now);
+        let failed = |fault: Fault, is_open: bool| (decided.answers.len(), Failure::of(fault, is_open));
+        if decided.runs.is_empty() {
+            let undone = timeout_at(until, connection.run("ROLLBACK")).await.map_err(|_| Fault::Silent);
             undone.and_then(|undone| Ok(undone?)).map_err(|fault| failed(fault, false))?;
-            return Ok(places.iter().copied().zip(decided.into_iter().map(|decided| decided.map(|_| Vec::new()))).collect());
+            return Ok(places.iter().copied().zip(decided.answers).collect());
         }
-        let written: Vec<&Namespace> = accepted.iter().flat_map(|batch| batch.written()).collect();
+        let after = if decided.numbers > 0 { After::Known(decided.counter) } else { After::Counted(counter) };
+        let mut plan = Plan::new(&self.tables, after);
+        for run in &decided.runs {
+            plan.add(&Effect::of(run.batches.iter().flat_map(|batch| &batch.writes), now), run.counter, now);
+        }
         let mut is_open = false;
-        let writing = timeout_at(until, self.write_plan(connection, plan.finish(&written), &mut is_open)).await;
-        let (bases, version) = writing.unwrap_or(Err(Fault::Silent)).map_err(|fault| failed(fault, is_open))?;
-        accepted.iter().for_each(|batch| self.watches.tell_of(batch, Version::new(version)));
-        let answers = decided.into_iter().map(|decided| {
-            let Some(accepted) = decided? else { return Ok(Vec::new()) };
-            let base = bases.get(accepted.base).copied().ok_or_else(unanswered)?;
-            Ok(accepted.numbers.iter().map(|number| Version::new(base + 1 + number)).collect())
-        });
-        Ok(places.iter().copied().zip(answers).collect())
+        let writing = timeout_at(until, self.write_plan(connection, plan.finish(), after, &mut is_open)).await;
+        let version = writing.unwrap_or(Err(Fault::Silent)).map_err(|fault| failed(fault, is_open))?;
+        decided.runs.iter().flat_map(|run| &run.batches).for_each(|batch| self.watches.tell_of(batch, Version::new(version)));
+        Ok(places.iter().copied().zip(decided.answers).collect())
     }
 
     /// Opens a transaction, locks the counter, and reads what preconditions are about. One round trip, unless keys fill more than
@@ -243,17 +224,16 @@ impl Writer {
         }
         let mut sets = Vec::new();
         let mut text = "START TRANSACTION".to_owned();
-        let mut others = 1;
         for statement in statements {
             if text.len() + statement.len() > self.text_bytes_max {
-                sets.extend(connection.run(std::mem::take(&mut text)).await?.into_iter().skip(others));
-                others = 0;
+                sets.extend(connection.run(std::mem::take(&mut text)).await?);
             }
             text += if text.is_empty() { "" } else { "; " };
             text += &statement;
         }
-        sets.extend(connection.run(text).await?.into_iter().skip(others));
-        let mut sets = sets.into_iter();
+        sets.extend(connection.run(text).await?);
+        // Behind that of the beginning.
+        let mut sets = sets.into_iter().skip(1);
         let counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
         let counter = column(&mut { counter }, 0)?;
         let mut read = Read::default();
@@ -271,23 +251,23 @@ impl Writer {
     }
 
     /// Writes and commits. One round trip, and one more for each body that is long, or where statements fill more than one packet.
-    /// Returns the counter before each batch, and behind the last; sets `is_open` before the commit is sent.
+    /// Returns the counter behind it; sets `is_open` before the commit is sent.
     async fn write_plan(
         &self,
         connection: &mut Connection,
         actions: Vec<Action<'_>>,
+        after: After,
         is_open: &mut bool,
-    ) -> Result<(Vec<u64>, u64), Fault> {
-        let mut text = String::new();
-        let mut last = None;
+    ) -> Result<u64, Fault> {
+        let mut text = Vec::new();
         for action in actions {
             match action {
                 Action::Statement(statement) => {
-                    if text.len() + statement.len() > self.text_bytes_max {
+                    if !text.is_empty() && text.len() + statement.len() > self.text_bytes_max {
                         connection.run(std::mem::take(&mut text)).await?;
                     }
-                    text += if text.is_empty() { "" } else { "; " };
-                    text += &statement;
+                    text.extend_from_slice(if text.is_empty() { b"" } else { b"; " });
+                    text.extend_from_slice(&statement);
                 }
                 Action::Body { sql, parts, namespace, body } => {
                     if !text.is_empty() {
@@ -296,23 +276,19 @@ impl Writer {
                     let parameters = (namespace.encoded().as_bytes(), parts.head, parts.digest(), body);
                     connection.conn.exec_drop(sql, parameters).await?;
                 }
-                // It is sent with what stands before it, so that the counters come with the commit's answer.
-                Action::Commit(statements) => last = Some(statements),
             }
         }
-        let statements = last.unwrap_or_default();
-        text += if text.is_empty() { "" } else { "; " };
-        text += &statements;
+        // What notes the counter stands before it, so the text is not empty.
+        text.extend_from_slice(if matches!(after, After::Counted(_)) { b"; SELECT @v; COMMIT" } else { b"; COMMIT" });
         *is_open = true;
         let sets = connection.run(text).await?;
-        // Of the statements only the one before the commit has rows.
-        let mut row = sets.into_iter().flatten().next().ok_or_else(|| damaged("the counters of a commit are missing"))?;
-        let mut counters = Vec::with_capacity(row.len());
-        for index in 0..row.len() {
-            counters.push(column::<u64>(&mut row, index)?);
+        match after {
+            After::Known(version) => Ok(version),
+            After::Counted(_) => {
+                let mut row = sets.into_iter().flatten().next().ok_or_else(|| damaged("the counter of a commit is missing"))?;
+                column(&mut row, 0)
+            }
         }
-        let version = counters.pop().unwrap_or_default();
-        Ok((counters, version))
     }
 
     /// Removes up to `limit` rows whose time is over.
@@ -359,13 +335,16 @@ impl Writer {
              SELECT namespace, head, tail FROM {items} FORCE INDEX (by_expiry) WHERE expires_at <= {over} ORDER BY expires_at LIMIT {limit}"
         );
         let mut keys = PlannedKeys::default();
-        for mut row in connection.run(text).await?.into_iter().nth(2).unwrap_or_default() {
+        let mut sets = connection.run(text).await?.into_iter().skip(1);
+        let mut counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
+        let version = column(&mut counter, 0)?;
+        for mut row in sets.next().unwrap_or_default() {
             let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
             keys.push(namespace, super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?);
         }
         let mut text = String::new();
-        for statement in keys.deletes(&self.tables) {
-            if text.len() + statement.len() > self.text_bytes_max {
+        for statement in keys.deletes(&self.tables, version) {
+            if !text.is_empty() && text.len() + statement.len() > self.text_bytes_max {
                 connection.run(std::mem::take(&mut text)).await?;
             }
             text += &statement;
@@ -377,10 +356,25 @@ impl Writer {
     }
 }
 
-/// A batch whose preconditions hold: where its counter stands among those that the server tells, and the numbers of its versions.
-struct Accepted {
-    base: usize,
-    numbers: Vec<u64>,
+/// What becomes of the batches of a transaction.
+#[derive(Default)]
+struct Decided<'g> {
+    /// The answers, up to the first batch that has to wait for the next transaction.
+    answers: Vec<Result<Vec<Version>>>,
+    runs: Vec<Run<'g>>,
+    /// How many numbers they take from the counter.
+    numbers: u64,
+    /// The counter behind them, if they take any.
+    counter: u64,
+}
+
+/// Batches that are written as one.
+struct Run<'g> {
+    batches: Vec<&'g Batch>,
+    /// The counter before them.
+    counter: u64,
+    /// Behind it the counter is beyond the versions that it restores, and not where its numbers end.
+    restores: bool,
 }
 
 /// What was read for preconditions.
@@ -399,6 +393,49 @@ enum Decision {
     Waits,
 }
 
+/// Decides batches in their order. A put or a restore makes the counter grow by one, and where there is none in all of them a removal does.
+fn decide_all<'g>(batches: &[&'g Batch], counter: u64, read: &Read, now: Timestamp) -> Decided<'g> {
+    let mut decided = Decided { counter, ..Decided::default() };
+    let mut overlay = Overlay::default();
+    for (index, &batch) in batches.iter().enumerate() {
+        match decide(&overlay, read, index, batch) {
+            Decision::Waits => break,
+            Decision::Refused(error) => decided.answers.push(Err(error)),
+            Decision::Holds => {
+                if batches[index + 1..].iter().any(|later| !later.preconditions.is_empty()) {
+                    overlay.add(&Effect::of(&batch.writes, now), decided.counter, now);
+                }
+                decided.accept(batch);
+            }
+        }
+    }
+    decided
+}
+
+impl<'g> Decided<'g> {
+    /// Adds a batch whose preconditions hold, and answers it.
+    fn accept(&mut self, batch: &'g Batch) {
+        let (before, mut floor, mut versions) = (self.counter, None, Vec::new());
+        for write in &batch.writes {
+            match write {
+                BatchWrite::Put { .. } => versions.push(Version::new(self.counter + 1)),
+                BatchWrite::Restore { item, .. } => floor = floor.max(Some(item.version.number())),
+                BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
+            }
+            self.counter += 1;
+            self.numbers += 1;
+        }
+        self.counter = self.counter.max(floor.unwrap_or(0));
+        self.answers.push(Ok(versions));
+        let restores = floor.is_some();
+        match self.runs.last_mut() {
+            _ if batch.is_empty() => {}
+            Some(run) if !run.restores && !restores => run.batches.push(batch),
+            _ => self.runs.push(Run { batches: vec![batch], counter: before, restores }),
+        }
+    }
+}
+
 /// Decides a batch by what was read and what those before it write.
 fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> Decision {
     for (index, precondition) in batch.preconditions.iter().enumerate() {
@@ -407,7 +444,6 @@ fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> De
             Condition::NoneBeneath | Condition::NoneBeneathSince(_) if overlay.is_beneath(namespace, key) => return Decision::Waits,
             Condition::NoneBeneath | Condition::NoneBeneathSince(_) => read.beneath.get(&(place, index)).copied(),
             Condition::Absent | Condition::Exists | Condition::Version(_) => match overlay.met(namespace, key) {
-                Some(Met::Unclear) => return Decision::Waits,
                 Some(Met::Version(version)) => Some(version),
                 Some(Met::Absent) => None,
                 None => read.keys.get(&(namespace.encoded().to_owned(), key.clone())).copied(),
@@ -423,4 +459,39 @@ fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> De
 
 fn unanswered() -> Error {
     Error::new(ErrorKind::Internal, "a batch was not answered; this is a fault of the program").with_unknown_effect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Item;
+    use bytes::Bytes;
+
+    #[test]
+    fn batches_are_written_as_one_up_to_a_restore() {
+        let a = Namespace::parse("a").expect("a legal namespace");
+        let now = Timestamp::from_microsecond(1_000).expect("a time");
+        let item = Item::new("r", Bytes::new(), Bytes::new(), Version::new(70), now, now);
+        let batches = [
+            Batch::new().put(&a, "k", "").put(&a, "k", ""),
+            Batch::new().delete_prefix(&a, "d/"),
+            Batch::new().expect(&a, "k", Condition::Version(Version::new(12))).put(&a, "l", ""),
+            Batch::new(),
+            Batch::new().expect(&a, "k", Condition::Version(Version::new(11))).put(&a, "never", ""),
+            Batch::new().restore(&a, item).put(&a, "m", ""),
+            Batch::new().put(&a, "n", ""),
+            Batch::new().expect(&a, "d/", Condition::NoneBeneath),
+            Batch::new().put(&a, "never", ""),
+        ];
+        let decided = decide_all(&batches.iter().collect::<Vec<_>>(), 10, &Read::default(), now);
+        let answers: Vec<Option<Vec<u64>>> = decided
+            .answers
+            .iter()
+            .map(|answer| answer.as_ref().ok().map(|versions| versions.iter().map(|version| version.number()).collect()))
+            .collect();
+        let told = [Some(vec![11, 12]), Some(vec![]), Some(vec![13]), Some(vec![]), None, Some(vec![15]), Some(vec![71])];
+        assert_eq!(answers, told, "the last but one asks beneath a prefix that was removed, and waits");
+        let runs: Vec<(usize, u64)> = decided.runs.iter().map(|run| (run.batches.len(), run.counter)).collect();
+        assert_eq!((runs, decided.counter, decided.numbers), (vec![(3, 10), (1, 13), (1, 70)], 71, 6));
+    }
 }

@@ -26,6 +26,9 @@ const CONNECTIONS_MAX: usize = 8;
 /// A peer that is gone without a word is noticed after this long: of what it was sent, and while it is waited for.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// No wait is longer: the engine counts milliseconds in 31 bits.
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(2_000_000);
+
 /// What a URL and the options come to.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -94,14 +97,18 @@ fn malformed(error: tokio_postgres::Error) -> Error {
 ///
 /// Plans are made once, and while a table was empty a plan that reads all of it looked best: so those are ruled out, as is
 /// compiling plans whose cost was guessed too high. A transaction that this program left open, because it was cut off, ends by itself.
+///
+/// The server waits for the lock of another writer half as long as the store waits for the server: so it gives up first, and it
+/// is known that what waited had no effect.
 fn settings(timeout: Duration) -> String {
-    let milliseconds = timeout.as_millis().clamp(1, 2_000_000_000);
+    let milliseconds = |duration: Duration| duration.min(TIMEOUT_MAX).as_millis().max(1);
+    let (idle, lock) = (milliseconds(timeout), milliseconds(timeout / 2));
     format!(
         "SELECT set_config(s.name, s.setting, false)
          FROM (VALUES ('default_transaction_isolation', 'read committed'), ('client_encoding', 'UTF8'), ('bytea_output', 'hex'),
                       ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
                       ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_material', 'off'),
-                      ('lock_timeout', '{milliseconds}'), ('idle_in_transaction_session_timeout', '{milliseconds}')) AS s(name, setting)
+                      ('lock_timeout', '{lock}'), ('idle_in_transaction_session_timeout', '{idle}')) AS s(name, setting)
          JOIN pg_catalog.pg_settings p ON p.name = s.name"
     )
 }

@@ -59,6 +59,16 @@ pub(super) fn gave_way(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
+/// Tells whether the failure of a group may be that of one of its batches. What the server lacks, what it broke off and
+/// another writer who was waited for in vain would meet each of them alone as well.
+pub(super) fn is_of_one(error: &tokio_postgres::Error) -> bool {
+    !gave_way(error) && error.code().is_some_and(is_of_one_code)
+}
+
+fn is_of_one_code(code: &SqlState) -> bool {
+    ![SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code) && !code.code().starts_with("53")
+}
+
 /// Tells whether a commit that failed so had no effect for certain: the server refused it, and did not just stop.
 pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
     let unknown = |code: &SqlState| {
@@ -141,6 +151,13 @@ fn describe_class(code: &str) -> (ErrorKind, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_server_lacks_is_not_of_one_batch() {
+        for (code, expected) in [("23514", true), ("54000", true), ("42601", true), ("55P03", false), ("57014", false), ("53100", false)] {
+            assert_eq!(is_of_one_code(&SqlState::from_code(code)), expected, "{code}");
+        }
+    }
 
     #[test]
     fn codes_of_the_server_have_the_kind_that_a_caller_can_act_on() {

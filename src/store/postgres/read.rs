@@ -4,13 +4,18 @@ use super::error::{damaged, failed};
 use super::key::{Key, lower_bound, upper_bound};
 use super::script::Script;
 use crate::error::Result;
+use crate::file::BINARY_PROBE_BYTES;
 use crate::ops::Version;
-use crate::store::page::{PageBuilder, Step};
+use crate::store::holding::sought;
+use crate::store::page::{PageBuilder, Step, Taken};
 use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::HashMap;
 use tokio_postgres::Row;
+
+/// The shortest body in bytes that the server looks into. Below it sending takes as long, or less.
+const TESTED_BYTES_MIN: u32 = 1 << 10;
 
 /// The columns that make an item, in the order in which they are read.
 const COLUMNS: &str = "i.head, i.tail, i.version, i.created_at, i.modified_at, i.expires_at, i.size, i.meta";
@@ -79,9 +84,17 @@ pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOpt
         script.push("SELECT head, tail, version, created_at, modified_at, expires_at, size, meta, CASE WHEN n = 1 OR before < ");
         let bytes_max = i64::try_from(options.bytes_max).unwrap_or(i64::MAX);
         let bytes_max = script.parameter(bytes_max);
+        let sent = match &options.values_holding {
+            Some(text) => body_holding(&mut script, text),
+            None => "body".to_owned(),
+        };
+        let length = match &options.values_holding {
+            Some(_) => format!(", CASE WHEN n = 1 OR before < {bytes_max}::bigint THEN octet_length(body)::bigint END"),
+            None => String::new(),
+        };
         // The row behind the one that fills the page tells that there is more, without its body.
         script.push(&format!(
-            "{bytes_max}::bigint THEN body END AS body FROM (
+            "{bytes_max}::bigint THEN {sent} END AS body{length} FROM (
                SELECT p.*, row_number() OVER w AS n,
                       COALESCE(sum(counted) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before,
                       COALESCE(sum(counted) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS before_last
@@ -95,6 +108,17 @@ pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOpt
         push_rows(&mut script, schema, namespace, options, &start, rows, now, body, column);
     }
     Some(script)
+}
+
+/// Returns what a body is sent by that may be left out. One that stands apart is brought once for all that is asked of it: the subquery
+/// takes it out whole, and `OFFSET` keeps the engine from merging it away.
+fn body_holding(script: &mut Script<'_>, text: &[u8]) -> String {
+    let text = script.parameter(sought(text).to_vec());
+    format!(
+        "CASE WHEN size < {TESTED_BYTES_MIN} THEN body ELSE (SELECT CASE WHEN position({text}::bytea in b) > 0 \
+         OR position('\\x00'::bytea in substring(b from 1 for {BINARY_PROBE_BYTES})) > 0 THEN b END \
+         FROM (SELECT substring(q.body from 1) AS b OFFSET 0) whole) END"
+    )
 }
 
 #[expect(clippy::too_many_arguments, reason = "it is one statement, written in two places")]
@@ -174,12 +198,15 @@ fn behind(delimiter: char) -> String {
 
 /// Puts a page together.
 pub(super) fn page(rows: Vec<Row>, options: ScanOptions) -> Result<Scan> {
+    let may_leave_out = options.values_holding.is_some();
     let mut page = PageBuilder::new(options);
     let mut rows = rows.iter().map(|row| Ok((key(row)?, row))).collect::<Result<Vec<_>>>()?;
     // They are in order already, and only the statement's own last word would promise it.
     rows.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (key, row) in rows {
-        if page.take(&key, |with_value| item(row, with_value))? == Step::End {
+        if page.take(&key, |with_value| if may_leave_out && with_value { taken(row) } else { item(row, with_value).map(Taken::from) })?
+            == Step::End
+        {
             break;
         }
     }
@@ -251,6 +278,18 @@ fn item(row: &Row, with_value: bool) -> Result<Item> {
         Bytes::new()
     };
     Ok(Item::new(key(row)?, meta, value, version(number(2)?)?, created_at, modified_at).with_expires_at(expires_at))
+}
+
+/// Reads an item whose body may have been left out: behind it stands how long it is.
+fn taken(row: &Row) -> Result<Taken> {
+    let body: Option<&[u8]> = row.try_get(8).map_err(failed)?;
+    let length: Option<i64> = row.try_get(9).map_err(failed)?;
+    match length.map(u64::try_from) {
+        Some(Ok(length)) if body.is_none() && row.try_get::<_, i64>(6).map_err(failed)?.unsigned_abs() == length => {
+            Ok(Taken::without_body(item(row, false)?, length))
+        }
+        _ => item(row, true).map(Taken::from),
+    }
 }
 
 fn time(microseconds: i64) -> Result<Timestamp> {

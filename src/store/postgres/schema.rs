@@ -15,7 +15,7 @@ use tokio_postgres::error::SqlState;
 /// at any of them.
 ///
 /// `items` keeps a key as a head and a tail, see [`key`](super::key); `touched` tells since which version a namespace may hold
-/// something new, for those who watch.
+/// something new, for those who watch, and in the row of the namespace `''` since which version one that has no row may.
 const MIGRATIONS: &[&str] = &[r#"
     CREATE TABLE {s}.counter(id int PRIMARY KEY, version bigint NOT NULL);
     INSERT INTO {s}.counter VALUES (1, 0);

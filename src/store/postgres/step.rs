@@ -1,13 +1,15 @@
 //! The statements of the writing side: the lock, and one for each batch, or for several that go together.
 //!
-//! A statement is put together from parts, so that a batch pays for what it has: conditions, puts, deletes, prefixes, touches.
-//! All parts see the state before the statement; what a batch does twice to one row was folded by [`Effect`] before.
+//! A statement is put together from what its batches have: conditions, puts, deletes, prefixes, touches. All of it sees the state
+//! before the statement; what a batch does twice to one row was folded by [`Effect`] before, and what several do in one statement
+//! does not meet, see [`part`](super::part).
 
 use super::key::{Key, lower_bound, upper_bound};
+use super::part::Part;
 use super::script::Script;
 use crate::error::{Error, Result};
 use crate::store::effect::{Effect, PutEffect};
-use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition};
+use crate::store::{Batch, Condition, Namespace, Precondition};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
@@ -16,6 +18,14 @@ const ABSENT: i64 = -1;
 const EXISTS: i64 = -2;
 const NEVER: i64 = -3;
 
+/// What begins the transaction of a group, in one request. All of a group is sent before the first answer: were the beginning
+/// refused alone, each statement behind it would take effect by itself. So the transaction carries a mark, which is gone with
+/// it, and without it no statement of a group finds the counter or does anything.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL stratafs.in_group = 'on'";
+
+/// Tells whether a statement runs within the transaction of a group.
+const IS_WITHIN: &str = "current_setting('stratafs.in_group', true) = 'on'";
+
 /// The columns that a key is found by, of an array of them.
 const MATCHES: &str = "i.namespace = d.namespace AND i.head = d.head AND i.tail_digest = d.digest";
 
@@ -23,80 +33,78 @@ const MATCHES: &str = "i.namespace = d.namespace AND i.head = d.head AND i.tail_
 const LIES_IN: &str = "i.namespace = d.namespace AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
     AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)";
 
-/// One statement of a group. It returns the counter before and after it, and with conditions the index of the first that does not
-/// hold and the version that it met.
+/// One statement of a group, of one part or several. For each it returns, in their order, the counter before it, the counter
+/// after the statement, and with conditions the index of the first that does not hold and the version that it met.
 pub(super) struct Step<'g> {
     pub(super) script: Script<'g>,
-    pub(super) batches: &'g [Batch],
+    /// The batches of each part.
+    pub(super) parts: Vec<&'g [Batch]>,
     pub(super) has_conditions: bool,
     /// It needs no transaction around it.
     pub(super) is_alone: bool,
 }
 
-/// Tells whether a batch may be written by one statement with others before and behind it. A restore may not: the counter has to be
-/// beyond its version before the next put.
-pub(super) fn goes_with_others(batch: &Batch) -> bool {
-    batch.preconditions.is_empty() && !batch.writes.iter().any(|write| matches!(write, BatchWrite::Restore { .. }))
-}
-
 /// Locks the counter, and notes for those who watch which namespaces may have changed since the version that it has then.
 pub(super) fn lock<'g>(schema: &str, group: &'g [Batch]) -> Script<'g> {
     let mut script = Script::default();
-    script.push(&format!("WITH go AS (SELECT version FROM {schema}.counter WHERE id = 1 FOR UPDATE)"));
+    script.push(&format!("WITH go AS (SELECT version FROM {schema}.counter WHERE id = 1 AND {IS_WITHIN} FOR UPDATE)"));
     push_told(&mut script, schema, group);
     script.push(" SELECT version FROM go");
     script
 }
 
 impl<'g> Step<'g> {
-    /// Writes the statement of batches that go together, or of one. `is_all` says that there is no other in the group.
+    /// Writes the statement of parts that go together. `is_all` says that there is no other in the group.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a restored version that the engine's numbers cannot hold.
-    pub(super) fn of(schema: &str, batches: &'g [Batch], is_all: bool, now: Timestamp) -> Result<Self> {
-        let effect = Effect::of(batches.iter().flat_map(|batch| &batch.writes), now);
-        let conditions = batches.first().map_or(&[][..], |batch| &batch.preconditions);
-        let only_puts = effect.numbers > 0 && effect.deletes.is_empty() && effect.prefixes.is_empty() && effect.touches.is_empty();
-        let is_alone = is_all && only_puts && effect.floor == 0 && conditions.is_empty();
+    pub(super) fn of(schema: &str, parts: &[Part<'g>], is_all: bool, now: Timestamp) -> Result<Self> {
         let now = now.as_microsecond();
+        let batches = parts.iter().map(|part| part.batches).collect();
+        let has_conditions = parts.iter().any(|part| part.batches.iter().any(|batch| !batch.preconditions.is_empty()));
         let mut script = Script::default();
-        if is_alone {
+        if let [Part { batches: all, effect }] = parts
+            && is_all
+            && !has_conditions
+            && only_puts(effect)
+        {
             let numbers = script.parameter(number(effect.numbers)?);
             script.push(&format!(
                 "WITH go AS (UPDATE {schema}.counter SET version = version + {numbers}::bigint WHERE id = 1
-                 RETURNING version - {numbers}::bigint AS version, version AS after)"
+                 RETURNING 0 AS part, version - {numbers}::bigint AS version, version AS after)"
             ));
-            push_told(&mut script, schema, batches);
-            push_puts(&mut script, schema, &effect, now)?;
+            push_told(&mut script, schema, all);
+            push_puts(&mut script, schema, parts, now)?;
             script.push(" SELECT version, after FROM go");
-            return Ok(Self { script, batches, has_conditions: false, is_alone });
+            return Ok(Self { script, parts: batches, has_conditions, is_alone: true });
         }
-        script.push(&format!("WITH base AS (SELECT version FROM {schema}.counter WHERE id = 1)"));
-        push_conditions(&mut script, schema, conditions, now);
-        script.push(", go AS (SELECT version FROM base");
-        script.push(if conditions.is_empty() { ")" } else { " WHERE NOT EXISTS (SELECT 1 FROM failing))" });
-        let removes = push_removals(&mut script, schema, &effect);
-        push_touches(&mut script, schema, &effect, now);
-        push_puts(&mut script, schema, &effect, now)?;
-        let bumps = effect.numbers > 0 || !removes.is_empty();
-        if effect.numbers > 0 {
-            let numbers = script.parameter(number(effect.numbers)?);
-            let floor = script.parameter(number(effect.floor)?);
-            script.push(&format!(
-                ", bumped AS (UPDATE {schema}.counter c SET version = greatest(c.version + {numbers}::bigint, {floor}::bigint)
-                 FROM go WHERE c.id = 1 RETURNING c.version)"
-            ));
-        } else if bumps {
-            let removed = removes.iter().map(|part| format!("EXISTS (SELECT 1 FROM {part})")).collect::<Vec<_>>().join(" OR ");
-            script.push(&format!(
-                ", bumped AS (UPDATE {schema}.counter c SET version = c.version + 1 FROM go WHERE c.id = 1 AND ({removed}) RETURNING c.version)"
-            ));
+        script.push(&format!("WITH base AS (SELECT version FROM {schema}.counter WHERE id = 1 AND {IS_WITHIN})"));
+        if has_conditions {
+            push_conditions(&mut script, schema, parts, now);
         }
-        script.push(" SELECT b.version");
+        push_go(&mut script, parts, has_conditions)?;
+        let removes = push_removals(&mut script, schema, parts);
+        push_touches(&mut script, schema, parts, now);
+        push_puts(&mut script, schema, parts, now)?;
+        let bumps = push_bump(&mut script, schema, parts, &removes)?;
+        script.push(" SELECT COALESCE(g.version, b.version)");
         script.push(if bumps { ", COALESCE((SELECT version FROM bumped), b.version)" } else { ", b.version" });
-        script.push(if conditions.is_empty() { " FROM base b" } else { ", f.index, f.met FROM base b LEFT JOIN failing f ON true" });
-        Ok(Self { script, batches, has_conditions: !conditions.is_empty(), is_alone })
+        script.push(if has_conditions { ", f.index, f.met" } else { "" });
+        script.push(" FROM base b CROSS JOIN parts p LEFT JOIN go g ON g.part = p.part");
+        script.push(if has_conditions { " LEFT JOIN failing f ON f.part = p.part" } else { "" });
+        script.push(" ORDER BY p.part");
+        Ok(Self { script, parts: batches, has_conditions, is_alone: false })
     }
+}
+
+fn only_puts(effect: &Effect<'_>) -> bool {
+    let Effect { deletes, prefixes, touches, numbers, floor, .. } = effect;
+    *numbers > 0 && *floor == 0 && deletes.is_empty() && prefixes.is_empty() && touches.is_empty()
+}
+
+/// Numbers the parts, as the arrays of a statement name them.
+fn numbered<'p, 'g>(parts: &'p [Part<'g>]) -> impl Iterator<Item = (i32, &'p Part<'g>)> {
+    (0..).zip(parts)
 }
 
 /// Notes which namespaces a group writes to.
@@ -113,16 +121,50 @@ fn push_told<'g>(script: &mut Script<'g>, schema: &str, batches: &'g [Batch]) {
     ));
 }
 
-/// Adds `failing`: the first condition that does not hold, and what it met.
-fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, conditions: &'g [Precondition], now: i64) {
-    if conditions.is_empty() {
-        return;
+/// Adds `parts`, all of them with the numbers of the counter that they take, and `go`, those whose conditions hold, each with the
+/// counter that it finds.
+fn push_go(script: &mut Script<'_>, parts: &[Part<'_>], has_conditions: bool) -> Result<()> {
+    let indexes = script.parameter(numbered(parts).map(|(index, _)| index).collect::<Vec<_>>());
+    let numbers = script.parameter(parts.iter().map(|part| number(part.effect.numbers)).collect::<Result<Vec<_>>>()?);
+    let holds = if has_conditions { "WHERE NOT EXISTS (SELECT 1 FROM failing f WHERE f.part = p.part)" } else { "" };
+    script.push(&format!(
+        ", parts AS (SELECT p.part, p.numbers FROM unnest({indexes}::int[], {numbers}::bigint[]) AS p(part, numbers))
+         , go AS (SELECT p.part, p.numbers, b.version + COALESCE(sum(p.numbers) OVER (
+                ORDER BY p.part ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS version
+             FROM base b CROSS JOIN parts p {holds})"
+    ));
+    Ok(())
+}
+
+/// Adds `bumped`, which raises the counter; tells whether it may. Only a part that is for itself takes no number or has a floor.
+fn push_bump(script: &mut Script<'_>, schema: &str, parts: &[Part<'_>], removes: &[&'static str]) -> Result<bool> {
+    if parts.iter().any(|part| part.effect.numbers > 0) {
+        let floor = script.parameter(number(parts.iter().map(|part| part.effect.floor).max().unwrap_or(0))?);
+        script.push(&format!(
+            ", bumped AS (UPDATE {schema}.counter c SET version = greatest(c.version + g.numbers, {floor}::bigint)
+             FROM (SELECT sum(numbers)::bigint AS numbers FROM go HAVING count(*) > 0) g WHERE c.id = 1 RETURNING c.version)"
+        ));
+        return Ok(true);
     }
+    if !removes.is_empty() {
+        let removed = removes.iter().map(|part| format!("EXISTS (SELECT 1 FROM {part})")).collect::<Vec<_>>().join(" OR ");
+        script.push(&format!(
+            ", bumped AS (UPDATE {schema}.counter c SET version = c.version + 1 FROM go WHERE c.id = 1 AND ({removed}) RETURNING c.version)"
+        ));
+    }
+    Ok(!removes.is_empty())
+}
+
+/// Adds `failing`: of each part the first condition that does not hold, and what it met.
+fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) {
     let mut keys = KeyArrays::default();
     let mut ranges = RangeArrays::default();
-    let (mut indexes, mut wanted, mut range_indexes, mut since) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (index, Precondition { namespace, key, condition }) in conditions.iter().enumerate() {
-        let index = i64::try_from(index).unwrap_or(i64::MAX);
+    let (mut places, mut wanted, mut range_places, mut since) = (PlaceArrays::default(), Vec::new(), PlaceArrays::default(), Vec::new());
+    let all = numbered(parts).flat_map(|(part, Part { batches, .. })| {
+        let batches: &'g [Batch] = batches;
+        batches.iter().flat_map(|batch| &batch.preconditions).zip(0..).map(move |(condition, index)| ((part, index), condition))
+    });
+    for (place, Precondition { namespace, key, condition }) in all {
         let newer_than = match condition {
             Condition::NoneBeneath => -1,
             Condition::NoneBeneathSince(version) => i64::try_from(version.number()).unwrap_or(i64::MAX),
@@ -132,61 +174,71 @@ fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, conditions: &'g [P
                     Condition::Version(version) => i64::try_from(version.number()).unwrap_or(NEVER),
                     _ => EXISTS,
                 });
-                indexes.push(index);
+                places.push(place);
                 // No key is empty, and none holds NUL, which the engine takes in no text: both are absent.
                 keys.push(namespace, if key.contains('\0') { "" } else { key });
                 continue;
             }
         };
         if !key.contains('\0') {
-            range_indexes.push(index);
+            range_places.push(place);
             since.push(newer_than);
             ranges.push(namespace, format!("{key}\u{1}"), upper_bound(key));
         }
     }
     let now = script.parameter(now);
-    script.push(", failing AS (SELECT f.index, f.met FROM (");
-    let indexes = script.parameter(indexes);
+    script.push(", failing AS (SELECT DISTINCT ON (f.part) f.part, f.index, f.met FROM (");
+    let places = places.parameters(script);
     let wanted = script.parameter(wanted);
     let keys = keys.parameters(script);
     script.push(&format!(
-        "SELECT d.index, i.version AS met FROM unnest({indexes}::bigint[], {wanted}::bigint[], {keys}) AS d(index, wanted, namespace, head, digest)
+        "SELECT d.part, d.index, i.version AS met
+         FROM unnest({places}, {wanted}::bigint[], {keys}) AS d(part, index, wanted, namespace, head, digest)
          LEFT JOIN {schema}.items i ON {MATCHES} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
          WHERE CASE d.wanted WHEN {ABSENT} THEN i.version IS NOT NULL WHEN {EXISTS} THEN i.version IS NULL
                ELSE i.version IS NULL OR i.version <> d.wanted END"
     ));
-    if !range_indexes.is_empty() {
-        let indexes = script.parameter(range_indexes);
+    if !ranges.is_empty() {
+        let places = range_places.parameters(script);
         let since = script.parameter(since);
         let ranges = ranges.parameters(script);
         script.push(&format!(
-            " UNION ALL SELECT d.index, n.version
-              FROM unnest({indexes}::bigint[], {since}::bigint[], {ranges}) AS d(index, since, namespace, from_head, from_tail, to_head, to_tail)
+            " UNION ALL SELECT d.part, d.index, n.version
+              FROM unnest({places}, {since}::bigint[], {ranges})
+                AS d(part, index, since, namespace, from_head, from_tail, to_head, to_tail)
               CROSS JOIN LATERAL (
                 SELECT i.version FROM {schema}.items i
                 WHERE {LIES_IN} AND i.version > d.since AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
                 ORDER BY i.head, i.tail LIMIT 1) n"
         ));
     }
-    script.push(") f ORDER BY f.index LIMIT 1)");
+    script.push(") f ORDER BY f.part, f.index)");
 }
 
-/// Adds the removals, by key and by prefix; returns the names of the parts.
-fn push_removals<'g>(script: &mut Script<'g>, schema: &str, effect: &Effect<'g>) -> Vec<&'static str> {
-    let mut parts = Vec::new();
+/// Adds the removals, by key and by prefix, which a part has that is for itself; returns what they are called.
+fn push_removals<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]) -> Vec<&'static str> {
+    let mut removes = Vec::new();
     let mut keys = KeyArrays::default();
+    let mut indexes = Vec::new();
+    let deletes = numbered(parts).flat_map(|(index, part)| part.effect.deletes.iter().map(move |at| (index, at)));
     // What holds NUL is not there.
-    effect.deletes.iter().filter(|(_, key)| !key.contains('\0')).for_each(|(namespace, key)| keys.push(namespace, key));
+    for (index, (namespace, key)) in deletes.filter(|(_, (_, key))| !key.contains('\0')) {
+        indexes.push(index);
+        keys.push(namespace, key);
+    }
     if !keys.is_empty() {
+        let indexes = script.parameter(indexes);
         let keys = keys.parameters(script);
         script.push(&format!(
-            ", deleted AS (DELETE FROM {schema}.items i USING go, unnest({keys}) AS d(namespace, head, digest) WHERE {MATCHES} RETURNING 1 AS one)"
+            ", deleted AS (DELETE FROM {schema}.items i USING go, unnest({indexes}::int[], {keys}) AS d(part, namespace, head, digest)
+                 WHERE d.part = go.part AND {MATCHES} RETURNING 1 AS one)"
         ));
-        parts.push("deleted");
+        removes.push("deleted");
     }
     let mut ranges = RangeArrays::default();
     let mut kept = KeyArrays::default();
-    for (namespace, prefix) in effect.prefixes.iter().filter(|(_, prefix)| !prefix.contains('\0')) {
+    let prefixes = parts.iter().flat_map(|part| part.effect.prefixes.iter().map(move |at| (&part.effect, at)));
+    for (effect, (namespace, prefix)) in prefixes.filter(|(_, (_, prefix))| !prefix.contains('\0')) {
         ranges.push(namespace, lower_bound(prefix).into_owned(), upper_bound(prefix));
         let puts = effect.puts.iter().filter(|put| put.namespace == *namespace && put.key.starts_with(prefix));
         puts.for_each(|put| kept.push(put.namespace, put.key));
@@ -204,15 +256,16 @@ fn push_removals<'g>(script: &mut Script<'g>, schema: &str, effect: &Effect<'g>)
             ));
         }
         script.push(" RETURNING 1 AS one)");
-        parts.push("cleared");
+        removes.push("cleared");
     }
-    parts
+    removes
 }
 
-fn push_touches<'g>(script: &mut Script<'g>, schema: &str, effect: &Effect<'g>, now: i64) {
+/// Adds the touches of a part that is for itself.
+fn push_touches<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) {
     let mut keys = KeyArrays::default();
     let mut ends = Vec::new();
-    for (namespace, key, expires_at) in effect.touches.iter().filter(|(_, key, _)| !key.contains('\0')) {
+    for (namespace, key, expires_at) in parts.iter().flat_map(|part| &part.effect.touches).filter(|(_, key, _)| !key.contains('\0')) {
         keys.push(namespace, key);
         ends.push(*expires_at);
     }
@@ -230,22 +283,25 @@ fn push_touches<'g>(script: &mut Script<'g>, schema: &str, effect: &Effect<'g>, 
 }
 
 /// Adds the puts: those that keep the creation time of what they replace, and those that set it.
-fn push_puts<'g>(script: &mut Script<'g>, schema: &str, effect: &Effect<'g>, now: i64) -> Result<()> {
-    let (setting, keeping): (Vec<_>, Vec<_>) = effect.puts.iter().partition(|put| put.created_at.is_some());
+fn push_puts<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) -> Result<()> {
+    let puts = numbered(parts).flat_map(|(index, part)| part.effect.puts.iter().map(move |put| (index, put)));
+    let (setting, keeping): (Vec<_>, Vec<_>) = puts.partition(|(_, put)| put.created_at.is_some());
     if !keeping.is_empty() {
         let now = script.parameter(now);
         let created_at =
             format!("CASE WHEN i.expires_at IS NULL OR i.expires_at > {now}::bigint THEN i.created_at ELSE excluded.created_at END");
-        push_put_part(script, schema, "put_keeping", &keeping, &created_at)?;
+        push_puts_as(script, schema, "put_keeping", &keeping, &created_at)?;
     }
     if !setting.is_empty() {
-        push_put_part(script, schema, "put_setting", &setting, "excluded.created_at")?;
+        push_puts_as(script, schema, "put_setting", &setting, "excluded.created_at")?;
     }
     Ok(())
 }
 
-fn push_put_part<'g>(script: &mut Script<'g>, schema: &str, part: &str, puts: &[&PutEffect<'g>], created_at: &str) -> Result<()> {
+fn push_puts_as<'g>(script: &mut Script<'g>, schema: &str, name: &str, puts: &[(i32, &PutEffect<'g>)], created_at: &str) -> Result<()> {
     let mut keys = KeyArrays::default();
+    let indexes = script.parameter(puts.iter().map(|(index, _)| *index).collect::<Vec<_>>());
+    let puts: Vec<_> = puts.iter().map(|(_, put)| *put).collect();
     puts.iter().for_each(|put| keys.push(put.namespace, put.key));
     let tails = script.parameter(puts.iter().map(|put| Key::of(put.key).tail).collect::<Vec<_>>());
     let keys = keys.parameters(script);
@@ -257,13 +313,14 @@ fn push_put_part<'g>(script: &mut Script<'g>, schema: &str, part: &str, puts: &[
     let metas = script.parameter(puts.iter().map(|put| put.meta).collect::<Vec<_>>());
     let bodies = script.parameter(puts.iter().map(|put| put.value).collect::<Vec<_>>());
     script.push(&format!(
-        ", {part} AS (INSERT INTO {schema}.items AS i
+        ", {name} AS (INSERT INTO {schema}.items AS i
                (namespace, head, tail, tail_digest, version, created_at, modified_at, expires_at, size, meta, body)
              SELECT d.namespace, d.head, d.tail, d.digest, COALESCE(d.version, go.version + 1 + d.number), d.created_at, d.modified_at,
                     d.expires_at, octet_length(d.body), d.meta, d.body
-             FROM go CROSS JOIN unnest({tails}::text[], {keys}, {numbers}::bigint[], {versions}::bigint[], {created}::bigint[],
+             FROM go JOIN unnest({indexes}::int[], {tails}::text[], {keys}, {numbers}::bigint[], {versions}::bigint[], {created}::bigint[],
                {modified}::bigint[], {ends}::bigint[], {metas}::bytea[], {bodies}::bytea[])
-               AS d(tail, namespace, head, digest, number, version, created_at, modified_at, expires_at, meta, body)
+               AS d(part, tail, namespace, head, digest, number, version, created_at, modified_at, expires_at, meta, body)
+               ON d.part = go.part
              ON CONFLICT (namespace, head, tail_digest) DO UPDATE SET
                version = excluded.version, created_at = {created_at}, modified_at = excluded.modified_at,
                expires_at = excluded.expires_at, size = excluded.size, meta = excluded.meta, body = excluded.body)"
@@ -300,6 +357,25 @@ impl<'g> KeyArrays<'g> {
     fn parameters(self, script: &mut Script<'g>) -> String {
         let (namespaces, heads) = (script.parameter(self.namespaces), script.parameter(self.heads));
         format!("{namespaces}::text[], {heads}::text[], {}::bytea[]", script.parameter(self.digests))
+    }
+}
+
+/// Where conditions stand as arrays: the part, and the index in it.
+#[derive(Default)]
+struct PlaceArrays {
+    parts: Vec<i32>,
+    indexes: Vec<i64>,
+}
+
+impl PlaceArrays {
+    fn push(&mut self, (part, index): (i32, i64)) {
+        self.parts.push(part);
+        self.indexes.push(index);
+    }
+
+    fn parameters(self, script: &mut Script<'_>) -> String {
+        let (parts, indexes) = (script.parameter(self.parts), script.parameter(self.indexes));
+        format!("{parts}::int[], {indexes}::bigint[]")
     }
 }
 

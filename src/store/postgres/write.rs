@@ -4,15 +4,16 @@
 //! when the lock is held and so sees all that earlier holders committed: conditions are checked on the newest state, versions
 //! become visible in their order, and nothing is ever undone because of another writer.
 //!
-//! Batches without conditions that follow each other are written by one statement, as if they were one batch. A group that only
+//! Batches that have nothing to do with each other are written by one statement, see `part.rs`. A group that only
 //! puts needs no transaction around it: its one statement raises the counter, which waits for the lock, and what it puts
 //! replaces the newest row whatever that is.
 
-use super::connect::{Connections, run};
-use super::error::{damaged, failed, gave_way, is_lost, is_refusal, silent};
+use super::connect::{Connections, TIMEOUT_MAX, run};
+use super::error::{damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
+use super::part::statements;
 use super::read::version;
 use super::script::Script;
-use super::step::{Step, goes_with_others, lock};
+use super::step::{BEGIN, Step, lock};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::ops::Version;
@@ -25,8 +26,9 @@ use deadpool_postgres::ClientWrapper;
 use futures::future::maybe_done;
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
 /// How often a transaction that gave way is begun anew. Only engines that are distributed make one give way.
@@ -49,14 +51,23 @@ pub(super) struct PostgresWriter {
 #[async_trait]
 impl GroupWriter for PostgresWriter {
     async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
-        match self.write_together(group).await {
+        // One for all that comes of the group, so that those behind it know how long they wait.
+        let deadline = Instant::now() + self.timeout.min(TIMEOUT_MAX);
+        match self.write_together(group, deadline).await {
             Ok(answers) => answers,
             // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
             Err(Fault { is_of_one: true, .. }) if group.len() > 1 => {
                 let mut answers = Vec::with_capacity(group.len());
                 for batch in group {
-                    let alone = self.write_together(std::slice::from_ref(batch)).await;
-                    answers.push(alone.map_err(|fault| fault.error).and_then(|mut answers| answers.pop().unwrap_or(Ok(Vec::new()))));
+                    match self.write_together(std::slice::from_ref(batch), deadline).await {
+                        Ok(alone) => answers.extend(alone),
+                        // The rest would meet it as well.
+                        Err(Fault { error, is_of_one: false }) if error.is_without_effect() => {
+                            answers.extend(refuse(group.len() - answers.len(), error));
+                            break;
+                        }
+                        Err(Fault { error, .. }) => answers.push(Err(error)),
+                    }
                 }
                 answers
             }
@@ -68,7 +79,7 @@ impl GroupWriter for PostgresWriter {
 /// Why a group was not written.
 struct Fault {
     error: Error,
-    /// A statement was refused, which need not be the fault of all.
+    /// A statement was refused, without effect, which need not be the fault of all.
     is_of_one: bool,
 }
 
@@ -79,13 +90,19 @@ impl From<Error> for Fault {
 }
 
 impl PostgresWriter {
-    async fn write_together(&self, group: &[Batch]) -> Result<Vec<Result<Vec<Version>>>, Fault> {
+    /// Writes a group, unless the deadline comes first.
+    async fn write_together(&self, group: &[Batch], deadline: Instant) -> Result<Vec<Result<Vec<Version>>>, Fault> {
         let now = whole_microseconds(self.clock.now());
         let steps = self.steps(group, now)?;
         let mut slot = self.connection.lock().await;
         for attempt in 0.. {
-            let connection = self.connection(slot.take()).await?;
-            let done = tokio::time::timeout(self.timeout, self.transact(&connection, &steps, group)).await;
+            let connected = timeout_at(deadline, self.connection(slot.take())).await;
+            let connection = connected.unwrap_or_else(|_| Err(silent().without_effect()))?;
+            if Instant::now() >= deadline {
+                *slot = Some((connection, Instant::now()));
+                return Err(silent().without_effect().into());
+            }
+            let done = timeout_at(deadline, self.transact(&connection, &steps, group)).await;
             let Ok(done) = done else { return Err(silent().with_unknown_effect().into()) };
             match done {
                 Ok(rows) => {
@@ -94,6 +111,7 @@ impl PostgresWriter {
                 }
                 Err(broken) => {
                     let (is_lost, gave_way) = (is_lost(&broken.error), gave_way(&broken.error));
+                    let is_of_one = is_of_one(&broken.error) && !is_lost && !broken.may_have_effect;
                     if !is_lost {
                         *slot = Some((connection, Instant::now()));
                     }
@@ -103,7 +121,7 @@ impl PostgresWriter {
                     }
                     let error = failed(broken.error);
                     let error = if broken.may_have_effect { error.with_unknown_effect() } else { error.without_effect() };
-                    return Err(Fault { error, is_of_one: !is_lost && !broken.may_have_effect });
+                    return Err(Fault { error, is_of_one });
                 }
             }
         }
@@ -114,18 +132,23 @@ impl PostgresWriter {
     async fn connection(&self, kept: Option<(ClientWrapper, Instant)>) -> Result<ClientWrapper> {
         if let Some((connection, used)) = kept
             && !connection.is_closed()
-            && (used.elapsed() < IDLE || matches!(tokio::time::timeout(self.timeout, connection.simple_query("")).await, Ok(Ok(_))))
+            && (used.elapsed() < IDLE || self.answers_still(&connection).await)
         {
             return Ok(connection);
         }
         self.connections.make().await
     }
 
+    /// Asks a connection whether it still is one, for a part of the time there is: a new one has to be made in the rest.
+    async fn answers_still(&self, connection: &ClientWrapper) -> bool {
+        matches!(tokio::time::timeout(self.timeout / 4, connection.simple_query("")).await, Ok(Ok(_)))
+    }
+
     /// Runs the steps as one transaction, all sent before the first answer is waited for.
-    async fn transact(&self, connection: &ClientWrapper, steps: &[Step<'_>], group: &[Batch]) -> Result<Vec<Option<Row>>, Broken> {
+    async fn transact(&self, connection: &ClientWrapper, steps: &[Step<'_>], group: &[Batch]) -> Result<Vec<Vec<Row>>, Broken> {
         if let [Step { script, is_alone: true, .. }] = steps {
             return match run(connection, script).await {
-                Ok(mut rows) => Ok(vec![rows.pop()]),
+                Ok(rows) => Ok(vec![rows]),
                 Err(error) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
             };
         }
@@ -136,7 +159,7 @@ impl PostgresWriter {
             statements.push(connection.prepare_cached(&step.script.sql).await.map_err(unsent)?);
         }
         let parameters: Vec<_> = std::iter::once(&lock).chain(steps.iter().map(|step| &step.script)).map(Script::parameters).collect();
-        let begin = connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE");
+        let begin = connection.batch_execute(BEGIN);
         let queries = statements.iter().zip(&parameters).map(|(statement, parameters)| connection.query(statement, parameters));
         let commit = connection.batch_execute("COMMIT");
         // The client sends a request when it is first polled: so they go out in this order, and then the answers come.
@@ -154,7 +177,7 @@ impl PostgresWriter {
         for mut query in queries {
             query.as_mut().await;
             match query.as_mut().take_output() {
-                Some(Ok(mut found)) => rows.push(found.pop()),
+                Some(Ok(found)) => rows.push(found),
                 Some(Err(error)) => refused = refused.or(Some(error)),
                 None => {}
             }
@@ -175,46 +198,49 @@ impl PostgresWriter {
 
     /// Makes the statements of a group.
     fn steps<'g>(&self, group: &'g [Batch], now: Timestamp) -> Result<Vec<Step<'g>>> {
-        let mut steps = Vec::new();
-        let mut rest = group;
-        while !rest.is_empty() {
-            let alike = rest.iter().take_while(|batch| goes_with_others(batch)).count().max(1);
-            let (batches, others) = rest.split_at(alike);
-            steps.push(Step::of(&self.schema, batches, alike == group.len(), now)?);
-            rest = others;
-        }
-        Ok(steps)
+        let statements = statements(group, now);
+        statements.iter().map(|parts| Step::of(&self.schema, parts, statements.len() == 1, now)).collect()
     }
 
     /// Reads what the statements returned, and tells those who watch.
-    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Option<Row>]) -> Result<Vec<Result<Vec<Version>>>> {
+    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Vec<Row>]) -> Result<Vec<Result<Vec<Version>>>> {
         let mut answers = Vec::with_capacity(group.len());
-        for (step, row) in steps.iter().zip(rows) {
-            let row = row.as_ref().ok_or_else(|| damaged("the counter of the store is gone"))?;
-            let number = |column| version(row.try_get(column).map_err(failed)?);
-            let (before, after) = (number(0)?, number(1)?);
-            let failing: Option<i64> = if step.has_conditions { row.try_get(2).map_err(failed)? } else { None };
-            if let Some(index) = failing.and_then(|index| usize::try_from(index).ok()) {
-                let met = row.try_get::<_, Option<i64>>(3).map_err(failed)?.map(version).transpose()?;
-                answers.push(Err(precondition_failed(index, &step.batches[0].preconditions[index], met)));
-                continue;
+        for (step, rows) in steps.iter().zip(rows) {
+            if rows.len() != step.parts.len() {
+                return Err(damaged("the counter of the store is gone"));
             }
-            let mut number = before.number();
-            for batch in step.batches {
-                let mut versions = Vec::new();
-                for write in &batch.writes {
-                    number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Restore { .. }));
-                    if matches!(write, BatchWrite::Put { .. }) {
-                        versions.push(Version::new(number));
-                    }
-                }
-                answers.push(Ok(versions));
-                if after > before {
-                    self.watches.tell_of(batch, after);
-                }
+            for (batches, row) in step.parts.iter().zip(rows) {
+                self.answer(batches, step.has_conditions, row, &mut answers)?;
             }
         }
         Ok(answers)
+    }
+
+    /// Reads what became of one part.
+    fn answer(&self, batches: &[Batch], has_conditions: bool, row: &Row, answers: &mut Vec<Result<Vec<Version>>>) -> Result<()> {
+        let number = |column| version(row.try_get(column).map_err(failed)?);
+        let (before, after) = (number(0)?, number(1)?);
+        let failing: Option<i64> = if has_conditions { row.try_get(2).map_err(failed)? } else { None };
+        if let Some(index) = failing.and_then(|index| usize::try_from(index).ok()) {
+            let met = row.try_get::<_, Option<i64>>(3).map_err(failed)?.map(version).transpose()?;
+            answers.push(Err(precondition_failed(index, &batches[0].preconditions[index], met)));
+            return Ok(());
+        }
+        let mut number = before.number();
+        for batch in batches {
+            let mut versions = Vec::new();
+            for write in &batch.writes {
+                number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Restore { .. }));
+                if matches!(write, BatchWrite::Put { .. }) {
+                    versions.push(Version::new(number));
+                }
+            }
+            answers.push(Ok(versions));
+            if after > before {
+                self.watches.tell_of(batch, after);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -80,7 +80,9 @@ impl Setup {
             notices.push("the last write of the append-only file failed: look at the server's log".to_owned());
         }
         if is_cluster || told("connected_slaves").is_some_and(|count| count != "0") {
-            notices.push("replicas follow a moment behind: when one takes over, acknowledged writes of that moment may be lost".to_owned());
+            let notice = "replicas follow a moment behind: when one takes over, acknowledged writes of that moment may be lost, and \
+                          their versions be given again to others";
+            notices.push(notice.to_owned());
         }
         let bulk_bytes_max = set("proto-max-bulk-len").and_then(|value| value.parse().ok()).unwrap_or(VALUE_BYTES_MAX);
         Self {

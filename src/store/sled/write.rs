@@ -47,6 +47,8 @@ impl Writer for SledWriter {
         }
         group.iter().map(|_| Err(self.refusal())).collect()
     }
+
+    fn tidy(&mut self) {}
 }
 
 impl SledWriter {
@@ -225,11 +227,11 @@ impl<'g> Gathered<'g> {
 
     /// Changes when a live item is over: of one that this group puts, or of one that is stored and keeps its body.
     fn touch(&mut self, key: Vec<u8>, expires_at: Option<i64>, now: i64) -> Result<()> {
-        if let Some(record) = self.current(&key)?.filter(|record| record.is_live(now)) {
-            let new = &mut self.change(key)?.new;
-            let content = new.take().and_then(|new| new.content);
-            *new = Some(New { record: record.with_expires_at(expires_at), content });
-        }
+        let Some(current) = self.current(&key)?.filter(|record| record.is_live(now)) else { return Ok(()) };
+        let new = &mut self.change(key)?.new;
+        // What this group puts is kept with its meta, which the record that conditions look at has not.
+        let New { record, content } = new.take().unwrap_or(New { record: current, content: None });
+        *new = Some(New { record: record.with_expires_at(expires_at), content });
         Ok(())
     }
 

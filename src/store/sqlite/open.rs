@@ -7,6 +7,7 @@
 use super::SqliteOptions;
 use super::error::{failed, is_busy};
 use crate::error::{AtHost, Error, ErrorKind, Result};
+use crate::store::escape::escape_bytes;
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::{File, OpenOptions};
@@ -57,13 +58,14 @@ pub(super) fn open(options: &SqliteOptions) -> Result<(PathBuf, Connection)> {
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_file(&options.path, cause))?;
     let _opening = OPENING.lock();
     create_unless_exists(&path).map_err(|cause| unreachable_file(&path, cause))?;
+    check_writable(&path)?;
     recognise(&path)?;
     let mut connection = connect(&path, options)?;
     let created = migrate(&path, &mut connection)?;
     enter_write_ahead_logging(&path, &connection, options.busy_timeout)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.pragma_update(None, "fullfsync", true).map_err(failed)?;
-    connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(failed)?;
+    connection.pragma_update(None, "journal_size_limit", i64::try_from(options.log_bytes_max).unwrap_or(i64::MAX)).map_err(failed)?;
     if created {
         sync_directory_of(&path).map_err(|cause| unreachable_file(&path, cause))?;
     }
@@ -106,6 +108,31 @@ fn create_unless_exists(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Refuses a database that may not be written.
+///
+/// SQLite opens a file for reading when it may not write it, and says only that something cannot be opened where it may not make
+/// the log beside it. All is asked about by name: to open and close one of these files would drop this process's locks on it.
+#[cfg(unix)]
+fn check_writable(path: &Path) -> Result<()> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let real = std::fs::canonicalize(path).map_err(|cause| unreachable_file(path, cause))?;
+    let check = |path: &Path, access| accessat(CWD, path, access, AtFlags::EACCESS).map_err(io::Error::from);
+    let checked = check(&real, Access::READ_OK | Access::WRITE_OK).and_then(|()| {
+        ["-wal", "-shm"].iter().try_for_each(|suffix| match check(&with_suffix(&real, suffix), Access::READ_OK | Access::WRITE_OK) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                real.parent().map_or(Ok(()), |directory| check(directory, Access::WRITE_OK | Access::EXEC_OK))
+            }
+            checked => checked,
+        })
+    });
+    checked.map_err(|cause| unreachable_file(path, cause))
+}
+
+#[cfg(not(unix))]
+fn check_writable(_: &Path) -> Result<()> {
+    Ok(())
+}
+
 /// Decides by the header whether the file is ours, or empty and ours to fill.
 ///
 /// `immutable` lets SQLite read the header as it stands: it takes no lock, rolls nothing back and creates nothing beside it.
@@ -134,15 +161,8 @@ fn recognise(path: &Path) -> Result<()> {
 }
 
 fn immutable_uri(path: &Path) -> String {
-    let mut uri = String::from("file:");
-    for &byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => uri.push(char::from(byte)),
-            _ => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri.push_str("?immutable=1");
-    uri
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "/-._~".contains(character);
+    format!("file:{}?immutable=1", escape_bytes(path.as_os_str().as_encoded_bytes(), is_plain))
 }
 
 /// Returns how many migrations a file has had.
@@ -195,6 +215,13 @@ fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Dur
     }
 }
 
+/// Names what stands beside a database, such as its log, `-wal`.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// Makes the name of a new file as durable as its content.
 pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
     match path.parent() {
@@ -212,7 +239,11 @@ fn unreachable_file(path: &Path, cause: io::Error) -> Error {
     let (kind, message) = match cause.kind() {
         io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory of the store's file does not exist; create it"),
         io::ErrorKind::PermissionDenied => {
-            (ErrorKind::PermissionDenied, "the store's file may not be opened; change the permissions or name another file")
+            let message = "the store's file or its directory may not be written; change the permissions of both or name another file";
+            (ErrorKind::PermissionDenied, message)
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::ReadOnly, "the file system of the store's file takes no changes; name a file on another one")
         }
         io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, "what is named as the store's file is a directory; name a file"),
         _ => (ErrorKind::Unavailable, "the store's file cannot be opened; look at its disk and try again"),

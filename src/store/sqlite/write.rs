@@ -2,6 +2,7 @@
 
 use super::SqliteOptions;
 use super::error::{describe, failed, is_busy};
+use super::log::LogBound;
 use super::read::{End, current_version};
 use super::watched::Watched;
 use crate::clock::Clock;
@@ -12,6 +13,7 @@ use crate::store::page::{key_after, prefix_end};
 use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, precondition_failed, whole_microseconds};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Params};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,18 +28,24 @@ pub(super) struct SqliteWriter {
     /// The version of the newest commit, valid within a transaction.
     version: u64,
     watched: Arc<Watched>,
+    pub(super) log: LogBound,
 }
 
 impl SqliteWriter {
-    /// Takes the connection over.
-    pub(super) fn new(connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
-        Self { connection, clock: options.clock.clone(), busy_timeout: options.busy_timeout, version: 0, watched }
+    /// Takes the connection to the file at `path` over.
+    pub(super) fn new(path: &Path, connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
+        let log = LogBound::new(path, options.log_bytes_max);
+        Self { connection, clock: options.clock.clone(), busy_timeout: options.busy_timeout, version: 0, watched, log }
     }
 }
 
 impl Writer for SqliteWriter {
     fn write(&mut self, group: &[Work]) -> Vec<Result<Written>> {
         self.write_until(group, Instant::now() + self.busy_timeout)
+    }
+
+    fn tidy(&mut self) {
+        self.log.keep(&self.connection);
     }
 }
 
@@ -330,7 +338,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::from_secs(3600));
         let (path, connection) = open::open(&options).expect("opened");
-        let mut writer = SqliteWriter::new(connection, &options, Arc::default());
+        let mut writer = SqliteWriter::new(&path, connection, &options, Arc::default());
         let other = Connection::open(&path).expect("opened");
         other.execute_batch("BEGIN IMMEDIATE").expect("the lock is free");
         let group: Vec<Work> = (0..3).map(|_| Work::Sweep(1)).collect();
@@ -347,7 +355,7 @@ mod tests {
     fn a_commit_whose_outcome_is_unknown_is_not_tried_again() {
         let directory = tempfile::tempdir().expect("a directory");
         let options = SqliteOptions::new(directory.path().join("store.db"));
-        let (_, connection) = open::open(&options).expect("opened");
+        let (path, connection) = open::open(&options).expect("opened");
         connection
             .execute_batch(
                 "PRAGMA foreign_keys = ON;
@@ -355,7 +363,7 @@ mod tests {
                  CREATE TRIGGER two AFTER INSERT ON items WHEN (SELECT count(*) FROM items) > 1 BEGIN INSERT INTO child VALUES (7); END;",
             )
             .expect("made");
-        let mut writer = SqliteWriter::new(connection, &options, Arc::default());
+        let mut writer = SqliteWriter::new(&path, connection, &options, Arc::default());
         let namespace = Namespace::parse("a").expect("plain");
         let group = ["one", "two"].map(|key| Work::Commit(Batch::new().put(&namespace, key, "")));
         for answer in writer.write(&group) {

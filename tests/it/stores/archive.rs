@@ -97,6 +97,56 @@ async fn what_was_exported_is_imported_as_it_was() {
     assert!(other.current_version().await.unwrap() >= Version::new(2));
 }
 
+/// Into a server, out of it, into another store there, and out again: each archive says the same.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
+    let Some([(one, _keep), (other, _keep_other)]) = crate::servers::two(fresh).await else { return };
+    let source = filled().await;
+    let (mut archive, report) = exported(&source).await;
+    for store in [&one, &other] {
+        let imported = import(&**store, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.unwrap();
+        assert_eq!((imported.rows, imported.value_bytes, imported.digest), (report.rows, report.value_bytes, report.digest.clone()));
+        assert_eq!(rows(&**store).await, rows(&source).await);
+        assert!(store.current_version().await.unwrap() >= source.current_version().await.unwrap());
+        assert!(store.check().await.unwrap().is_empty());
+        let out;
+        (archive, out) = exported(&**store).await;
+        assert_eq!((out.rows, out.value_bytes, &out.digest), (report.rows, report.value_bytes, &report.digest));
+        assert_eq!(out.version, store.current_version().await.unwrap());
+    }
+    // What is there is not imported over unasked, and an archive that is cut off is found out behind its rows.
+    let error = import(&*one, Cursor::new(archive.clone()), &ImportOptions::new(), |_| {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error:?}");
+    archive.truncate(archive.len() - 2_048);
+    let error = import(&*one, Cursor::new(archive), &ImportOptions::new().with_onto(true), |_| {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    assert_eq!(rows(&*one).await, rows(&source).await);
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test]
+async fn an_archive_goes_through_mysql() {
+    check_on_server(crate::servers::mysql::fresh).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn an_archive_goes_through_postgres() {
+    check_on_server(crate::servers::postgres::fresh).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn an_archive_goes_through_redis() {
+    check_on_server(crate::servers::redis::fresh).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn an_archive_goes_through_redis_cluster() {
+    check_on_server(crate::servers::redis::fresh_in_cluster).await;
+}
+
 #[tokio::test]
 async fn a_store_that_holds_something_is_imported_over_only_when_asked() {
     let (archive, _) = exported(&filled().await).await;
@@ -261,6 +311,8 @@ async fn what_is_no_export_is_refused_by_its_entry() {
         (vec![head(), page(&sound.replace(r#""a""#, r#""%61""#))], ErrorKind::Corrupt, "not written as it is printed"),
         (vec![head(), page(&sound.replace(":1,", ":0,"))], ErrorKind::Corrupt, "the version is not between"),
         (vec![head(), page(&sound.replace(":1,", ":18446744073709551615,"))], ErrorKind::Corrupt, "the version is not between"),
+        // It was read, and refused by the store.
+        (vec![head(), page(&sound.replace(":1,", ":4503599627370496,"))], ErrorKind::Corrupt, "the version is not between"),
         (vec![head(), page(&sound.replace("12:00:00Z", "12:00:00.0000001Z"))], ErrorKind::Corrupt, "whole microseconds"),
         (vec![head(), page(&sound.replace("2026-11", "2026-13"))], ErrorKind::Corrupt, "it is no row"),
         (vec![head(), file("items/00000001.jsonl", [sound.as_bytes(), b"\xff\n"].concat())], ErrorKind::Corrupt, "line 2"),

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stratafs::ops::Version;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+use stratafs::store::verify;
 use stratafs::store::{
     Batch, BatchWrite, COPY_NAMESPACE, CopyOptions, CopyReport, Item, MemoryStore, Namespace, NamespacesOptions, Scan, ScanEntry,
     ScanOptions, Store, copy,
@@ -91,6 +93,59 @@ async fn every_engine_copies_to_every_engine() {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
+/// Into a server, with a break on the way that it goes on behind, into another store there, and back.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
+    let Some([(one, _keep), (other, _keep_other)]) = crate::servers::two(fresh).await else { return };
+    let source = filled(50).await;
+    let options = CopyOptions::new().with_batch_bytes(300);
+    for after_effect in [false, true] {
+        let failing = Wrapped::new(one.clone(), FailingAfter { commits: AtomicUsize::new(4), after_effect });
+        let error = copy(&source, &failing, &options, |_| {}).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    }
+    let report = copy(&source, &*one, &options, |_| {}).await.unwrap();
+    assert!(report.settled && report.resumed && report.sent < report.rows, "{report:?}");
+    assert_eq!((report.rows, report.namespaces), (51, 4));
+    assert_same(&source, &*one).await;
+    let report = copied(&*one, &*other).await;
+    assert!(report.settled && !report.resumed && report.sent == report.rows, "{report:?}");
+    assert_same(&source, &*other).await;
+    let back = MemoryStore::new();
+    assert_eq!(copied(&*other, &back).await.digest, report.digest);
+    assert_same(&source, &back).await;
+    for store in [one, other] {
+        let found = verify(&*store, |_, _| Ok(()), |_| {}).await.unwrap();
+        assert_eq!((found.rows, found.versions_shared, found.faults_count), (51, 0, 0), "{:?}", found.faults);
+        let version = store.commit(Batch::new().put(&space("a"), "new", "")).await.unwrap()[0];
+        assert!(version > source.current_version().await.unwrap());
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test]
+async fn a_copy_goes_through_mysql() {
+    check_on_server(crate::servers::mysql::fresh).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_copy_goes_through_postgres() {
+    check_on_server(crate::servers::postgres::fresh).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_copy_goes_through_redis() {
+    check_on_server(crate::servers::redis::fresh).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_copy_goes_through_redis_cluster() {
+    check_on_server(crate::servers::redis::fresh_in_cluster).await;
+}
+
 #[tokio::test]
 async fn an_empty_store_keeps_its_counter() {
     let (source, target) = (MemoryStore::new(), MemoryStore::new());
@@ -103,6 +158,10 @@ async fn an_empty_store_keeps_its_counter() {
     assert_eq!((report.rows, report.namespaces), (0, 0));
     assert_same(&source, &target).await;
     assert_eq!(report.version, target.current_version().await.unwrap());
+    // One that was never written to has none.
+    let (source, target) = (MemoryStore::new(), MemoryStore::new());
+    assert!(copied(&source, &target).await.settled);
+    assert_same(&source, &target).await;
 }
 
 fn now() -> Timestamp {

@@ -257,6 +257,22 @@ async fn processes_on_redis() {
     check_processes("processes_on_redis", &prefix.name, open).await;
 }
 
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_redis_cluster() {
+    use crate::servers::redis::{cluster, prefix_in_cluster};
+    let open = async |name: &str| {
+        let options = stratafs::store::RedisOptions::new(cluster()).with_prefix(name);
+        let store = stratafs::store::RedisStore::open_with(options).await.unwrap();
+        Arc::new(store) as Arc<dyn Store>
+    };
+    if is_part() {
+        return check_processes("processes_on_redis_cluster", "", open).await;
+    }
+    let Some(prefix) = prefix_in_cluster().await else { return };
+    check_processes("processes_on_redis_cluster", &prefix.name, open).await;
+}
+
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_on_mysql() {

@@ -122,6 +122,35 @@ async fn what_another_process_writes_is_read_and_told() {
     assert!(futures::poll!(Box::pin(unconcerned.changed())).is_pending(), "nothing was written there");
 }
 
+/// Each namespace that was ever written to had a row for those who watch, for ever.
+#[tokio::test]
+async fn a_namespace_that_is_forgotten_is_told_of_once_more() {
+    let schema = schema_or_skip!();
+    let store = open(&schema).await;
+    // As another process is.
+    let other = PostgresStore::open_with(schema.options().with_touched_max(3)).await.unwrap();
+    let spaces: Vec<_> = (0..8).map(|number| Namespace::new([format!("{number}")]).unwrap()).collect();
+    let mut watch = store.watch(&namespace()).await.unwrap();
+    let version = put(&other, "k", "v").await;
+    for space in &spaces {
+        other.commit(Batch::new().put(space, "k", "v")).await.unwrap();
+    }
+    assert_eq!(other.sweep(4).await.unwrap(), 0);
+    assert_eq!(other.sweep(100).await.unwrap(), 0);
+    let client = connect(&schema.url).await.unwrap();
+    let kept = format!("SELECT string_agg(namespace, ' ' ORDER BY version) FROM \"{}\".touched WHERE namespace <> ''", schema.name);
+    assert_eq!(client.query_one(&kept, &[]).await.unwrap().get::<_, &str>(0), "5/ 6/ 7/");
+    let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
+    assert!(told >= version);
+    // Who begins to watch now has seen all of it.
+    let mut late = store.watch(&spaces[0]).await.unwrap();
+    assert!(futures::poll!(Box::pin(late.changed())).is_pending(), "nothing was written since");
+    put(&other, "k", "w").await;
+    let again = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
+    assert!(again > told);
+    assert!(store.check().await.unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn what_is_not_ours_or_is_newer_is_refused_untouched() {
     let schema = schema_or_skip!();
@@ -257,6 +286,48 @@ async fn an_answer_that_is_lost_leaves_a_commit_open_and_a_read_is_done_again() 
     }
 }
 
+/// The statements behind it took effect one by one, though the commit was said to have had none.
+#[tokio::test]
+async fn a_group_whose_transaction_does_not_begin_writes_nothing() {
+    let schema = schema_or_skip!();
+    let (proxy, url) = proxied(&schema).await;
+    let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
+    for key in ["kept", "d/1", "d/2"] {
+        put(&store, key, "before").await;
+    }
+    let writes = |key: &str| conditional(key).delete(&namespace(), "kept").delete_prefix(&namespace(), "d/");
+    let touch = || Batch::new().touch(&namespace(), "kept", Some(Duration::from_secs(3_600)));
+    let rows = async || {
+        let rows = store.scan(&namespace(), ScanOptions::new().with_values(true)).await.unwrap();
+        (rows, store.current_version().await.unwrap())
+    };
+    // The statements are known to the connection from here on, so that a commit is one request.
+    let other = Namespace::new(["other"]).unwrap();
+    store
+        .commit(Batch::new().expect(&other, "k", Condition::Absent).put(&other, "k", "v").delete(&other, "l").delete_prefix(&other, "d/"))
+        .await
+        .unwrap();
+    store.commit(Batch::new().touch(&other, "k", None)).await.unwrap();
+    let before = rows().await;
+    for batch in [writes("new"), touch()] {
+        proxy.break_next(Break::Begin);
+        let error = store.commit(batch).await.unwrap_err();
+        assert!(error.is_without_effect() && !error.may_have_effect(), "{error:?}");
+        assert_eq!(rows().await, before);
+    }
+    // Of a group no batch takes effect that is told otherwise, and what is written anew alone is written once.
+    let grouped = (0..4).map(|number| store.commit(writes(&format!("grouped {number}"))));
+    proxy.break_next(Break::Begin);
+    let answers = futures::future::join_all(grouped).await;
+    for (number, answer) in answers.iter().enumerate() {
+        let is_there = value(&store, &format!("grouped {number}")).await.is_some();
+        assert_eq!(answer.is_ok(), is_there, "{number}: {answer:?}");
+    }
+    store.commit(writes("new")).await.unwrap();
+    store.commit(touch()).await.unwrap();
+    assert_eq!(value(&store, "new").await.as_deref(), Some("v"));
+}
+
 #[tokio::test]
 async fn a_call_is_one_round_trip() {
     let schema = schema_or_skip!();
@@ -336,11 +407,16 @@ async fn another_writer_that_holds_the_lock_is_not_waited_for_without_end() {
     lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".counter FOR UPDATE", schema.name)).await.unwrap();
     let refused =
         futures::future::join_all([conditional("x"), Batch::new().put(&namespace(), "k", "lost")].map(|batch| store.commit(batch)));
-    for answer in refused.await {
-        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
-    }
-    assert_eq!(value(&store, "k").await.as_deref(), Some("before"), "reads wait for nobody");
+    let answers = refused.await;
+    let meanwhile = value(&store, "k").await;
+    // What fails from here on does not leave the schema locked.
     lock.batch_execute("ROLLBACK").await.unwrap();
+    for answer in answers {
+        let error = answer.unwrap_err();
+        // The server gave up before the store did, so it is known what became of it.
+        assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::Unavailable, true), "{error:?}");
+    }
+    assert_eq!(meanwhile.as_deref(), Some("before"), "reads wait for nobody");
     put(&store, "k", "after").await;
 }
 
@@ -363,6 +439,54 @@ async fn a_batch_that_the_engine_refuses_fails_alone() {
     }
     let kept = store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries;
     assert_eq!(kept.iter().filter(|entry| !entry.key().starts_with('c')).count(), 16);
+}
+
+/// Batches that have nothing to do with each other are one statement.
+#[tokio::test]
+async fn each_batch_of_a_group_has_an_answer_of_its_own() {
+    let schema = schema_or_skip!();
+    let store = open(&schema).await;
+    let taken = put(&store, "taken", "v").await;
+    put(&store, "d/x", "v").await;
+    let space = namespace();
+    let batches = (0..30).map(|number| {
+        let batch = conditional(&format!("{number:02}")).put(&space, format!("{number:02} too"), "v");
+        match number % 5 {
+            // The second condition fails, as something else is there.
+            1 => batch.expect(&space, "taken", Condition::Absent),
+            2 => batch.expect(&space, "d/", Condition::NoneBeneath),
+            3 => batch.expect(&space, "taken", Condition::Version(taken)),
+            _ => batch,
+        }
+    });
+    let batches: Vec<Batch> = batches.collect();
+    let answers = futures::future::join_all(batches.into_iter().map(|batch| store.commit(batch))).await;
+    let mut versions = Vec::new();
+    for (number, answer) in answers.into_iter().enumerate() {
+        let keys = [format!("{number:02}"), format!("{number:02} too")];
+        let items = store.get_many(&space, &[&keys[0], &keys[1]], false).await.unwrap();
+        match (number % 5, answer) {
+            (1 | 2, Err(error)) => {
+                // The kind is that of the condition; the place and what was met are of this batch.
+                assert_eq!((error.change(), error.current_version().is_some()), (Some(1), true), "{number}: {error:?}");
+                assert_eq!(items, [None, None], "{number} wrote nothing");
+            }
+            (0 | 3 | 4, Ok(given)) => {
+                assert_eq!(items.iter().flatten().map(|item| item.version).collect::<Vec<_>>(), given, "{number}");
+                versions.extend(given);
+            }
+            (_, answer) => panic!("{number}: {answer:?}"),
+        }
+    }
+    // The numbers follow each other in the order of the batches, and those that failed took none.
+    let first = versions[0].number();
+    assert_eq!(versions, (first..first + 36).map(Version::new).collect::<Vec<_>>());
+    assert_eq!(store.current_version().await.unwrap(), versions[35]);
+    // What meets is not put together: of those that want one key to be absent one has its way.
+    let race = (0..20).map(|number| store.commit(conditional("one").put(&space, format!("race {number:02}"), "v")));
+    let won = futures::future::join_all(race).await.iter().filter(|answer| answer.is_ok()).count();
+    assert_eq!(won, 1);
+    assert_eq!(store.scan(&space, ScanOptions::new().with_prefix("race ")).await.unwrap().entries.len(), 1);
 }
 
 #[tokio::test]

@@ -7,7 +7,9 @@ use redis::Commands;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use stratafs::ErrorKind;
-use stratafs::store::{Batch, Condition, NamespacesOptions, RedisOptions, RedisStore, ScanEntry, ScanOptions, Store, StoreCapabilities};
+use stratafs::store::{
+    Batch, Condition, Namespace, NamespacesOptions, RedisOptions, RedisStore, ScanEntry, ScanOptions, Store, StoreCapabilities,
+};
 
 /// Opens the store of a prefix through a proxy.
 async fn proxied(prefix: &Prefix) -> (RedisStore, Proxy) {
@@ -162,6 +164,20 @@ async fn a_store_that_is_gone_or_newer_does_not_pass_for_an_empty_one() {
     refused(ErrorKind::Corrupt).await;
 }
 
+/// Keys and fields that the newer schema need not have were added to it.
+#[tokio::test]
+async fn a_store_of_a_newer_schema_is_left_as_it_is() {
+    let Some(prefix) = prefix().await else { return };
+    let mut admin = prefix.connect().unwrap();
+    let () = admin.hset(prefix.key("rows"), ".schema", "2").unwrap();
+    let error = RedisStore::open_with(RedisOptions::new(&prefix.url).with_prefix(&prefix.name)).await.unwrap_err();
+    assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unsupported, false), "{error:?}");
+    let fields: Vec<(String, String)> = admin.hgetall(prefix.key("rows")).unwrap();
+    assert_eq!(fields, [(".schema".to_owned(), "2".to_owned())]);
+    let others: u64 = admin.exists(&["keys", "expiries", "changes"].map(|part| prefix.key(part))[..]).unwrap();
+    assert_eq!(others, 0);
+}
+
 #[tokio::test]
 async fn damage_is_found() {
     let Some(prefix) = prefix().await else { return };
@@ -216,6 +232,59 @@ async fn a_long_page_shows_no_batch_half() {
     writer.abort();
 }
 
+/// The server serves nobody else while it writes one.
+#[tokio::test]
+async fn a_batch_that_would_hold_others_up_for_long_is_too_large() {
+    let Some(prefix) = prefix().await else { return };
+    let store = prefix.open().await;
+    let body = bytes::Bytes::from(vec![0; 65 << 20]);
+    let error = store.commit(Batch::new().put(&namespace(), "k", body.clone()).put(&namespace(), "l", body)).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::TooLarge, true), "{error:?}");
+}
+
+/// A page was read anew without end, with more and more at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_is_disturbed_without_end_is_given_up() {
+    let Some(prefix) = prefix().await else { return };
+    // The last try reads 320 rows at once.
+    let options = RedisOptions::new(&prefix.url).with_prefix(&prefix.name).with_rows_at_once(40);
+    let store = RedisStore::open_with(options).await.unwrap();
+    let spaces: Vec<_> = (0..600).map(|number| Namespace::new([format!("{number:03}")]).unwrap()).collect();
+    let rows = (0..2_000).fold(Batch::new(), |batch, number| batch.put(&namespace(), format!("{number:04}"), "0"));
+    store.commit(spaces.iter().fold(rows, |batch, space| batch.put(space, "k", "0"))).await.unwrap();
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move {
+            loop {
+                store.commit(Batch::new().put(&namespace(), "0000", "1")).await.unwrap();
+            }
+        }
+    });
+    let (mut scans, mut lists) = (0, 0);
+    for _ in 0..100 {
+        let page = store.scan(&namespace(), ScanOptions::new().with_limit(200)).await.unwrap();
+        assert_eq!(page.entries.len(), 200, "what one script reads is always had");
+        match store.scan(&namespace(), ScanOptions::new().with_limit(usize::MAX)).await {
+            Ok(page) => assert_eq!(page.entries.len(), 2_000),
+            Err(error) => scans += told_to_ask_for_less(&error),
+        }
+        match store.namespaces(NamespacesOptions::new().with_limit(usize::MAX)).await {
+            Ok(page) => assert_eq!(page.namespaces.len(), 601),
+            Err(error) => lists += told_to_ask_for_less(&error),
+        }
+        if scans > 0 && lists > 0 {
+            break;
+        }
+    }
+    writer.abort();
+    assert!(scans > 0 && lists > 0, "none of 100 pages was given up");
+}
+
+fn told_to_ask_for_less(error: &stratafs::Error) -> usize {
+    assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("ask for a shorter page"), "{error:?}");
+    1
+}
+
 const PREFIX: &str = "STRATAFS_TEST_REDIS_PREFIX";
 
 fn start(test: &str, prefix: &Prefix) -> std::process::Child {
@@ -245,7 +314,7 @@ async fn two_processes_see_what_the_other_writes() {
     let store = prefix.open().await;
     store.commit(Batch::new().put(&a, "ping", "1")).await.unwrap();
     let mut watch = store.watch(&a).await.unwrap();
-    let mut beside = store.watch(&stratafs::store::Namespace::new(["beside"]).unwrap()).await.unwrap();
+    let mut beside = store.watch(&Namespace::new(["beside"]).unwrap()).await.unwrap();
     let mut child = start("two_processes_see_what_the_other_writes", &prefix);
     let told = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("it is told").unwrap();
     assert_eq!(told.number(), 2);

@@ -3,8 +3,10 @@
 use super::namespace;
 use crate::servers::redis::prefix_in_cluster;
 use redis::{Connection, Value};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use stratafs::ErrorKind;
 use stratafs::store::{Batch, Condition, RedisStore, Store};
 
@@ -22,6 +24,35 @@ impl Master {
     }
 }
 
+/// What a node tells of another: its id, its epoch, and whether it has a slot.
+fn told(line: &str, slot: u16) -> (String, String, bool) {
+    let fields: Vec<&str> = line.split(' ').collect();
+    let has = fields[8..].iter().any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        first.parse().is_ok_and(|first: u16| first <= slot) && last.parse().is_ok_and(|last: u16| slot <= last)
+    });
+    (fields[0].to_owned(), fields[6].to_owned(), has)
+}
+
+/// Waits until all masters tell the same of each other and no epoch is of two. Before that, what one said of the time before a move
+/// may still be under way and take the move back, as two owners of one epoch are told apart by their names.
+fn wait_until_agreed(masters: &mut [&mut Master], slot: u16) {
+    let start = Instant::now();
+    loop {
+        let views = masters.iter_mut().map(|master| {
+            let nodes: String = redis::from_redis_value(master.run(&["CLUSTER", "NODES"]).unwrap()).unwrap();
+            nodes.lines().map(|line| told(line, slot)).collect::<BTreeSet<_>>()
+        });
+        let views: BTreeSet<_> = views.collect();
+        let epochs: BTreeSet<&str> = views.iter().flatten().map(|(_, epoch, _)| epoch.as_str()).collect();
+        if views.len() == 1 && epochs.len() == masters.len() {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{views:?}");
+        std::thread::yield_now();
+    }
+}
+
 /// Connects to the masters: the one that has a slot, and the others.
 fn masters(nodes: &str, slot: u16) -> (Master, Vec<Master>) {
     let (mut owner, mut others) = (None, Vec::new());
@@ -30,10 +61,7 @@ fn masters(nodes: &str, slot: u16) -> (Master, Vec<Master>) {
         let (host, port) = fields[1].split('@').next().unwrap().rsplit_once(':').unwrap();
         let connection = redis::Client::open(format!("redis://{host}:{port}")).unwrap().get_connection().unwrap();
         let master = Master { id: fields[0].to_owned(), host: host.to_owned(), port: port.parse().unwrap(), connection };
-        let has = fields[8..].iter().any(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            first.parse().is_ok_and(|first: u16| first <= slot) && last.parse().is_ok_and(|last: u16| slot <= last)
-        });
+        let (_, _, has) = told(line, slot);
         if has { owner = Some(master) } else { others.push(master) }
     }
     (owner.unwrap(), others)
@@ -71,7 +99,7 @@ async fn a_slot_that_moves_takes_the_store_along() {
     // Rows with and without an end and body, so that no key of the store is empty or alike.
     let a = namespace();
     let filled = (0..500).fold(Batch::new(), |batch, number| batch.put(&a, format!("row {number}"), vec![b'x'; number]));
-    store.commit(filled.put_for(&a, "mortal", "v", std::time::Duration::from_secs(3_600))).await.unwrap();
+    store.commit(filled.put_for(&a, "mortal", "v", Duration::from_secs(3_600))).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..4).map(|number| tokio::spawn(count(store.clone(), format!("count {number}"), is_over.clone()))).collect();
 
@@ -94,9 +122,11 @@ async fn a_slot_that_moves_takes_the_store_along() {
                     std::thread::yield_now();
                 }
                 let target = to.id.clone();
-                for master in [&mut to, &mut from].into_iter().chain(&mut others) {
+                let mut masters: Vec<&mut Master> = [&mut to, &mut from].into_iter().chain(&mut others).collect();
+                for master in &mut masters {
                     master.run(&["CLUSTER", "SETSLOT", &text, "NODE", &target]).unwrap();
                 }
+                wait_until_agreed(&mut masters, slot);
             }
         }
     });

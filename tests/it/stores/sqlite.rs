@@ -113,6 +113,78 @@ fn a_place_that_cannot_be_is_named() {
     assert_eq!(names(directory.path()), [""; 0]);
 }
 
+/// On a thread without the privileges of root, which the threads that it starts do not have either.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_place_that_may_not_be_written_says_so() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let refused = || {
+        let error = SqliteStore::open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error:?}");
+        assert!(error.message().contains("change the permissions"), "{error}");
+        assert!(!error.to_string().contains("store.db"), "the path is for the operator: {error}");
+    };
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let unprivileged = || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective = CapabilitySet::empty();
+        set_capabilities(None, sets).unwrap();
+        // No file yet, and none can be made.
+        set_mode(directory.path(), 0o500);
+        refused();
+        set_mode(directory.path(), 0o700);
+        drop(SqliteStore::open(&path).unwrap());
+        // The log cannot be made beside the file.
+        set_mode(directory.path(), 0o500);
+        refused();
+        set_mode(directory.path(), 0o700);
+        // The engine opens the file for reading then, and the first commit failed.
+        set_mode(&path, 0o400);
+        refused();
+        set_mode(&path, 0o200);
+        refused();
+        set_mode(&path, 0o600);
+        let open = SqliteStore::open(&path).unwrap();
+        // The log is there already, and all that is needed may be written.
+        set_mode(directory.path(), 0o500);
+        drop(SqliteStore::open(&path).unwrap());
+        set_mode(&directory.path().join("store.db-wal"), 0o400);
+        refused();
+        set_mode(directory.path(), 0o700);
+        drop(open);
+    };
+    std::thread::scope(|scope| scope.spawn(unprivileged).join().unwrap());
+}
+
+/// Several processes share a log, and one that reads for long lets it grow: it is small again some commits after it has left.
+#[tokio::test]
+async fn a_log_that_grew_beneath_a_long_read_is_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let log_bytes = || fs::metadata(directory.path().join("store.db-wal")).unwrap().len();
+    let store = SqliteStore::open_with(SqliteOptions::new(&path).with_log_bytes_max(100_000)).unwrap();
+    put(&store, "k", "first").await;
+    let reader = Connection::open(&path).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let seen = || reader.query_row("SELECT version FROM items", [], |row| row.get::<_, u64>(0)).unwrap();
+    let first = seen();
+    // What is put over the same is not written again.
+    let body = |number: u64| format!("{number:05}").repeat(4_000);
+    for number in 0..100 {
+        put(&store, "k", &body(number)).await;
+    }
+    assert!(log_bytes() > 2_000_000, "{}", log_bytes());
+    assert_eq!(seen(), first, "it sees its moment");
+    reader.execute_batch("COMMIT").unwrap();
+    for number in 100..200 {
+        put(&store, "k", &body(number)).await;
+    }
+    assert!(log_bytes() < 200_000, "{}", log_bytes());
+}
+
 #[tokio::test]
 async fn a_file_may_have_any_name() {
     let directory = tempfile::tempdir().unwrap();

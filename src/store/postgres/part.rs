@@ -1,0 +1,151 @@
+//! Which batches of a group one statement writes.
+//!
+//! A statement costs the server more than what a small batch writes, so few statements are better. Batches without conditions
+//! that follow each other are one part, written as if they were one batch. Parts that follow each other go into one statement
+//! where none writes what another writes or asks for: then each meets the same rows as if those before it were done, and has
+//! an answer of its own.
+
+use crate::store::effect::Effect;
+use crate::store::{Batch, BatchWrite, Condition, Namespace};
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+
+/// The most that a part writes and asks for that goes with others: a statement compares each row with each part.
+const ROWS_MAX: usize = 16;
+
+/// Batches of one fate: one with conditions, or any number without.
+pub(super) struct Part<'g> {
+    pub(super) batches: &'g [Batch],
+    pub(super) effect: Effect<'g>,
+}
+
+/// Cuts a group into the parts of each of its statements.
+pub(super) fn statements(group: &[Batch], now: Timestamp) -> Vec<Vec<Part<'_>>> {
+    let mut statements: Vec<Statement<'_>> = Vec::new();
+    let mut rest = group;
+    while !rest.is_empty() {
+        let alike = rest.iter().take_while(|batch| is_without_conditions(batch)).count().max(1);
+        let (batches, others) = rest.split_at(alike);
+        rest = others;
+        let part = Part { batches, effect: Effect::of(batches.iter().flat_map(|batch| &batch.writes), now) };
+        let reach = Reach::of(&part);
+        match statements.last_mut().filter(|statement| statement.takes(reach.as_ref())) {
+            Some(statement) => statement.add(part, reach),
+            None => statements.push(Statement { parts: vec![part], reach }),
+        }
+    }
+    statements.into_iter().map(|statement| statement.parts).collect()
+}
+
+/// Parts that go together.
+struct Statement<'g> {
+    parts: Vec<Part<'g>>,
+    /// None where the only part is for itself.
+    reach: Option<Reach<'g>>,
+}
+
+impl<'g> Statement<'g> {
+    fn takes(&self, other: Option<&Reach<'g>>) -> bool {
+        self.reach.as_ref().zip(other).is_some_and(|(reach, other)| !reach.meets(other))
+    }
+
+    fn add(&mut self, part: Part<'g>, other: Option<Reach<'g>>) {
+        self.parts.push(part);
+        if let Some((reach, other)) = self.reach.as_mut().zip(other) {
+            reach.written.extend(other.written);
+            reach.asked.extend(other.asked);
+            reach.asked_beneath.extend(other.asked_beneath);
+        }
+    }
+}
+
+/// A restore is for itself: the counter has to be beyond its version before the next put.
+fn is_without_conditions(batch: &Batch) -> bool {
+    batch.preconditions.is_empty() && !batch.writes.iter().any(|write| matches!(write, BatchWrite::Restore { .. }))
+}
+
+/// What parts write and ask for.
+struct Reach<'g> {
+    written: BTreeSet<(&'g Namespace, &'g str)>,
+    asked: BTreeSet<(&'g Namespace, &'g str)>,
+    asked_beneath: Vec<(&'g Namespace, &'g str)>,
+}
+
+impl<'g> Reach<'g> {
+    /// Returns that of a part, if it may go with others: it takes as many numbers of the counter as it has puts, whatever it
+    /// finds, and is small.
+    fn of(part: &Part<'g>) -> Option<Self> {
+        let Effect { puts, deletes, prefixes, touches, numbers, floor, .. } = &part.effect;
+        let conditions = || part.batches.iter().flat_map(|batch| &batch.preconditions);
+        let is_small = puts.len() + deletes.len() + conditions().count() <= ROWS_MAX;
+        if !is_small || *numbers == 0 || *floor > 0 || !prefixes.is_empty() || !touches.is_empty() {
+            return None;
+        }
+        let written = puts.iter().map(|put| (put.namespace, put.key)).chain(deletes.iter().copied()).collect();
+        let mut reach = Self { written, asked: BTreeSet::new(), asked_beneath: Vec::new() };
+        for condition in conditions() {
+            let at = (&condition.namespace, &condition.key[..]);
+            match condition.condition {
+                Condition::NoneBeneath | Condition::NoneBeneathSince(_) => reach.asked_beneath.push(at),
+                Condition::Absent | Condition::Exists | Condition::Version(_) => drop(reach.asked.insert(at)),
+            }
+        }
+        Some(reach)
+    }
+
+    /// Tells whether one of two writes what the other writes or asks for.
+    fn meets(&self, other: &Self) -> bool {
+        other.written.iter().any(|at| {
+            self.written.contains(at) || self.asked.contains(at) || self.asked_beneath.iter().any(|range| lies_beneath(at, range))
+        }) || other.asked.iter().any(|at| self.written.contains(at))
+            || other.asked_beneath.iter().any(|range| self.written.range(*range..).next().is_some_and(|at| lies_beneath(at, range)))
+    }
+}
+
+fn lies_beneath(at: &(&Namespace, &str), range: &(&Namespace, &str)) -> bool {
+    at.0 == range.0 && at.1.starts_with(range.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how many batches each part of each statement has.
+    fn cut(group: &[Batch]) -> Vec<Vec<usize>> {
+        let sizes = |parts: Vec<Part<'_>>| parts.iter().map(|part| part.batches.len()).collect();
+        statements(group, Timestamp::UNIX_EPOCH).into_iter().map(sizes).collect()
+    }
+
+    #[test]
+    fn parts_go_together_where_none_writes_what_another_writes_or_asks_for() {
+        let [a, b] = ["a", "b"].map(|name| Namespace::parse(name).expect("a legal namespace"));
+        let put = |key: &str| Batch::new().put(&a, key, "v");
+        let new = |key: &str| put(key).expect(&a, key, Condition::Absent);
+        for (what, group, expected) in [
+            ("different keys", vec![new("k"), new("l"), new("m")], vec![vec![1, 1, 1]]),
+            ("the same key", vec![new("k"), new("l"), new("k")], vec![vec![1, 1], vec![1]]),
+            ("another namespace", vec![new("k"), Batch::new().expect(&b, "k", Condition::Absent).put(&b, "k", "v")], vec![vec![1, 1]]),
+            ("a key that is asked for", vec![put("k").expect(&a, "l", Condition::Exists), new("l")], vec![vec![1], vec![1]]),
+            ("a key that was written", vec![new("l"), put("k").expect(&a, "l", Condition::Exists)], vec![vec![1], vec![1]]),
+            (
+                "what both ask for",
+                vec![put("k").expect(&a, "x", Condition::Exists), put("l").expect(&a, "x", Condition::Exists)],
+                vec![vec![1, 1]],
+            ),
+            ("beneath what is asked for", vec![put("k").expect(&a, "d/", Condition::NoneBeneath), new("d/x")], vec![vec![1], vec![1]]),
+            ("beneath what was written", vec![new("d/x"), put("k").expect(&a, "d/", Condition::NoneBeneath)], vec![vec![1], vec![1]]),
+            ("beside what is asked for", vec![put("k").expect(&a, "d/", Condition::NoneBeneath), new("e/x")], vec![vec![1, 1]]),
+            ("a key that goes", vec![new("k").delete(&a, "l"), new("l")], vec![vec![1], vec![1]]),
+            ("without conditions", vec![put("k"), put("k"), new("l"), put("m")], vec![vec![2, 1, 1]]),
+            ("a prefix", vec![new("k"), new("l").delete_prefix(&a, "d/"), new("m")], vec![vec![1], vec![1], vec![1]]),
+            ("nothing put", vec![new("k"), Batch::new().delete(&a, "l"), new("m")], vec![vec![1], vec![1], vec![1]]),
+            (
+                "many rows",
+                vec![new("k"), (0..ROWS_MAX).fold(new("l"), |batch, number| batch.put(&a, format!("{number}"), "v"))],
+                vec![vec![1], vec![1]],
+            ),
+        ] {
+            assert_eq!(cut(&group), expected, "{what}");
+        }
+    }
+}

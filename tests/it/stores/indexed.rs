@@ -1,0 +1,192 @@
+//! The indexes of a tree, from outside: what a killed process leaves of it, and what comes in past the tree.
+//! `STRATAFS_KILLS` sets how often the writer is killed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stratafs::backend::IndexKind;
+use stratafs::ops::{GrepOptions, SearchOptions};
+use stratafs::path::VfsPath;
+use stratafs::store::{CopyOptions, MemoryStore, copy};
+use stratafs::{Backend, BackendExt, Namespace, Store, StoreBackend};
+
+fn tree(store: &Arc<dyn Store>) -> StoreBackend {
+    StoreBackend::new(store.clone(), Namespace::new(["ada", "notes"]).unwrap())
+}
+
+fn indexed(store: &Arc<dyn Store>) -> StoreBackend {
+    IndexKind::ALL.into_iter().fold(tree(store), StoreBackend::with_index)
+}
+
+async fn build(tree: &StoreBackend) {
+    for kind in IndexKind::ALL {
+        assert!(tree.build_index(kind, |_| {}).await.unwrap().is_complete);
+    }
+}
+
+/// Asserts that searches find what is in the files, whichever way they take. The words stand for themselves, and in no path.
+async fn check(tree: &StoreBackend, words: &[String]) {
+    let verified = tree.verify(|_| {}).await.unwrap();
+    assert_eq!(verified.failures, []);
+    let mut files = Vec::new();
+    for path in tree.glob(VfsPath::ROOT, &stratafs::ops::GlobOptions::new("**").with_limit(usize::MAX)).await.unwrap().entries {
+        files.push((path.path.to_string(), tree.read_text(path.path.as_str()).await.unwrap()));
+    }
+    for word in words {
+        let counted = files.iter().map(|(path, text)| (path.as_str(), text.matches(word).count() as u32));
+        let expected: BTreeMap<&str, u32> = counted.filter(|(_, count)| *count > 0).collect();
+        let found = tree.grep(VfsPath::ROOT, &GrepOptions::new(word.as_str())).await.unwrap();
+        assert!(found.files.iter().map(|file| file.path.as_str()).eq(expected.keys().copied()), "{word}");
+        let recalled = tree.search(VfsPath::ROOT, &SearchOptions::new(word.as_str()).with_limit(10_000)).await.unwrap();
+        let recalled: BTreeMap<&str, u32> = recalled.hits.iter().map(|hit| (hit.path.as_str(), hit.frequencies[0])).collect();
+        assert_eq!(recalled, expected, "{word}");
+    }
+}
+
+/// A tree with indexes that holds one file, and another store with another file of the same tree.
+async fn two_stores() -> (Arc<dyn Store>, Arc<dyn Store>) {
+    let (one, other): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    indexed(&one).write("/kept", "the needle").await.unwrap();
+    tree(&other).write("/brought", "another needle").await.unwrap();
+    (one, other)
+}
+
+#[tokio::test]
+async fn files_copied_onto_a_tree_with_an_index_are_found() {
+    let needle = ["needle".to_owned()];
+    let (one, other) = two_stores().await;
+    copy(&*other, &*one, &CopyOptions::new().with_onto(true), |_| {}).await.unwrap();
+    check(&tree(&one), &needle).await;
+    // The other way: what the target alone has is in no index that is copied.
+    let (one, other) = two_stores().await;
+    copy(&*one, &*other, &CopyOptions::new().with_onto(true), |_| {}).await.unwrap();
+    check(&tree(&other), &needle).await;
+    build(&indexed(&other)).await;
+    check(&tree(&other), &needle).await;
+    // A copy into an empty store is of one moment, and keeps it.
+    let empty: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    copy(&*other, &*empty, &CopyOptions::new(), |_| {}).await.unwrap();
+    for kind in IndexKind::ALL {
+        assert!(tree(&empty).index_state(kind).await.unwrap().is_some_and(|state| state.is_complete));
+    }
+    check(&tree(&empty), &needle).await;
+}
+
+#[cfg(feature = "archive")]
+#[tokio::test]
+async fn files_imported_into_a_tree_with_an_index_are_found() {
+    use std::io::{Read, Seek};
+    use stratafs::store::{ImportOptions, export, import};
+
+    let (one, other) = two_stores().await;
+    for (from, to) in [(&other, &one), (&one, &other)] {
+        let mut file = tempfile::tempfile().unwrap();
+        export(&**from, file.try_clone().unwrap(), |_| {}).await.unwrap();
+        file.rewind().unwrap();
+        let mut archive = Vec::new();
+        file.read_to_end(&mut archive).unwrap();
+        import(&**to, std::io::Cursor::new(archive.clone()), &ImportOptions::new().with_onto(true), |_| {}).await.unwrap();
+        check(&tree(to), &["needle".to_owned()]).await;
+        // Its pages are of several moments, so no index is among them.
+        let empty: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        import(&*empty, std::io::Cursor::new(archive), &ImportOptions::new(), |_| {}).await.unwrap();
+        for kind in IndexKind::ALL {
+            assert!(tree(&empty).index_state(kind).await.unwrap().is_none());
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod killed {
+    use super::{build, check, indexed, tree};
+    use std::io::{BufRead, BufReader, Write};
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::sync::Arc;
+    use stratafs::backend::IndexKind;
+    use stratafs::ops::{ApplyOptions, Change, WriteMode};
+    use stratafs::path::VfsPathBuf;
+    use stratafs::store::SqliteStore;
+    use stratafs::{Backend, BackendExt, Store};
+
+    const PATH: &str = "STRATAFS_TEST_INDEXED";
+    const FIRST: &str = "STRATAFS_TEST_INDEXED_FIRST";
+    const FILES: usize = 300;
+
+    fn open(path: &Path) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(path).unwrap())
+    }
+
+    fn word(batch: usize) -> String {
+        format!("batch{batch:05}")
+    }
+
+    /// Writes batches of many files, so that the tail is settled and segments are merged all the time, moves and removes
+    /// directories between, makes the index anew now and then, and prints the number of each batch that is written.
+    async fn write(store: Arc<dyn Store>, first: usize) {
+        let tree = indexed(&store);
+        for batch in first.. {
+            let change = |file: usize| Change::Write {
+                path: VfsPathBuf::parse(format!("/d{}/{}", batch % 7, (batch * 170 + file) % 1_000)).unwrap(),
+                content: format!("{} file {file}\n", word(batch)).repeat(1 + file % 9 * (batch % 3)).into(),
+                mode: WriteMode::Overwrite,
+            };
+            tree.apply(&(0..FILES).map(change).collect::<Vec<_>>(), &ApplyOptions::new()).await.unwrap();
+            match batch % 9 {
+                3 => drop(tree.delete_all(format!("/d{}", batch % 5).as_str()).await),
+                5 => {
+                    let (from, to) = (format!("/d{}", batch % 7), format!("/moved{}", batch % 2));
+                    drop(tree.delete_all(to.as_str()).await);
+                    drop(tree.rename(from.as_str(), to.as_str()).await);
+                }
+                // Now the one and now the other.
+                7 => tree.remove_index(IndexKind::ALL[batch / 9 % 2]).await.unwrap(),
+                8 => build(&tree).await,
+                _ => {}
+            }
+            let mut out = std::io::stdout();
+            writeln!(out, "written {batch}").unwrap();
+            out.flush().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_index_is_right_after_every_kill() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        if let Some(path) = std::env::var_os(PATH) {
+            let first = std::env::var(FIRST).unwrap().parse().unwrap();
+            return runtime.block_on(write(open(path.as_ref()), first));
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let kills: usize = std::env::var("STRATAFS_KILLS").map_or(10, |kills| kills.parse().unwrap());
+        let mut next = 0;
+        for round in 0..kills {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "stores::indexed::killed::an_index_is_right_after_every_kill", "--nocapture"])
+                .env(PATH, &path)
+                .env(FIRST, next.to_string())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let mut written = lines.by_ref().filter_map(|line| line.rsplit_once("written ")?.1.parse::<usize>().ok());
+            next = 1 + written.by_ref().take(1 + round * 5 % 7).last().expect("the writer wrote");
+            // Some are killed just when a batch was answered, others while the next one or a merge is under way.
+            (0..round % 4 * 300).for_each(|_| std::thread::yield_now());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            next = lines.filter_map(|line| line.rsplit_once("written ")?.1.parse::<usize>().ok()).last().map_or(next, |last| last + 1);
+            let words: Vec<String> = (next.saturating_sub(4)..=next).map(word).collect();
+            runtime.block_on(async {
+                let store = open(&path);
+                check(&tree(&store), &words).await;
+                assert!(store.check().await.unwrap().is_empty());
+            });
+        }
+        runtime.block_on(async {
+            let tree = indexed(&open(&path));
+            build(&tree).await;
+            check(&tree, &[word(next - 1)]).await;
+        });
+    }
+}
