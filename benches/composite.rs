@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stratafs::error::Result;
 use stratafs::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Version,
+    ReadOptions, SearchOptions, SearchResult, Version,
 };
 use stratafs::{Backend, BackendExt, CompositeBackend, StateBackend, VfsPath, VfsPathBuf};
 
@@ -50,6 +50,10 @@ impl Backend for Null {
 
     async fn grep(&self, _: &VfsPath, _: &GrepOptions) -> Result<GrepResult> {
         Ok(GrepResult::default())
+    }
+
+    async fn search(&self, _: &VfsPath, _: &SearchOptions) -> Result<SearchResult> {
+        Ok(SearchResult::default())
     }
 
     async fn apply(&self, _: &[Change], _: &ApplyOptions) -> Result<Vec<Changed>> {

@@ -7,6 +7,7 @@
 //! Paths are ordered segment by segment, so that what lies beneath a directory follows it directly: `/a`, `/a/b`, `/a-b`.
 //! This room imports nothing of the crate.
 
+use memchr::memrchr;
 use ref_cast::{RefCastCustom, ref_cast_custom};
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
@@ -90,6 +91,9 @@ impl VfsPath {
     /// # Errors
     /// [`InvalidPath`] for a relative or empty text, a `..` segment, a control character, and what is too long.
     pub fn parse(text: &str) -> Result<Cow<'_, Self>, InvalidPath> {
+        if is_plain(text) {
+            return Ok(Cow::Borrowed(Self::wrap(text)));
+        }
         if text.is_empty() {
             return Err(InvalidPath::Empty);
         }
@@ -141,7 +145,7 @@ impl VfsPath {
 
     /// Returns the last segment; of the root, the empty text.
     pub fn name(&self) -> &str {
-        &self.0[self.0.rfind('/').map_or(0, |slash| slash + 1)..]
+        &self.0[memrchr(b'/', self.0.as_bytes()).map_or(0, |slash| slash + 1)..]
     }
 
     /// Returns the directory that holds this path; of the root, none.
@@ -217,17 +221,7 @@ impl VfsPath {
     /// # Errors
     /// [`InvalidPath`] when `name` is not one legal segment.
     pub fn child(&self, name: &str) -> Result<VfsPathBuf, InvalidPath> {
-        match name {
-            "" | "." => return Err(InvalidPath::Empty),
-            ".." => return Err(InvalidPath::Parent),
-            _ => {}
-        }
-        if name.len() > SEGMENT_BYTES_MAX {
-            return Err(InvalidPath::LongSegment);
-        }
-        if name.contains('/') || name.chars().any(char::is_control) {
-            return Err(InvalidPath::Control);
-        }
+        check_name(name)?;
         let base = if self.is_root() { "" } else { &self.0 };
         if base.len() + 1 + name.len() > PATH_BYTES_MAX {
             return Err(InvalidPath::Long);
@@ -252,6 +246,24 @@ impl VfsPathBuf {
     /// Returns the root, `/`.
     pub fn root() -> Self {
         VfsPath::ROOT.to_owned()
+    }
+
+    /// Puts another name in place of the last one, so that siblings are gone through without a look at the directory each time.
+    ///
+    /// # Errors
+    /// [`InvalidPath`] when `name` is not one legal segment, and for the root; the path stays as it was.
+    pub(crate) fn set_name(&mut self, name: &str) -> Result<(), InvalidPath> {
+        check_name(name)?;
+        let end = self.0.len() - self.name().len();
+        if self.is_root() {
+            return Err(InvalidPath::Empty);
+        }
+        if end + name.len() > PATH_BYTES_MAX {
+            return Err(InvalidPath::Long);
+        }
+        self.0.truncate(end);
+        self.0.push_str(name);
+        Ok(())
     }
 
     /// Takes the text out.
@@ -286,6 +298,37 @@ impl AsRef<VfsPath> for VfsPath {
     }
 }
 
+/// Checks that a text is one legal segment.
+fn check_name(name: &str) -> Result<(), InvalidPath> {
+    match name {
+        "" | "." => Err(InvalidPath::Empty),
+        ".." => Err(InvalidPath::Parent),
+        _ if name.len() > SEGMENT_BYTES_MAX => Err(InvalidPath::LongSegment),
+        // Nearly all are of plain characters, which are looked at fastest as bytes.
+        _ if name.bytes().all(|byte| matches!(byte, b' '..=b'.' | b'0'..=b'~')) => Ok(()),
+        _ if name.contains('/') || name.chars().any(char::is_control) => Err(InvalidPath::Control),
+        _ => Ok(()),
+    }
+}
+
+/// Tells whether a text is a path already, and one of plain characters, as nearly all of the very many are that are stored.
+fn is_plain(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    if !(2..=PATH_BYTES_MAX).contains(&bytes.len()) || bytes[0] != b'/' {
+        return false;
+    }
+    let is_legal = |segment: &[u8]| !matches!(segment, b"" | b"." | b"..") && segment.len() <= SEGMENT_BYTES_MAX;
+    let mut start = 1;
+    for (at, byte) in bytes.iter().enumerate().skip(1) {
+        match byte {
+            b'/' if is_legal(&bytes[start..at]) => start = at + 1,
+            b'/' | ..0x20 | 0x7f.. => return false,
+            _ => {}
+        }
+    }
+    is_legal(&bytes[start..])
+}
+
 /// A path that many hold: a clone is a pointer.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SharedPath(Arc<str>);
@@ -297,18 +340,12 @@ impl From<&VfsPath> for SharedPath {
 }
 
 impl SharedPath {
-    /// Makes a path of a text that was one, as it was stored; none when it is not. One pass: there are very many of them.
+    /// Makes a path of a text that was one, as it was stored; none when it is not.
     pub(crate) fn of_normal(text: &str) -> Option<Self> {
-        let bytes = text.as_bytes();
-        let is_plain = |byte: &u8| (0x20..0x7f).contains(byte);
-        if bytes.len() < 2 || bytes[0] != b'/' || bytes.len() > PATH_BYTES_MAX || !bytes.iter().all(is_plain) {
-            return match VfsPath::parse(text) {
-                Ok(Cow::Borrowed(path)) => Some(Self::from(path)),
-                _ => None,
-            };
+        match VfsPath::parse(text) {
+            Ok(Cow::Borrowed(path)) => Some(Self::from(path)),
+            _ => None,
         }
-        let is_legal = |segment: &[u8]| !matches!(segment, b"" | b"." | b"..") && segment.len() <= SEGMENT_BYTES_MAX;
-        bytes[1..].split(|byte| *byte == b'/').all(is_legal).then(|| Self(Arc::from(text)))
     }
 }
 

@@ -6,6 +6,8 @@
 mod backend;
 #[path = "conformance/checkpointer_rows.rs"]
 mod checkpointer;
+#[path = "conformance/indexed_trees.rs"]
+mod indexed_trees;
 #[path = "conformance/layer_rows.rs"]
 mod layer;
 #[path = "conformance/layer_trees.rs"]

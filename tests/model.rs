@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use stratafs::conformance::backend::Tree;
 use stratafs::conformance::history::{Expectation, Mutation, Step, check};
-use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions};
+use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, SearchOptions};
 
 #[path = "conformance/layer_trees.rs"]
 mod layer_trees;
@@ -172,6 +172,18 @@ fn grep_options() -> impl Strategy<Value = GrepOptions> {
     )
 }
 
+/// Words that no path holds: those count by where a tree is mounted.
+fn search_options() -> impl Strategy<Value = SearchOptions> {
+    let query = proptest::sample::select(vec!["needle", "needles", "line two", "needle or line", "absent"]);
+    (query, vec(glob(), 0..2), vec(glob(), 0..2), any::<[bool; 2]>(), 1_usize..4).prop_map(
+        |(query, include, exclude, [hidden, ignored], limit)| {
+            let mut options = SearchOptions::new(query).with_hidden(hidden).with_ignored(ignored).with_limit(limit);
+            (options.include, options.exclude) = (include, exclude);
+            options
+        },
+    )
+}
+
 fn read_options() -> impl Strategy<Value = ReadOptions> {
     prop_oneof![
         2 => Just(ReadOptions::new()),
@@ -190,6 +202,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (path(), limit()).prop_map(|(path, limit)| Step::Ls(path, LsOptions::new().with_limit(limit))),
         3 => (prop_oneof![2 => Just("/".to_owned()), 1 => path()], glob_options()).prop_map(|(path, options)| Step::Glob(path, options)),
         3 => (prop_oneof![2 => Just("/".to_owned()), 1 => path()], grep_options()).prop_map(|(path, options)| Step::Grep(path, options)),
+        2 => (prop_oneof![2 => Just("/".to_owned()), 1 => path()], search_options()).prop_map(|(path, options)| Step::Search(path, options)),
     ]
 }
 
@@ -221,6 +234,7 @@ rows! {
     state: 256, trees::state;
     store_memory: 128, trees::store_memory;
     store_small_pages: 128, trees::store_small_pages;
+    store_indexed: 96, trees::store_indexed;
     #[cfg(feature = "sqlite")]
     store_sqlite: 32, trees::store_sqlite;
     #[cfg(feature = "sled")]

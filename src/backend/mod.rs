@@ -1,6 +1,6 @@
 //! A file tree behind one root: the trait that every tier, layer and composite implements.
 //!
-//! Six read methods and [`apply`](Backend::apply) are all there is; every one is required, so that a wrapper which forgets
+//! Seven read methods and [`apply`](Backend::apply) are all there is; every one is required, so that a wrapper which forgets
 //! one fails to compile. The friendly verbs (`write`, `edit`, `delete`...) are [`BackendExt`], each one change. What all
 //! implementations must do alike is written once, as the cases of [`conformance`](crate::conformance) and as the pure rules
 //! of [`text`](crate::text) and [`search`](crate::search).
@@ -12,7 +12,7 @@
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Edit, Entry, EntryKind, Failure, FileRead, GlobOptions, GlobResult, GrepOptions,
-    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, Version, WriteMode,
+    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, SearchOptions, SearchResult, Version, WriteMode,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
@@ -25,6 +25,7 @@ mod filesystem;
 mod flat;
 mod overlay;
 pub(crate) mod rebase;
+pub(crate) mod recall;
 mod state;
 mod store;
 mod subtree;
@@ -35,9 +36,11 @@ pub use overlay::{
     OverlayApplied, OverlayApplyOptions, OverlayBackend, OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference,
     OverlayDifferenceKind, OverlayStrategy,
 };
+pub use recall::search_by_reading;
+pub(crate) use recall::{add_snippets, listed_files};
 pub(crate) use state::{Child, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
-pub use store::{StoreBackend, Verification};
+pub use store::{IndexKind, IndexProgress, IndexState, StoreBackend, Verification};
 pub use subtree::Subtree;
 
 /// A file tree behind one root.
@@ -88,6 +91,19 @@ pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed pattern, glob or type.
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult>;
 
+    /// Recalls files by words: one file or those beneath a directory, the best first.
+    ///
+    /// A file is found by any word of the query, in its path or its content, and ranked by all of them
+    /// ([`rank`](crate::search::rank)). The start of a content counts, up to 1 MiB. Where the tree has an index of words, that is
+    /// asked, and words are weighed by all of the tree; else the selected files are read ([`search_by_reading`]), and words are weighed
+    /// by them. A file named directly is searched whatever its name.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) beneath a file, and
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a query without a word, a malformed glob, or ranks over
+    /// [`SearchOptions::RANK_MAX`].
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult>;
+
     /// Applies changes in order and returns what each did. All mutation is here.
     ///
     /// Later changes see the earlier ones. Where [`Capabilities::atomic_batch`] is declared all take effect or none does;
@@ -127,6 +143,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         (**self).grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        (**self).search(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

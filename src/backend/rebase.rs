@@ -5,7 +5,8 @@
 
 use crate::error::{Error, ErrorRecord};
 use crate::ops::{
-    Changed, Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, Listing, PathGuard, SearchScope, Truncation,
+    Changed, Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, Listing, PathGuard, SearchOptions, SearchResult,
+    SearchScope, Truncation,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 
@@ -87,6 +88,15 @@ impl View<'_> {
         result
     }
 
+    /// Maps what a search found.
+    pub(crate) fn recalled(self, mut result: SearchResult) -> SearchResult {
+        if !self.is_identity() {
+            result.hits.iter_mut().for_each(|hit| hit.path = self.path(&hit.path));
+        }
+        self.failures(&mut result.failures);
+        result
+    }
+
     /// Maps what changes did.
     pub(crate) fn changed(self, mut changed: Vec<Changed>) -> Vec<Changed> {
         if !self.is_identity() {
@@ -107,6 +117,13 @@ impl View<'_> {
     pub(crate) fn grep_options(self, options: &GrepOptions, start_after: Option<GrepCursor>) -> GrepOptions {
         let mut mapped = options.clone();
         mapped.start_after = start_after;
+        self.scope(&mut mapped.scope);
+        mapped
+    }
+
+    /// Maps the options of a search.
+    pub(crate) fn search_options(self, options: &SearchOptions) -> SearchOptions {
+        let mut mapped = options.clone();
         self.scope(&mut mapped.scope);
         mapped
     }

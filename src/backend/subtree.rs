@@ -5,9 +5,10 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult,
-    Listing, LsOptions, OpKind, ReadOptions,
+    Listing, LsOptions, OpKind, ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
+use crate::search::rank;
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
@@ -214,6 +215,18 @@ impl Backend for Subtree {
         match self.whole.grep(&inner, &self.inward().grep_options(options, start_after)).await {
             Ok(result) => Ok(self.inward().inverse().grepped(result)),
             Err(error) if self.is_unmade_root(path, &error) => Ok(GrepResult::default()),
+            Err(error) => Err(self.outward(error, &inner)),
+        }
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        let inner = self.enter(path)?;
+        if self.root == Root::File {
+            self.check_file().await?;
+        }
+        match self.whole.search(&inner, &self.inward().search_options(options)).await {
+            Ok(result) => Ok(self.inward().inverse().recalled(result)),
+            Err(error) if self.is_unmade_root(path, &error) => rank::nothing(options),
             Err(error) => Err(self.outward(error, &inner)),
         }
     }

@@ -5,7 +5,7 @@ use crate::backend::{Backend, StateSnapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions,
+    ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
 use crate::scope::Scope;
@@ -81,6 +81,10 @@ impl Backend for HistoryBackend {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.state.grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.state.search(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

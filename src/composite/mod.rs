@@ -32,7 +32,7 @@ use crate::backend::rebase::View;
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, Failure, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions,
+    LsOptions, ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -187,7 +187,7 @@ impl fmt::Display for CompositeBackend {
 #[async_trait]
 impl Backend for CompositeBackend {
     /// Declares what holds in every mount: batches are atomic (within one mount) where all mounts' are, and so on. Changes are
-    /// accepted where any mount accepts them, and links may appear where any mount has them.
+    /// accepted where any mount accepts them, and links and indexes may be met where any mount has them.
     fn capabilities(&self) -> Capabilities {
         let all = self.router.iter().map(|(_, mount)| mount.backend.capabilities());
         all.reduce(|one, other| Capabilities {
@@ -196,6 +196,7 @@ impl Backend for CompositeBackend {
             durability: one.durability.min(other.durability),
             file_bytes_max: one.file_bytes_max.into_iter().chain(other.file_bytes_max).min(),
             symlinks: one.symlinks || other.symlinks,
+            indexed: one.indexed || other.indexed,
         })
         .expect("the default is always mounted")
     }
@@ -234,6 +235,10 @@ impl Backend for CompositeBackend {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.find_lines(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.find_files(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

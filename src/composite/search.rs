@@ -6,13 +6,14 @@ use super::{CompositeBackend, Target, is_absence, mount_failure, of_mount, rest_
 use crate::backend::rebase::{Position, View};
 use crate::error::{ErrorKind, Result};
 use crate::ops::{
-    Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, OnFailure, PathGuard, SearchScope, Truncation,
+    Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, OnFailure, PathGuard, SearchOptions, SearchResult,
+    SearchScope, Truncation,
 };
 use crate::path::{VfsPath, VfsPathBuf};
-use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
+use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, rank};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -122,6 +123,93 @@ impl CompositeBackend {
         Ok(totals)
     }
 
+    /// Recalls files by words.
+    ///
+    /// Each mount ranks its own files first and tells what it counted. Then words are weighed by the files of all, so the order is that of one
+    /// tree: a mount that gave all it found is ranked again here, and one that was cut is asked once more, for its best by those weights.
+    /// Snippets are made last, of the files that are returned.
+    pub(super) async fn find_files(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        let place = self.router.find(path);
+        let target = self.target(place, path)?;
+        let Some(node) = place.node.filter(|node| self.router.node(*node).is_above_mounts()) else {
+            return match self.find_files_in(target, options).await {
+                Ok(result) => Ok(result),
+                Err(error) => Err(self.read_error(error, target, path).await),
+            };
+        };
+        let filter = PathFilter::for_grep(path, &options.selection())?;
+        let mut all = rank::nothing(options)?;
+        let plan = self.plan(place, node, path, &filter);
+        let mut asked = options.clone();
+        // What is passed over is known only when all have answered.
+        (asked.limit, asked.offset, asked.snippets_max, asked.at_hand) = (options.end(), 0, 0, true);
+        let (mut answers, failed) = self.ask_each(&plan.asks, path, options, |_| Some(asked.clone())).await?;
+        answers.values().for_each(|answer| all.corpus.add(&answer.corpus));
+        let again = |ask: usize| {
+            let answer = answers.get(&ask).filter(|answer| answer.truncated.is_some())?;
+            let mut others = options.weighed_by(&all.corpus);
+            others.subtract(&answer.corpus);
+            (others.files > 0).then(|| SearchOptions { among: Some(others), at_hand: false, ..asked.clone() })
+        };
+        let (better, failed_again) = self.ask_each(&plan.asks, path, options, again).await?;
+        answers.extend(better);
+        for answer in answers.into_values() {
+            all.failures_count += answer.failures_count.saturating_sub(answer.failures.len());
+            answer.failures.into_iter().for_each(|failure| all.push_failure(failure));
+            all.truncated = all.truncated.take().or(answer.truncated);
+            all.hits.extend(answer.hits);
+        }
+        failed.into_iter().chain(failed_again).for_each(|failure| all.push_failure(failure));
+        rank::rank(&mut all, options);
+        self.add_snippets(&mut all, options).await;
+        Ok(all)
+    }
+
+    /// Asks mounts for files, each with options of its own or not at all. Returns the answers by the numbers of the asks, and the mounts that
+    /// failed, where the caller takes a part for the whole.
+    async fn ask_each(
+        &self,
+        asks: &[Ask<'_>],
+        root: &VfsPath,
+        options: &SearchOptions,
+        asked: impl Fn(usize) -> Option<SearchOptions>,
+    ) -> Result<(BTreeMap<usize, SearchResult>, Vec<Failure>)> {
+        let mut answers = Vec::with_capacity(asks.len());
+        for (number, ask) in asks.iter().enumerate() {
+            let asked = asked(number);
+            let answer = async move {
+                let Some(asked) = asked else { return Ok(None) };
+                Ok(Some((number, self.ask_for_files(ask, root, asked).await?)))
+            };
+            answers.push(Box::pin(answer) as BoxFuture<'_, _>);
+        }
+        let mut answered = BTreeMap::new();
+        let take = |answer: Option<(usize, SearchResult)>, _: Option<&VfsPath>| {
+            answered.extend(answer);
+            ControlFlow::Continue(())
+        };
+        let failed = self.gather(asks, answers, options.scope.on_failure, take).await?;
+        Ok((answered, failed))
+    }
+
+    /// Adds the snippets of hits: each mount makes those of its own files. One that is gone or cannot be read has none.
+    async fn add_snippets(&self, all: &mut SearchResult, options: &SearchOptions) {
+        if options.snippets_max == 0 {
+            return;
+        }
+        let mut of_one = SearchOptions::new(&options.query).with_limit(1).with_snippets_max(options.snippets_max);
+        (of_one.scope, of_one.among) = (options.scope.clone(), Some(options.weighed_by(&all.corpus)));
+        let paths: Vec<VfsPathBuf> = all.hits.iter().map(|hit| hit.path.clone()).collect();
+        let ask = async |path: &VfsPath| self.find_files_in(self.target(self.router.find(path), path)?, &of_one).await;
+        let asks: Vec<BoxFuture<'_, _>> = paths.iter().map(|path| Box::pin(ask(path)) as _).collect();
+        let mut found = stream::iter(asks).buffered(self.concurrency);
+        for hit in &mut all.hits {
+            if let Some(Ok(SearchResult { hits, .. })) = found.next().await {
+                hit.snippets = hits.into_iter().next().map(|hit| hit.snippets).unwrap_or_default();
+            }
+        }
+    }
+
     /// Decides whom a search asks: the backend that holds the path, and each mount beneath that the filter can reach.
     fn plan<'a>(&'a self, place: Place, node: usize, path: &'a VfsPath, filter: &PathFilter) -> Plan<'a> {
         let mut plan = Plan::default();
@@ -223,6 +311,27 @@ impl CompositeBackend {
         }
     }
 
+    async fn ask_for_files(&self, ask: &Ask<'_>, root: &VfsPath, mut options: SearchOptions) -> Result<SearchResult> {
+        let is_file = self.router.mount(ask.mount).is_file;
+        let target = self.ask_target(ask);
+        let hidden = self.narrow(ask, root, &mut options.scope);
+        let found = match self.is_hidden_file(ask, target).await {
+            Ok(true) => return rank::nothing(&options),
+            Ok(false) => self.find_files_in(target, &options).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(mut result) => {
+                result.hits.retain(|hit| !hidden.contains(&hit.path));
+                Ok(result)
+            }
+            Err(error) if (ask.is_virtual || is_file) && is_absence(&error) => rank::nothing(&options),
+            // A directory in the place of a file is as good as nothing.
+            Err(error) if is_file && error.kind() == ErrorKind::IsDirectory => rank::nothing(&options),
+            Err(error) => Err(target.outward().error(error, &[target.rest])),
+        }
+    }
+
     /// Asks one backend for paths, with a scope that is the caller's. Errors are the backend's.
     async fn find_paths_in(&self, target: Target<'_>, options: &GlobOptions) -> Result<GlobResult> {
         if target.prefix.is_root() {
@@ -249,6 +358,15 @@ impl CompositeBackend {
         };
         let inward = View::From(target.prefix).grep_options(options, start_after);
         Ok(target.outward().grepped(target.backend.grep(target.rest, &inward).await?))
+    }
+
+    /// Asks one backend for files by words, as [`Self::find_paths_in`] does for paths.
+    async fn find_files_in(&self, target: Target<'_>, options: &SearchOptions) -> Result<SearchResult> {
+        if target.prefix.is_root() {
+            return target.backend.search(target.rest, options).await;
+        }
+        let inward = View::From(target.prefix).search_options(options);
+        Ok(target.outward().recalled(target.backend.search(target.rest, &inward).await?))
     }
 
     fn ask_target<'a>(&'a self, ask: &Ask<'a>) -> Target<'a> {

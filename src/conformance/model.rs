@@ -6,13 +6,14 @@
 
 use super::pattern::{Pattern, grep_lines};
 use crate::backend::Backend;
+use crate::backend::search_by_reading;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::is_binary;
 use crate::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Edit, Entry, FileRead, GlobOptions, GlobResult, GrepCursor, GrepFile, GrepOptions,
-    GrepOutput, GrepResult, Listing, LsOptions, OpKind, ReadOptions, ReadRange, SearchScope, Truncation, TruncationReason, Version, Window,
-    WriteMode,
+    ApplyOptions, Capabilities, Change, Changed, Edit, Encoding, Entry, FileRead, GlobOptions, GlobResult, GrepCursor, GrepFile,
+    GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, OpKind, ReadOptions, ReadRange, SearchOptions, SearchResult, SearchScope,
+    Truncation, TruncationReason, Version, Window, WriteMode,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::IgnoreFiles;
@@ -110,6 +111,10 @@ impl Backend for ModelBackend {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.tree.lock().grep(path, options)
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        search_by_reading(self, path, options).await
     }
 
     async fn apply(&self, changes: &[Change], _: &ApplyOptions) -> Result<Vec<Changed>> {
@@ -392,16 +397,32 @@ impl Tree {
             if after_line == GrepCursor::END {
                 continue;
             }
+            let text = decoded(content, options.encoding);
             if options.size_max_bytes.is_some_and(|max| content.len() as u64 > max) {
                 result.files_too_large += 1;
-            } else if !options.binary && is_binary(content) {
+            } else if !options.binary && is_binary(&text) {
                 result.files_binary += 1;
-            } else if let Some(cursor) = grep_file(key, content, after_line, options, &mut left, &mut result)? {
+            } else if let Some(cursor) = grep_file(key, &text, after_line, options, &mut left, &mut result)? {
                 result.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor: cursor.to_string() });
                 break;
             }
         }
         Ok(result)
+    }
+}
+
+/// Returns the text of a content that a byte order mark tells of.
+fn decoded(content: &Bytes, encoding: Encoding) -> Bytes {
+    let utf_16 = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
+        let units: Vec<u16> = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect();
+        let odd = if rest.len() % 2 == 1 { "\u{fffd}" } else { "" };
+        Bytes::from(String::from_utf16_lossy(&units) + odd)
+    };
+    match (encoding, &content[..]) {
+        (Encoding::Auto, [0xff, 0xfe, rest @ ..]) => utf_16(rest, u16::from_le_bytes),
+        (Encoding::Auto, [0xfe, 0xff, rest @ ..]) => utf_16(rest, u16::from_be_bytes),
+        (Encoding::Auto, [0xef, 0xbb, 0xbf, ..]) => content.slice(3..),
+        _ => content.clone(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A layer that watches, delays, refuses or repeats calls is one function, [`Layer::around`]; [`Layered`] makes a backend
 //! of it. A layer that changes results or asks the tree questions of its own implements [`Backend`] itself: [`Permissions`]
-//! hides paths, [`Quota`] counts files.
+//! hides paths, [`Quota`] counts files, [`VectorRecall`] finds by meaning too.
 //!
 //! Order has meaning: the outermost layer is asked first. From the outside in, this order suits most trees:
 //! `Audit(Permissions(Quota(Timeout(Retry(Limit(tree))))))`. What is refused is on record and takes no place among the
@@ -12,7 +12,7 @@ use crate::backend::Backend;
 use crate::error::Result;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    OpKind, ReadOptions,
+    OpKind, ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -30,6 +30,7 @@ mod read_only;
 mod reply;
 mod retry;
 mod timeout;
+mod vector_recall;
 mod walk;
 
 pub use audit::{Audit, AuditChange, AuditOutcome, AuditRecord, AuditSink, JsonLinesSink, MemorySink, SinkFailure};
@@ -41,6 +42,7 @@ pub use read_only::ReadOnly;
 pub use reply::Reply;
 pub use retry::Retry;
 pub use timeout::Timeout;
+pub use vector_recall::{EmbeddedKind, Embedder, VectorRecall};
 
 /// What stands around every call of a backend.
 ///
@@ -184,6 +186,10 @@ impl<L: Layer, B: Backend> Backend for Layered<L, B> {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.layer.around(Op::read(OpKind::Grep, path), Next::new(&|| self.inner.grep(path, options))).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.layer.around(Op::read(OpKind::Search, path), Next::new(&|| self.inner.search(path, options))).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

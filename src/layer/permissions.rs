@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult,
-    Listing, LsOptions, OpKind, PathGuard, ReadOptions, Truncation,
+    Listing, LsOptions, OpKind, PathGuard, ReadOptions, SearchOptions, SearchResult, Truncation,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
@@ -304,6 +304,24 @@ impl<B: Backend> Backend for Permissions<B> {
                 }
             }
         }
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.see(path).await?;
+        self.check_links(path, true).await?;
+        let asks = self.check_read(&[OpKind::Search, OpKind::Read], path, true).await?;
+        let Some(guard) = self.guard(&[OpKind::Search, OpKind::Read], asks, path) else {
+            return self.inner.search(path, options).await;
+        };
+        let mut guarded = options.clone();
+        guarded.scope.guard = Some(options.scope.guard.as_ref().map_or(guard.clone(), |outer| outer.and(&guard)));
+        let mut found = self.inner.search(path, &guarded).await?;
+        // Only a tree that does not ask the guard has found something to leave out.
+        found.hits.retain(|hit| guard.admits(&hit.path, false));
+        let failed = found.failures.len();
+        found.failures.retain(|failure| guard.admits(&failure.path, true));
+        found.failures_count -= failed - found.failures.len();
+        Ok(found)
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions,
+    ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -274,6 +274,10 @@ impl<B: Backend> Backend for Quota<B> {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.inner.grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.inner.search(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

@@ -1,6 +1,6 @@
 //! What a call gives back, as a layer that watches can measure it without knowing which call it was.
 
-use crate::ops::{Changed, Entry, FileRead, GlobResult, GrepResult, Listing, Version};
+use crate::ops::{Changed, Entry, FileRead, GlobResult, GrepResult, Listing, SearchResult, Version};
 
 /// The result of an operation, as layers see it.
 pub trait Reply: Send {
@@ -60,6 +60,16 @@ impl Reply for GrepResult {
 
     fn entries(&self) -> usize {
         self.files.len()
+    }
+}
+
+impl Reply for SearchResult {
+    fn content_bytes(&self) -> u64 {
+        self.hits.iter().flat_map(|hit| &hit.snippets).map(|snippet| snippet.text.len() as u64).sum()
+    }
+
+    fn entries(&self) -> usize {
+        self.hits.len()
     }
 }
 

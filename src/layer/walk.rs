@@ -82,7 +82,7 @@ mod tests {
     use crate::conformance::model::ModelBackend;
     use crate::ops::{
         ApplyOptions, Capabilities, Change, Changed, FileRead, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
-        Truncation, TruncationReason,
+        SearchOptions, SearchResult, Truncation, TruncationReason,
     };
     use async_trait::async_trait;
     use std::fmt;
@@ -130,6 +130,10 @@ mod tests {
 
         async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
             self.inner.grep(path, options).await
+        }
+
+        async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+            self.inner.search(path, options).await
         }
 
         async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

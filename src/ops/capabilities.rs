@@ -39,12 +39,14 @@ pub struct Capabilities {
     pub file_bytes_max: Option<u64>,
     /// Directory entries may be symbolic links of the host.
     pub symlinks: bool,
+    /// An index may name the files that a grep has to read; its counts are of those alone.
+    pub indexed: bool,
 }
 
 impl Capabilities {
     /// Declares a writable tree with atomic batches, no durability and no limit.
     pub fn new() -> Self {
-        Self { atomic_batch: true, writable: true, durability: Durability::None, file_bytes_max: None, symlinks: false }
+        Self { atomic_batch: true, writable: true, durability: Durability::None, file_bytes_max: None, symlinks: false, indexed: false }
     }
 
     /// Sets whether batches are atomic.
@@ -79,6 +81,13 @@ impl Capabilities {
     #[must_use]
     pub fn with_symlinks(mut self, symlinks: bool) -> Self {
         self.symlinks = symlinks;
+        self
+    }
+
+    /// Sets whether an index may name the files that a grep reads.
+    #[must_use]
+    pub fn with_indexed(mut self, indexed: bool) -> Self {
+        self.indexed = indexed;
         self
     }
 }

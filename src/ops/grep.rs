@@ -32,6 +32,18 @@ pub enum GrepOutput {
     Counts,
 }
 
+/// How the bytes of a file are read as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encoding {
+    /// As they are: a byte order mark is text, and UTF-16 is mostly binary.
+    #[default]
+    Bytes,
+    /// By the byte order mark that a file starts with, as ripgrep does: UTF-16 is decoded and searched as text, and the mark is no
+    /// part of it. Lines, ranges and offsets then are those of the decoded text (UTF-8, what is malformed replaced), and so is what
+    /// tells binary files. Without a mark, as they are.
+    Auto,
+}
+
 /// How to find lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,6 +74,8 @@ pub struct GrepOptions {
     pub types: Vec<String>,
     /// Searches binary files too, as bytes. Default false: they are skipped and counted.
     pub binary: bool,
+    /// How bytes are read as text. Default: as they are.
+    pub encoding: Encoding,
     /// Skips and counts files over this size in bytes. Default none.
     pub size_max_bytes: Option<u64>,
     /// What to return.
@@ -93,6 +107,7 @@ impl GrepOptions {
             exclude: Vec::new(),
             types: Vec::new(),
             binary: false,
+            encoding: Encoding::default(),
             size_max_bytes: None,
             output: GrepOutput::default(),
             matches_max: 10_000,
@@ -175,6 +190,13 @@ impl GrepOptions {
     #[must_use]
     pub fn with_binary(mut self, binary: bool) -> Self {
         self.binary = binary;
+        self
+    }
+
+    /// Sets how bytes are read as text.
+    #[must_use]
+    pub fn with_encoding(mut self, encoding: Encoding) -> Self {
+        self.encoding = encoding;
         self
     }
 
@@ -275,9 +297,9 @@ impl std::str::FromStr for GrepCursor {
 pub struct GrepLine {
     /// The number of the (first) line, from 1: read's line number.
     pub line: usize,
-    /// Where the line starts in the file, in bytes from 0.
+    /// Where the line starts in the file, in bytes from 0; in its text, where the file is [decoded](Encoding::Auto).
     pub byte_offset: u64,
-    /// The line as stored, without its terminator (`\n` or `\r\n`).
+    /// The line as stored (or decoded), without its terminator (`\n` or `\r\n`).
     pub text: Bytes,
     /// Where the matches lie, in bytes of `text`; empty for a line of context and with `invert`.
     pub ranges: Vec<Range<usize>>,
@@ -341,7 +363,8 @@ impl GrepFile {
 pub struct GrepResult {
     /// The files with a match.
     pub files: Vec<GrepFile>,
-    /// How many files were searched to the end or to their limit.
+    /// How many files were searched to the end or to their limit. Where an index named the files that may match, those are what is
+    /// counted, here and below.
     pub files_searched: usize,
     /// How many files were skipped because they are binary.
     pub files_binary: usize,

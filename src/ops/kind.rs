@@ -18,6 +18,8 @@ pub enum OpKind {
     Glob,
     /// Finds lines by pattern.
     Grep,
+    /// Recalls files by what they are about.
+    Search,
     /// Writes a whole file.
     Write,
     /// Adds to the end of a file.
@@ -39,7 +41,7 @@ pub enum OpKind {
 impl OpKind {
     /// Tells whether the operation changes the tree.
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Stat | Self::Read | Self::Ls | Self::Glob | Self::Grep)
+        !matches!(self, Self::Stat | Self::Read | Self::Ls | Self::Glob | Self::Grep | Self::Search)
     }
 
     /// Returns the stable name.
@@ -50,6 +52,7 @@ impl OpKind {
             Self::Ls => "ls",
             Self::Glob => "glob",
             Self::Grep => "grep",
+            Self::Search => "search",
             Self::Write => "write",
             Self::Append => "append",
             Self::Edit => "edit",

@@ -5,7 +5,7 @@ use crate::path::{VfsPath, VfsPathBuf};
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a search stands in its caller's tree, and what it leaves out; the same for `glob` and `grep`.
+/// Where a search stands in its caller's tree, and what it leaves out; the same for `glob`, `grep` and `search`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SearchScope {

@@ -3,7 +3,7 @@
 use super::grep::FileOutcome;
 use crate::error::ErrorRecord;
 use crate::ops::{Failure, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, Truncation, TruncationReason};
-use crate::path::VfsPathBuf;
+use crate::path::{VfsPath, VfsPathBuf};
 use memchr::memchr_iter;
 use std::ops::ControlFlow;
 
@@ -33,8 +33,18 @@ impl GrepCollector {
         }
     }
 
-    /// Adds the outcome of the next file in path order; `Break` when the limit is reached and the walk can stop.
-    pub fn push(&mut self, path: VfsPathBuf, outcome: FileOutcome) -> ControlFlow<()> {
+    /// Adds the outcome of the next file in path order; `Break` when the limit is reached and the walk can stop. A path that is lent
+    /// is copied only where the result tells of it.
+    pub fn push(&mut self, path: impl AsRef<VfsPath> + Into<VfsPathBuf>, outcome: FileOutcome) -> ControlFlow<()> {
+        self.push_with(|| path, outcome)
+    }
+
+    /// Adds an outcome as [`push`](Self::push) does, of a file whose path is made only where it is looked at.
+    pub(crate) fn push_with<P: AsRef<VfsPath> + Into<VfsPathBuf>>(
+        &mut self,
+        path: impl FnOnce() -> P,
+        outcome: FileOutcome,
+    ) -> ControlFlow<()> {
         if self.result.truncated.is_some() {
             return ControlFlow::Break(());
         }
@@ -42,20 +52,21 @@ impl GrepCollector {
             FileOutcome::Gone => {}
             FileOutcome::Binary => self.result.files_binary += 1,
             FileOutcome::TooLarge => self.result.files_too_large += 1,
-            FileOutcome::Failed(error) => self.result.push_failure(Failure { path, error: ErrorRecord::from(&error) }),
+            FileOutcome::Failed(error) => self.result.push_failure(Failure { path: path().into(), error: ErrorRecord::from(&error) }),
             FileOutcome::Searched { count: 0, cut: false, .. } => self.result.files_searched += 1,
             // There is more and no place for it: the rest starts with this file.
             FileOutcome::Searched { .. } if self.left == 0 => {
-                let line = self.start_after.as_ref().filter(|cursor| cursor.path == path).map_or(0, |cursor| cursor.line);
-                return self.truncate(path, line);
+                let path = path();
+                let line = self.start_after.as_ref().filter(|cursor| *cursor.path == *path.as_ref()).map_or(0, |cursor| cursor.line);
+                return self.truncate(path.into(), line);
             }
             FileOutcome::Searched { count, lines, cut } => {
                 self.result.files_searched += 1;
                 return match self.output {
-                    GrepOutput::Content => self.push_lines(path, count, lines, cut),
+                    GrepOutput::Content => self.push_lines(path().into(), count, lines, cut),
                     GrepOutput::Files | GrepOutput::Counts => {
                         self.left -= 1;
-                        self.result.files.push(GrepFile::new(path, count, Vec::new()));
+                        self.result.files.push(GrepFile::new(path().into(), count, Vec::new()));
                         ControlFlow::Continue(())
                     }
                 };

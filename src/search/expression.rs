@@ -4,10 +4,15 @@
 //! mounts compiles the same expression for each. So the last few are kept; each caller gets a copy with scratch space of its
 //! own, which goes when the search ends.
 
+use super::literal;
+use super::trigram::Need;
 use crate::error::{Error, Result};
 use crate::ops::{CaseMode, GrepOptions};
+use bytes::Bytes;
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use parking_lot::Mutex;
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::Hir;
 use std::collections::VecDeque;
 
 /// The longest pattern in bytes.
@@ -53,6 +58,46 @@ impl Expression {
         self.multiline
     }
 
+    /// Returns the text that a match is, and no more, if it is one: it is found without the expression.
+    pub(super) fn plain_text(&self) -> Option<&str> {
+        let is_plain = !self.is_regex && self.case == CaseMode::Sensitive && !self.word && !self.whole_line && !self.multiline;
+        (is_plain && !self.pattern.is_empty()).then_some(&*self.pattern)
+    }
+
+    /// Returns what a content must hold to match.
+    pub(super) fn need(&self) -> Need {
+        if !self.is_regex && !self.spans_lines() && self.case == CaseMode::Sensitive {
+            return Need::of_text(self.pattern.as_bytes());
+        }
+        self.parse().map_or(Need::Nothing, |expression| Need::of_expression(&expression))
+    }
+
+    /// Tells whether it is literal text of several lines.
+    fn spans_lines(&self) -> bool {
+        !self.is_regex && self.pattern.contains('\n')
+    }
+
+    /// Parses the pattern, if it is legal, to an expression that matches all that it matches, or more.
+    fn parse(&self) -> Option<Hir> {
+        let pattern = match (self.is_regex, self.spans_lines()) {
+            (true, _) => self.pattern.clone(),
+            (false, true) => literal_over_lines(&self.pattern),
+            (false, false) => regex::escape(&self.pattern),
+        };
+        let mut parser = ParserBuilder::new();
+        // Words and whole lines are fewer than what the pattern alone matches, and what ignores case is more than what may not.
+        parser.utf8(false).multi_line(true).crlf(true).case_insensitive(self.case != CaseMode::Sensitive);
+        parser.build().parse(&pattern).ok()
+    }
+
+    /// Returns a text that every content that matches holds as it stands: the longest one that is known.
+    pub(super) fn literal(&self) -> Option<Bytes> {
+        if !self.is_regex && !self.spans_lines() && self.case == CaseMode::Sensitive {
+            return (!self.pattern.is_empty()).then(|| Bytes::copy_from_slice(self.pattern.as_bytes()));
+        }
+        self.parse().as_ref().and_then(literal::of_expression)
+    }
+
     /// Compiles the expression, or finds it compiled.
     pub(super) fn compile(self) -> Result<RegexMatcher> {
         // Literal text takes microseconds and is not worth a place.
@@ -73,7 +118,7 @@ impl Expression {
         if self.pattern.len() > PATTERN_BYTES_MAX {
             return Err(Error::invalid_argument(format!("the pattern is over {PATTERN_BYTES_MAX} bytes; search for a part of it")));
         }
-        let spans_lines = !self.is_regex && self.pattern.contains('\n');
+        let spans_lines = self.spans_lines();
         let mut builder = RegexMatcherBuilder::new();
         builder
             .case_insensitive(self.case == CaseMode::Insensitive)
@@ -88,8 +133,13 @@ impl Expression {
             .dot_matches_new_line(!self.multiline)
             .size_limit(COMPILED_BYTES_MAX)
             .dfa_size_limit(STATES_BYTES_MAX);
-        if spans_lines { builder.build(&literal_over_lines(&self.pattern)) } else { builder.build(&self.pattern) }
-            .map_err(|error| malformed(&self.pattern, &error))
+        let built = if spans_lines { builder.build(&literal_over_lines(&self.pattern)) } else { builder.build(&self.pattern) };
+        built.or_else(|error| {
+            // The builder puts a group around it, whose end is part of a comment that has none: `(?x) foo # comment`.
+            let ended = self.is_regex && self.pattern.contains('#') && self.parse().is_some();
+            let ended = ended.then(|| builder.build(&format!("{}\n", self.pattern)).ok()).flatten();
+            ended.ok_or_else(|| malformed(&self.pattern, &error))
+        })
     }
 }
 

@@ -109,8 +109,9 @@ pub(super) struct GlobRules {
 }
 
 /// Tells whether a segment of a relative path starts with a dot.
-pub(super) fn has_hidden(relative: &str) -> bool {
-    relative.starts_with('.') || relative.as_bytes().windows(2).any(|pair| pair == b"/.")
+pub(crate) fn has_hidden(relative: &str) -> bool {
+    let bytes = relative.as_bytes();
+    memchr_iter(b'.', bytes).any(|at| at == 0 || bytes[at - 1] == b'/')
 }
 
 /// One alternative of a pattern. The places in it are numbered by its segments.

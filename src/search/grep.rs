@@ -5,16 +5,19 @@
 //! that it points at is looked at by itself. With `multiline` the content is matched as a whole and a match covers the lines
 //! it touches.
 
+use super::encoding;
 use super::expression::Expression;
-use super::hits::{Hits, MATCHES_MAX, infallible};
-use super::page::{Page, push_range};
+use super::hits::{MATCHES_MAX, infallible};
+use super::page::push_range;
+use super::seeker::Seeker;
 use crate::error::{Error, Result};
-use crate::file::is_binary;
-use crate::ops::{GrepCursor, GrepLine, GrepOptions, GrepOutput};
+use crate::file::{BINARY_PROBE_BYTES, is_binary};
+use crate::ops::{Encoding, GrepCursor, GrepLine, GrepOptions, GrepOutput};
 use crate::path::VfsPath;
 use bytes::Bytes;
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
+use memchr::memmem::Finder;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -27,16 +30,20 @@ pub const LINE_RANGES_MAX: usize = MATCHES_MAX;
 #[derive(Debug, Clone)]
 pub struct GrepMatcher {
     pub(super) matcher: RegexMatcher,
+    /// Finds what the expression does, where that is plain text: the expression has scratch space that the threads share, and each
+    /// file would take it and give it back.
+    pub(super) plain: Option<Finder<'static>>,
     /// Whether a match may span lines.
     pub(super) multiline: bool,
     pub(super) invert: bool,
     binary: bool,
+    encoding: Encoding,
     pub(super) before: usize,
     pub(super) after: usize,
     size_max_bytes: Option<u64>,
-    output: GrepOutput,
-    matches_max: usize,
-    file_matches_max: usize,
+    pub(super) output: GrepOutput,
+    pub(super) matches_max: usize,
+    pub(super) file_matches_max: usize,
     start_after: Option<GrepCursor>,
 }
 
@@ -71,15 +78,23 @@ impl FileOutcome {
     #[must_use]
     pub fn detached(mut self) -> Self {
         if let Self::Searched { lines, .. } = &mut self {
-            let texts = Bytes::from(lines.iter().map(|line| &line.text[..]).collect::<Vec<_>>().concat());
-            let mut start = 0;
-            for line in lines {
-                let end = start + line.text.len();
-                line.text = texts.slice(start..end);
-                start = end;
-            }
+            Self::detach(lines);
         }
         self
+    }
+
+    /// Copies the text of lines.
+    pub(super) fn detach(lines: &mut [GrepLine]) {
+        if lines.is_empty() {
+            return;
+        }
+        let texts = Bytes::from(lines.iter().map(|line| &line.text[..]).collect::<Vec<_>>().concat());
+        let mut start = 0;
+        for line in lines {
+            let end = start + line.text.len();
+            line.text = texts.slice(start..end);
+            start = end;
+        }
     }
 }
 
@@ -99,12 +114,15 @@ impl GrepMatcher {
     pub fn compile(options: &GrepOptions) -> Result<Self> {
         let expression = Expression::of(options);
         let multiline = expression.is_multiline();
+        let plain = expression.plain_text().map(|text| Finder::new(text).into_owned());
         let matcher = expression.compile()?;
         Ok(Self {
             matcher,
+            plain,
             multiline,
             invert: options.invert,
             binary: options.binary,
+            encoding: options.encoding,
             before: options.before,
             after: options.after,
             size_max_bytes: options.size_max_bytes,
@@ -115,66 +133,97 @@ impl GrepMatcher {
         })
     }
 
-    /// Searches one content. Shares it: no line is copied (see [`FileOutcome::detached`]). Checks the size limit and for binary
-    /// content itself. Context is cut to this file. `path` tells whether the cursor of the options lies in it.
+    /// Searches one content. Shares it: no line is copied (see [`FileOutcome::detached`]). Decodes it, and checks the size
+    /// limit and for binary content itself. Context is cut to this file. `path` tells whether the cursor of the options lies in it.
     ///
-    /// Cost: one pass over the content, two when binary content is skipped; a search for files ends at the first match.
+    /// Cost: one pass over the content, one more when it is decoded, and one when binary content is skipped; a search for files
+    /// ends at the first match.
     pub fn search(&self, path: &VfsPath, content: &Bytes) -> FileOutcome {
-        let after_line = match self.start_after.as_ref().map(|cursor| (path.cmp(&cursor.path), cursor.line)) {
-            Some((Ordering::Less, _) | (Ordering::Equal, GrepCursor::END)) => return FileOutcome::Gone,
+        self.search_if_text(|| path, content, || is_binary(content))
+    }
+
+    /// Searches one content as [`search`](Self::search) does, for tiers that remember whether it is binary, or make its path only
+    /// where it is asked for.
+    pub(crate) fn search_if_text<P: AsRef<VfsPath>>(
+        &self,
+        path: impl FnOnce() -> P,
+        content: &Bytes,
+        is_binary: impl Fn() -> bool,
+    ) -> FileOutcome {
+        let Some(mut seeker) = self.seek(path) else { return FileOutcome::Gone };
+        if self.is_too_large(content.len() as u64) {
+            return FileOutcome::TooLarge;
+        }
+        let decoded = (self.encoding != Encoding::Bytes).then(|| encoding::decoded(content, self.encoding));
+        let text = decoded.as_ref().unwrap_or(content);
+        // What is remembered is said of the bytes as they are stored.
+        let skips = || if decoded.is_some() { self.skips(text) } else { !self.binary && is_binary() };
+        // Whichever goes over a content first waits for memory. The search has more to do meanwhile, so it comes first wherever the
+        // test looks at as much as it does: both then take little longer than the search alone.
+        let is_tested_as_a_whole = text.len() <= BINARY_PROBE_BYTES;
+        if !is_tested_as_a_whole && skips() {
+            return FileOutcome::Binary;
+        }
+        seeker.push_whole(text);
+        if is_tested_as_a_whole && skips() {
+            return FileOutcome::Binary;
+        }
+        seeker.finish()
+    }
+
+    /// Returns what the search of one content gives that no line of which matches.
+    pub(crate) fn search_in_vain<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> FileOutcome {
+        self.seek(path).map_or(FileOutcome::Gone, Seeker::finish)
+    }
+
+    /// Starts the search of one content, unless it lies before the cursor of the options.
+    pub(crate) fn seek<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> Option<Seeker<'_>> {
+        let after_line = match self.start_after.as_ref().map(|cursor| (path().as_ref().cmp(&cursor.path), cursor.line)) {
+            Some((Ordering::Less, _) | (Ordering::Equal, GrepCursor::END)) => return None,
             Some((Ordering::Equal, line)) => line,
             Some((Ordering::Greater, _)) | None => 0,
         };
-        if self.size_max_bytes.is_some_and(|max| content.len() as u64 > max) {
-            return FileOutcome::TooLarge;
-        }
-        if !self.binary && is_binary(content) {
-            return FileOutcome::Binary;
-        }
-        match self.output {
-            GrepOutput::Content => self.search_content(content, after_line),
-            GrepOutput::Files => self.count(content, self.file_matches_max.min(1)),
-            GrepOutput::Counts => self.count(content, self.file_matches_max),
-        }
+        Some(Seeker::new(self, after_line))
     }
 
-    fn count(&self, content: &Bytes, limit: usize) -> FileOutcome {
-        let mut hits = Hits::new(self, content, 0);
-        let mut count = 0;
-        while count < limit && hits.next().is_some() {
-            count += 1;
-        }
-        FileOutcome::Searched { count, lines: Vec::new(), cut: false }
+    /// Tells whether content of that size is skipped.
+    pub(crate) fn is_too_large(&self, size_bytes: u64) -> bool {
+        self.size_max_bytes.is_some_and(|max| size_bytes > max)
     }
 
-    fn search_content(&self, content: &Bytes, after_line: usize) -> FileOutcome {
-        // What was returned before counts for the limit of the file, and where matches span lines each depends on those before.
-        let counts_all = self.multiline || self.file_matches_max != usize::MAX;
-        let mut page = Page::new(self, content);
-        page.resume(after_line, counts_all);
-        let mut hits = Hits::new(self, content, page.counted);
-        let (mut seen, mut count, mut cut) = (0, 0, false);
-        let mut before_cursor = after_line > 0;
-        while seen < self.file_matches_max {
-            let Some(hit) = hits.next() else { break };
-            page.end_context(hit.start);
-            before_cursor = before_cursor && page.ends_by(&hit, after_line);
-            if before_cursor {
-                page.pass(&hit);
-            } else if count == self.matches_max {
-                cut = true;
-                break;
-            } else {
-                page.push(&hit);
-                count += 1;
-            }
-            seen += 1;
-        }
-        if !cut && page.owes_context() {
-            // Context ends before the next line that matches, though it is over the limit.
-            page.end_context(hits.next().map_or(content.len(), |hit| hit.start));
-        }
-        FileOutcome::Searched { count, lines: page.lines, cut }
+    /// Tells whether content whose bytes start so is skipped as binary; false when it has to be decoded first.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    pub(crate) fn skips_undecoded(&self, start: &[u8]) -> bool {
+        !encoding::is_decoded(start, self.encoding) && self.skips(start)
+    }
+
+    /// Returns how the bytes of a content are read as text, before it is searched in windows.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// Tells whether text that starts so is skipped as binary.
+    pub(crate) fn skips(&self, start: &[u8]) -> bool {
+        !self.binary && is_binary(start)
+    }
+
+    /// Tells whether content whose bytes start so has a mark of its encoding, which is no part of the text.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    pub(crate) fn starts_with_mark(&self, start: &[u8]) -> bool {
+        encoding::starts_with_mark(start, self.encoding)
+    }
+
+    /// Tells whether content can be searched window by window, which a match over lines does not allow.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    pub(crate) fn takes_windows(&self) -> bool {
+        !self.multiline
+    }
+
+    /// Returns how many lines of the window before each one starts with.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    pub(crate) fn window_context(&self) -> usize {
+        if self.output == GrepOutput::Content { self.before } else { 0 }
     }
 
     /// Tells whether the text of one line matches.
@@ -215,6 +264,13 @@ mod tests {
     fn drawn(options: &GrepOptions, content: &str) -> Vec<String> {
         let draw = |line: &GrepLine| format!("{}{}{}", line.line, if line.is_match { ':' } else { '-' }, line.text_lossy());
         lines(options, content).iter().map(draw).collect()
+    }
+
+    #[test]
+    fn an_expression_may_end_with_a_comment() {
+        assert_eq!(drawn(&GrepOptions::regex("(?x) b \\d # a digit"), "b1\nb\n# a digit\n"), ["1:b1"]);
+        assert_eq!(drawn(&GrepOptions::regex("#\\d"), "#1\n"), ["1:#1"]);
+        assert!(GrepMatcher::compile(&GrepOptions::regex("(#")).is_err());
     }
 
     #[test]

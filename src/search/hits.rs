@@ -76,7 +76,12 @@ impl<'a> Hits<'a> {
         // Where the expression names the ends of the whole text, each line is a text: only one by one can tell.
         let is_fast = self.of.matcher.line_terminator().is_some();
         while self.at < self.content.len() {
-            let (place, is_sure) = match is_fast.then(|| infallible(self.of.matcher.find_candidate_line(&self.content[self.at..]))) {
+            let rest = &self.content[self.at..];
+            let candidate = match &self.of.plain {
+                Some(plain) => Some(plain.find(rest).map(LineMatchKind::Confirmed)),
+                None => is_fast.then(|| infallible(self.of.matcher.find_candidate_line(rest))),
+            };
+            let (place, is_sure) = match candidate {
                 None => (self.at, false),
                 Some(None) => break,
                 Some(Some(LineMatchKind::Confirmed(offset))) => (self.at + offset, true),

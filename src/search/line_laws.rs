@@ -1,6 +1,7 @@
 //! What holds for any pattern and any content, checked against each line by itself and against ripgrep's own searcher.
 
 use super::grep::{FileOutcome, GrepMatcher};
+use super::window::Windows;
 use super::{GrepCollector, PathFilter};
 use crate::ops::{CaseMode, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, ReadOptions};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -105,6 +106,33 @@ fn line_options() -> impl Strategy<Value = GrepOptions> {
             options
         },
     )
+}
+
+/// Searches a content in windows, each by itself first or in one go.
+fn search_in_windows(options: &GrepOptions, content: &Bytes, window_bytes: usize, by_itself: bool) -> (usize, Vec<GrepLine>, bool) {
+    let matcher = GrepMatcher::compile(options).expect("legal");
+    let mut left = content.clone();
+    let read = |buffer: &mut Vec<u8>| {
+        let part = left.split_to(left.len().min(buffer.capacity() - buffer.len()));
+        buffer.extend_from_slice(&part);
+        Ok::<_, std::convert::Infallible>(part.len())
+    };
+    let mut windows = Windows::new(read, window_bytes, matcher.window_context());
+    let mut seeker = matcher.seek(|| path("/f")).expect("it is not before the cursor");
+    assert!(!by_itself || seeker.takes_parts());
+    while let Some(window) = windows.next(Vec::with_capacity(window_bytes)).expect("all is read") {
+        let flow = if by_itself { seeker.push_found(matcher.find(&window)) } else { seeker.push(&window) };
+        // Its buffer is used for another.
+        let mut buffer = window.into_buffer().expect("no line holds the window");
+        buffer.resize(buffer.capacity(), b'#');
+        if flow.is_break() {
+            break;
+        }
+    }
+    match seeker.finish() {
+        FileOutcome::Searched { count, lines, cut } => (count, lines, cut),
+        other => panic!("not searched: {other:?}"),
+    }
 }
 
 /// Asks for page after page; the pages laid end to end are one result.
@@ -228,6 +256,28 @@ proptest! {
             }
         }
         prop_assert_eq!(returned, covered.iter().map(|covered| covered != &invert).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_search_in_windows_is_that_of_the_whole(
+        options in line_options(),
+        content in vec(contents(), 1..5),
+        output in prop::sample::select(vec![GrepOutput::Content, GrepOutput::Content, GrepOutput::Content, GrepOutput::Counts, GrepOutput::Files]),
+        matches_max in prop_oneof![0..6_usize, Just(usize::MAX)],
+        after_line in prop::option::of(0..20_usize),
+        window_bytes in 1..60_usize,
+        by_itself in any::<bool>(),
+    ) {
+        let content = Bytes::from(content.concat());
+        let mut options = options.with_output(output).with_matches_max(matches_max);
+        options.start_after = after_line.map(|line| GrepCursor { path: path("/f"), line });
+        if by_itself {
+            // What is cut where lines are is searched so only where no line is returned for the sake of another.
+            options = options.with_context(0, 0);
+            options.start_after = None;
+        }
+        let whole = search(&options, &path("/f"), &content);
+        prop_assert_eq!(search_in_windows(&options, &content, window_bytes, by_itself), whole);
     }
 
     #[test]

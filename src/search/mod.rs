@@ -9,6 +9,8 @@
 //! [`PathFilter`], lines, line breaks and the empty pattern in [`GrepMatcher::compile`], pages in [`GrepCollector`].
 
 mod collect;
+#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+mod encoding;
 mod expression;
 pub mod filter;
 pub mod glob;
@@ -19,13 +21,27 @@ mod hits;
 pub mod ignore;
 #[cfg(test)]
 mod line_laws;
+pub(crate) mod literal;
 mod name;
 mod page;
 pub mod parallel;
 mod pattern;
+pub mod rank;
+#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+mod seeker;
+pub mod trigram;
+#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+mod window;
+pub mod words;
 
 pub use collect::GrepCollector;
+#[cfg(feature = "filesystem")]
+pub(crate) use encoding::Decoded;
 pub use filter::PathFilter;
 pub use glob::Glob;
 pub use grep::{FileOutcome, GrepMatcher};
 pub use ignore::IgnoreFiles;
+#[cfg(feature = "filesystem")]
+pub(crate) use seeker::Seeker;
+#[cfg(feature = "filesystem")]
+pub(crate) use window::{TOGETHER_BYTES_MAX, Unread, Window, Windows};

@@ -1,7 +1,9 @@
 //! The lines of one file as they are returned: matches and context, from the cursor on.
 
+use super::grep::FileOutcome;
 use super::grep::GrepMatcher;
 use super::hits::{Hit, line_end};
+use super::window::Window;
 use crate::ops::GrepLine;
 use crate::text::trim_terminator;
 use bytes::Bytes;
@@ -10,15 +12,21 @@ use std::ops::Range;
 
 /// The lines of one file as they are returned, with their context.
 ///
+/// It goes through the content window by window; places are those in the window at hand.
+///
 /// Pages laid end to end are the whole: each line of context is given once, after the match it follows if it is near enough to
 /// it, and otherwise before the next.
 pub(super) struct Page<'a> {
     of: &'a GrepMatcher,
-    content: &'a Bytes,
+    content: Bytes,
+    /// Where the window starts in the whole content.
+    origin: usize,
     /// What is returned so far.
     pub(super) lines: Vec<GrepLine>,
+    /// How many of them hold no part of a window.
+    detached: usize,
     /// How far lines were counted: the start of line `line`.
-    pub(super) counted: usize,
+    counted: usize,
     line: usize,
     /// Where what may be returned starts: after what was.
     free: usize,
@@ -26,26 +34,93 @@ pub(super) struct Page<'a> {
     owed: usize,
     /// Where the last match ends, when it was returned by an earlier call, and its context with it.
     passed: Option<usize>,
+    /// How many of the lines that earlier calls returned are still to come.
+    returned: usize,
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(of: &'a GrepMatcher, content: &'a Bytes) -> Self {
-        Self { of, content, lines: Vec::new(), counted: 0, line: 1, free: 0, owed: 0, passed: None }
+    /// Starts after a line that was returned.
+    pub(super) fn new(of: &'a GrepMatcher, after_line: usize) -> Self {
+        Self {
+            of,
+            content: Bytes::new(),
+            origin: 0,
+            lines: Vec::new(),
+            detached: 0,
+            counted: 0,
+            line: 1,
+            free: 0,
+            owed: 0,
+            passed: None,
+            returned: after_line,
+        }
     }
 
-    /// Goes on after a line that was returned. Lines are counted from that line on when what stands before it does not matter.
-    pub(super) fn resume(&mut self, after_line: usize, counts_all: bool) {
-        let start = match after_line {
-            0 | 1 => 0,
-            line => memchr_iter(b'\n', self.content).nth(line - 2).map_or(self.content.len(), |at| at + 1),
-        };
-        if after_line > 0 {
-            self.free = line_end(self.content, start);
+    /// Goes on with a window and returns where matches are looked for from. Where `counts_all`, those returned before are too;
+    /// otherwise lines are counted from the one after which it goes on, as what stands before it does not matter.
+    pub(super) fn enter(&mut self, window: &Window, counts_all: bool) -> usize {
+        self.content = window.content.clone();
+        self.origin = window.origin;
+        if self.returned > 0 {
+            self.pass_returned(window.fresh, counts_all);
         }
-        if !counts_all {
-            self.counted = start;
-            self.line = after_line.max(1);
+        window.fresh.max(if counts_all { 0 } else { self.counted })
+    }
+
+    fn pass_returned(&mut self, fresh: usize, counts_all: bool) {
+        let end = self.content.len();
+        let mut ends = memchr_iter(b'\n', &self.content[fresh..]).map(|at| fresh + at + 1);
+        let start = if self.returned == 1 { Some(fresh) } else { ends.nth(self.returned - 2) };
+        match start {
+            Some(start) if start < end => {
+                self.free = ends.next().unwrap_or(end);
+                if !counts_all {
+                    self.line += self.returned - 1;
+                    self.counted = start;
+                }
+                self.returned = 0;
+            }
+            _ => {
+                let passed = memchr_iter(b'\n', &self.content[fresh..]).count();
+                self.returned -= passed;
+                self.free = end;
+                if !counts_all {
+                    self.line += passed;
+                    self.counted = end;
+                }
+            }
         }
+    }
+
+    /// Leaves a window, so that its buffer can be used for another.
+    pub(super) fn leave(&mut self, window: &Window) {
+        self.content = Bytes::new();
+        let Some(next) = window.next else { return };
+        if self.counted < next {
+            self.line += memchr_iter(b'\n', &window.content[self.counted..next]).count();
+            self.counted = next;
+        }
+        self.counted -= next;
+        self.free = self.free.saturating_sub(next);
+        self.passed = self.passed.map(|end| end.saturating_sub(next));
+        FileOutcome::detach(&mut self.lines[self.detached..]);
+        self.detached = self.lines.len();
+    }
+
+    /// Returns how many lines were counted.
+    pub(super) fn lines_passed(&self) -> usize {
+        self.line - 1
+    }
+
+    /// Adds a line of a part that was searched by itself.
+    pub(super) fn add(&mut self, mut line: GrepLine) {
+        line.line += self.line - 1;
+        self.lines.push(line);
+    }
+
+    /// Passes the lines of such a part.
+    pub(super) fn skip_lines(&mut self, lines: usize) {
+        self.line += lines;
     }
 
     /// Tells whether the last line of a hit is at or before a line.
@@ -83,26 +158,24 @@ impl<'a> Page<'a> {
             }
         };
         self.count_to(hit.start);
-        self.lines.push(GrepLine::new(self.line, hit.start as u64, text, ranges, true));
+        self.lines.push(self.line_of(hit.start, text, ranges, true));
         self.free = hit.end;
         self.owed = self.of.after;
         self.passed = None;
     }
 
-    /// Gives the last match the context it is owed, up to the next hit.
-    pub(super) fn end_context(&mut self, next: usize) {
-        let owed = std::mem::take(&mut self.owed);
+    /// Gives the last match the context it is owed, up to the next hit or the end of the window.
+    pub(super) fn give_context(&mut self, next: usize) {
         match self.passed {
             Some(mut end) => {
-                for _ in 0..owed {
-                    if end >= next {
-                        break;
-                    }
-                    end = line_end(self.content, end);
+                while self.owed > 0 && end < next {
+                    end = line_end(&self.content, end);
+                    self.owed -= 1;
                 }
+                self.passed = Some(end);
                 self.free = self.free.max(end);
             }
-            None => self.context(self.free, next, owed),
+            None => self.owed -= self.context(self.free, next, self.owed),
         }
     }
 
@@ -110,19 +183,22 @@ impl<'a> Page<'a> {
         self.owed > 0 && self.passed.is_none()
     }
 
-    /// Adds up to `count` lines of context from `start` on.
-    fn context(&mut self, start: usize, end: usize, count: usize) {
-        let mut at = start;
-        for _ in 0..count {
-            if at >= end {
-                break;
-            }
-            let next = line_end(self.content, at);
+    /// Adds up to `count` lines of context from `start` on, and returns how many there were.
+    fn context(&mut self, start: usize, end: usize, count: usize) -> usize {
+        let (mut at, mut given) = (start, 0);
+        while given < count && at < end {
+            let next = line_end(&self.content, at);
             self.count_to(at);
-            self.lines.push(GrepLine::new(self.line, at as u64, self.text(at, next), Vec::new(), false));
+            self.lines.push(self.line_of(at, self.text(at, next), Vec::new(), false));
             at = next;
+            given += 1;
         }
         self.free = self.free.max(at);
+        given
+    }
+
+    fn line_of(&self, start: usize, text: Bytes, ranges: Vec<Range<usize>>, is_match: bool) -> GrepLine {
+        GrepLine::new(self.line, (self.origin + start) as u64, text, ranges, is_match)
     }
 
     fn text(&self, start: usize, end: usize) -> Bytes {

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// How many items are done in place before threads are started: a thread costs as much as searching several small files.
 const ITEMS_IN_PLACE: usize = 16;
 
+/// How long that may take: items may be large.
+const DURATION_IN_PLACE: Duration = Duration::from_millis(2);
+
 /// How many items are handed over at once, at most.
 const BATCH_MAX: usize = 512;
 
@@ -24,8 +27,8 @@ const BATCHES_AHEAD: usize = 2;
 /// Runs `work` on every item, on as many threads as `workers` (1 runs in place, without threads), and gives the results to
 /// `sink` in the order of the items. When `sink` breaks, no further item is taken and the call returns soon.
 ///
-/// Items and `sink` run on the calling thread, which works too while it has nothing else to do. The first 16 items are done in
-/// place, and how long they took decides how many are handed over at once; then threads are started one by one while there is
+/// Items and `sink` run on the calling thread, which works too while it has nothing else to do. The first 16 items (fewer, if they
+/// take over 2 ms) are done in place, and how long they took decides how many are handed over at once; then threads are started one by one while there is
 /// work that none is free for. At most some thousand results of quick items wait for their turn, and some dozens of slow ones.
 /// A panic in `work` ends the call with that panic.
 ///
@@ -34,21 +37,36 @@ pub fn ordered<I: Send, R: Send>(
     items: impl Iterator<Item = I> + Send,
     workers: usize,
     work: impl Fn(I) -> R + Sync,
+    sink: impl FnMut(R) -> ControlFlow<()>,
+) {
+    ordered_after(DURATION_IN_PLACE, items, workers, work, sink);
+}
+
+fn ordered_after<I: Send, R: Send>(
+    in_place_max: Duration,
+    items: impl Iterator<Item = I> + Send,
+    workers: usize,
+    work: impl Fn(I) -> R + Sync,
     mut sink: impl FnMut(R) -> ControlFlow<()>,
 ) {
     let mut items = items.fuse();
     let in_place = if workers <= 1 { usize::MAX } else { ITEMS_IN_PLACE };
     let started = Instant::now();
+    let mut done = 0;
     for item in items.by_ref().take(in_place) {
         if sink(work(item)).is_break() {
             return;
+        }
+        done += 1;
+        if workers > 1 && started.elapsed() > in_place_max {
+            break;
         }
     }
     if workers <= 1 {
         return;
     }
     let Some(next) = items.next() else { return };
-    let batch_max = batch_max(started.elapsed() / ITEMS_IN_PLACE as u32);
+    let batch_max = batch_max(started.elapsed() / done.max(1));
     let mut items = std::iter::once(next).chain(items);
     let queue = Queue::new();
     thread::scope(|scope| {
@@ -257,7 +275,8 @@ mod tests {
     #[test]
     fn few_items_start_no_thread() {
         let threads = Mutex::new(HashSet::new());
-        ordered(
+        ordered_after(
+            Duration::MAX,
             0..ITEMS_IN_PLACE,
             8,
             |_| {
@@ -266,6 +285,25 @@ mod tests {
             |()| ControlFlow::Continue(()),
         );
         assert_eq!(threads.into_inner(), HashSet::from([thread::current().id()]));
+    }
+
+    #[test]
+    fn items_that_take_long_are_shared_from_the_second_on() {
+        let threads = Mutex::new(HashSet::new());
+        let two_at_once = std::sync::Barrier::new(2);
+        ordered_after(
+            Duration::ZERO,
+            0..2 * BATCH_MAX,
+            2,
+            |item| {
+                // Each thread waits for the other once.
+                if item > 0 && threads.lock().insert(thread::current().id()) {
+                    two_at_once.wait();
+                }
+            },
+            |()| ControlFlow::Continue(()),
+        );
+        assert_eq!(threads.into_inner().len(), 2);
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! Every backend, and composites that hold them: one row each.
 
-use crate::trees;
+use crate::{indexed_trees, trees};
 use stratafs::backend_conformance;
 
 backend_conformance!(model, trees::model);
 backend_conformance!(state, trees::state);
 backend_conformance!(store_memory, trees::store_memory);
 backend_conformance!(store_small_pages, trees::store_small_pages);
+backend_conformance!(store_indexed, trees::store_indexed);
+#[cfg(feature = "sqlite")]
+backend_conformance!(store_indexed_sqlite, indexed_trees::sqlite);
+#[cfg(feature = "sled")]
+backend_conformance!(store_indexed_sled, indexed_trees::sled);
+#[cfg(feature = "postgres")]
+backend_conformance!(store_indexed_postgres, indexed_trees::postgres);
 #[cfg(feature = "sqlite")]
 backend_conformance!(store_sqlite, trees::store_sqlite);
 #[cfg(feature = "sled")]

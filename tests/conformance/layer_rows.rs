@@ -1,7 +1,12 @@
 //! Every layer around the state tier, a tree like any other: one row each.
 
 use crate::layer_trees;
+use std::sync::Arc;
+use stratafs::StateBackend;
 use stratafs::backend_conformance;
+use stratafs::conformance::Fresh;
+use stratafs::conformance::backend::Tree;
+use stratafs::layer::{EmbeddedKind, Embedder, VectorRecall};
 
 backend_conformance!(layer_audit, layer_trees::layer_audit);
 backend_conformance!(layer_limit, layer_trees::layer_limit);
@@ -10,3 +15,23 @@ backend_conformance!(layer_quota, layer_trees::layer_quota);
 backend_conformance!(layer_retry, layer_trees::layer_retry);
 backend_conformance!(layer_timeout, layer_trees::layer_timeout);
 backend_conformance!(layer_stack, layer_trees::layer_stack);
+backend_conformance!(layer_vector_recall, layer_vector_recall);
+
+/// A model to which nothing means anything, so that words alone rank.
+#[derive(Debug)]
+struct Meaningless;
+
+#[async_trait::async_trait]
+impl Embedder for Meaningless {
+    fn model(&self) -> &str {
+        "meaningless"
+    }
+
+    async fn embed(&self, texts: &[&str], _: EmbeddedKind) -> stratafs::Result<Vec<Vec<f32>>> {
+        Ok(vec![vec![0.0; 3]; texts.len()])
+    }
+}
+
+async fn layer_vector_recall() -> Fresh<Tree> {
+    Tree::new(VectorRecall::new(Arc::new(Meaningless), StateBackend::new())).fresh()
+}

@@ -5,6 +5,7 @@ mod small_pages;
 
 pub(crate) use small_pages::SmallPages;
 use std::sync::Arc;
+use stratafs::backend::IndexKind;
 use stratafs::composite::CompositeBackend;
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::Tree;
@@ -19,7 +20,7 @@ pub(crate) async fn state() -> Fresh<Tree> {
     Tree::new(StateBackend::new()).fresh()
 }
 
-fn rows(store: impl Store + 'static) -> StoreBackend {
+pub(crate) fn rows(store: impl Store + 'static) -> StoreBackend {
     StoreBackend::new(Arc::new(store), Namespace::new(["acme", "ada", "files"]).unwrap())
 }
 
@@ -30,6 +31,11 @@ pub(crate) async fn store_memory() -> Fresh<Tree> {
 /// Every walk and listing goes over many pages.
 pub(crate) async fn store_small_pages() -> Fresh<Tree> {
     Tree::new(rows(SmallPages::default())).fresh()
+}
+
+/// Every file comes into the index, and searches go by it.
+pub(crate) async fn store_indexed() -> Fresh<Tree> {
+    Tree::new(rows(SmallPages::default()).with_index(IndexKind::Trigram).with_index(IndexKind::Words)).fresh()
 }
 
 #[cfg(feature = "sqlite")]

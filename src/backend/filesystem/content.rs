@@ -109,7 +109,17 @@ pub(super) fn read_into(file: &OwnedFd, content: &mut Vec<u8>, size_bytes: u64, 
     Ok(())
 }
 
-fn read_range(file: &OwnedFd, offset: u64, length: u64) -> Host<Vec<u8>> {
+/// Reads what fits into the spare capacity of a buffer and returns how much; 0 at the end.
+pub(super) fn read_more(file: &OwnedFd, content: &mut Vec<u8>) -> Host<usize> {
+    loop {
+        match read(file, spare_capacity(content)) {
+            Err(Errno::INTR) => {}
+            read => return read,
+        }
+    }
+}
+
+pub(super) fn read_range(file: &OwnedFd, offset: u64, length: u64) -> Host<Vec<u8>> {
     let length = length as usize;
     let mut content = Vec::with_capacity(length);
     while content.len() < length {

@@ -14,6 +14,7 @@ mod list;
 mod lock;
 mod meta;
 mod openat2;
+mod part;
 mod root;
 mod seal;
 mod search;
@@ -25,10 +26,11 @@ mod tree;
 mod walk;
 
 use crate::backend::Backend;
+use crate::backend::search_by_reading;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Durability, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, OpKind, ReadOptions,
+    LsOptions, OpKind, ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -276,6 +278,10 @@ impl Backend for FilesystemBackend {
             search::grep(root, &at, &options, workers, cancel).map_err(|error| placed(error, &at))
         })
         .await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        search_by_reading(self, path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

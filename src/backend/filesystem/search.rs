@@ -2,40 +2,54 @@
 //! [`search`](crate::search) do the rest.
 //!
 //! A glob looks at what matched, and at nothing else. A grep reads on several threads while the walk goes on; a file costs an open, a
-//! look, a read and a close, into a buffer that each thread keeps.
+//! look, a read and a close, into a buffer that each thread keeps. A large file is searched bit by bit, on the threads that are free where
+//! each bit can be searched by itself, unless a match may span lines: then it is held whole.
 
 use super::Cancel;
-use super::content::read_into;
+use super::content::{read_into, read_more, read_range};
 use super::list::FAILURES_MAX;
 use super::meta::Meta;
+use super::part;
 use super::root::{OpenFile, Root};
 use super::walk::{Met, Selected, Walk, is_gone};
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
-use crate::file::{BINARY_PROBE_BYTES, is_binary};
+use crate::file::BINARY_PROBE_BYTES;
 use crate::ops::{Failure, GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
-use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
+use crate::search::{Decoded, FileOutcome, GrepCollector, GrepMatcher, PathFilter, Seeker, Unread, Windows, parallel};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, statat};
-use rustix::io::Errno;
+use rustix::io::{Errno, Result as Host};
 use std::cell::Cell;
 use std::ffi::OsStr;
+use std::mem::take;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The largest file that is searched: its content is held in memory.
+/// The largest file that is searched as a whole, for matches over lines.
 const SEARCH_BYTES_MAX: u64 = 1 << 30;
 
 /// Up to this size a file is read at once; of a larger one the start is looked at first, as most large files are binary.
 const AT_ONCE_BYTES: u64 = 64 << 10;
 
-/// Of files over this size one is held in memory at a time, whatever the number of threads and searches.
+/// Of files over this size one is held in memory as a whole at a time, whatever the number of threads and searches.
 const ALONE_BYTES: u64 = 32 << 20;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The largest buffer that a thread keeps for its next file.
+/// The largest buffer that a thread keeps for its next file; a larger file is searched in windows.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
+
+/// How much of a large file is read and searched at a time: little enough to be found in the processor's cache by the search.
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// From this size on a file is worth the threads that search it.
+const SHARED_BYTES: u64 = 8 << 20;
+
+/// How many threads search one file at most: what they read comes over one bus.
+const SHARED_WORKERS_MAX: usize = 4;
 
 thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -78,10 +92,10 @@ pub(super) fn grep(root: &Root, path: &VfsPath, options: &GrepOptions, workers: 
     let filter = PathFilter::for_grep(path, options)?;
     let matcher = GrepMatcher::compile(options)?;
     let mut collector = GrepCollector::new(options);
-    let search = Search { root, options, matcher: &matcher };
+    let search = Search { root, matcher: &matcher, cancel, workers, shares: AtomicBool::new(false), over: AtomicBool::new(false) };
     match root.open_file(path) {
         Ok(file) => {
-            let outcome = search.file(path, &file);
+            let outcome = search.file(path, file);
             let _ = collector.push(path.to_owned(), outcome);
         }
         Err(error) if error.kind() == ErrorKind::IsDirectory => {
@@ -89,7 +103,16 @@ pub(super) fn grep(root: &Root, path: &VfsPath, options: &GrepOptions, workers: 
                 Met::Selected(selected) => selected.file_type == FileType::RegularFile,
                 Met::Failed(..) => true,
             });
-            parallel::ordered(walk, workers, |met| search.met(met), |(path, outcome)| collector.push(path, outcome));
+            parallel::ordered(
+                walk,
+                workers,
+                |met| search.met(met),
+                |(path, outcome)| {
+                    let flow = collector.push(path, outcome);
+                    search.over.store(flow.is_break(), Ordering::Relaxed);
+                    flow
+                },
+            );
         }
         Err(error) => return Err(error),
     }
@@ -100,8 +123,13 @@ pub(super) fn grep(root: &Root, path: &VfsPath, options: &GrepOptions, workers: 
 /// What each thread needs to search a file.
 struct Search<'a> {
     root: &'a Root,
-    options: &'a GrepOptions,
     matcher: &'a GrepMatcher,
+    cancel: &'a Cancel,
+    workers: usize,
+    /// Whether a file is being searched on several threads, which one is at a time.
+    shares: AtomicBool,
+    /// Whether nothing more is asked for: a large file being searched is given up.
+    over: AtomicBool,
 }
 
 impl Search<'_> {
@@ -110,7 +138,7 @@ impl Search<'_> {
             Met::Failed(path, error) => (path, FileOutcome::Failed(error)),
             Met::Selected(Selected { directory, path, .. }) => {
                 let outcome = match self.root.open_child_file(directory.as_fd(), OsStr::new(path.name())) {
-                    Ok(Some(file)) => self.file(&path, &file),
+                    Ok(Some(file)) => self.file(&path, file),
                     // It is no regular file any more.
                     Ok(None) => FileOutcome::Gone,
                     Err(errno) if is_gone(errno) => FileOutcome::Gone,
@@ -121,43 +149,124 @@ impl Search<'_> {
         }
     }
 
-    fn file(&self, path: &VfsPath, file: &OpenFile) -> FileOutcome {
-        let max = self.options.size_max_bytes.unwrap_or(SEARCH_BYTES_MAX).min(SEARCH_BYTES_MAX);
-        if file.meta.size_bytes > max {
+    fn file(&self, path: &VfsPath, file: OpenFile) -> FileOutcome {
+        let size_bytes = file.meta.size_bytes;
+        if self.matcher.is_too_large(size_bytes) {
             return FileOutcome::TooLarge;
+        }
+        let read = if size_bytes > BUFFER_BYTES_MAX as u64 && self.matcher.takes_windows() {
+            self.in_windows(path, &file)
+        } else {
+            self.whole(path, &file)
+        };
+        read.unwrap_or_else(|errno| FileOutcome::Failed(self.root.fault(path, errno)))
+    }
+
+    fn whole(&self, path: &VfsPath, file: &OpenFile) -> Host<FileOutcome> {
+        if file.meta.size_bytes > SEARCH_BYTES_MAX {
+            return Ok(FileOutcome::TooLarge);
         }
         let _alone = (file.meta.size_bytes > ALONE_BYTES).then(|| ALONE.lock());
         let mut content = BUFFER.take();
         content.clear();
-        match self.read(file, &mut content) {
-            Ok(true) => {}
-            Ok(false) => {
-                keep_buffer(content);
-                return FileOutcome::Binary;
-            }
-            Err(errno) => return FileOutcome::Failed(self.root.fault(path, errno)),
+        if !self.read(file, &mut content)? {
+            keep_buffer(content);
+            return Ok(FileOutcome::Binary);
         }
         let content = Bytes::from(content);
         let outcome = self.matcher.search(path, &content).detached();
         if let Ok(buffer) = content.try_into_mut() {
             keep_buffer(emptied(buffer));
         }
-        outcome
+        Ok(outcome)
     }
 
     /// Reads a file; tells false when its start showed that it is binary and not searched.
-    fn read(&self, file: &OpenFile, content: &mut Vec<u8>) -> Result<bool, Errno> {
+    fn read(&self, file: &OpenFile, content: &mut Vec<u8>) -> Host<bool> {
         let size_bytes = file.meta.size_bytes;
         if size_bytes > AT_ONCE_BYTES {
             content.reserve(BINARY_PROBE_BYTES);
             read_into(&file.handle, content, size_bytes, BINARY_PROBE_BYTES as u64)?;
-            if !self.options.binary && is_binary(content) {
+            if self.matcher.skips_undecoded(content) {
                 return Ok(false);
             }
         }
         content.reserve((size_bytes as usize).saturating_sub(content.len()));
         read_into(&file.handle, content, size_bytes, SEARCH_BYTES_MAX)?;
         Ok(true)
+    }
+
+    /// Searches a large file bit by bit: on the threads that are free, where each bit can be searched by itself.
+    fn in_windows(&self, path: &VfsPath, file: &OpenFile) -> Host<FileOutcome> {
+        let Some(seeker) = self.matcher.seek(|| path) else { return Ok(FileOutcome::Gone) };
+        let size_bytes = file.meta.size_bytes;
+        if size_bytes < SHARED_BYTES || self.workers == 1 || !seeker.takes_parts() {
+            return self.in_turn(file, seeker);
+        }
+        let start = read_range(&file.handle, 0, BINARY_PROBE_BYTES as u64)?;
+        if self.matcher.starts_with_mark(&start) || self.shares.swap(true, Ordering::Relaxed) {
+            return self.in_turn(file, seeker);
+        }
+        let outcome = if self.matcher.skips(&start) { Ok(FileOutcome::Binary) } else { self.in_parts(file, seeker) };
+        self.shares.store(false, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Reads and searches one window after the other.
+    fn in_turn(&self, file: &OpenFile, mut seeker: Seeker<'_>) -> Host<FileOutcome> {
+        let mut text = Decoded::new(|buffer| read_more(&file.handle, buffer), self.matcher.encoding());
+        let mut windows = Windows::new(|buffer| text.read(buffer), WINDOW_BYTES, self.matcher.window_context());
+        if self.matcher.skips(windows.probe()?) {
+            return Ok(FileOutcome::Binary);
+        }
+        let mut buffer = BUFFER.take();
+        while !self.is_given_up() {
+            let window = match windows.next(take(&mut buffer)) {
+                Ok(Some(window)) => window,
+                Ok(None) => break,
+                Err(unread) => return unread.outcome(),
+            };
+            let flow = seeker.push(&window);
+            buffer = window.into_buffer().unwrap_or_default();
+            if flow.is_break() {
+                break;
+            }
+        }
+        keep_buffer(buffer);
+        Ok(seeker.finish())
+    }
+
+    /// Reads and searches the parts of a file on several threads: each on one, in whose cache it then lies.
+    fn in_parts(&self, file: &OpenFile, mut seeker: Seeker<'_>) -> Host<FileOutcome> {
+        let parts = (0..file.meta.size_bytes.div_ceil(WINDOW_BYTES as u64)).take_while(|_| !self.is_given_up());
+        let mut unread = None;
+        let find = |number| {
+            let window = part::read(&file.handle, number, WINDOW_BYTES, BUFFER.take())?;
+            let found = self.matcher.find(&window);
+            keep_buffer(window.into_buffer().unwrap_or_default());
+            Ok(found)
+        };
+        parallel::ordered(parts, self.workers.min(SHARED_WORKERS_MAX), find, |found| match found {
+            Ok(found) => seeker.push_found(found),
+            Err(error) => {
+                unread = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        unread.map_or_else(|| Ok(seeker.finish()), Unread::outcome)
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.cancel.is_set() || self.over.load(Ordering::Relaxed)
+    }
+}
+
+impl Unread<Errno> {
+    fn outcome(self) -> Host<FileOutcome> {
+        match self {
+            Self::TooLong => Ok(FileOutcome::TooLarge),
+            Self::Failed(errno) => Err(errno),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::path::VfsPathBuf;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, parallel};
 use bytes::Bytes;
+use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,35 +31,56 @@ impl Body {
 /// Searches the files of one chunk, many bytes on all cores; a break says that a limit was reached.
 pub(in crate::backend) async fn search_chunk(
     matcher: Arc<GrepMatcher>,
-    mut collector: GrepCollector,
+    collector: GrepCollector,
     files: Vec<(VfsPathBuf, Body)>,
 ) -> Result<(GrepCollector, ControlFlow<()>)> {
-    let work = move |(path, body): (VfsPathBuf, Body)| {
-        let outcome = match body {
-            Body::Read(content) => matcher.search(&path, &content).detached(),
-            Body::Decided(outcome) => outcome,
-        };
-        (path, outcome)
+    let size_bytes = files.iter().map(|(_, body)| body.size_bytes()).sum();
+    let search = move |(path, body): &mut (VfsPathBuf, Body)| match body {
+        Body::Read(content) => matcher.search(path, content).detached(),
+        Body::Decided(outcome) => mem::replace(outcome, FileOutcome::Gone),
     };
-    let size_bytes: u64 = files.iter().map(|(_, body)| body.size_bytes()).sum();
+    search_each(collector, files, size_bytes, search, |(path, _)| path.clone()).await
+}
+
+/// Searches the files of one chunk, of so many bytes together, as [`search_chunk`] does, each by `search`; `path` makes the path of
+/// one that the result tells of.
+///
+/// The files stay where they are and are lent: most give nothing, and to hand over all that a file is takes as long as to search it.
+pub(in crate::backend) async fn search_each<F: Send + Sync + 'static>(
+    mut collector: GrepCollector,
+    mut files: Vec<F>,
+    size_bytes: u64,
+    search: impl Fn(&mut F) -> FileOutcome + Send + Sync + 'static,
+    path: impl Fn(&F) -> VfsPathBuf + Send + 'static,
+) -> Result<(GrepCollector, ControlFlow<()>)> {
     let mut flow = ControlFlow::Continue(());
     if size_bytes <= BYTES_AT_ONCE {
-        for file in files {
-            let (path, outcome) = work(file);
-            flow = collector.push(path, outcome);
+        for file in &mut files {
+            let outcome = search(file);
+            flow = collector.push_with(|| path(file), outcome);
             if flow.is_break() {
                 break;
             }
         }
         return Ok((collector, flow));
     }
-    in_background(move |stop| {
-        let files = files.into_iter().take_while(|_| !stop.load(Ordering::Relaxed));
-        parallel::ordered(files, workers(), work, |(path, outcome)| {
-            flow = collector.push(path, outcome);
-            flow
-        });
-        (collector, flow)
+    let (collector, flow, _files) = in_background(move |stop| {
+        let lent = files.iter_mut().take_while(|_| !stop.load(Ordering::Relaxed));
+        parallel::ordered(
+            lent,
+            workers(),
+            |file| {
+                let outcome = search(file);
+                (&*file, outcome)
+            },
+            |(file, outcome)| {
+                flow = collector.push_with(|| path(file), outcome);
+                flow
+            },
+        );
+        (collector, flow, files)
     })
-    .await
+    .await?;
+    // The files are freed here, where the next are made: a thread that frees what another makes waits for it time and again.
+    Ok((collector, flow))
 }

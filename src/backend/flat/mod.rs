@@ -12,7 +12,7 @@ mod chunk;
 mod walk;
 
 pub(super) use background::{in_background, workers};
-pub(super) use chunk::{Body, search_chunk};
+pub(super) use chunk::{Body, search_chunk, search_each};
 pub(super) use walk::{Stretch, Walk};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -25,10 +25,11 @@ use self::merge::{Merged, Shown, absent, lower_version, of_lower, tree_of, upper
 use self::transaction::OverlayTransaction;
 use super::flat;
 use super::{Backend, Subtree};
+use crate::backend::search_by_reading;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, Version,
+    ReadOptions, SearchOptions, SearchResult, Version,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -235,7 +236,9 @@ impl Backend for OverlayBackend {
     fn capabilities(&self) -> Capabilities {
         let upper = self.upper.capabilities();
         let writable = upper.writable && upper.atomic_batch;
-        upper.with_writable(writable).with_symlinks(self.lower.capabilities().symlinks)
+        let lower = self.lower.capabilities();
+        let indexed = upper.indexed || lower.indexed;
+        upper.with_writable(writable).with_symlinks(lower.symlinks).with_indexed(indexed)
     }
 
     async fn stat(&self, path: &VfsPath) -> Result<Entry> {
@@ -256,6 +259,10 @@ impl Backend for OverlayBackend {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         search::grep(self, path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        search_by_reading(self, path, options).await
     }
 
     async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {

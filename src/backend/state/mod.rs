@@ -32,11 +32,12 @@ pub(crate) use page::{Child, Link, Page, PageId, Row, Totals};
 
 use self::transaction::StateTransaction;
 use super::{Backend, flat};
+use crate::backend::search_by_reading;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Version,
+    ReadOptions, SearchOptions, SearchResult, Version,
 };
 use crate::path::VfsPath;
 use crate::store::whole_microseconds;
@@ -174,6 +175,10 @@ impl Backend for StateBackend {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.snapshot().grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        search_by_reading(self, path, options).await
     }
 
     async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {

@@ -1,6 +1,7 @@
 //! What stands at one path of a tree in memory.
 
 use super::page::{Miss, Totals};
+use crate::file::is_binary;
 use crate::ops::{Entry, Version};
 use crate::path::VfsPathBuf;
 use bytes::Bytes;
@@ -16,6 +17,8 @@ use std::sync::{Arc, OnceLock};
 pub struct StateNode {
     content: OnceLock<Bytes>,
     body: OnceLock<StoredBody>,
+    /// Whether the content is binary, once a search has asked: the next is spared half its way.
+    binary: OnceLock<bool>,
     size_bytes: u64,
     /// The number of the version, or [`DIRECTORY`].
     version: u64,
@@ -57,14 +60,30 @@ impl StateNode {
         let content = content.into();
         let size_bytes = content.len() as u64;
         let (content, version) = (OnceLock::from(content), version.number().min(DIRECTORY - 1));
-        Self { content, body: OnceLock::new(), size_bytes, version, created_at: created_at.into(), modified_at: modified_at.into() }
+        Self {
+            content,
+            body: OnceLock::new(),
+            binary: OnceLock::new(),
+            size_bytes,
+            version,
+            created_at: created_at.into(),
+            modified_at: modified_at.into(),
+        }
     }
 
     /// Makes a file whose content stands where it is saved.
     pub(crate) fn saved_file(body: StoredBody, size_bytes: u64, version: Version, created_at: Timestamp, modified_at: Timestamp) -> Self {
         let content = if size_bytes == 0 { OnceLock::from(Bytes::new()) } else { OnceLock::new() };
         let version = version.number().min(DIRECTORY - 1);
-        Self { content, body: OnceLock::from(body), size_bytes, version, created_at: created_at.into(), modified_at: modified_at.into() }
+        Self {
+            content,
+            body: OnceLock::from(body),
+            binary: OnceLock::new(),
+            size_bytes,
+            version,
+            created_at: created_at.into(),
+            modified_at: modified_at.into(),
+        }
     }
 
     /// Makes a directory.
@@ -72,6 +91,7 @@ impl StateNode {
         Self {
             content: OnceLock::new(),
             body: OnceLock::new(),
+            binary: OnceLock::new(),
             size_bytes: 0,
             version: DIRECTORY,
             created_at: created_at.into(),
@@ -101,6 +121,11 @@ impl StateNode {
     /// Takes the content that was loaded; what is there already stays.
     pub(crate) fn load(&self, content: Bytes) {
         let _ = self.content.set(content);
+    }
+
+    /// Tells whether the content of a file, which is in memory, is binary.
+    pub(super) fn is_binary(&self, content: &[u8]) -> bool {
+        *self.binary.get_or_init(|| is_binary(content))
     }
 
     /// Returns where the content of a file is saved, if it is.

@@ -91,7 +91,7 @@ async fn grep_one(path: &VfsPath, content: Bytes, matcher: GrepMatcher, options:
     } else {
         in_background(move |_| matcher.search(&owned, &content)).await?
     };
-    let _ = collector.push(path.to_owned(), outcome);
+    let _ = collector.push(path, outcome);
     Ok(collector.finish())
 }
 
@@ -100,7 +100,7 @@ type Missed = (Miss, VfsPathBuf);
 
 fn find(tree: &Tree, walk: Walk, stretch: &Stretch, options: &GlobOptions, stop: &AtomicBool) -> Result<GlobResult, Missed> {
     let mut found = Found::new(tree, walk, stretch, stop);
-    let result = GlobResult::from_sorted(found.by_ref().map(|(path, node)| node.entry(path)), options);
+    let result = GlobResult::from_sorted(found.by_ref().map(|(path, node)| node.entry(path.to_owned())), options);
     match found.missed.take() {
         Some(missed) => Err(missed),
         None => Ok(result),
@@ -118,11 +118,15 @@ fn search(
     stop: &AtomicBool,
 ) -> GrepResult {
     let mut collector = GrepCollector::new(options);
-    let work = |(path, node): (VfsPathBuf, &Arc<StateNode>)| {
-        let outcome = node.content().map_or(FileOutcome::Gone, |content| matcher.search(&path, content));
-        (path, outcome)
-    };
-    parallel::ordered(Found::new(tree, walk, stretch, stop), workers, work, |(path, outcome)| collector.push(path, outcome));
+    parallel::ordered(
+        Found::new(tree, walk, stretch, stop),
+        workers,
+        |(path, node)| {
+            let search = |content| matcher.search_if_text(|| path, content, || node.is_binary(content));
+            (path, node.content().map_or(FileOutcome::Gone, search))
+        },
+        |(path, outcome)| collector.push(path, outcome),
+    );
     collector.finish()
 }
 
@@ -172,9 +176,9 @@ impl Chunk {
             let mut found = Found::new(tree, walk, &self.stretch, &never);
             while files.len() < CHUNK_FILES && size_bytes < CHUNK_BYTES {
                 let Some((path, node)) = found.next() else { break };
-                if self.after.as_ref() != Some(&path) {
+                if self.after.as_deref() != Some(path) {
                     size_bytes += node.size_bytes();
-                    files.push((path, node.clone()));
+                    files.push((path.to_owned(), node.clone()));
                 }
             }
             if let Some((miss, from)) = found.missed.take() {
@@ -252,12 +256,12 @@ impl<'t> Found<'t> {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<Option<(VfsPathBuf, &'t Arc<StateNode>)>, Miss> {
+    fn step(&mut self) -> Result<Option<(&'t VfsPath, &'t Arc<StateNode>)>, Miss> {
         while !self.stop.load(Ordering::Relaxed) {
             let Some(row) = self.cursor.next()?.filter(|row| row.path.starts_with(self.within)) else { break };
             self.reached = &row.path;
             if self.visit(row)? {
-                return Ok(Some(((*row.path).to_owned(), &row.node)));
+                return Ok(Some((&row.path, &row.node)));
             }
         }
         Ok(None)
@@ -265,7 +269,7 @@ impl<'t> Found<'t> {
 }
 
 impl<'t> Iterator for Found<'t> {
-    type Item = (VfsPathBuf, &'t Arc<StateNode>);
+    type Item = (&'t VfsPath, &'t Arc<StateNode>);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.missed.is_some() {

@@ -7,10 +7,11 @@ use super::page::{Link, Row};
 use super::tree::{PAGES_AHEAD, Tree};
 use super::{StateNode, search};
 use crate::backend::Backend;
+use crate::backend::search_by_reading;
 use crate::error::{Error, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, Version,
+    ReadOptions, SearchOptions, SearchResult, Version,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
@@ -220,6 +221,10 @@ impl Backend for StateSnapshot {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         search::grep(&self.tree, path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        search_by_reading(self, path, options).await
     }
 
     async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {

@@ -11,6 +11,7 @@ use crate::path::{VfsPath, VfsPathBuf};
 use crate::store::Item;
 use bytes::Bytes;
 use jiff::Timestamp;
+use memchr::memrchr;
 
 /// What joins the segments of a key.
 pub(super) const SEPARATOR: char = '\u{1}';
@@ -36,6 +37,47 @@ pub(super) fn after_directory(path: &VfsPath) -> String {
     key
 }
 
+/// Reads the keys of rows that stand beside each other.
+///
+/// Most are siblings of the one before, so what was read of their directory is read once.
+pub(super) struct KeyReader {
+    /// The key of the directory that holds `path`.
+    directory: String,
+    /// The last path read; at first the root.
+    path: VfsPathBuf,
+}
+
+impl KeyReader {
+    pub(super) fn new() -> Self {
+        Self { directory: String::new(), path: VfsPathBuf::root() }
+    }
+
+    /// Reads a key: the path it stands for, and whether that is a directory.
+    ///
+    /// # Errors
+    /// As [`Place::of`].
+    pub(super) fn read(&mut self, key: &str) -> Result<(&VfsPath, bool)> {
+        let (segments, is_directory) = segments(key);
+        let (directory, name) = segments.split_at(memrchr(SEPARATOR as u8, segments.as_bytes()).map_or(0, |at| at + 1));
+        if self.directory != directory || self.path.set_name(name).is_err() {
+            self.path = Place::of(key)?.path;
+            directory.clone_into(&mut self.directory);
+        }
+        Ok((&self.path, is_directory))
+    }
+}
+
+/// Splits a key into its segments, joined, and whether it is the key of a directory.
+fn segments(key: &str) -> (&str, bool) {
+    key.strip_suffix(SEPARATOR).map_or((key, false), |segments| (segments, true))
+}
+
+/// Tells whether a key is that of a directory, or of a file of one of these names.
+pub(super) fn is_directory_or_named(key: &str, names: &[&str]) -> bool {
+    let is_whole = |above: &str| above.is_empty() || above.ends_with(SEPARATOR);
+    key.ends_with(SEPARATOR) || names.iter().any(|name| key.strip_suffix(name).is_some_and(is_whole))
+}
+
 /// A row as the node it stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
@@ -51,19 +93,16 @@ impl Place {
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) for a key of no path: something else wrote into the namespace.
     pub(super) fn of(key: &str) -> Result<Self> {
-        let (segments, is_directory) = match key.strip_suffix(SEPARATOR) {
-            Some(segments) => (segments, true),
-            None => (key, false),
-        };
+        let (segments, is_directory) = segments(key);
         let mut text = String::with_capacity(segments.len() + 1);
         for segment in segments.split(SEPARATOR) {
             text.push('/');
             text.push_str(segment);
         }
-        let length = text.len();
+        // A key that has to be put in order is the key of no path, and the root has none.
+        let is_normal = |path: &VfsPath| !path.is_root() && path.relative().len() == segments.len() && !segments.contains('/');
         match VfsPathBuf::try_from(text) {
-            // A key that had to be put in order is the key of no path, and the root has none.
-            Ok(path) if path.as_str().len() == length && !path.is_root() && !segments.contains('/') => Ok(Self { path, is_directory }),
+            Ok(path) if is_normal(&path) => Ok(Self { path, is_directory }),
             _ => Err(Error::new(
                 ErrorKind::Corrupt,
                 format!("the row `{}` is no file of this tree; remove it, or give the tree a namespace of its own", key.escape_debug()),
@@ -99,12 +138,18 @@ pub(super) fn record(path: &VfsPath, item: &Item) -> Result<FileRecord> {
 /// [`Corrupt`](ErrorKind::Corrupt) when it is not what the record says.
 pub(super) fn body(path: &VfsPath, item: &Item) -> Result<Bytes> {
     let record = record(path, item)?;
-    if record.size_bytes != item.value.len() as u64 {
-        let message =
-            format!("`{path}` was stored with {} bytes and has {}; write the file anew, or delete it", record.size_bytes, item.value.len());
-        return Err(Error::new(ErrorKind::Corrupt, message).at(path));
-    }
-    Ok(item.value.clone())
+    if is_whole(&record, item) { Ok(item.value.clone()) } else { Err(torn(path, &record, item.value.len() as u64)) }
+}
+
+/// Tells whether the body of a file's row, which was read with it, is what the record says.
+pub(super) fn is_whole(record: &FileRecord, item: &Item) -> bool {
+    record.size_bytes == item.value.len() as u64
+}
+
+/// Makes the error of a row whose body, of so many bytes, is not what the record says.
+pub(super) fn torn(path: &VfsPath, record: &FileRecord, size_bytes: u64) -> Error {
+    let message = format!("`{path}` was stored with {} bytes and has {size_bytes}; write the file anew, or delete it", record.size_bytes);
+    Error::new(ErrorKind::Corrupt, message).at(path)
 }
 
 /// Makes the error of rows whose directory has none.
@@ -147,9 +192,35 @@ mod tests {
     }
 
     #[test]
+    fn directories_and_ignore_files_are_told_by_their_keys() {
+        let names = [".gitignore", ".ignore"];
+        for (key, expected) in
+            [("a\u{1}", true), (".ignore", true), ("a\u{1}.gitignore", true), ("a", false), ("a.ignore", false), ("a\u{1}b", false)]
+        {
+            assert_eq!(is_directory_or_named(key, &names), expected, "{key:?}");
+        }
+    }
+
+    const FOREIGN: [&str; 10] =
+        ["", "\u{1}", "a\u{1}\u{1}", "a\u{1}\u{1}b", "a/b", "..", "a\nb", "a\u{1}..\u{1}b", "\u{1}a", "a\u{1}.\u{1}"];
+
+    #[test]
     fn foreign_keys_are_corrupt() {
-        for key in ["", "\u{1}", "a\u{1}\u{1}", "a\u{1}\u{1}b", "a/b", "..", "a\nb", "a\u{1}..\u{1}b", "\u{1}a"] {
+        for key in FOREIGN {
             assert_eq!(Place::of(key).expect_err("no path").kind(), ErrorKind::Corrupt, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn keys_read_one_after_another_are_those_read_alone() {
+        let legal = ["a", "b", "a\u{1}", "a\u{1}b", "a\u{1}c d", "a\u{1}é", "a\u{1}b\u{1}", "a\u{1}b\u{1}c", "b\u{1}c"];
+        let long = "x".repeat(crate::path::SEGMENT_BYTES_MAX + 1);
+        let keys: Vec<&str> = legal.into_iter().chain(FOREIGN).chain([long.as_str()]).collect();
+        let mut reader = KeyReader::new();
+        // Each key after each other one.
+        for key in keys.iter().flat_map(|one| keys.iter().flat_map(move |other| [one, other])) {
+            let read = reader.read(key).map(|(path, is_directory)| Place { path: path.to_owned(), is_directory });
+            assert_eq!(read.map_err(|error| error.to_string()), Place::of(key).map_err(|error| error.to_string()), "{key:?}");
         }
     }
 }

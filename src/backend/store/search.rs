@@ -1,20 +1,26 @@
 //! Finding paths and lines in the rows of a store.
 //!
 //! A glob reads keys only. A grep reads the bodies of what it selects, in chunks bounded in bytes, and searches one chunk on
-//! all cores while the store brings the next; once most of what stands on a page is selected, pages come with their bodies.
+//! all cores while the store brings the next; once most of what stands on a page is selected, pages come with their bodies, but for
+//! those that the engine has looked into and found to hold no match. Where
+//! the tree has an index ([`index`](super::index)) it reads what the index names.
 
 use super::StoreBackend;
 use super::found::Found;
-use super::rows::{self, file_key};
-use super::walk::{Selected, StoreWalk};
-use crate::backend::flat::{Body, Walk, search_chunk};
+use super::rows::{self, Place, file_key};
+use super::walk::{Body, Selected, StoreWalk};
+use crate::backend::flat::{Walk, search_each};
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::{FileRecord, is_binary};
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
+use crate::search::literal::literal_of;
+use crate::search::trigram::Need;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 use crate::store::Item;
 use futures::future::{Either, select};
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,7 +44,7 @@ pub(super) async fn glob(backend: &StoreBackend, path: &VfsPath, options: &GlobO
         let Some(page) = walk.next_page(false).await? else { break };
         for selected in page {
             match selected {
-                Ok(Selected { place, item, .. }) => found.push(place, &item),
+                Ok(Selected { item, .. }) => found.push_row(path, &item),
                 Err(error) => found.fail(error, path),
             }
         }
@@ -55,16 +61,21 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
     let cursor = options.start_after.as_ref().map(|cursor| &*cursor.path);
     let mut collector = GrepCollector::new(options);
+    let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
     let Some(walk) = StoreWalk::begin(backend, walk, path, cursor).await? else {
         let item = backend.store.get(&backend.namespace, &file_key(path)).await?;
-        let body = item.map_or(Body::Decided(FileOutcome::Gone), |item| body_of(path, &item));
-        return Ok(search_chunk(matcher, collector, vec![(path.to_owned(), body)]).await?.0.finish());
+        let file = item.map_or_else(|| File::Decided(path.to_owned(), FileOutcome::Gone), File::Read);
+        return Ok(search_files(matcher, collector, vec![file], size_max_bytes).await?.0.finish());
     };
-    let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
+    let mut walk = walk;
+    walk.only_holding(literal_of(options));
+    if let Some(keys) = backend.candidates(&Need::of(options)).await? {
+        walk.only(keys);
+    }
     let mut chunks = Chunks { backend, walk, waiting: VecDeque::new(), size_max_bytes, files_max: CHUNK_FILES_FIRST, with_values: false };
     let mut chunk = chunks.next().await?;
     while let Some(files) = chunk {
-        let searched = pin!(search_chunk(matcher.clone(), collector, files));
+        let searched = pin!(search_files(matcher.clone(), collector, files, size_max_bytes));
         let fetched = pin!(chunks.next());
         let (result, next) = match select(searched, fetched).await {
             Either::Left((searched, fetched)) => match searched? {
@@ -83,12 +94,66 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
     Ok(collector.finish())
 }
 
-/// Takes the body of a row, which was read with it.
-fn body_of(path: &VfsPath, item: &Item) -> Body {
-    match rows::body(path, item) {
-        Ok(content) => Body::Read(content),
-        Err(error) => Body::Decided(FileOutcome::Failed(error)),
+/// A file that a grep selects.
+enum File {
+    /// Its row, read with its body.
+    Read(Item),
+    /// Its row, whose body of so many bytes the store left out, as nothing in it matches.
+    LeftOut(Item, u64),
+    /// What it gives, without being searched.
+    Decided(VfsPathBuf, FileOutcome),
+}
+
+/// Searches the files of one chunk; a break says that a limit was reached.
+async fn search_files(
+    matcher: Arc<GrepMatcher>,
+    collector: GrepCollector,
+    files: Vec<File>,
+    size_max_bytes: u64,
+) -> Result<(GrepCollector, ControlFlow<()>)> {
+    let size_bytes = files.iter().map(|file| if let File::Read(item) = file { item.value.len() as u64 } else { 0 }).sum();
+    // What a row holds is read here, on all cores, and not where rows are met one after another.
+    let search = move |file: &mut File| match file {
+        File::Read(item) => search_row(&matcher, item, size_max_bytes).unwrap_or_else(FileOutcome::Failed),
+        File::LeftOut(item, size_bytes) => search_left_out(&matcher, item, *size_bytes, size_max_bytes).unwrap_or_else(FileOutcome::Failed),
+        File::Decided(_, outcome) => mem::replace(outcome, FileOutcome::Gone),
+    };
+    let path = |file: &File| match file {
+        File::Read(item) | File::LeftOut(item, _) => path_of(item),
+        File::Decided(path, _) => path.clone(),
+    };
+    search_each(collector, files, size_bytes, search, path).await
+}
+
+/// Searches what a row holds. Its path is made only where something is told of it.
+fn search_row(matcher: &GrepMatcher, item: &Item, size_max_bytes: u64) -> Result<FileOutcome> {
+    let path = || path_of(item);
+    let record = FileRecord::from_bytes(&item.meta).map_err(|error| error.at(&path()))?;
+    if record.size_bytes > size_max_bytes {
+        return Ok(FileOutcome::TooLarge);
     }
+    if !rows::is_whole(&record, item) {
+        return Err(rows::torn(&path(), &record, item.value.len() as u64));
+    }
+    Ok(matcher.search_if_text(path, &item.value, || is_binary(&item.value)).detached())
+}
+
+/// Gives what [`search_row`] gives of the same row with its body.
+fn search_left_out(matcher: &GrepMatcher, item: &Item, size_bytes: u64, size_max_bytes: u64) -> Result<FileOutcome> {
+    let path = || path_of(item);
+    let record = FileRecord::from_bytes(&item.meta).map_err(|error| error.at(&path()))?;
+    if record.size_bytes > size_max_bytes {
+        return Ok(FileOutcome::TooLarge);
+    }
+    if record.size_bytes != size_bytes {
+        return Err(rows::torn(&path(), &record, size_bytes));
+    }
+    Ok(matcher.search_in_vain(path))
+}
+
+/// Returns the path of a row that a walk selected.
+fn path_of(item: &Item) -> VfsPathBuf {
+    Place::of(&item.key).expect("the walk read this key as that of a path").path
 }
 
 /// The files that a grep selects, in path order, in chunks with their bodies.
@@ -105,65 +170,69 @@ struct Chunks<'b> {
 
 impl Chunks<'_> {
     /// Returns the next files; none at the end.
-    async fn next(&mut self) -> Result<Option<Vec<(VfsPathBuf, Body)>>> {
-        let mut chosen: Vec<Result<Selected>> = Vec::new();
+    async fn next(&mut self) -> Result<Option<Vec<File>>> {
+        let mut files: Vec<File> = Vec::new();
+        let mut unread = Vec::new();
         let mut size_bytes = 0;
-        while size_bytes < self.files_max as u64 * FILE_BYTES && chosen.len() < self.files_max {
+        while size_bytes < self.files_max as u64 * FILE_BYTES && files.len() < self.files_max {
             let Some(selected) = self.waiting.pop_front() else {
                 match self.walk.next_page(self.with_values).await? {
-                    Some(page) => self.waiting.extend(page),
+                    Some(page) => self.waiting = page.into(),
                     None => break,
                 }
                 continue;
             };
-            size_bytes += selected
-                .as_ref()
-                .map_or(0, |selected| rows::record(&selected.place.path, &selected.item).map_or(0, |record| record.size_bytes));
-            chosen.push(selected);
+            files.push(match selected {
+                Err(error) => File::Decided(self.walk.root().to_owned(), FileOutcome::Failed(error)),
+                Ok(Selected { item, body: Body::LeftOut(body_bytes) }) => {
+                    size_bytes += body_bytes;
+                    File::LeftOut(item, body_bytes)
+                }
+                Ok(Selected { item, body: Body::Read }) => {
+                    size_bytes += item.value.len() as u64;
+                    File::Read(item)
+                }
+                Ok(Selected { item, body: Body::Unread }) => {
+                    let path = path_of(&item);
+                    let outcome = match rows::record(&path, &item) {
+                        Err(error) => FileOutcome::Failed(error),
+                        Ok(record) => {
+                            size_bytes += record.size_bytes;
+                            if record.size_bytes > self.size_max_bytes {
+                                FileOutcome::TooLarge
+                            } else {
+                                unread.push((files.len(), item.key));
+                                FileOutcome::Gone
+                            }
+                        }
+                    };
+                    File::Decided(path, outcome)
+                }
+            });
         }
-        if chosen.is_empty() {
+        if files.is_empty() {
             return Ok(None);
         }
         self.files_max = (self.files_max * 4).min(CHUNK_FILES_MAX);
         self.with_values = self.walk.wants_most();
-        self.bodies(chosen).await.map(Some)
+        self.read_bodies(&mut files, &unread).await?;
+        Ok(Some(files))
     }
 
-    /// Reads the bodies that are not there yet, in one request.
-    async fn bodies(&self, chosen: Vec<Result<Selected>>) -> Result<Vec<(VfsPathBuf, Body)>> {
-        let mut files = Vec::with_capacity(chosen.len());
-        let mut unread = Vec::new();
-        for selected in chosen {
-            let Selected { place, item, has_value } = match selected {
-                Ok(selected) => selected,
-                Err(error) => {
-                    files.push((self.walk.root().to_owned(), Body::Decided(FileOutcome::Failed(error))));
-                    continue;
-                }
-            };
-            let body = match rows::record(&place.path, &item) {
-                Err(error) => Body::Decided(FileOutcome::Failed(error)),
-                Ok(record) if record.size_bytes > self.size_max_bytes => Body::Decided(FileOutcome::TooLarge),
-                Ok(_) if has_value => body_of(&place.path, &item),
-                Ok(_) => {
-                    unread.push((files.len(), item.key));
-                    Body::Decided(FileOutcome::Gone)
-                }
-            };
-            files.push((place.path, body));
+    /// Reads the rows of the files that were not read with their bodies, in one request.
+    async fn read_bodies(&self, files: &mut [File], unread: &[(usize, String)]) -> Result<()> {
+        if unread.is_empty() {
+            return Ok(());
         }
-        if !unread.is_empty() {
-            let keys: Vec<&str> = unread.iter().map(|(_, key)| key.as_str()).collect();
-            for ((index, _), item) in unread.iter().zip(read_each(self.backend, &keys).await?) {
-                let (path, body) = &mut files[*index];
-                match item {
-                    Ok(Some(item)) => *body = body_of(path, &item),
-                    Ok(None) => {}
-                    Err(error) => *body = Body::Decided(FileOutcome::Failed(error.at(&*path))),
-                }
+        let keys: Vec<&str> = unread.iter().map(|(_, key)| key.as_str()).collect();
+        for ((index, _), item) in unread.iter().zip(read_each(self.backend, &keys).await?) {
+            match (item, &mut files[*index]) {
+                (Ok(Some(item)), file) => *file = File::Read(item),
+                (Err(error), File::Decided(path, outcome)) => *outcome = FileOutcome::Failed(error.at(&*path)),
+                (Ok(None) | Err(_), _) => {}
             }
         }
-        Ok(files)
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 //! or directory proves that all directories above it are there.
 
 use super::StoreBackend;
+use super::index::{self, KINDS, Standings, ToIndex};
 use super::rows::{self, Place, directory_key, file_key};
 use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,10 +17,14 @@ use crate::store::{Batch, BatchWrite, Condition, Item, Precondition, ScanEntry, 
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::take;
 use std::ops::Bound;
 
 /// The most bytes of content that one rename or copy of a directory takes through memory.
 pub(super) const SUBTREE_BYTES_MAX: u64 = 1 << 30;
+
+/// How many of the conditions of a batch, the first, are those about indexes.
+pub(super) const INDEX_CONDITIONS: usize = KINDS;
 
 /// How many rows a page of a subtree holds.
 const PAGE_ROWS: usize = 1_000;
@@ -27,6 +32,8 @@ const PAGE_ROWS: usize = 1_000;
 /// A batch in the making.
 pub(super) struct StoreTransaction<'b> {
     backend: &'b StoreBackend,
+    /// Which indexes the batch takes it that the tree has.
+    indexes: Standings,
     /// Rows as they were read, by key.
     facts: HashMap<String, Fact>,
     /// What must still hold at the commit, by key.
@@ -40,6 +47,8 @@ pub(super) struct StoreTransaction<'b> {
     writes: Vec<BatchWrite>,
     /// Of each put of a file, which put of the whole batch it is.
     puts_of_files: Vec<usize>,
+    /// The puts into tails of indexes whose values are made when all is known to go well, by their places among the writes.
+    to_index: Vec<(usize, ToIndex)>,
     puts: usize,
     /// The newest version in the store before the first scan of this batch.
     since: Option<Version>,
@@ -62,6 +71,7 @@ impl<'b> StoreTransaction<'b> {
     pub(super) fn new(backend: &'b StoreBackend) -> Self {
         Self {
             backend,
+            indexes: backend.indexes.standings(),
             facts: HashMap::new(),
             conditions: BTreeMap::new(),
             beneath: Vec::new(),
@@ -69,6 +79,7 @@ impl<'b> StoreTransaction<'b> {
             gone: Vec::new(),
             writes: Vec::new(),
             puts_of_files: Vec::new(),
+            to_index: Vec::new(),
             puts: 0,
             since: None,
         }
@@ -137,13 +148,21 @@ impl<'b> StoreTransaction<'b> {
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) when something it relies on has changed, and those of the store.
-    pub(super) async fn commit(self) -> Result<Vec<Version>> {
+    pub(super) async fn commit(mut self) -> Result<Vec<Version>> {
         if self.writes.is_empty() {
             return Ok(Vec::new());
         }
+        let row_bytes_max = self.file_bytes_max();
+        let (places, files): (Vec<usize>, Vec<ToIndex>) = take(&mut self.to_index).into_iter().unzip();
+        for (place, row) in places.into_iter().zip(index::rows_of_tail(files, row_bytes_max).await?) {
+            if let BatchWrite::Put { value, .. } = &mut self.writes[place] {
+                *value = row;
+            }
+        }
         let conditions = self.conditions.into_iter().chain(self.beneath);
         let namespace = &self.backend.namespace;
-        let preconditions = conditions.map(|(key, condition)| Precondition { namespace: namespace.clone(), key, condition }).collect();
+        let conditions = conditions.map(|(key, condition)| Precondition { namespace: namespace.clone(), key, condition });
+        let preconditions = self.backend.indexes.preconditions(self.indexes).into_iter().chain(conditions).collect();
         let versions = self.backend.store.commit(Batch { preconditions, writes: self.writes }).await?;
         self.puts_of_files
             .iter()
@@ -407,8 +426,14 @@ impl TreeTransaction for StoreTransaction<'_> {
         let record =
             FileRecord { size_bytes: content.len() as u64, modified_at_microseconds: times.modified_at.map(Timestamp::as_microsecond) };
         let mark = Mark::Put(self.puts_of_files.len());
+        let key = file_key(path);
+        for (kind, put) in self.backend.indexes.puts(self.indexes, &key, self.backend.time_to_live) {
+            self.to_index.push((self.writes.len(), ToIndex { kind, path: path.to_owned(), content: content.clone() }));
+            self.writes.push(put);
+            self.puts += 1;
+        }
         self.puts_of_files.push(self.puts);
-        self.put(file_key(path), Some(record), content.clone(), times.created_at);
+        self.put(key, Some(record), content.clone(), times.created_at);
         let times = Times { created_at: times.created_at.or(replaced), ..times };
         let node = FileNode { mark, size_bytes: record.size_bytes, times };
         self.pending.insert(path.to_owned(), Some(Pending::File { content, node }));
@@ -421,11 +446,13 @@ impl TreeTransaction for StoreTransaction<'_> {
     }
 
     fn remove_file(&mut self, path: &VfsPath) {
+        self.writes.extend(self.backend.indexes.deletes(self.indexes, &file_key(path)));
         self.writes.push(BatchWrite::Delete { namespace: self.backend.namespace.clone(), key: file_key(path) });
         self.pending.insert(path.to_owned(), None);
     }
 
     fn remove_directory(&mut self, path: &VfsPath) {
+        self.writes.extend(self.backend.indexes.deletes_beneath(self.indexes, &directory_key(path)));
         self.writes.push(BatchWrite::DeletePrefix { namespace: self.backend.namespace.clone(), prefix: directory_key(path) });
         self.pending.retain(|pending, _| !pending.starts_with(path));
         self.gone.push(path.to_owned());

@@ -2,12 +2,13 @@
 
 use super::StoreBackend;
 use super::found::FAILURES_MAX;
+use super::index::unindexed;
 use super::rows::{self, Place};
 use super::search::read_each;
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::Failure;
 use crate::path::{VfsPath, VfsPathBuf};
-use crate::store::{Scan, ScanEntry, ScanOptions};
+use crate::store::{Item, Scan, ScanEntry, ScanOptions};
 
 /// What [`StoreBackend::verify`] found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,7 +45,12 @@ impl StoreBackend {
         // The directories that the next row may stand in, the deepest last: in path order a directory comes before what it holds.
         let mut open: Vec<VfsPathBuf> = Vec::new();
         let mut last_file: Option<VfsPathBuf> = None;
+        let indexes = self.read_indexes().await?;
+        for error in &indexes.failures {
+            found.fail(VfsPath::ROOT, error);
+        }
         loop {
+            let mut files: Vec<Item> = Vec::new();
             let (page, unread) = self.page(&options).await?;
             for (key, error) in &unread {
                 let place = Place::of(key);
@@ -68,8 +74,9 @@ impl StoreBackend {
                     open.push(parent.to_owned());
                 }
                 if !place.is_directory {
-                    if let Err(error) = rows::body(&place.path, &item) {
-                        found.fail(&place.path, &error);
+                    match rows::body(&place.path, &item) {
+                        Ok(_) => files.push(item),
+                        Err(error) => found.fail(&place.path, &error),
                     }
                     last_file = Some(place.path);
                     continue;
@@ -80,6 +87,11 @@ impl StoreBackend {
                 }
                 open.push(place.path);
             }
+            for (file, kind) in self.unindexed(&indexes, &files).await? {
+                if let Ok(place) = Place::of(&files[file].key) {
+                    found.fail(&place.path, &unindexed(&place.path, kind));
+                }
+            }
             progress(found.rows);
             match page.next {
                 Some(next) => options.start_after = Some(next),
@@ -89,7 +101,7 @@ impl StoreBackend {
     }
 
     /// Returns a page of rows with their bodies, and the rows whose bodies cannot be read.
-    async fn page(&self, options: &ScanOptions) -> Result<(Scan, Vec<(String, Error)>)> {
+    pub(super) async fn page(&self, options: &ScanOptions) -> Result<(Scan, Vec<(String, Error)>)> {
         match self.store.scan(&self.namespace, options.clone().with_values(true)).await {
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
             page => return page.map(|page| (page, Vec::new())),

@@ -3,9 +3,12 @@
 //! A walk reads keys in order, from the deepest directory that all results lie beneath, and seeks past what is not entered. The
 //! ignore files it needs are read with one request a page: those on the page, and those that may still follow in directories
 //! that the page leaves open.
+//!
+//! Where an index tells which files may be found, the walk goes from one of those to the next instead, by way of the directories
+//! that each stands in.
 
 use super::StoreBackend;
-use super::rows::{Place, after_directory, directory_key, file_key};
+use super::rows::{KeyReader, Place, after_directory, directory_key, file_key, is_directory_or_named};
 use super::search::read_each;
 use crate::backend::flat::{Stretch, Walk};
 use crate::error::{ErrorKind, Result};
@@ -13,7 +16,7 @@ use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
 use crate::store::{Item, ScanEntry, ScanOptions};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// How many rows the first page has: few, as a limit may end the search with it.
 const PAGE_ROWS_FIRST: usize = 128;
@@ -24,10 +27,27 @@ const PAGE_ROWS_MAX: usize = 1_024;
 /// A node that a search selected, with its row.
 #[derive(Debug)]
 pub(super) struct Selected {
-    pub(super) place: Place,
     pub(super) item: Item,
-    /// Whether the row was read with its body.
-    pub(super) has_value: bool,
+    pub(super) body: Body,
+}
+
+/// What is known of the body of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    /// Nothing: it was not asked for.
+    Unread,
+    /// It stands in the item.
+    Read,
+    /// It has so many bytes, and not the text that was asked for.
+    LeftOut(u64),
+}
+
+/// The files that an index names.
+#[derive(Debug)]
+struct Listed {
+    keys: std::vec::IntoIter<String>,
+    /// Of the directories above those that were met, which are entered.
+    entered: HashMap<VfsPathBuf, bool>,
 }
 
 /// A walk in the making.
@@ -36,10 +56,16 @@ pub(super) struct StoreWalk<'b> {
     walk: Walk,
     /// What comes next; none at the end.
     scan: Option<ScanOptions>,
+    /// The only rows that are looked at, where they are known.
+    listed: Option<Listed>,
+    /// What a body holds that is of use, where that is known.
+    holding: Option<Bytes>,
     /// What was met before the first page.
     first: Option<Selected>,
     /// Of the last page: how many files stood on it, and how many of them were selected.
     yielded: (usize, usize),
+    /// Where the walk began: the directories down to there were looked at.
+    from: VfsPathBuf,
     /// The directories that are still open, of which it is known whether they have ignore files, and which.
     resolved: HashSet<VfsPathBuf>,
 }
@@ -69,7 +95,8 @@ impl<'b> StoreWalk<'b> {
             None => return Err(backend.missing(root).await),
         }
         let resolved = from.ancestors().chain([from]).map(ToOwned::to_owned).collect();
-        let mut this = Self { backend, walk, scan: None, first: None, yielded: (0, 0), resolved };
+        let mut this =
+            Self { backend, walk, scan: None, listed: None, holding: None, first: None, yielded: (0, 0), from: from.to_owned(), resolved };
         this.add(ignores.by_directory()?);
         if let Some(stretch) = stretch {
             this.start(root, &stretch, rows.place(&stretch.from));
@@ -88,7 +115,7 @@ impl<'b> StoreWalk<'b> {
                 start_after = after_directory(&place.path);
             }
             let ends = place.path == stretch.within && !visit.entered;
-            self.first = visit.selected.then_some(Selected { place, item, has_value: false });
+            self.first = visit.selected.then_some(Selected { item, body: Body::Unread });
             if ends {
                 return;
             }
@@ -96,6 +123,56 @@ impl<'b> StoreWalk<'b> {
         let mut scan = ScanOptions::new().with_prefix(directory_key(&stretch.within)).with_limit(PAGE_ROWS_FIRST);
         scan.start_after = Some(start_after).filter(|key| !key.is_empty());
         self.scan = Some(scan);
+    }
+
+    /// Looks at these files only, which are in order.
+    pub(super) fn only(&mut self, keys: BTreeSet<String>) {
+        let Some(scan) = self.scan.take() else { return };
+        let after = scan.start_after.as_deref().unwrap_or_default();
+        let keys: Vec<String> = keys.into_iter().filter(|key| key.starts_with(&scan.prefix) && **key > *after).collect();
+        self.listed = Some(Listed { keys: keys.into_iter(), entered: HashMap::new() });
+    }
+
+    /// Lets the store leave out bodies that do not hold a text.
+    pub(super) fn only_holding(&mut self, text: Option<Bytes>) {
+        self.holding = text;
+    }
+
+    /// Returns what is selected of the next files of the list; none at the end. Two round trips at most.
+    async fn next_listed(&mut self, mut listed: Listed) -> Result<Option<Vec<Result<Selected>>>> {
+        let keys: Vec<String> = listed.keys.by_ref().take(PAGE_ROWS_MAX).collect();
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let mut places = Vec::with_capacity(keys.len());
+        let mut wanted = Rows::default();
+        let mut unknown = BTreeSet::new();
+        for key in keys {
+            // What is no file of the tree was never put into the index.
+            let Ok(place) = Place::of(&key) else { continue };
+            for directory in place.path.ancestors().filter(|above| above.starts_with(self.walk.root()) && **above != *self.walk.root()) {
+                if !listed.entered.contains_key(directory) && unknown.insert(directory.to_owned()) && self.walk.wants_ignore_files() {
+                    wanted.ask_ignore_files(directory);
+                }
+            }
+            places.push((place, key));
+        }
+        wanted.fetch(self.backend, true).await?;
+        self.add(wanted.by_directory()?);
+        for directory in unknown {
+            // Those above come first, and nothing lies in what is not entered.
+            let above = directory.parent().and_then(|parent| listed.entered.get(parent)).copied().unwrap_or(true);
+            let entered = self.from.starts_with(&directory) || (above && self.walk.visit(&directory, true).entered);
+            listed.entered.insert(directory, entered);
+        }
+        places.retain(|(place, _)| {
+            let is_in = place.path.parent().and_then(|parent| listed.entered.get(parent)).copied().unwrap_or(true);
+            is_in && self.walk.visit(&place.path, false).selected
+        });
+        self.listed = Some(listed);
+        let keys: Vec<&str> = places.iter().map(|(_, key)| key.as_str()).collect();
+        let items = if keys.is_empty() { Vec::new() } else { self.backend.store.get_many(&self.backend.namespace, &keys, false).await? };
+        Ok(Some(items.into_iter().flatten().map(|item| Ok(Selected { item, body: Body::Unread })).collect()))
     }
 
     /// Returns where the search starts.
@@ -118,8 +195,12 @@ impl<'b> StoreWalk<'b> {
         if let Some(first) = self.first.take() {
             return Ok(Some(vec![Ok(first)]));
         }
+        if let Some(listed) = self.listed.take() {
+            return self.next_listed(listed).await;
+        }
         let Some(mut scan) = self.scan.take() else { return Ok(None) };
         scan.with_values = with_values;
+        scan.values_holding = self.holding.clone();
         let page = match self.backend.store.scan(&self.backend.namespace, scan.clone()).await {
             // One of the bodies is damaged: the keys are read alone, and each body when its turn comes.
             Err(error) if error.kind() == ErrorKind::Corrupt && with_values => {
@@ -129,32 +210,40 @@ impl<'b> StoreWalk<'b> {
             page => page?,
         };
         let with_values = scan.with_values;
-        let mut rows = Vec::with_capacity(page.entries.len());
-        let mut selected = Vec::new();
-        for entry in page.entries {
-            let ScanEntry::Item(item) = entry else { continue };
-            match Place::of(&item.key) {
-                Ok(place) => rows.push((place, item)),
-                // It stands nowhere in the tree, so it is told of where it is met: before what is selected with it.
-                Err(error) => selected.push(Err(error)),
-            }
-        }
-        let strangers = selected.len();
-        self.read_ignore_files(&rows, page.next.is_some()).await?;
+        self.read_ignore_files(&page.entries, page.next.is_some()).await?;
+        let (count, mut files) = (page.entries.len(), 0);
+        let mut strangers = Vec::new();
         let mut passing: Option<VfsPathBuf> = None;
-        let count = rows.len() + strangers;
-        let files = rows.iter().filter(|(place, _)| !place.is_directory).count();
-        for (place, item) in rows {
-            if passing.as_ref().is_some_and(|directory| place.path.starts_with(directory)) {
-                continue;
+        // Most rows are looked at once and never again, so their paths are read in one place, and what is selected stays in the
+        // list that the store made.
+        let mut reader = KeyReader::new();
+        let select = |entry| {
+            let (item, body) = match entry {
+                ScanEntry::Item(item) => (item, if with_values { Body::Read } else { Body::Unread }),
+                ScanEntry::LeftOut { item, value_bytes } => (item, Body::LeftOut(value_bytes)),
+                ScanEntry::Group { .. } => return None,
+            };
+            let (path, is_directory) = match reader.read(&item.key) {
+                Ok(read) => read,
+                // It stands nowhere in the tree, so it is told of where it is met: before what is selected with it.
+                Err(error) => {
+                    strangers.push(Err(error));
+                    return None;
+                }
+            };
+            files += usize::from(!is_directory);
+            if passing.as_ref().is_some_and(|directory| path.starts_with(directory)) {
+                return None;
             }
-            let visit = self.walk.visit(&place.path, place.is_directory);
-            passing = (place.is_directory && !visit.entered).then(|| place.path.clone());
-            if visit.selected {
-                selected.push(Ok(Selected { place, item, has_value: with_values }));
-            }
+            let visit = self.walk.visit(path, is_directory);
+            passing = (is_directory && !visit.entered).then(|| path.to_owned());
+            visit.selected.then_some(Ok(Selected { item, body }))
+        };
+        let mut selected: Vec<Result<Selected>> = page.entries.into_iter().filter_map(select).collect();
+        self.yielded = (files, selected.len());
+        if !strangers.is_empty() {
+            selected.splice(..0, strangers);
         }
-        self.yielded = (files, selected.len() - strangers);
         if let Some(next) = page.next {
             // What the page ended in is passed over; there may be more of the kind, so the next page is a small one.
             let (start_after, limit) = match passing {
@@ -170,30 +259,37 @@ impl<'b> StoreWalk<'b> {
     ///
     /// A directory that starts and ends on the page has none but those on it. One that the page leaves open may have some
     /// behind its last row; of one that earlier pages left open that is known.
-    async fn read_ignore_files(&mut self, rows: &[(Place, Item)], goes_on: bool) -> Result<()> {
-        let Some((last, last_item)) = rows.last().filter(|_| self.walk.wants_ignore_files()) else { return Ok(()) };
+    async fn read_ignore_files(&mut self, rows: &[ScanEntry], goes_on: bool) -> Result<()> {
+        if !self.walk.wants_ignore_files() {
+            return Ok(());
+        }
+        let last = rows.iter().rev().find_map(|row| Some((Place::of(row.key()).ok()?, row.key())));
+        let Some((last, last_key)) = last else { return Ok(()) };
         let mut wanted = Rows::default();
-        let mut passing: Option<&VfsPath> = None;
-        for (place, _) in rows {
-            if passing.is_some_and(|directory| place.path.starts_with(directory)) {
+        let mut passing: Option<VfsPathBuf> = None;
+        // Only directories and ignore files matter here, and few rows are one.
+        let decisive = rows.iter().map(ScanEntry::key).filter(|key| is_directory_or_named(key, &IGNORE_FILE_NAMES));
+        for place in decisive.filter_map(|key| Place::of(key).ok()) {
+            if passing.as_ref().is_some_and(|directory| place.path.starts_with(directory)) {
+                continue;
+            }
+            if !place.is_directory {
+                if !self.resolved.contains(place.path.parent().unwrap_or(VfsPath::ROOT)) {
+                    wanted.ask(file_key(&place.path));
+                }
                 continue;
             }
             // The rules are not complete yet and one may take another back, so they do not count here.
-            passing = (place.is_directory && !self.walk.may_enter(&place.path)).then_some(&*place.path);
-            if place.is_directory || !IGNORE_FILE_NAMES.contains(&place.path.name()) {
-                continue;
-            }
-            if !self.resolved.contains(place.path.parent().unwrap_or(VfsPath::ROOT)) {
-                wanted.ask(file_key(&place.path));
-            }
+            passing = (!self.walk.may_enter(&place.path)).then_some(place.path);
         }
+        let passing = passing.filter(|directory| last.path.starts_with(directory));
         self.resolved.retain(|directory| last.path.starts_with(directory));
         if goes_on {
             let itself = (last.is_directory && passing.is_none()).then_some(&*last.path);
-            let end = passing.unwrap_or(&last.path);
+            let end = passing.as_ref().unwrap_or(&last.path);
             for directory in end.ancestors().chain(itself) {
                 if self.resolved.insert(directory.to_owned()) {
-                    wanted.ask_ignore_files_after(directory, &last_item.key);
+                    wanted.ask_ignore_files_after(directory, last_key);
                 }
             }
         }

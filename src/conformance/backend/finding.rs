@@ -2,7 +2,7 @@
 
 use super::{Subject, Tree};
 use crate::error::ErrorKind;
-use crate::ops::{CaseMode, EntryKind, GlobOptions, GrepOptions, GrepOutput};
+use crate::ops::{CaseMode, Encoding, EntryKind, GlobOptions, GrepOptions, GrepOutput};
 
 async fn plant(tree: &Tree, files: &[(&str, &str)]) {
     for (path, content) in files {
@@ -276,6 +276,24 @@ pub(super) async fn grep_skips_and_counts_binary_files(tree: Subject) {
     assert_eq!((tree.shown(&result), result.files_binary, result.files_searched), (vec!["/latin:1:needle \u{fffd}".to_owned()], 1, 1));
     let result = tree.grep("/", &GrepOptions::new("needle").with_binary(true)).await.expect("it can be searched");
     assert_eq!((result.files.len(), result.files_binary), (2, 0));
+}
+
+/// A file of UTF-16 is text when asked, by its byte order mark; offsets are those of the decoded text.
+pub(super) async fn grep_decodes_by_the_byte_order_mark(tree: Subject) {
+    let utf_16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    tree.put("/little", utf_16("\u{feff}an é\na needle")).await;
+    tree.put("/marked", "\u{feff}needle").await;
+    tree.put("/plain", "a needle").await;
+    let options = || GrepOptions::regex("^(a )?needle");
+    let result = tree.grep("/", &options()).await.expect("it can be searched");
+    // As bytes one file is binary; an index may tell that it holds no match before that is seen.
+    let skipped = usize::from(!tree.backend().capabilities().indexed);
+    assert_eq!((tree.shown(&result), result.files_binary), (vec!["/plain:1:a needle".to_owned()], skipped));
+    let result = tree.grep("/", &options().with_encoding(Encoding::Auto)).await.expect("it can be searched");
+    let expected = ["/little:2:a needle", "/marked:1:needle", "/plain:1:a needle"].map(str::to_owned);
+    assert_eq!((tree.shown(&result), result.files_binary), (expected.to_vec(), 0));
+    let line = &result.files[0].lines[0];
+    assert_eq!((line.byte_offset, &line.ranges[0], line.ranges.len()), (6, &(0..8), 1));
 }
 
 /// A file over the size limit is skipped and counted.

@@ -9,19 +9,21 @@ mod concurrency;
 mod finding;
 mod listing;
 mod reading;
+mod recalling;
 
 use changes::*;
 use concurrency::*;
 use finding::*;
 use listing::*;
 use reading::*;
+use recalling::*;
 
 use super::{Fresh, cases};
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
-    Change, Changed, Edit, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions, Version,
-    WriteMode,
+    Change, Changed, Edit, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
+    SearchOptions, SearchResult, Version, WriteMode,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
@@ -169,6 +171,10 @@ impl Tree {
         self.backend.grep(&self.path(path), options).await
     }
 
+    pub(crate) async fn search(&self, path: &str, options: &SearchOptions) -> Result<SearchResult> {
+        self.backend.search(&self.path(path), options).await
+    }
+
     /// Finds lines from the tree's root and returns them as `path:line:text`, context lines as `path-line-text`.
     async fn lines(&self, options: &GrepOptions) -> Vec<String> {
         self.lines_in("/", options).await
@@ -302,6 +308,7 @@ cases! { $
     grep_filters_by_glob_and_type,
     grep_lists_files_and_counts,
     grep_skips_and_counts_binary_files,
+    grep_decodes_by_the_byte_order_mark,
     grep_skips_and_counts_large_files,
     grep_reports_ranges_and_offsets,
     grep_hides_what_glob_hides,
@@ -310,6 +317,18 @@ cases! { $
     grep_matches_across_lines_when_asked,
     grep_sees_its_base_and_prunes,
     grep_refuses_malformed_patterns,
+    // recall
+    search_finds_files_by_any_word,
+    search_ranks_rare_and_frequent_words_higher,
+    search_finds_files_by_their_paths,
+    search_shows_the_lines_that_tell_why,
+    search_takes_binary_content_for_none,
+    search_is_cut_into_pages,
+    search_selects_files_as_grep_does,
+    search_selects_files_by_time,
+    search_sees_what_was_changed,
+    search_of_a_file_looks_at_it_alone,
+    search_refuses_what_makes_no_sense,
     concurrent_edits_are_all_there,
     concurrent_appends_are_all_there,
     one_of_many_creators_wins,

@@ -25,7 +25,7 @@ pub struct Operations(u32);
 
 impl Operations {
     /// Everything that reads: `stat`, `read`, `ls`, `glob` and `grep`.
-    pub const READ: Self = Self::of(&[OpKind::Stat, OpKind::Read, OpKind::Ls, OpKind::Glob, OpKind::Grep]);
+    pub const READ: Self = Self::of(&[OpKind::Stat, OpKind::Read, OpKind::Ls, OpKind::Glob, OpKind::Grep, OpKind::Search]);
 
     /// Everything that changes.
     pub const WRITE: Self = Self::of(&[
@@ -81,12 +81,13 @@ impl Operations {
     }
 
     fn kinds(self) -> impl Iterator<Item = OpKind> {
-        const KINDS: [OpKind; 13] = [
+        const KINDS: [OpKind; 14] = [
             OpKind::Stat,
             OpKind::Read,
             OpKind::Ls,
             OpKind::Glob,
             OpKind::Grep,
+            OpKind::Search,
             OpKind::Write,
             OpKind::Append,
             OpKind::Edit,

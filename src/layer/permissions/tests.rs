@@ -306,6 +306,12 @@ impl Backend for Unguarded {
         self.0.grep(path, &options).await
     }
 
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        let mut options = options.clone();
+        options.scope.guard = None;
+        self.0.search(path, &options).await
+    }
+
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         self.0.apply(changes, options).await
     }

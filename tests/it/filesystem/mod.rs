@@ -1,7 +1,9 @@
 //! The filesystem tier against a hostile host: what stands beside, above and beneath the root, and who writes at the same time.
 
 mod changes;
+mod large;
 mod processes;
+mod ripgrep;
 mod seal;
 mod search;
 

@@ -3,6 +3,7 @@
 
 mod contention;
 mod faults;
+mod memory_tool;
 mod races;
 mod round_trips;
 mod spy;

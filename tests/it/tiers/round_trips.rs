@@ -3,6 +3,7 @@
 use super::spy::Spy;
 use super::{kind, namespace, path};
 use std::sync::Arc;
+use stratafs::memory::MemoryReader;
 use stratafs::ops::{Change, GlobOptions, GrepOptions, LsOptions, ReadOptions};
 use stratafs::{Backend, BackendExt, ErrorKind, StoreBackend, VfsPath};
 
@@ -182,4 +183,25 @@ async fn a_store_that_fails_is_never_an_empty_tree() {
     assert_eq!(error.path(), Some(&*path("/d/file")));
     spy.fail(false);
     assert_eq!(tree.read_text("/d/file").await.unwrap(), "needle");
+}
+
+#[tokio::test]
+async fn memory_that_did_not_change_is_looked_at_and_no_body_is_read() {
+    let (tree, spy) = spied();
+    tree.write("/AGENTS.md", "x".repeat(100_000)).await.unwrap();
+    tree.write("/style.md", "spaces").await.unwrap();
+    let (reader, sources) = (MemoryReader::new(), [path("/AGENTS.md"), path("/style.md")]);
+    spy.calls();
+    assert_eq!(reader.read(&tree, &sources).await.files.len(), 2);
+    assert_eq!(spy.calls(), ["get", "get"]);
+    spy.read();
+    assert_eq!(reader.read(&tree, &sources).await.files.len(), 2);
+    assert_eq!(spy.calls(), ["get_many", "get_many"]);
+    assert_eq!(spy.read().1, 0, "no body");
+    // Another writer of the same rows.
+    let other = StoreBackend::new(tree.store().clone(), namespace());
+    other.edit("/style.md", "spaces", "tabs").await.unwrap();
+    spy.calls();
+    assert_eq!(&*reader.read(&tree, &sources).await.files[1].text, "tabs");
+    assert_eq!(spy.calls(), ["get_many", "get_many", "get"]);
 }

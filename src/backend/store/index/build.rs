@@ -1,0 +1,191 @@
+//! An index of files that were there before it: made bit by bit, and taken away.
+
+use super::files::IndexedFile;
+use super::kind::{IndexKind, Kind};
+use super::manifest::{Built, Manifest, places};
+use super::settle::{COMMIT_BYTES, put_segments};
+use super::trigrams::Trigrams;
+use super::words::Words;
+use super::{Standing, read_manifest};
+use crate::backend::store::StoreBackend;
+use crate::backend::store::rows::{self, Place};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
+
+/// How many files come into the index by one commit at most.
+const FILES_AT_ONCE: usize = 4_096;
+
+/// What the index of a tree is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct IndexState {
+    /// Whether searches use it: all files are in it.
+    pub is_complete: bool,
+    /// How many segments it has.
+    pub segments: usize,
+    /// How many places files have in segments; a file that was written again may have two until they are merged.
+    pub files_in_segments: u64,
+    /// How many files its tail has.
+    pub files_in_tail: u64,
+    /// How many bytes its rows have, keys included.
+    pub size_bytes: u64,
+}
+
+/// How far [`StoreBackend::build_index`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct IndexProgress {
+    /// How many files came into the index.
+    pub files: u64,
+    /// How many bytes of their contents were read.
+    pub bytes: u64,
+}
+
+impl StoreBackend {
+    /// Returns what the index of a kind is; none where there is none.
+    ///
+    /// Cost: a pass over the rows of the index, without their bodies where the engine tells sizes otherwise; files are not read.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn index_state(&self, kind: IndexKind) -> Result<Option<IndexState>> {
+        match kind {
+            IndexKind::Trigram => self.state_of::<Trigrams>().await,
+            IndexKind::Words => self.state_of::<Words>().await,
+        }
+    }
+
+    async fn state_of<K: Kind>(&self) -> Result<Option<IndexState>> {
+        let Ok(namespace) = self.indexes.namespace() else { return Ok(None) };
+        let Some((manifest, _)) = read_manifest::<K>(&self.store, namespace).await? else { return Ok(None) };
+        let mut state = IndexState {
+            is_complete: manifest.built == Built::Complete,
+            segments: manifest.segments.len(),
+            files_in_segments: places(&manifest) as u64,
+            ..IndexState::default()
+        };
+        for prefix in [K::MANIFEST, K::SEGMENTS] {
+            let mut scan = ScanOptions::new().with_prefix(prefix).with_values(true);
+            loop {
+                let page = self.store.scan(namespace, scan.clone()).await?;
+                for entry in page.entries {
+                    let ScanEntry::Item(item) = entry else { continue };
+                    state.files_in_tail += u64::from(prefix == K::MANIFEST && item.key.len() > prefix.len());
+                    state.size_bytes += (item.key.len() + item.meta.len() + item.value.len()) as u64;
+                }
+                match page.next {
+                    Some(next) => scan.start_after = Some(next),
+                    None => break,
+                }
+            }
+        }
+        Ok(Some(state))
+    }
+
+    /// Makes the index of a kind, or goes on where an earlier call was ended, until all files are in it. Others may read and write
+    /// meanwhile; searches use it from the end on.
+    ///
+    /// `progress` is told after each step. Cost: all contents are read once.
+    ///
+    /// # Errors
+    /// Those of the store; what was done stays done. [`Unsupported`](ErrorKind::Unsupported) for a tree whose namespace has no room for
+    /// another component.
+    pub async fn build_index(&self, kind: IndexKind, progress: impl FnMut(IndexProgress) + Send) -> Result<IndexState> {
+        match kind {
+            IndexKind::Trigram => self.build::<Trigrams>(progress).await,
+            IndexKind::Words => self.build::<Words>(progress).await,
+        }
+    }
+
+    async fn build<K: Kind>(&self, mut progress: impl FnMut(IndexProgress) + Send) -> Result<IndexState> {
+        let namespace = self.indexes.namespace()?.clone();
+        let mut done = IndexProgress::default();
+        loop {
+            let Some((manifest, version)) = read_manifest::<K>(&self.store, &namespace).await? else {
+                self.create_index(K::KIND).await?;
+                continue;
+            };
+            self.indexes.of(K::KIND).set_standing(Standing::Present);
+            let Built::UpTo(from) = &manifest.built else { break };
+            match self.build_step::<K>(&namespace, from.clone(), manifest, version).await {
+                Ok(step) => {
+                    done.files += step.files;
+                    done.bytes += step.bytes;
+                    progress(done);
+                }
+                // The index was settled meanwhile.
+                Err(error) if error.kind() == ErrorKind::Conflict => continue,
+                Err(error) => return Err(error),
+            }
+            self.merge_index::<K>(&namespace).await?;
+        }
+        self.settle_index::<K>(K::KIND.tail_files()).await?;
+        let missing = || Error::new(ErrorKind::Conflict, "the index was removed while it was made; make it again if it is wanted");
+        self.state_of::<K>().await?.ok_or_else(missing)
+    }
+
+    /// Removes the index of a kind, if there is one, in one commit.
+    ///
+    /// A backend that was made with [`StoreBackend::with_index`] for it begins another with its next write, in this or any other process;
+    /// of a tree with files that one waits for [`StoreBackend::build_index`].
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn remove_index(&self, kind: IndexKind) -> Result<()> {
+        let Ok(namespace) = self.indexes.namespace() else { return Ok(()) };
+        let batch = Batch::new().delete_prefix(namespace, kind.manifest()).delete_prefix(namespace, kind.segments());
+        self.store.commit(batch).await?;
+        self.indexes.of(kind).set_standing(Standing::Unknown);
+        Ok(())
+    }
+
+    /// Takes the next files into segments.
+    async fn build_step<K: Kind>(
+        &self,
+        namespace: &Namespace,
+        from: String,
+        mut manifest: Manifest<K::Segment>,
+        version: Version,
+    ) -> Result<IndexProgress> {
+        let mut entries: Vec<(IndexedFile, K::Entry)> = Vec::new();
+        let mut done = IndexProgress::default();
+        let mut entry_bytes = 0;
+        let mut next = Some(from);
+        while let Some(from) = next.take_if(|_| entry_bytes < COMMIT_BYTES && done.files < FILES_AT_ONCE as u64) {
+            let mut options = ScanOptions::new().with_limit(512);
+            options.start_after = Some(from).filter(|from| !from.is_empty());
+            let (page, unread) = self.page(&options).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                // What is no file of the tree is found by no search.
+                let Ok(place) = Place::of(&item.key) else { continue };
+                if place.is_directory {
+                    continue;
+                }
+                done.files += 1;
+                done.bytes += item.value.len() as u64;
+                let is_sound = rows::body(&place.path, &item).is_ok();
+                // Of a damaged file nobody knows what it held, so every search tells of it.
+                let entry = if is_sound { K::entry(&place.path, &item.value) } else { K::unread() };
+                entry_bytes += K::size_bytes(&entry);
+                entries.push((IndexedFile { key: item.key, version: item.version }, entry));
+            }
+            let unread: Vec<&str> = unread.iter().map(|(key, _)| key.as_str()).collect();
+            if !unread.is_empty() {
+                for item in self.store.get_many(&self.namespace, &unread, false).await?.into_iter().flatten() {
+                    if Place::of(&item.key).is_ok_and(|place| !place.is_directory) {
+                        done.files += 1;
+                        entries.push((IndexedFile { key: item.key, version: item.version }, K::unread()));
+                    }
+                }
+            }
+            next = page.next;
+        }
+        let batch = Batch::new().expect(namespace, K::MANIFEST, Condition::Version(version));
+        let batch = put_segments::<K>(namespace, batch, entries, &mut manifest).await?;
+        manifest.built = next.map_or(Built::Complete, Built::UpTo);
+        self.store.commit(batch.put(namespace, K::MANIFEST, manifest.to_bytes())).await?;
+        Ok(done)
+    }
+}

@@ -1,0 +1,272 @@
+//! What is in the tail comes into segments, and small segments become large ones.
+//!
+//! Each step is one commit that relies on the manifest as it was read, so of several processes that do the same one is first and
+//! the others begin again. A step that takes rows out of the tail relies on each of them as well: one that was written
+//! meanwhile stays. The rows of a large segment are written before the commit that names it; until then nobody reads them, and
+//! what is left of one that was killed is removed by the next merge.
+
+use super::files::IndexedFile;
+use super::kind::{Kind, Part, Segment};
+use super::manifest::{Manifest, after_segment, segment_prefix, segment_prefix_of, tail_key};
+use super::read_manifest;
+use crate::backend::store::StoreBackend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Version;
+use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// How many files of the tail come into segments by one commit at most.
+const FILES_AT_ONCE: usize = 4_096;
+
+/// How many files stay in the tail: those written last, as they may well be written again soon.
+const FILES_KEPT: usize = 64;
+
+/// How many segments of about one size are merged.
+const FAN_IN: usize = 4;
+
+/// How many bytes of rows are written by one commit.
+pub(super) const COMMIT_BYTES: usize = 2 << 20;
+
+/// How many bytes are taken from the tail at once, about.
+pub(super) const TAIL_BYTES: usize = 16 << 20;
+
+/// How many segments that nobody knows of are removed by one commit.
+const STRANGERS_MAX: usize = 16;
+
+/// How often a step begins again because something changed meanwhile.
+const ATTEMPTS_MAX: usize = 20;
+
+impl StoreBackend {
+    /// Takes files from the tail until there are fewer than `files` with entries of a bounded size, and merges what became many.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn settle_index<K: Kind>(&self, files: usize) -> Result<()> {
+        let namespace = self.indexes.namespace()?.clone();
+        for _ in 0..ATTEMPTS_MAX {
+            match self.settle_tail::<K>(&namespace, files).await {
+                Ok(true) => {}
+                Ok(false) => return self.merge_index::<K>(&namespace).await,
+                // What it relied on changed.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+            self.merge_index::<K>(&namespace).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes some files from the tail, if it has so many; tells whether it did.
+    async fn settle_tail<K: Kind>(&self, namespace: &Namespace, files: usize) -> Result<bool> {
+        let Some((mut manifest, version)) = read_manifest::<K>(&self.store, namespace).await? else { return Ok(false) };
+        let (mut tail, has_more) = self.tail::<K>(namespace).await?;
+        // A tail that is not read to its end is long by its bytes, however few files they are of.
+        if tail.len() < files.max(1) && !has_more {
+            return Ok(false);
+        }
+        // The oldest first; those written last stay, unless all are wanted.
+        tail.sort_unstable_by_key(|(_, version, _)| *version);
+        let kept = if files <= 1 { 0 } else { FILES_KEPT.min(files / 2) };
+        tail.truncate(tail.len().saturating_sub(kept).clamp(1, FILES_AT_ONCE));
+        let mut bytes = 0;
+        let fitting = tail.iter().take_while(|(_, _, entry)| {
+            bytes += K::size_bytes(entry);
+            bytes <= 2 * COMMIT_BYTES
+        });
+        let fitting = fitting.count().max(1);
+        tail.truncate(fitting);
+        let keys: Vec<&str> = tail.iter().map(|(key, ..)| key.as_str()).collect();
+        let rows = self.store.get_many(&self.namespace, &keys, false).await?;
+        let mut batch = Batch::new().expect(namespace, K::MANIFEST, Condition::Version(version));
+        let mut entries: Vec<(IndexedFile, K::Entry)> = Vec::with_capacity(tail.len());
+        for ((key, version, entry), row) in tail.into_iter().zip(rows) {
+            let tail_key = tail_key(K::MANIFEST, &key);
+            batch = batch.expect(namespace, &tail_key, Condition::Version(version)).delete(namespace, tail_key);
+            // A file whose time is over has no row any more.
+            if let Some(row) = row {
+                entries.push((IndexedFile { key, version: row.version }, entry));
+            }
+        }
+        entries.sort_unstable_by(|(one, _), (other, _)| one.key.cmp(&other.key));
+        batch = put_segments::<K>(namespace, batch, entries, &mut manifest).await?;
+        self.store.commit(batch.put(namespace, K::MANIFEST, manifest.to_bytes())).await?;
+        Ok(true)
+    }
+
+    /// Reads the tail: keys of the tree, the versions of the rows in the tail, and entries; and tells whether it has more than was read.
+    async fn tail<K: Kind>(&self, namespace: &Namespace) -> Result<(Vec<(String, Version, K::Entry)>, bool)> {
+        let mut scan = ScanOptions::new().with_prefix(K::MANIFEST).with_start_after(K::MANIFEST).with_values(true);
+        let (mut tail, mut bytes) = (Vec::new(), 0);
+        loop {
+            let page = self.store.scan(namespace, scan.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                bytes += item.value.len();
+                let entry = K::from_bytes(&item.value)?;
+                tail.push((item.key[K::MANIFEST.len()..].to_owned(), item.version, entry));
+            }
+            match page.next {
+                Some(next) if bytes < TAIL_BYTES => scan.start_after = Some(next),
+                next => return Ok((tail, next.is_some())),
+            }
+        }
+    }
+
+    /// Merges segments while there are many of about one size.
+    pub(super) async fn merge_index<K: Kind>(&self, namespace: &Namespace) -> Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            let Some((manifest, version)) = read_manifest::<K>(&self.store, namespace).await? else { return Ok(()) };
+            let Some(parts) = mergeable::<K>(&manifest) else { return Ok(()) };
+            match self.merge::<K>(namespace, manifest, version, &parts).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                merged => merged?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn merge<K: Kind>(
+        &self,
+        namespace: &Namespace,
+        mut manifest: Manifest<K::Segment>,
+        version: Version,
+        parts: &[K::Segment],
+    ) -> Result<()> {
+        let mut read = Vec::with_capacity(parts.len());
+        for part in parts {
+            match self.part::<K>(namespace, *part).await {
+                Ok(part) => read.push(part),
+                // Another process merged it meanwhile, unless it is damaged indeed.
+                Err(error) => {
+                    let now = read_manifest::<K>(&self.store, namespace).await?;
+                    return if now.is_some_and(|(_, now)| now == version) { Err(error) } else { Ok(()) };
+                }
+            }
+        }
+        // What has another version by now is in the tail or in a later segment.
+        let mut versions: HashMap<String, Version> = HashMap::new();
+        for file in read.iter().flat_map(K::Part::files) {
+            versions.insert(file.key.clone(), Version::new(0));
+        }
+        let keys: Vec<String> = versions.keys().cloned().collect();
+        for keys in keys.chunks(FILES_AT_ONCE) {
+            let borrowed: Vec<&str> = keys.iter().map(String::as_str).collect();
+            for item in self.store.get_many(&self.namespace, &borrowed, false).await?.into_iter().flatten() {
+                versions.insert(item.key, item.version);
+            }
+        }
+        let merged = tokio::task::spawn_blocking(move || K::Part::merged(&read, |file| versions.get(&file.key) == Some(&file.version)))
+            .await
+            .map_err(|error| Error::new(ErrorKind::Internal, "merging segments ended without a result").with_source(error))?;
+        let strangers = self.strangers::<K>(namespace, &manifest).await?;
+        manifest.segments.retain(|segment| !parts.contains(segment));
+        let mut last = Batch::new().expect(namespace, K::MANIFEST, Condition::Version(version));
+        for stranger in strangers {
+            last = last.delete_prefix(namespace, stranger);
+        }
+        for part in parts {
+            last = last.delete_prefix(namespace, segment_prefix::<K>(part.id()));
+        }
+        let mut written = None;
+        if !merged.files().is_empty() {
+            let (segment, merged) = merged.rows(new_id());
+            written = Some(segment);
+            let mut rows = Batch::new();
+            let mut bytes = 0;
+            for (key, value) in merged {
+                bytes += value.len();
+                rows = rows.put(namespace, key, value);
+                if bytes >= COMMIT_BYTES {
+                    self.store.commit(std::mem::take(&mut rows)).await?;
+                    bytes = 0;
+                }
+            }
+            last.writes.extend(rows.writes);
+            manifest.segments.push(segment);
+        }
+        let committed = self.store.commit(last.put(namespace, K::MANIFEST, manifest.to_bytes())).await;
+        if let (Err(error), Some(segment)) = (&committed, written)
+            && error.is_without_effect()
+        {
+            // Nobody knows of what was written for it.
+            self.store.commit(Batch::new().delete_prefix(namespace, segment_prefix::<K>(segment.id()))).await?;
+        }
+        committed.map(|_| ())
+    }
+
+    /// Returns what the keys of rows start with that belong to no segment: a merge that was killed left them, or another one is at
+    /// work, which relies on the manifest that the caller replaces and so begins again.
+    async fn strangers<K: Kind>(&self, namespace: &Namespace, manifest: &Manifest<K::Segment>) -> Result<Vec<String>> {
+        let known: HashSet<String> = manifest.segments.iter().map(|segment| segment_prefix::<K>(segment.id())).collect();
+        let mut strangers = Vec::new();
+        let mut scan = ScanOptions::new().with_prefix(K::SEGMENTS).with_limit(1);
+        while strangers.len() < STRANGERS_MAX {
+            let page = self.store.scan(namespace, scan.clone()).await?;
+            let Some(prefix) = page.entries.first().and_then(|entry| segment_prefix_of::<K>(entry.key())) else { break };
+            if !known.contains(prefix) {
+                strangers.push(prefix.to_owned());
+            }
+            scan.start_after = Some(after_segment(prefix));
+        }
+        Ok(strangers)
+    }
+
+    /// Reads a segment whole.
+    pub(super) async fn part<K: Kind>(&self, namespace: &Namespace, segment: K::Segment) -> Result<K::Part> {
+        let mut scan = ScanOptions::new().with_prefix(segment_prefix::<K>(segment.id())).with_values(true);
+        let mut rows = Vec::new();
+        loop {
+            let page = self.store.scan(namespace, scan.clone()).await?;
+            for entry in page.entries {
+                if let ScanEntry::Item(item) = entry {
+                    rows.push((item.key, item.value));
+                }
+            }
+            match page.next {
+                Some(next) => scan.start_after = Some(next),
+                None => return K::Part::from_rows(segment, rows.iter().map(|(key, value)| (&**key, value))),
+            }
+        }
+    }
+}
+
+/// Adds segments of files with their entries to a batch, and to the manifest.
+pub(super) async fn put_segments<K: Kind>(
+    namespace: &Namespace,
+    mut batch: Batch,
+    entries: Vec<(IndexedFile, K::Entry)>,
+    manifest: &mut Manifest<K::Segment>,
+) -> Result<Batch> {
+    // Some hundreds of files take too long for a thread that serves others.
+    let made = tokio::task::spawn_blocking(move || K::parts(entries).iter().map(|part| part.rows(new_id())).collect::<Vec<_>>());
+    let unmade = |error| Error::new(ErrorKind::Internal, "making segments ended without a result").with_source(error);
+    for (segment, rows) in made.await.map_err(unmade)? {
+        for (key, value) in rows {
+            batch = batch.put(namespace, key, value);
+        }
+        manifest.segments.push(segment);
+    }
+    Ok(batch)
+}
+
+/// Returns segments of one group and about one size, if there are enough of them.
+fn mergeable<K: Kind>(manifest: &Manifest<K::Segment>) -> Option<Vec<K::Segment>> {
+    let mut alike: BTreeMap<(u8, u32), Vec<K::Segment>> = BTreeMap::new();
+    for segment in &manifest.segments {
+        let level = segment.size_bytes().max(1).ilog2() / FAN_IN.ilog2();
+        let parts = alike.entry((segment.group(), level)).or_default();
+        parts.push(*segment);
+        let size_bytes = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.size_bytes()));
+        if parts.len() == FAN_IN && size_bytes <= K::SEGMENT_BYTES_MAX {
+            return Some(parts.clone());
+        }
+    }
+    None
+}
+
+/// Makes the number of a segment, which no other has.
+fn new_id() -> u64 {
+    let (high, low) = uuid::Uuid::now_v7().as_u64_pair();
+    // The time in milliseconds, with the chance of both halves over all of it.
+    (high << 16) ^ low
+}

@@ -1,0 +1,76 @@
+//! Which files of a tree may hold what a grep looks for.
+
+use super::matrix::{meeting, ones};
+use super::{SignedFiles, Trigrams};
+use crate::backend::store::StoreBackend;
+use crate::backend::store::index::files::{FILES_A_ROW, IndexedFile};
+use crate::backend::store::index::kind::Kind;
+use crate::backend::store::index::lookup::{LookedUp, Query};
+use crate::backend::store::index::manifest::{damaged, places};
+use crate::error::Result;
+use crate::search::trigram::{Need, Trigram};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+
+/// The files that may meet a need.
+#[derive(Clone)]
+struct Candidates<'n> {
+    need: &'n Need,
+    trigrams: BTreeSet<Trigram>,
+    keys: BTreeSet<String>,
+}
+
+impl StoreBackend {
+    /// Returns the keys of the files that may meet a need, in order; none when the index cannot tell.
+    ///
+    /// Cost: the tail, then for each segment a bit of every file and trigram, then the names of the files that have them all: three
+    /// round trips, and one more the first time.
+    ///
+    /// # Errors
+    /// Those of the store, and [`Corrupt`](crate::error::ErrorKind::Corrupt) for an index that is damaged.
+    pub(in crate::backend::store) async fn candidates(&self, need: &Need) -> Result<Option<BTreeSet<String>>> {
+        if *need == Need::Nothing {
+            return Ok(None);
+        }
+        let query = Candidates { need, trigrams: need.trigrams(), keys: BTreeSet::new() };
+        let Some(LookedUp { query: found, manifest, tail_files }) = self.look_up::<Trigrams, _>(&query).await? else { return Ok(None) };
+        let (keys, all) = (found.keys, tail_files + places(&manifest));
+        // Of most files each page is read with its bodies more quickly than by one key after the other.
+        Ok((keys.len() * 2 < all || all < FILES_A_ROW).then_some(keys))
+    }
+}
+
+impl Query<Trigrams> for Candidates<'_> {
+    type Hit = ();
+
+    fn take_tail(&mut self, key: &str, row: &[u8]) -> Result<()> {
+        let signature = Trigrams::from_bytes(row)?;
+        if self.need.is_met(&|trigram| signature.may_hold(trigram)) {
+            self.keys.insert(key.to_owned());
+        }
+        Ok(())
+    }
+
+    fn rows(&self, segment: SignedFiles) -> Result<(BTreeSet<usize>, usize)> {
+        let size = segment.size()?;
+        let rows: BTreeSet<usize> = self.trigrams.iter().map(|trigram| size.bit_of(*trigram) / segment.bits_a_row()).collect();
+        let size_bytes = rows.len() * segment.bits_a_row() * segment.stride();
+        Ok((rows, size_bytes))
+    }
+
+    fn hits(&mut self, segment: SignedFiles, row: &dyn Fn(usize) -> Result<Bytes>) -> Result<Vec<(usize, ())>> {
+        let size = segment.size()?;
+        let slice = |trigram: Trigram| -> Result<Bytes> {
+            let bit = size.bit_of(trigram);
+            let row = row(bit / segment.bits_a_row())?;
+            let start = bit % segment.bits_a_row() * segment.stride();
+            let slice = (row.len() >= start + segment.stride()).then(|| row.slice(start..start + segment.stride()));
+            slice.ok_or_else(|| damaged("a row of a segment"))
+        };
+        Ok(ones(&meeting(self.need, segment, &slice)?).map(|number| (number, ())).collect())
+    }
+
+    fn take(&mut self, (): (), file: IndexedFile) {
+        self.keys.insert(file.key);
+    }
+}

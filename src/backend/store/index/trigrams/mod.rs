@@ -1,0 +1,139 @@
+//! The trigram index: which files may hold what a grep looks for, without reading them.
+//!
+//! Of each file it keeps a [`Signature`]. A segment has the signatures of many files, turned: for each bit one row part with a bit
+//! for each file, so a search reads the few that its trigrams stand for. Files whose signatures have another size are in another
+//! segment.
+
+mod candidates;
+mod matrix;
+
+use self::matrix::Matrix;
+use super::files::{self, IndexedFile};
+use super::kind::{IndexKind, Kind, Segment};
+use super::manifest::damaged;
+use crate::error::Result;
+use crate::path::VfsPath;
+use crate::search::trigram::{Signature, SignatureSize};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// About how many bytes a row of a segment's bits has, unless one bit of every file is more.
+const BITS_BYTES_A_ROW: usize = 4_096;
+
+/// The trigram index.
+pub(super) struct Trigrams;
+
+impl Kind for Trigrams {
+    const KIND: IndexKind = IndexKind::Trigram;
+    const SEGMENT_BYTES_MAX: usize = 16 << 20;
+
+    type Entry = Signature;
+    type Segment = SignedFiles;
+    type File = IndexedFile;
+    type Part = Matrix;
+    type Proof = Matrix;
+
+    fn entry(_path: &VfsPath, content: &[u8]) -> Signature {
+        Signature::of(content)
+    }
+
+    fn unread() -> Signature {
+        Signature::of_anything()
+    }
+
+    fn to_bytes(signature: &Signature) -> Bytes {
+        signature.as_bytes().to_vec().into()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Signature> {
+        Signature::from_bytes(bytes).ok_or_else(|| damaged("a signature"))
+    }
+
+    fn size_bytes(signature: &Signature) -> usize {
+        signature.as_bytes().len()
+    }
+
+    fn covers(kept: &Signature, now: &Signature) -> bool {
+        kept.covers(now)
+    }
+
+    fn parts(entries: Vec<(IndexedFile, Signature)>) -> Vec<Matrix> {
+        let mut by_size: BTreeMap<SignatureSize, Vec<(IndexedFile, Signature)>> = BTreeMap::new();
+        for (file, signature) in entries {
+            by_size.entry(signature.size()).or_default().push((file, signature));
+        }
+        by_size.into_iter().map(|(size, signed)| Matrix::of(size, signed)).collect()
+    }
+
+    fn files_from_bytes(bytes: &[u8]) -> Result<Vec<IndexedFile>> {
+        files::from_bytes(bytes).map(|(files, _)| files)
+    }
+
+    fn proof(matrix: Matrix) -> Matrix {
+        matrix
+    }
+
+    fn proves(matrix: &Matrix, number: usize, now: &Signature) -> bool {
+        matrix.covers(number, now)
+    }
+}
+
+/// A segment: signatures of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SignedFiles {
+    id: u64,
+    /// The size of its signatures, as a binary logarithm of bits.
+    bits_log2: u8,
+    files: u32,
+}
+
+impl SignedFiles {
+    fn new(id: u64, size: SignatureSize, files: usize) -> Self {
+        Self { id, bits_log2: size.bits_log2(), files: u32::try_from(files).expect("a segment is bounded in bytes") }
+    }
+
+    /// # Errors
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for a size that signatures do not have.
+    fn size(self) -> Result<SignatureSize> {
+        SignatureSize::from_bits_log2(self.bits_log2).ok_or_else(|| damaged("its manifest"))
+    }
+
+    /// Returns how many bytes hold one bit of every file.
+    fn stride(self) -> usize {
+        stride(self.files as usize)
+    }
+
+    /// Returns how many bits of the signature stand in one row.
+    fn bits_a_row(self) -> usize {
+        bits_a_row(self.files as usize)
+    }
+}
+
+impl Segment for SignedFiles {
+    fn id(self) -> u64 {
+        self.id
+    }
+
+    fn files(self) -> usize {
+        self.files as usize
+    }
+
+    fn group(self) -> u8 {
+        self.bits_log2
+    }
+
+    fn size_bytes(self) -> usize {
+        self.size().map_or(usize::MAX, |size| self.files().saturating_mul(size.bytes()))
+    }
+}
+
+/// Returns how many bytes hold one bit of so many files.
+fn stride(files: usize) -> usize {
+    files.div_ceil(8)
+}
+
+/// Returns how many bits of the signature of so many files stand in one row.
+fn bits_a_row(files: usize) -> usize {
+    (BITS_BYTES_A_ROW / stride(files).max(1)).max(1)
+}

@@ -1,0 +1,325 @@
+//! A segment: its files, and for each word which of them hold it.
+
+use super::coding::{put_number, put_word, take_bytes, take_number, take_small, take_word};
+use super::{CountedFile, CountedFiles, ROWS_LOG2_MAX, UNREAD, Words, digest_of_length, digest_of_word, row_of};
+use crate::backend::store::index::files::{self, FILES_A_ROW, IndexedFile};
+use crate::backend::store::index::kind::{Kind, Part};
+use crate::backend::store::index::manifest::{SegmentRow, damaged, entries_key, files_key};
+use crate::error::Result;
+use crate::search::words::FileWords;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// About how many bytes a row of words has at least, unless the segment is smaller; one with a word of many files has more.
+const WORDS_BYTES_A_ROW: usize = 4_096;
+
+/// The files that hold a word: of each how far its number lies behind that of the one before, and how often it holds the word.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct List {
+    files: u32,
+    /// The first number that may come next.
+    next: u32,
+    bytes: Vec<u8>,
+}
+
+impl List {
+    fn push(&mut self, number: u32, count: u32) {
+        put_number(&mut self.bytes, u64::from(number - self.next));
+        put_number(&mut self.bytes, u64::from(count));
+        self.files += 1;
+        self.next = number + 1;
+    }
+}
+
+/// Reads a list: numbers of files in order, each with how often it holds the word.
+fn each_of_list(mut bytes: &[u8], mut take: impl FnMut(u32, u32)) -> Option<()> {
+    let mut next = 0_u32;
+    while !bytes.is_empty() {
+        let number = next.checked_add(take_small(&mut bytes)?)?;
+        take(number, take_small(&mut bytes)?);
+        next = number.checked_add(1)?;
+    }
+    Some(())
+}
+
+/// Hands over the words of a row in order, each with how many files hold it and their list, until it is told to end.
+fn each_of_row(mut bytes: &[u8], mut take: impl FnMut(&str, u32, &[u8]) -> bool) -> Option<()> {
+    let (mut word, mut is_first) = (String::new(), true);
+    while !bytes.is_empty() {
+        take_word(&mut bytes, &mut word, is_first)?;
+        is_first = false;
+        let files = take_small(&mut bytes)?;
+        let count = usize::try_from(take_number(&mut bytes)?).ok()?;
+        if !take(&word, files, take_bytes(&mut bytes, count)?) {
+            break;
+        }
+    }
+    Some(())
+}
+
+/// Finds a word in its row: the numbers of the files that hold it and how often, none when it is not there.
+///
+/// # Errors
+/// [`Corrupt`](crate::error::ErrorKind::Corrupt) for a row that cannot be read.
+pub(super) fn files_with(row: &[u8], wanted: &str) -> Result<Vec<(u32, u32)>> {
+    let mut found = Some(Vec::new());
+    let read = each_of_row(row, |word, files, list| {
+        if word == wanted {
+            // How many there are said to be is not relied on before they are read.
+            let mut numbers = Vec::with_capacity((files as usize).min(list.len() / 2));
+            let whole = each_of_list(list, |number, count| numbers.push((number, count)));
+            found = whole.filter(|()| numbers.len() == files as usize).map(|()| numbers);
+        }
+        word < wanted
+    });
+    read.and(found).ok_or_else(|| damaged("a row of words"))
+}
+
+/// The words of some files, turned: for each word, which files hold it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::backend::store::index) struct Lists {
+    files: Vec<IndexedFile>,
+    /// How many words each file has.
+    lengths: Vec<u32>,
+    words: BTreeMap<String, List>,
+}
+
+impl Lists {
+    /// Turns the words of files.
+    pub(super) fn of(entries: Vec<(IndexedFile, FileWords)>) -> Self {
+        let mut lists =
+            Self { files: Vec::with_capacity(entries.len()), lengths: Vec::with_capacity(entries.len()), words: BTreeMap::new() };
+        for (file, words) in entries {
+            let number = lists.push(file, words.length);
+            for (word, count) in words.counts {
+                lists.words.entry(word).or_default().push(number, count);
+            }
+        }
+        lists
+    }
+
+    /// Adds a file and returns its number.
+    fn push(&mut self, file: IndexedFile, length: u32) -> u32 {
+        self.files.push(file);
+        self.lengths.push(length);
+        u32::try_from(self.files.len() - 1).expect("a segment is bounded in bytes")
+    }
+
+    /// Returns for each file a number that stands for its words; none for one that nobody could read.
+    pub(super) fn digests(&self) -> Vec<Option<u64>> {
+        let mut digests: Vec<u64> = self.lengths.iter().map(|length| digest_of_length(*length)).collect();
+        for (word, list) in &self.words {
+            each_file(list, |number, count| digests[number] = digests[number].wrapping_add(digest_of_word(word, count)));
+        }
+        let mut digests: Vec<Option<u64>> = digests.into_iter().map(Some).collect();
+        if let Some(unread) = self.words.get(UNREAD) {
+            each_file(unread, |number, _| digests[number] = None);
+        }
+        digests
+    }
+}
+
+/// Hands over the files of a list of a segment that is in memory.
+fn each_file(list: &List, mut take: impl FnMut(usize, u32)) {
+    each_of_list(&list.bytes, |number, count| take(number as usize, count)).expect("a list was checked when it was read");
+}
+
+impl Part for Lists {
+    type Segment = CountedFiles;
+
+    fn files(&self) -> &[IndexedFile] {
+        &self.files
+    }
+
+    fn rows(&self, id: u64) -> (CountedFiles, Vec<(String, Bytes)>) {
+        let bytes: usize = self.words.iter().map(|(word, list)| word.len() + list.bytes.len() + 4).sum();
+        let rows_log2 = ((bytes / WORDS_BYTES_A_ROW).max(1).ilog2() as u8).min(ROWS_LOG2_MAX);
+        let mut rows: Vec<(Vec<u8>, &str)> = vec![(Vec::new(), ""); 1 << rows_log2];
+        for (word, list) in &self.words {
+            let (row, before) = &mut rows[row_of(word, rows_log2)];
+            put_word(row, before, word);
+            put_number(row, u64::from(list.files));
+            put_number(row, list.bytes.len() as u64);
+            row.extend_from_slice(&list.bytes);
+            *before = word;
+        }
+        let lists = self.files.chunks(FILES_A_ROW).zip(self.lengths.chunks(FILES_A_ROW)).enumerate();
+        let lists = lists.map(|(row, (files, lengths))| {
+            let mut bytes = files::to_bytes(files);
+            lengths.iter().for_each(|length| put_number(&mut bytes, u64::from(*length)));
+            (files_key::<Words>(id, row), bytes.into())
+        });
+        let words = rows.into_iter().enumerate().map(|(row, (bytes, _))| (entries_key::<Words>(id, row), bytes.into()));
+        let segment = CountedFiles {
+            id,
+            rows_log2,
+            files: u32::try_from(self.files.len()).expect("a segment is bounded in bytes"),
+            unread: self.words.get(UNREAD).map_or(0, |unread| unread.files),
+            words: self.lengths.iter().map(|length| u64::from(*length)).sum(),
+            bytes: bytes as u64,
+        };
+        (segment, lists.chain(words).collect())
+    }
+
+    fn from_rows<'r>(segment: CountedFiles, rows: impl Iterator<Item = (&'r str, &'r Bytes)>) -> Result<Self> {
+        let damaged = || damaged("a segment");
+        segment.check()?;
+        let mut lists = Self { files: Vec::new(), lengths: Vec::new(), words: BTreeMap::new() };
+        let mut words_rows = 0_usize;
+        for (key, value) in rows {
+            match SegmentRow::of::<Words>(key)? {
+                SegmentRow::Files => {
+                    for CountedFile { file, length } in Words::files_from_bytes(value)? {
+                        lists.files.push(file);
+                        lists.lengths.push(length);
+                    }
+                }
+                SegmentRow::Entries => {
+                    let mut is_sound = true;
+                    let read = each_of_row(value, |word, files, bytes| {
+                        let (mut count, mut next) = (0, 0);
+                        let read = each_of_list(bytes, |number, _| (count, next) = (count + 1, number.saturating_add(1)));
+                        let has_files = read.is_some() && count == files && count > 0 && next as usize <= lists.files.len();
+                        is_sound &= has_files && segment.row_of(word) == words_rows;
+                        lists.words.insert(word.to_owned(), List { files, next, bytes: bytes.to_vec() });
+                        is_sound
+                    });
+                    read.filter(|()| is_sound).ok_or_else(damaged)?;
+                    words_rows += 1;
+                }
+            }
+        }
+        let words: u64 = lists.lengths.iter().map(|length| u64::from(*length)).sum();
+        let is_whole = lists.files.len() == segment.files as usize
+            && words_rows == 1 << segment.rows_log2
+            && words == segment.words
+            && lists.words.get(UNREAD).map_or(0, |unread| unread.files) == segment.unread;
+        if is_whole { Ok(lists) } else { Err(damaged()) }
+    }
+
+    fn merged(parts: &[Self], is_kept: impl Fn(&IndexedFile) -> bool) -> Self {
+        let mut merged = Self { files: Vec::new(), lengths: Vec::new(), words: BTreeMap::new() };
+        for part in parts {
+            // Of each file its new number.
+            let files = part.files.iter().zip(&part.lengths);
+            let numbers: Vec<Option<u32>> = files.map(|(file, length)| is_kept(file).then(|| merged.push(file.clone(), *length))).collect();
+            for (word, list) in &part.words {
+                let mut kept = merged.words.remove(word).unwrap_or_default();
+                each_file(list, |number, count| {
+                    if let Some(number) = numbers[number] {
+                        kept.push(number, count);
+                    }
+                });
+                if kept.files > 0 {
+                    merged.words.insert(word.clone(), kept);
+                }
+            }
+        }
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::store::index::kind::Segment;
+    use crate::error::ErrorKind;
+    use crate::ops::Version;
+    use proptest::prelude::*;
+
+    /// Files whose words are those of `counts`, by their numbers.
+    fn counted(counts: &[Vec<(u16, u32)>]) -> Vec<(IndexedFile, FileWords)> {
+        let file = |(number, counts): (usize, &Vec<(u16, u32)>)| {
+            let words: BTreeMap<String, u32> = counts.iter().map(|(word, count)| (format!("wört{}", word % 700), *count)).collect();
+            let words =
+                FileWords { length: words.values().fold(7, |sum, count| sum.wrapping_add(*count)), counts: words.into_iter().collect() };
+            let key = format!("directory\u{1}é{}", number / 3 * 7 + number);
+            let words = if number % 50 == 49 { Words::unread() } else { words };
+            (IndexedFile { key, version: Version::new(number as u64) }, words)
+        };
+        counts.iter().enumerate().map(file).collect()
+    }
+
+    fn borrowed(rows: &[(String, Bytes)]) -> impl Iterator<Item = (&str, &Bytes)> {
+        rows.iter().map(|(key, value)| (&**key, value))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn segments_read_back_and_merge(
+            counts in proptest::collection::vec(proptest::collection::vec((any::<u16>(), 1..=u32::MAX), 0..60), 1..700),
+            dropped in 1_u64..9,
+        ) {
+            let all = counted(&counts);
+            let lists = Lists::of(all.clone());
+            let (segment, rows) = lists.rows(7);
+            prop_assert!(rows.is_sorted(), "rows are met in the order of their keys");
+            prop_assert_eq!(&Lists::from_rows(segment, borrowed(&rows)).expect("its own rows"), &lists);
+            // What is found by a row is what the files say, of words that are there and of one that is not.
+            for word in ["wört0", "wört1", "wört69", "wört", "", "x"] {
+                let key = entries_key::<Words>(7, segment.row_of(word));
+                let (_, row) = rows.iter().find(|(known, _)| *known == key).expect("a row of each number");
+                let naive = all.iter().enumerate().filter_map(|(number, (_, words))| {
+                    words.counts.iter().find(|(own, _)| own == word).map(|(_, count)| (number as u32, *count))
+                });
+                prop_assert_eq!(files_with(row, word).expect("a row"), naive.collect::<Vec<_>>());
+            }
+            for (number, digest) in lists.digests().iter().enumerate() {
+                let (_, words) = &all[number];
+                prop_assert_eq!(*digest, (!super::super::is_unread(words)).then(|| super::super::digest_of(words)));
+            }
+            let (one, other) = all.split_at(all.len() / 3);
+            let parts = [Lists::of(one.to_vec()), Lists::of(other.to_vec())];
+            let kept = |file: &IndexedFile| !file.version.number().is_multiple_of(dropped);
+            let merged = Lists::merged(&parts, kept);
+            let wanted = Lists::of(all.into_iter().filter(|(file, _)| kept(file)).collect());
+            prop_assert_eq!(&merged.files, &wanted.files);
+            prop_assert_eq!(&merged.lengths, &wanted.lengths);
+            prop_assert_eq!(&merged.words.keys().collect::<Vec<_>>(), &wanted.words.keys().collect::<Vec<_>>());
+            prop_assert_eq!(merged.rows(8), wanted.rows(8));
+        }
+
+        #[test]
+        fn rows_that_are_none_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), word in "[a-z]{0,3}") {
+            // It ends, and with what it is.
+            let _ = files_with(&bytes, &word);
+            let _ = Words::from_bytes(&bytes);
+            let _ = Words::files_from_bytes(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_no_segment_is_refused() {
+        let counts: Vec<Vec<(u16, u32)>> = (0..60).map(|file| (0..200).map(|word| (file * 3 + word, 1)).collect()).collect();
+        let (segment, rows) = Lists::of(counted(&counts)).rows(7);
+        assert!(rows.len() > 2 && segment.unread == 1, "{segment:?}");
+        for missing in 0..rows.len() {
+            let rest: Vec<_> = rows.iter().enumerate().filter(|(row, _)| *row != missing).map(|(_, row)| row.clone()).collect();
+            let error = Lists::from_rows(segment, borrowed(&rest)).expect_err("a row is missing");
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+        }
+        let mut swapped = rows.clone();
+        let last = rows.len() - 1;
+        (swapped[last - 1].1, swapped[last].1) = (rows[last].1.clone(), rows[last - 1].1.clone());
+        assert!(Lists::from_rows(segment, borrowed(&swapped)).is_err(), "words stand in the row of another hash");
+        for wrong in [
+            CountedFiles { files: segment.files + 1, ..segment },
+            CountedFiles { words: segment.words + 1, ..segment },
+            CountedFiles { unread: 0, ..segment },
+            CountedFiles { rows_log2: segment.rows_log2 + 1, ..segment },
+            CountedFiles { rows_log2: 200, ..segment },
+        ] {
+            assert_eq!(Lists::from_rows(wrong, borrowed(&rows)).expect_err("another segment").kind(), ErrorKind::Corrupt, "{wrong:?}");
+        }
+        assert_eq!(segment.files(), 60);
+    }
+
+    /// Rows that were written stay where they are looked for.
+    #[test]
+    fn words_are_hashed_as_ever() {
+        assert_eq!(super::super::hash(""), 0xEFD0_1F60_BA99_2926);
+        assert_eq!((row_of("memory", 10), row_of("größe", 10)), (654, 673));
+    }
+}

@@ -1,0 +1,198 @@
+//! The word index: which files hold a word, and how often, so that a ranked search reads only the best of them.
+//!
+//! Of each file it keeps its [`FileWords`]. A segment has for each word the files that hold it, in rows by the hash of the word: so a
+//! lookup knows the keys of all rows of all segments that it needs without asking for a list of words first.
+//!
+//! A file that nobody can read is kept as one that holds the empty word, which no file does otherwise.
+
+mod coding;
+mod lists;
+mod postings;
+
+pub(in crate::backend::store) use self::postings::{Posting, Postings};
+
+use self::coding::{put_number, put_word, take_number, take_small, take_word};
+use self::lists::Lists;
+use super::files::{self, IndexedFile};
+use super::kind::{IndexKind, Kind, Segment};
+use super::manifest::damaged;
+use crate::error::Result;
+use crate::path::VfsPath;
+use crate::search::words::FileWords;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What a file is kept with that nobody can read.
+const UNREAD: &str = "";
+
+/// The most rows that the words of a segment are spread over, as a binary logarithm.
+const ROWS_LOG2_MAX: u8 = 24;
+
+/// The word index.
+pub(super) struct Words;
+
+/// A file of a segment, as it is listed.
+pub(super) struct CountedFile {
+    file: IndexedFile,
+    length: u32,
+}
+
+impl Kind for Words {
+    const KIND: IndexKind = IndexKind::Words;
+    const SEGMENT_BYTES_MAX: usize = 32 << 20;
+
+    type Entry = FileWords;
+    type Segment = CountedFiles;
+    type File = CountedFile;
+    type Part = Lists;
+    /// What is kept of each file, as one number; none of a file that nobody could read.
+    type Proof = Vec<Option<u64>>;
+
+    fn entry(path: &VfsPath, content: &[u8]) -> FileWords {
+        FileWords::of(path, content)
+    }
+
+    fn unread() -> FileWords {
+        FileWords { length: 0, counts: vec![(UNREAD.to_owned(), 1)] }
+    }
+
+    fn to_bytes(words: &FileWords) -> Bytes {
+        let mut bytes = Vec::with_capacity(Self::size_bytes(words));
+        put_number(&mut bytes, u64::from(words.length));
+        put_number(&mut bytes, words.counts.len() as u64);
+        let mut before = "";
+        for (word, count) in &words.counts {
+            put_word(&mut bytes, before, word);
+            put_number(&mut bytes, u64::from(*count));
+            before = word;
+        }
+        bytes.into()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<FileWords> {
+        let mut counts = Vec::new();
+        let length = each_of_row(bytes, |word, count| counts.push((word.to_owned(), count)))?;
+        Ok(FileWords { length, counts })
+    }
+
+    fn size_bytes(words: &FileWords) -> usize {
+        8 + words.counts.iter().map(|(word, _)| word.len() + 2).sum::<usize>()
+    }
+
+    fn covers(kept: &FileWords, now: &FileWords) -> bool {
+        kept == now || is_unread(kept)
+    }
+
+    fn parts(entries: Vec<(IndexedFile, FileWords)>) -> Vec<Lists> {
+        if entries.is_empty() { Vec::new() } else { vec![Lists::of(entries)] }
+    }
+
+    fn files_from_bytes(bytes: &[u8]) -> Result<Vec<CountedFile>> {
+        let (files, mut lengths) = files::from_bytes(bytes)?;
+        let counted = |file| Some(CountedFile { file, length: take_small(&mut lengths)? });
+        files.into_iter().map(counted).collect::<Option<_>>().ok_or_else(|| damaged("a list of files"))
+    }
+
+    fn proof(lists: Lists) -> Vec<Option<u64>> {
+        lists.digests()
+    }
+
+    fn proves(digests: &Vec<Option<u64>>, number: usize, now: &FileWords) -> bool {
+        digests.get(number).is_some_and(|digest| digest.is_none_or(|digest| digest == digest_of(now)))
+    }
+}
+
+/// A segment: the words of some files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CountedFiles {
+    id: u64,
+    /// How many rows its words are spread over, as a binary logarithm.
+    rows_log2: u8,
+    /// How many files it has, with those that nobody could read.
+    files: u32,
+    /// How many of its files nobody could read.
+    unread: u32,
+    /// How many words its files have.
+    words: u64,
+    /// How many bytes its words and lists have.
+    bytes: u64,
+}
+
+impl CountedFiles {
+    /// # Errors
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for what no segment is.
+    fn check(self) -> Result<()> {
+        if self.rows_log2 <= ROWS_LOG2_MAX && self.unread <= self.files { Ok(()) } else { Err(damaged("its manifest")) }
+    }
+
+    /// Returns the number of the row that has a word.
+    fn row_of(self, word: &str) -> usize {
+        row_of(word, self.rows_log2)
+    }
+}
+
+impl Segment for CountedFiles {
+    fn id(self) -> u64 {
+        self.id
+    }
+
+    fn files(self) -> usize {
+        self.files as usize
+    }
+
+    fn group(self) -> u8 {
+        0
+    }
+
+    fn size_bytes(self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+}
+
+fn is_unread(words: &FileWords) -> bool {
+    words.counts.first().is_some_and(|(word, _)| word == UNREAD)
+}
+
+/// Hands over the words of a row of the tail with their counts, in order, and returns how many words the file has.
+fn each_of_row(mut bytes: &[u8], mut take: impl FnMut(&str, u32)) -> Result<u32> {
+    let damaged = || damaged("the words of a file");
+    let length = take_small(&mut bytes).ok_or_else(damaged)?;
+    let count = take_number(&mut bytes).ok_or_else(damaged)?;
+    let mut word = String::new();
+    for number in 0..count {
+        take_word(&mut bytes, &mut word, number == 0).ok_or_else(damaged)?;
+        take(&word, take_small(&mut bytes).ok_or_else(damaged)?);
+    }
+    if bytes.is_empty() { Ok(length) } else { Err(damaged()) }
+}
+
+fn row_of(word: &str, rows_log2: u8) -> usize {
+    (hash(word) & ((1 << rows_log2) - 1)) as usize
+}
+
+/// Spreads words over all numbers, everywhere and always the same: [FNV-1a](https://www.rfc-editor.org/rfc/rfc9923), with its
+/// bits mixed so that the low ones are even.
+fn hash(word: &str) -> u64 {
+    let hash = word.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3));
+    mix(hash)
+}
+
+/// The last step of [MurmurHash3](https://github.com/aappleby/smhasher).
+fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    hash ^ (hash >> 33)
+}
+
+/// What a word adds to the number that stands for the words of a file, in whichever order they come.
+fn digest_of_word(word: &str, count: u32) -> u64 {
+    mix(hash(word) ^ u64::from(count).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+fn digest_of(words: &FileWords) -> u64 {
+    words.counts.iter().fold(digest_of_length(words.length), |sum, (word, count)| sum.wrapping_add(digest_of_word(word, *count)))
+}
+
+fn digest_of_length(length: u32) -> u64 {
+    mix(u64::from(length).wrapping_add(1))
+}

@@ -1,0 +1,254 @@
+//! Recalling files by the index of their words.
+//!
+//! The index tells the score of every file that holds a word of the query; the best are then read, as a grep reads files: by a
+//! walk that leaves out what the options do not select. What a file is found with is counted from its body, so it is of the
+//! version that is named. The search ends when enough files stand above the best that was not read.
+
+use super::StoreBackend;
+use super::index::{Posting, Postings};
+use super::rows::{self, Place, directory_key, file_key};
+use super::search::read_each;
+use super::walk::StoreWalk;
+use crate::backend::add_snippets;
+use crate::backend::flat::{Walk, in_background, workers};
+use crate::backend::search_by_reading;
+use crate::error::{Error, ErrorRecord, Result};
+use crate::ops::{Corpus, Failure, SearchOptions, SearchResult};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::search::rank::{self, Found, Query};
+use crate::search::{PathFilter, parallel};
+use crate::store::{Item, ScanOptions};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// How many files are read at first for each that is wanted, as some may not be selected.
+const FILES_FOR_ONE: usize = 4;
+
+/// How many files are read at once at least.
+const CHUNK_FILES_MIN: usize = 32;
+
+/// How many files are read at once at most.
+const CHUNK_FILES_MAX: usize = 2_048;
+
+/// How many bytes of contents are read before their words are counted, on all cores; one file may go over it.
+const CHUNK_BYTES: u64 = 8 << 20;
+
+/// Recalls files by words; where the tree has no index of words by reading all that is selected.
+pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+    // The index weighs words by all files. Where some are hidden from the caller, weights and counts must not tell of them.
+    if options.scope.guard.is_some() || hides_files(backend, options).await? {
+        return search_by_reading(backend, path, options).await;
+    }
+    let query = Arc::new(Query::new(options)?);
+    let Some(postings) = backend.postings(query.words()).await? else { return search_by_reading(backend, path, options).await };
+    let Postings { corpus, files, mut unread } = postings;
+    let weighed_by = options.weighed_by(&corpus);
+    let mut reading = Reading { backend, path, options, query, found: Vec::new(), failed: SearchResult::default() };
+    let Some(walk) = reading.walk().await? else {
+        // What was named is searched whatever its name.
+        return search_by_reading(backend, path, options).await;
+    };
+    // It looked at the path, and what is to be read is told each time.
+    drop(walk);
+    let prefix = directory_key(path);
+    unread.retain(|key| key.starts_with(&prefix));
+    let mut best = scored(&weighed_by, files.into_iter().filter(|file| file.key.starts_with(&prefix)));
+    let wanted = options.end();
+    let mut chunk_files = wanted.saturating_mul(FILES_FOR_ONE).clamp(CHUNK_FILES_MIN, CHUNK_FILES_MAX);
+    // The best come last, to be taken away.
+    let mut next = Some(unread);
+    while let Some(mut keys) = next.take() {
+        while keys.len() < chunk_files
+            && let Some((_, key)) = best.pop()
+        {
+            keys.insert(key);
+        }
+        reading.read_selected(keys).await?;
+        chunk_files = (chunk_files * 2).min(CHUNK_FILES_MAX);
+        let Some((unseen, key)) = best.last() else { break };
+        let unseen_path = Place::of(key)?.path;
+        // Of equals the first by path stands first, and they come in that order.
+        let stands_before = |found: &&Found| {
+            let score = rank::score(&weighed_by, found.features.words, &found.features.frequencies);
+            score > *unseen || (score == *unseen && found.path < unseen_path)
+        };
+        let is_settled = reading.found.len() > wanted && reading.found.iter().filter(stands_before).count() >= wanted;
+        next = (!is_settled).then(BTreeSet::new);
+    }
+    reading.finish(corpus).await
+}
+
+/// Tells whether the tree has files where other mounts stand, which are hidden.
+async fn hides_files(backend: &StoreBackend, options: &SearchOptions) -> Result<bool> {
+    let files: Vec<String> = options.scope.prune.iter().map(|hidden| file_key(hidden)).collect();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    if !files.is_empty() && backend.store.get_many(&backend.namespace, &files, false).await?.iter().any(Option::is_some) {
+        return Ok(true);
+    }
+    for hidden in &options.scope.prune {
+        let beneath = ScanOptions::new().with_prefix(directory_key(hidden)).with_limit(1);
+        if !backend.store.scan(&backend.namespace, beneath).await?.entries.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the keys of files with their scores, the best last.
+fn scored(corpus: &Corpus, files: impl Iterator<Item = Posting>) -> Vec<(f64, String)> {
+    let score = |file: Posting| (rank::score(corpus, file.length, &file.frequencies), file.key);
+    let mut scored: Vec<(f64, String)> = files.map(score).collect();
+    scored.sort_unstable_by(|(one, one_key), (other, other_key)| one.total_cmp(other).then_with(|| other_key.cmp(one_key)));
+    scored
+}
+
+/// The files that are read, some at a time.
+struct Reading<'r> {
+    backend: &'r StoreBackend,
+    path: &'r VfsPath,
+    options: &'r SearchOptions,
+    query: Arc<Query>,
+    found: Vec<Found>,
+    /// What could not be read.
+    failed: SearchResult,
+}
+
+impl<'r> Reading<'r> {
+    /// Starts a walk over what the options select; none when the path is a file.
+    async fn walk(&self) -> Result<Option<StoreWalk<'r>>> {
+        let walk = Walk::new(self.path, PathFilter::for_grep(self.path, &self.options.selection())?);
+        StoreWalk::begin(self.backend, walk, self.path, None).await
+    }
+
+    /// Reads those of some files that the options select.
+    async fn read_selected(&mut self, keys: BTreeSet<String>) -> Result<()> {
+        let Some(mut walk) = self.walk().await? else { return Ok(()) };
+        walk.only(keys.clone());
+        while let Some(page) = walk.next_page(false).await? {
+            let (mut selected, mut size_bytes) = (BTreeSet::new(), 0);
+            for one in page {
+                let item = one?.item;
+                // Where a glob names one file the walk meets it first, each time.
+                if !keys.contains(&item.key) {
+                    continue;
+                }
+                let path = Place::of(&item.key)?.path;
+                match rows::record(&path, &item) {
+                    Err(error) => self.fail(path, &error),
+                    Ok(record) if self.options.admits_time(Some(rows::modified_at(&record, &item))) => {
+                        size_bytes += record.size_bytes;
+                        selected.insert(item.key);
+                    }
+                    Ok(_) => {}
+                }
+                if size_bytes >= CHUNK_BYTES {
+                    self.read(std::mem::take(&mut selected)).await?;
+                    size_bytes = 0;
+                }
+            }
+            self.read(selected).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads files and counts their words on all cores.
+    async fn read(&mut self, keys: BTreeSet<String>) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let borrowed: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let read = read_each(self.backend, &borrowed).await?;
+        let mut items = Vec::with_capacity(read.len());
+        for (key, item) in keys.iter().zip(read) {
+            match item {
+                // One that is gone is found no more.
+                Ok(item) => items.extend(item),
+                Err(error) => self.fail(Place::of(key)?.path, &error),
+            }
+        }
+        let (query, options) = (self.query.clone(), self.options.clone());
+        let counted = in_background(move |_| {
+            let mut counted = Vec::with_capacity(items.len());
+            let count = |item: Item| found(&query, &options, &item).transpose();
+            parallel::ordered(items.into_iter(), workers(), count, |file| {
+                counted.extend(file);
+                ControlFlow::Continue(())
+            });
+            counted
+        });
+        for file in counted.await? {
+            match file {
+                Ok(found) => self.found.push(found),
+                Err(error) => {
+                    let path = error.path().unwrap_or(self.path).to_owned();
+                    self.fail(path, &error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, path: VfsPathBuf, error: &Error) {
+        self.failed.push_failure(Failure { error: ErrorRecord::from(error), path });
+    }
+
+    async fn finish(self, corpus: Corpus) -> Result<SearchResult> {
+        let mut result = rank::ranked(&self.query, self.options, corpus.clone(), self.found);
+        add_snippets(self.backend, &self.query, &self.options.weighed_by(&corpus), self.options, &mut result.hits).await;
+        (result.failures, result.failures_count) = (self.failed.failures, self.failed.failures_count);
+        Ok(result)
+    }
+}
+
+/// Counts what a file has of the words of a query; none when it has none of them, or another time than the options ask for.
+fn found(query: &Query, options: &SearchOptions, item: &Item) -> Result<Option<Found>> {
+    let path = Place::of(&item.key)?.path;
+    let record = rows::record(&path, item)?;
+    let content = rows::body(&path, item)?;
+    let modified_at = Some(rows::modified_at(&record, item));
+    let features = query.features(&path, &content);
+    if !features.has_any() || !options.admits_time(modified_at) {
+        return Ok(None);
+    }
+    Ok(Some(Found { path, size_bytes: record.size_bytes, version: item.version, modified_at, features }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::{Backend, BackendExt, IndexKind, StoreBackend};
+    use crate::layer::{Operations, Permissions, Rule};
+    use crate::ops::SearchOptions;
+    use crate::path::{VfsPath, VfsPathBuf};
+    use crate::store::{MemoryStore, Namespace};
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn what_is_hidden_is_not_told_of_by_counts() {
+        let rows = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["tree"]).expect("a plain name"));
+        let tree = rows.with_index(IndexKind::Words);
+        for path in ["/open.md", "/secret/a.md", "/secret/b.md"] {
+            tree.write(path, "needle").await.expect("a write");
+        }
+        let needle = SearchOptions::new("needle");
+        assert_eq!(tree.search(VfsPath::ROOT, &needle).await.expect("a search").corpus.files_with, [3]);
+        let rules = [Rule::deny(Operations::READ, ["/secret"]).expect("a rule")];
+        let found = Permissions::new(rules, tree).search(VfsPath::ROOT, &needle).await.expect("a search");
+        assert_eq!((found.hits.len(), found.corpus.files, &found.corpus.files_with[..]), (1, 1, &[1][..]));
+    }
+
+    #[tokio::test]
+    async fn what_a_mount_hides_is_not_told_of_by_counts() {
+        let rows = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["tree"]).expect("a plain name"));
+        let tree = rows.with_index(IndexKind::Words);
+        for path in ["/open.md", "/mounted/a.md", "/file"] {
+            tree.write(path, "needle").await.expect("a write");
+        }
+        for (hidden, count) in [("/nothing", 3), ("/mounted", 2), ("/file", 2)] {
+            let mut needle = SearchOptions::new("needle");
+            needle.scope.prune = vec![VfsPathBuf::parse(hidden).expect("a legal path")];
+            let found = tree.search(VfsPath::ROOT, &needle).await.expect("a search");
+            assert_eq!((found.hits.len() as u64, &found.corpus.files_with[..]), (count, &[count][..]), "{hidden}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The search of one content, window by window.
+
+use super::grep::{FileOutcome, GrepMatcher};
+use super::hits::{Hit, Hits};
+use super::page::Page;
+use super::window::Window;
+use crate::ops::{GrepLine, GrepOutput};
+use bytes::Bytes;
+use std::ops::ControlFlow;
+
+/// What of a content is found so far.
+///
+/// A line matches by its text alone, so what matches in a part of a content does not depend on the others: where no context is asked for,
+/// [`GrepMatcher::find`] looks at each by itself, on any thread, and only what comes of it, in order, is kept here.
+pub(crate) struct Seeker<'a> {
+    of: &'a GrepMatcher,
+    page: Page<'a>,
+    /// The line after which the search goes on.
+    after_line: usize,
+    /// How many matches are returned at most.
+    matches_max: usize,
+    /// Whether matches that were returned before are looked at again: they count for the limit of the file, and where matches span
+    /// lines each depends on those before.
+    counts_all: bool,
+    before_cursor: bool,
+    /// How many matches were seen, those returned before included.
+    seen: usize,
+    count: usize,
+    cut: bool,
+}
+
+/// What one part of a content gives, searched by itself.
+pub(crate) struct Found {
+    /// How many lines match, as far as they are counted.
+    count: usize,
+    /// They, with numbers as if the content started here.
+    lines: Vec<GrepLine>,
+    /// How many lines it has; counted where lines are returned.
+    lines_passed: usize,
+}
+
+impl GrepMatcher {
+    /// Finds what matches in one part, to be handed to [`Seeker::push_found`] in order.
+    pub(crate) fn find(&self, window: &Window) -> Found {
+        let mut seeker = Seeker::new(self, 0);
+        // One more than is returned, which shows that there are more.
+        seeker.matches_max = self.matches_max.saturating_add(1);
+        let _ = seeker.push(window);
+        Found { count: seeker.count, lines_passed: seeker.page.lines_passed(), lines: seeker.page.lines }
+    }
+
+    /// Returns how many matches of a content are counted at most, unless lines are returned.
+    fn count_max(&self) -> Option<usize> {
+        match self.output {
+            GrepOutput::Content => None,
+            GrepOutput::Files => Some(self.file_matches_max.min(1)),
+            GrepOutput::Counts => Some(self.file_matches_max),
+        }
+    }
+}
+
+fn count(hits: &mut Hits<'_>, max: usize) -> usize {
+    (0..max).take_while(|_| hits.next().is_some()).count()
+}
+
+impl<'a> Seeker<'a> {
+    pub(super) fn new(of: &'a GrepMatcher, after_line: usize) -> Self {
+        let counts_all = of.multiline || of.file_matches_max != usize::MAX;
+        let page = Page::new(of, after_line);
+        Self { of, page, after_line, matches_max: of.matches_max, counts_all, before_cursor: after_line > 0, seen: 0, count: 0, cut: false }
+    }
+
+    /// Searches the next window; `Break` when no further one matters.
+    pub(crate) fn push(&mut self, window: &Window) -> ControlFlow<()> {
+        match self.of.count_max() {
+            Some(max) => {
+                let found = count(&mut Hits::new(self.of, &window.content, window.fresh), max - self.count);
+                self.add(found, max)
+            }
+            None => {
+                let at = self.page.enter(window, self.counts_all);
+                let mut hits = Hits::new(self.of, &window.content, at);
+                self.turn(window, || hits.next())
+            }
+        }
+    }
+
+    /// Searches a whole content. One in which nothing matches, as most are, is not shared: the count of who does is a write to memory
+    /// that the search has no other use for.
+    pub(super) fn push_whole(&mut self, content: &Bytes) {
+        let mut hits = Hits::new(self.of, content, 0);
+        if let Some(max) = self.of.count_max() {
+            let found = count(&mut hits, max);
+            let _ = self.add(found, max);
+        } else if self.after_line > 0 {
+            let _ = self.push(&Window::whole(content.clone()));
+        } else if let Some(first) = hits.next() {
+            let window = Window::whole(content.clone());
+            self.page.enter(&window, self.counts_all);
+            let mut first = Some(first);
+            let _ = self.turn(&window, || first.take().or_else(|| hits.next()));
+        }
+    }
+
+    /// Tells whether parts can be searched each by itself: no context reaches over them, and none of it was returned before.
+    pub(crate) fn takes_parts(&self) -> bool {
+        self.after_line == 0 && (self.of.count_max().is_some() || (self.of.before == 0 && self.of.after == 0))
+    }
+
+    /// Takes what was found in the next part; `Break` when no further one matters.
+    pub(crate) fn push_found(&mut self, found: Found) -> ControlFlow<()> {
+        if let Some(max) = self.of.count_max() {
+            return self.add(found.count, max);
+        }
+        for line in found.lines {
+            if self.count == self.of.file_matches_max {
+                return ControlFlow::Break(());
+            }
+            if self.count == self.matches_max {
+                self.cut = true;
+                return ControlFlow::Break(());
+            }
+            self.page.add(line);
+            self.count += 1;
+        }
+        self.page.skip_lines(found.lines_passed);
+        if self.count < self.of.file_matches_max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn add(&mut self, count: usize, max: usize) -> ControlFlow<()> {
+        self.count = (self.count + count).min(max);
+        if self.count < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn turn(&mut self, window: &Window, hits: impl FnMut() -> Option<Hit>) -> ControlFlow<()> {
+        let flow = self.take(window.content.len(), hits);
+        self.page.leave(window);
+        flow
+    }
+
+    fn take(&mut self, end: usize, mut hits: impl FnMut() -> Option<Hit>) -> ControlFlow<()> {
+        while self.seen < self.of.file_matches_max {
+            let Some(hit) = hits() else {
+                self.page.give_context(end);
+                return ControlFlow::Continue(());
+            };
+            self.page.give_context(hit.start);
+            self.before_cursor = self.before_cursor && self.page.ends_by(&hit, self.after_line);
+            if self.before_cursor {
+                self.page.pass(&hit);
+            } else if self.count == self.matches_max {
+                self.cut = true;
+                return ControlFlow::Break(());
+            } else {
+                self.page.push(&hit);
+                self.count += 1;
+            }
+            self.seen += 1;
+        }
+        if !self.page.owes_context() {
+            return ControlFlow::Break(());
+        }
+        // Context ends before the next line that matches, though it is over the limit.
+        let next = hits();
+        self.page.give_context(next.as_ref().map_or(end, |hit| hit.start));
+        if next.is_none() && self.page.owes_context() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    /// Returns what was found.
+    pub(crate) fn finish(self) -> FileOutcome {
+        FileOutcome::Searched { count: self.count, lines: self.page.lines, cut: self.cut }
+    }
+}

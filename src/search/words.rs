@@ -1,0 +1,346 @@
+//! The words of a file, by which recall finds and ranks it.
+//!
+//! Text is cut into words by the rules of Unicode ([UAX #29](https://www.unicode.org/reports/tr29/)). A word is compared in lower
+//! case, without accents, and an English one by its stem ([Porter 2](https://snowballstem.org/algorithms/english/stemmer.html)), so
+//! that `Memories` finds `memory`. What programs write as one name counts whole and in its parts: `userId`, `user_id` and `user.id`
+//! all hold `user` and `id`. Scripts written without spaces give each character and each pair of neighbours.
+
+use crate::file::is_binary;
+use crate::path::VfsPath;
+use rust_stemmers::{Algorithm, Stemmer};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::LazyLock;
+use unicode_normalization::UnicodeNormalization;
+use unicode_segmentation::UnicodeSegmentation;
+
+/// How many bytes at the start of a content count; what lies behind is found by `grep`.
+pub const CONTENT_BYTES_MAX: usize = 1 << 20;
+
+/// The longest word in bytes, as it is compared. What is longer is data and not a word.
+pub const WORD_BYTES_MAX: usize = 64;
+
+/// How often a word of the path counts: as often as one that the content says so many times.
+pub const PATH_WEIGHT: u32 = 4;
+
+/// The shortest word that is reduced to its stem.
+const STEMMED_BYTES_MIN: usize = 3;
+
+static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
+
+/// The words of a file and how often each occurs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileWords {
+    /// How many words the path and the content have.
+    pub length: u32,
+    /// Each word once, in order, with how often it occurs; one of the path counts [`PATH_WEIGHT`] times.
+    pub counts: Vec<(String, u32)>,
+}
+
+impl FileWords {
+    /// Counts the words of a file. `path` is its path within its own tree. Cost: one pass over the first
+    /// [`CONTENT_BYTES_MAX`] bytes, some tens of nanoseconds a word.
+    pub fn of(path: &VfsPath, content: &[u8]) -> Self {
+        let mut length = 0_u32;
+        let mut counts: HashMap<String, u32> = HashMap::new();
+        each_of_file(path, content, |word, weight| {
+            length = length.saturating_add(1);
+            match counts.get_mut(word) {
+                Some(count) => *count = count.saturating_add(weight),
+                None => drop(counts.insert(word.to_owned(), weight)),
+            }
+        });
+        let mut counts: Vec<(String, u32)> = counts.into_iter().collect();
+        counts.sort_unstable();
+        Self { length, counts }
+    }
+
+    /// Returns how often a word occurs.
+    pub fn frequency(&self, word: &str) -> u32 {
+        self.counts.binary_search_by(|(own, _)| own.as_str().cmp(word)).map_or(0, |at| self.counts[at].1)
+    }
+}
+
+/// What questions are put together with and nearly every text holds. [`words_of_query`] leaves it out. What has a meaning of its own as well
+/// (`will`, `can`, `may`) is not among them.
+const FILLERS: &str = "a an and are as at be been but by could did do does for from had has have he her his how i if in into is it its me \
+    my no not of on or our she should so such than that the their them then there these they this to us was we were what when where \
+    which who why with would you your";
+
+static FILLER_WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| FILLERS.split_whitespace().collect());
+
+/// Returns the words of a query as they are compared, each once, in their order. English words that a question is only put
+/// together with (`where is my`) are left out, unless there are no others: in a small tree they are rare enough to mislead. One that is
+/// written as a name is (`IT`, `US`) stays.
+pub fn words_of_query(query: &str) -> Vec<String> {
+    let (mut words, mut fillers) = (Distinct::default(), Distinct::default());
+    let first = query.find(char::is_alphanumeric).unwrap_or(0);
+    each(query, |range, word| {
+        let written = &query[range.clone()];
+        // The first word has a capital whatever it means.
+        let is_filler = FILLER_WORDS.contains(written) || (range.start <= first && FILLER_WORDS.contains(&*written.to_lowercase()));
+        if is_filler { fillers.push(word) } else { words.push(word) }
+    });
+    if words.words.is_empty() { fillers.words } else { words.words }
+}
+
+/// Words, each once, in their order.
+#[derive(Default)]
+struct Distinct {
+    words: Vec<String>,
+    known: HashSet<String>,
+}
+
+impl Distinct {
+    fn push(&mut self, word: &str) {
+        if !self.known.contains(word) {
+            self.known.insert(word.to_owned());
+            self.words.push(word.to_owned());
+        }
+    }
+}
+
+/// Hands over the words of a file, with how often each counts.
+pub(super) fn each_of_file(path: &VfsPath, content: &[u8], mut take: impl FnMut(&str, u32)) {
+    each(path.as_str(), |_, word| take(word, PATH_WEIGHT));
+    if !is_binary(content) {
+        let content = &content[..content.len().min(CONTENT_BYTES_MAX)];
+        each(&String::from_utf8_lossy(content), |_, word| take(word, 1));
+    }
+}
+
+/// Hands over the words of a text as they are compared, each with where it stands.
+pub(super) fn each(text: &str, mut take: impl FnMut(Range<usize>, &str)) {
+    let mut compared = String::new();
+    let mut taken = |range: Range<usize>| {
+        compare(&text[range.clone()], &mut compared);
+        if !compared.is_empty() && compared.len() <= WORD_BYTES_MAX {
+            take(range, &compared);
+        }
+    };
+    // Where a character without spaces around it stands: with the next one it is a pair.
+    let mut neighbour: Option<Range<usize>> = None;
+    for (start, word) in text.unicode_word_indices() {
+        let range = start..start + word.len();
+        if is_single(word) || word.chars().all(is_katakana) {
+            for (at, character) in word.char_indices() {
+                let single = start + at..start + at + character.len_utf8();
+                taken(single.clone());
+                if let Some(before) = neighbour.replace(single.clone()).filter(|before| before.end == single.start) {
+                    taken(before.start..single.end);
+                }
+            }
+            continue;
+        }
+        taken(range);
+        if word.chars().all(is_hangul) {
+            // A word with what is joined to it, which is written without a space.
+            let ends = word.char_indices().skip(2).map(|(at, _)| at).chain([word.len()]);
+            let pairs = word.char_indices().map(|(at, _)| at).zip(ends).map(|(from, to)| start + from..start + to);
+            pairs.filter(|pair| pair.len() < word.len()).for_each(&mut taken);
+        } else {
+            let mut rest = parts(word).peekable();
+            let is_whole = rest.peek().is_none_or(|part| part.len() == word.len());
+            if !is_whole {
+                rest.for_each(|part| taken(start + part.start..start + part.end));
+            }
+        }
+    }
+}
+
+/// Tells whether a word is one character of a script that is written without spaces: those of others come as whole words.
+fn is_single(word: &str) -> bool {
+    !word.is_ascii() && word.chars().nth(1).is_none()
+}
+
+/// Tells whether a character is of the one script without spaces whose words come whole.
+fn is_katakana(character: char) -> bool {
+    matches!(character, '\u{30A0}'..='\u{30FF}' | '\u{31F0}'..='\u{31FF}' | '\u{FF66}'..='\u{FF9F}')
+}
+
+fn is_hangul(character: char) -> bool {
+    matches!(character, '\u{AC00}'..='\u{D7A3}')
+}
+
+/// Cuts a name where programs do: at signs, and before a capital that starts a part, as in `userId`, `HTTPServer` and `Base64Encoder`. Cost: one
+/// pass, however many parts.
+fn parts(word: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + word[at..].find(is_letter)?;
+        let mut before: Option<char> = None;
+        at = word.len();
+        for (index, character) in word[start..].char_indices() {
+            let here = start + index;
+            let next = || word[here + character.len_utf8()..].chars().next();
+            let starts_part = |before: char| {
+                let follows = before.is_uppercase() || before.is_numeric();
+                character.is_uppercase() && (before.is_lowercase() || (follows && next().is_some_and(char::is_lowercase)))
+            };
+            if !is_letter(character) || before.is_some_and(starts_part) {
+                at = here;
+                break;
+            }
+            before = Some(character);
+        }
+        Some(start..at)
+    })
+}
+
+/// Tells whether a character is of a part; an apostrophe and the marks of letters are.
+fn is_letter(character: char) -> bool {
+    character.is_alphanumeric() || is_apostrophe(character) || unicode_normalization::char::is_combining_mark(character)
+}
+
+fn is_apostrophe(character: char) -> bool {
+    matches!(character, '\'' | '’')
+}
+
+/// Writes a word as it is compared.
+fn compare(word: &str, compared: &mut String) {
+    compared.clear();
+    if word.is_ascii() {
+        compared.extend(word.chars().map(|character| character.to_ascii_lowercase()));
+    } else {
+        let plain = word.nfkd().filter(|character| !is_accent(*character));
+        let plain = plain.map(|character| if is_apostrophe(character) { '\'' } else { character });
+        for character in plain.flat_map(char::to_lowercase).nfc() {
+            match character {
+                'ß' => compared.push_str("ss"),
+                'ς' => compared.push('σ'),
+                other => compared.push(other),
+            }
+        }
+    }
+    let is_english = |byte: u8| byte.is_ascii_lowercase() || byte == b'\'';
+    if compared.len() >= STEMMED_BYTES_MIN && compared.len() <= WORD_BYTES_MAX && compared.bytes().all(is_english) {
+        let stem = ENGLISH.stem(compared).into_owned();
+        *compared = stem;
+        compared.retain(|character| character != '\'');
+    }
+}
+
+/// Tells whether a mark is left out in writing, or may be: the accents of Latin, Greek and Cyrillic, the vowels and signs of Arabic and
+/// Hebrew.
+fn is_accent(character: char) -> bool {
+    matches!(
+        character,
+        '\u{300}'..='\u{36F}' | '\u{591}'..='\u{5C7}' | '\u{640}' | '\u{64B}'..='\u{65F}' | '\u{670}' | '\u{6D6}'..='\u{6ED}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        each(text, |range, word| {
+            assert!(text.get(range).is_some(), "a word of {text:?} stands somewhere else");
+            words.push(word.to_owned());
+        });
+        words
+    }
+
+    #[test]
+    fn words_are_compared_by_stems_without_case_and_accents() {
+        let table: [(&str, &[&str]); 12] = [
+            ("", &[]),
+            ("  -- !? ", &[]),
+            ("Memories of the memory", &["memori", "of", "the", "memori"]),
+            ("Café, naïve Ünïcode", &["cafe", "naiv", "unicod"]),
+            ("the user's, users’ don't", &["the", "user", "user", "dont"]),
+            ("3.14 and v2", &["3.14", "3", "14", "and", "v2"]),
+            ("Ёлка ёлка", &["елка", "елка"]),
+            ("ＦＵＬＬ ﬁne", &["full", "fine"]),
+            ("Straße STRASSE", &["strass", "strass"]),
+            ("ΛΟΓΟΣ λόγος", &["λογοσ", "λογοσ"]),
+            ("كِتَابٌ كتاب", &["كتاب", "كتاب"]),
+            ("שָׁלוֹם שלום", &["שלום", "שלום"]),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(words(text), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_count_whole_and_in_parts() {
+        let table: [(&str, &[&str]); 11] = [
+            ("Base64Encoder", &["base64encoder", "base64", "encod"]),
+            ("OAuth2Token", &["oauth2token", "o", "auth2", "token"]),
+            ("iPhone15Pro", &["iphone15pro", "i", "phone15", "pro"]),
+            ("A1B2C3", &["a1b2c3"]),
+            ("userId", &["userid", "user", "id"]),
+            ("user_id", &["user_id", "user", "id"]),
+            ("HTTPServer2", &["httpserver2", "http", "server2"]),
+            ("config.rs", &["config.rs", "config", "rs"]),
+            ("__init__", &["__init__", "init"]),
+            ("IDs", &["id", "i", "ds"]),
+            ("plain", &["plain"]),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(words(text), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn scripts_without_spaces_give_characters_and_pairs() {
+        assert_eq!(words("東京都 は"), ["東", "京", "東京", "都", "京都", "は"]);
+        assert_eq!(words("서울 날씨"), ["서울", "날씨"]);
+        assert_eq!(words("서울에서"), ["서울에서", "서울", "울에", "에서"]);
+        assert_eq!(words("データ"), ["デ", "ー", "デー", "タ", "ータ"]);
+    }
+
+    #[test]
+    fn a_file_has_the_words_of_its_path_and_its_content() {
+        let path = crate::path::VfsPathBuf::parse("/notes/deploy.md").expect("a legal path");
+        let words = FileWords::of(&path, b"Deploy on Fridays.\nNever deploy.\n");
+        assert_eq!(words.frequency("deploy"), PATH_WEIGHT + 2);
+        assert_eq!(words.frequency("friday"), 1);
+        assert_eq!(words.frequency("note"), PATH_WEIGHT);
+        assert_eq!(words.frequency("absent"), 0);
+        assert_eq!(words.length, 9);
+        let binary = FileWords::of(&path, b"deploy\0deploy");
+        assert_eq!((binary.frequency("deploy"), binary.length), (PATH_WEIGHT, 4));
+    }
+
+    #[test]
+    fn what_a_question_is_put_together_with_is_left_out_of_it() {
+        assert_eq!(words_of_query("Where is my car?"), ["car"]);
+        assert_eq!(words_of_query("to be, or not to be"), ["to", "be", "or", "not"]);
+        assert_eq!(words_of_query("the theory of that"), ["theori"]);
+        assert_eq!(words_of_query("John Doe"), ["john", "doe"]);
+        assert_eq!(words_of_query("canned food"), ["can", "food"]);
+        assert_eq!(words_of_query("grandma's will"), ["grandma", "will"]);
+        assert_eq!(words_of_query("Who is in the US and does IT"), ["us", "it"]);
+    }
+
+    /// A megabyte of one name with a part every other letter: time that grew with its square took minutes.
+    #[test]
+    fn a_name_of_any_length_is_cut_in_one_pass() {
+        let name = "aB".repeat(CONTENT_BYTES_MAX / 2);
+        assert_eq!(parts(&name).count(), CONTENT_BYTES_MAX / 2 + 1);
+        let words = words_of_query(&(0..50_000).map(|number| format!("w{number} ")).collect::<String>());
+        assert_eq!(words.len(), 50_000);
+    }
+
+    #[test]
+    fn data_is_no_word() {
+        assert_eq!(words(&"x".repeat(WORD_BYTES_MAX + 1)), [""; 0]);
+        assert_eq!(words(&"x".repeat(WORD_BYTES_MAX)).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_have_words(content in proptest::collection::vec(any::<u8>(), 0..400), text in "\\PC{0,80}") {
+            let words = FileWords::of(VfsPath::ROOT, &content);
+            prop_assert!(words.counts.is_sorted());
+            prop_assert!(words.counts.iter().all(|(word, count)| !word.is_empty() && word.len() <= WORD_BYTES_MAX && *count > 0));
+            let of_text = FileWords::of(VfsPath::ROOT, text.as_bytes());
+            for word in words_of_query(&text) {
+                prop_assert!(of_text.frequency(&word) > 0, "{:?} is not found by its own words", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Moves and copies from one mount to another.
+
+use super::*;
+
+#[tokio::test]
+async fn a_file_is_moved_and_copied() {
+    let tree = filled(&["/m"], &["/f", "/m/taken"]).await;
+    let moved = tree.rename("/f", "/m/d/f").await.unwrap();
+    assert_eq!((moved.path.as_str(), moved.created, moved.size_bytes, moved.entries), ("/m/d/f", true, 7, 1));
+    assert_eq!(moved.version, tree.stat(&path("/m/d/f")).await.unwrap().version);
+    assert_eq!(globbed(&tree, "**").await, ["/m/d/f", "/m/taken"]);
+    let copied = tree.copy("/m/d/f", "/f").await.unwrap();
+    assert_eq!((copied.operation, copied.path.as_str()), (stratafs::ops::OpKind::Copy, "/f"));
+    refused(
+        tree.rename("/f", "/m/taken").await,
+        ErrorKind::AlreadyExists,
+        "`/m/taken` exists already; choose another name or overwrite it",
+    );
+    refused(tree.rename("/f", "/m/d").await, ErrorKind::AlreadyExists, "`/m/d` exists already; choose another name or overwrite it");
+    refused(
+        tree.rename("/f", "/m/taken/x").await,
+        ErrorKind::NotADirectory,
+        "`/m/taken/x` lies beneath a file; name a path in a directory",
+    );
+    refused(tree.rename("/gone", "/m/x").await, ErrorKind::NotFound, "`/gone` does not exist");
+    tree.write("/f", "new").await.unwrap();
+    let over = Change::Rename { from: path("/f"), to: path("/m/taken"), overwrite: true };
+    assert!(!tree.apply_one(over).await.unwrap().created);
+    assert_eq!((tree.read_text("/m/taken").await.unwrap().as_str(), tree.exists("/f").await.unwrap()), ("new", false));
+    let over = Change::Rename { from: path("/m/taken"), to: path("/"), overwrite: true };
+    assert_eq!(tree.apply_one(over).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_directory_is_moved_with_all_it_holds() {
+    let tree = filled(&["/m"], &["/d/a", "/d/e/b", "/d/.hidden"]).await;
+    tree.create_dir("/d/empty").await.unwrap();
+    let moved = tree.rename("/d", "/m/x/d").await.unwrap();
+    assert_eq!((moved.entries, moved.created, moved.version), (6, true, None));
+    assert!(!tree.exists("/d").await.unwrap());
+    assert_eq!(names(&tree, "/m/x/d").await, [".hidden", "a", "e/", "empty/"]);
+    let copied = tree.copy("/m/x", "/y").await.unwrap();
+    assert_eq!(copied.entries, 7);
+    assert_eq!(tree.copy("/m/x/d", "/y").await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let over = Change::Copy { from: path("/m/x/d/a"), to: path("/y"), overwrite: true };
+    assert_eq!(tree.apply_one(over).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
+
+/// A copy of a directory with mounts in it is of what the caller sees.
+#[tokio::test]
+async fn a_copy_crosses_the_mounts_in_its_source() {
+    let default = state();
+    fill(&default, &["/a/b/hidden", "/a/x"]).await;
+    let tree = built(CompositeBackend::builder(default), &["/a/b", "/a/v/w"]);
+    fill(&tree, &["/a/b/y", "/a/v/w/z"]).await;
+    assert_eq!(tree.copy("/a", "/copy").await.unwrap().entries, 7);
+    assert_eq!(found(&tree, "/copy", GlobOptions::new("**")).await, ["/copy/b/y", "/copy/v/w/z", "/copy/x"]);
+    assert_eq!(tree.copy("/a/b", "/a/c").await.unwrap().entries, 2, "a mount is copied as the directory it shows");
+    assert_eq!(names(&tree, "/a").await, ["b/", "c/", "v/", "x"]);
+}
+
+#[tokio::test]
+async fn what_a_mount_cannot_take_or_give_is_left_as_it_is() {
+    let read_only: Arc<dyn Backend> = Arc::new(Layered::new(ReadOnly::new(), StateBackend::new()));
+    let tree = CompositeBackend::builder(state()).route("/ro", read_only).unwrap().with_transfer_bytes_max(4);
+    let tree = built(tree, &["/m"]);
+    tree.write("/big", "12345").await.unwrap();
+    tree.write("/small", "1234").await.unwrap();
+    assert_eq!(tree.rename("/big", "/m/big").await.unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(tree.rename("/small", "/ro/small").await.unwrap_err().path(), Some(&*path("/ro/small")));
+    assert_eq!(tree.rename("/ro/x", "/x").await.unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(globbed(&tree, "**").await, ["/big", "/small"]);
+    tree.write("/d/a", "1").await.unwrap();
+    tree.write("/d/z", "12345").await.unwrap();
+    let error = tree.rename("/d", "/m/d").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().ends_with("; `/d` is whole, and what was copied of it stays at `/m/d`"), "{error}");
+    assert_eq!(globbed(&tree, "**").await, ["/big", "/d/a", "/d/z", "/m/d/a", "/small"]);
+}
+
+#[tokio::test]
+async fn a_path_that_would_be_too_long_is_refused_before_anything_is_made() {
+    let tree = filled(&["/m"], &["/d/a"]).await;
+    let fits = format!("/m{}/abcde", "/abcdefgh".repeat(454));
+    assert_eq!(tree.copy("/d", &fits).await.unwrap().entries, 2);
+    let error = tree.copy("/d", &format!("{fits}fg")).await.unwrap_err();
+    assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidPath, Some(&*path("/d/a"))));
+    assert!(!tree.exists(&format!("{fits}fg")).await.unwrap());
+}
+
+/// Moves a directory of two files between mounts whose calls all meet the fault. Returns how it ended, the files that are
+/// there afterwards, and whether the fault struck.
+async fn moved_under(fault: Fault) -> (Result<()>, Vec<String>, bool) {
+    let both = Arc::new(filled(&["/a", "/b"], &["/a/d/f", "/a/d/g"]).await);
+    let faulty = Arc::new(Layered::new(fault, both.clone()));
+    let routes = ["/a", "/b"].map(|prefix| (prefix, Arc::new(Subtree::new(faulty.clone(), path(prefix))) as Arc<dyn Backend>));
+    let tree = CompositeBackend::builder(state()).routes(routes).unwrap().build().unwrap();
+    let moved = tree.rename("/a/d", "/b/d").await.map(drop);
+    (moved, globbed(&both, "**").await, faulty.layer().faults() > 0)
+}
+
+#[tokio::test]
+async fn a_fault_leaves_both_never_neither() {
+    for after_effect in [false, true] {
+        let mut errors = 0;
+        for n in 0.. {
+            let fault = if after_effect { Fault::nth(n).after_effect() } else { Fault::nth(n) };
+            let (moved, files, struck) = moved_under(fault).await;
+            if !struck {
+                assert_eq!((moved.is_ok(), files), (true, vec!["/b/d/f".to_owned(), "/b/d/g".to_owned()]));
+                break;
+            }
+            let source_is_whole = files.starts_with(&["/a/d/f".to_owned(), "/a/d/g".to_owned()]);
+            let target_is_whole = files.ends_with(&["/b/d/f".to_owned(), "/b/d/g".to_owned()]);
+            assert!(source_is_whole || target_is_whole, "call {n}: {files:?}");
+            match moved {
+                // The answer that was lost said that nothing is at the target.
+                Ok(()) => assert!(after_effect && !source_is_whole && target_is_whole, "call {n}: {files:?}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "call {n}");
+                    assert!(source_is_whole || after_effect, "call {n}: {files:?}: {error}");
+                    errors += 1;
+                }
+            }
+        }
+        assert!(errors >= 9, "the sweep met only {errors} calls");
+    }
+}
+
+/// The error of a step was handed on as it was, and said of the whole move what held for the step.
+#[tokio::test]
+async fn an_error_after_the_first_write_does_not_claim_to_be_without_effect() {
+    let mut after = 0;
+    for n in 0.. {
+        let (moved, files, struck) = moved_under(Fault::nth(n).stated()).await;
+        if !struck {
+            break;
+        }
+        let error = moved.unwrap_err();
+        let copied = files.iter().any(|file| file.starts_with("/b/"));
+        assert!(error.may_have_effect() || !copied, "call {n}: {files:?}: {error}");
+        after += usize::from(copied);
+    }
+    assert!(after >= 4, "the sweep met only {after} calls after a write");
+    let (moved, ..) = moved_under(Fault::nth(1)).await;
+    assert!(moved.unwrap_err().is_without_effect(), "looking at both ends changes nothing");
+    // A refusal late on the way, of a kind that comes before any effect elsewhere.
+    let source = state();
+    fill(&source, &["/d/f"]).await;
+    source.write("/d/g", "longer than that").await.unwrap();
+    let tree = CompositeBackend::builder(source).route("/m", state()).unwrap().with_transfer_bytes_max(8).build().unwrap();
+    let error = tree.rename("/d", "/m/d").await.unwrap_err();
+    assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::TooLarge, true), "{error}");
+    assert_eq!(tree.rename("/d/g", "/m/g").await.map(drop).map_err(|error| error.may_have_effect()), Err(false));
+}
+
+/// Changes the source after it was read, by the first write anywhere else.
+#[derive(Debug)]
+struct Meddler {
+    source: Arc<dyn Backend>,
+    meddle: Change,
+    done: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl Layer for Meddler {
+    fn name(&self) -> LayerName {
+        LayerName::new("Meddler")
+    }
+
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
+        let result = next.run().await;
+        if op.kind == stratafs::ops::OpKind::Write && !self.done.swap(true, Ordering::Relaxed) {
+            self.source.apply_one(self.meddle.clone()).await?;
+        }
+        result
+    }
+}
+
+#[tokio::test]
+async fn a_change_meanwhile_is_not_lost() {
+    let changes = [
+        (Change::Append { path: path("/d/f"), content: "more".into() }, "needle\nmore"),
+        (Change::Append { path: path("/d/new"), content: "new".into() }, "needle\n"),
+        (Change::CreateDir { path: path("/d/newdir") }, "needle\n"),
+    ];
+    for (meddle, content) in changes {
+        let source = state();
+        fill(&source, &["/d/f"]).await;
+        let meddler = Meddler { source: source.clone(), meddle, done: false.into() };
+        let target: Arc<dyn Backend> = Arc::new(Layered::new(meddler, StateBackend::new()));
+        let tree = CompositeBackend::builder(source.clone()).route("/m", target).unwrap().build().unwrap();
+        let error = tree.rename("/d", "/m/d").await.unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::Conflict, Some(&*path("/d"))));
+        assert!(
+            error.message().starts_with("`/m/d` is a copy of `/d`, which could not be deleted: ")
+                && error.message().ends_with("; both stay"),
+            "{error}"
+        );
+        assert_eq!(source.read_text("/d/f").await.unwrap(), content);
+        assert_eq!(tree.read_text("/m/d/f").await.unwrap(), "needle\n");
+    }
+}

@@ -1,0 +1,40 @@
+//! What a composite is built of, and what is refused.
+
+use super::*;
+
+#[test]
+fn prefixes_that_are_none_are_refused() {
+    for (prefix, kind, message) in [
+        ("memories", ErrorKind::InvalidPath, "`memories` cannot be mounted at: the path is not absolute; start it with `/`"),
+        ("", ErrorKind::InvalidPath, "`` cannot be mounted at: the path is empty; name an absolute path such as `/notes.md`"),
+        (
+            "/a/../b",
+            ErrorKind::InvalidPath,
+            "`/a/../b` cannot be mounted at: the path holds a `..` segment; name the target by its absolute path",
+        ),
+        ("/", ErrorKind::InvalidArgument, "`/` is the place of the default backend; mount beneath it"),
+        ("/taken/", ErrorKind::InvalidArgument, "`/taken` is mounted already; name each prefix once"),
+    ] {
+        let builder = CompositeBackend::builder(state()).route("/taken", state()).unwrap();
+        refused(builder.route(prefix, state()), kind, message);
+    }
+    let builder = CompositeBackend::builder(state()).file_route("/a.md", state()).unwrap().route("/a.md/b", state()).unwrap();
+    refused(builder.build(), ErrorKind::InvalidArgument, "`/a.md/b` lies beneath `/a.md`, which is mounted as a file");
+}
+
+#[test]
+fn is_drawn_with_its_mounts() {
+    let tree = CompositeBackend::builder(state()).route("/m", Arc::new(mounted(&["/x"]))).unwrap().route("/a/b/", state()).unwrap();
+    let tree = tree.build().unwrap();
+    assert_eq!(tree.to_string(), "Composite(State, /a/b => State, /m => Composite(State, /x => State))");
+    assert_eq!(tree.mounts().map(|(prefix, _)| prefix.as_str()).collect::<Vec<_>>(), ["/", "/a/b", "/m"]);
+    assert_eq!(tree.locate(&path("/m/x/y")), (&*path("/m"), &*path("/x/y")));
+}
+
+#[test]
+fn declares_what_holds_in_every_mount() {
+    let read_only: Arc<dyn Backend> = Arc::new(Layered::new(ReadOnly::new(), StateBackend::new()));
+    let tree = CompositeBackend::builder(state()).route("/docs", read_only.clone()).unwrap().build().unwrap();
+    assert!(tree.capabilities().writable && tree.capabilities().atomic_batch);
+    assert!(!CompositeBackend::builder(read_only).build().unwrap().capabilities().writable);
+}
