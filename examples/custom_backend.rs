@@ -17,7 +17,7 @@ use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::{CASES, Tree};
 use stratafs::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions,
+    ReadOptions, SearchOptions, SearchResult,
 };
 use stratafs::{Backend, Result, StateBackend, VfsPath};
 
@@ -78,6 +78,10 @@ impl Backend for Counting {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.counted().grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.counted().search(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

@@ -67,10 +67,16 @@ pub mod layer;
 pub mod tools;
 
 pub mod audit;
+pub mod memory;
 pub mod session;
 pub mod workspace;
 
 pub mod config;
+
+#[cfg(feature = "mcp")]
+pub mod mcp;
+#[cfg(feature = "serve")]
+pub mod serve;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

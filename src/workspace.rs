@@ -10,7 +10,8 @@ use crate::checkpoint::{At, Checkpoint, Checkpointer, HistoryBackend};
 use crate::composite::CompositeBackend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quota;
-use crate::path::VfsPathBuf;
+use crate::memory::MemorySettings;
+use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 use crate::session::{LiveThread, OpenThreads, Session, ThreadDurability, ThreadTree};
 use std::collections::BTreeMap;
@@ -85,6 +86,7 @@ struct Plan {
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
     durability: ThreadDurability,
+    memory: Arc<MemorySettings>,
     open: Arc<OpenThreads>,
 }
 
@@ -100,6 +102,7 @@ impl Workspace {
             checkpointer: None,
             audit: None,
             durability: ThreadDurability::default(),
+            memory: MemorySettings::default(),
             threads_bytes_max: THREADS_BYTES_MAX,
         }
     }
@@ -112,7 +115,7 @@ impl Workspace {
     pub async fn session(&self, scope: Scope) -> Result<Session> {
         let live = self.live(&scope)?;
         let tree = self.tree(&Opening { scope: &scope, thread: &live, history: None })?;
-        Ok(Session::new(scope, live, tree, self.0.open.clone(), self.0.audit.clone()))
+        Ok(Session::new(scope, live, tree, self.0.open.clone(), self.0.audit.clone(), self.0.memory.clone()))
     }
 
     /// Opens the tree of a scope with the state as it was at a checkpoint, read-only; the other mounts are as they are now.
@@ -156,6 +159,16 @@ impl Workspace {
         Ok(tree)
     }
 
+    /// Returns where something is mounted, in path order.
+    pub fn mounts(&self) -> impl Iterator<Item = &VfsPath> {
+        self.0.mounts.keys().map(|path| &**path)
+    }
+
+    /// Returns when the state of a thread is saved by itself.
+    pub fn durability(&self) -> ThreadDurability {
+        self.0.durability
+    }
+
     /// Returns what keeps the history of threads, if they are kept.
     pub fn checkpointer(&self) -> Option<&Arc<dyn Checkpointer>> {
         self.0.checkpointer.as_ref()
@@ -164,6 +177,11 @@ impl Workspace {
     /// Returns the record of tool calls, if they are recorded.
     pub fn audit_log(&self) -> Option<&Arc<AuditLog>> {
         self.0.audit.as_ref()
+    }
+
+    /// Returns which files are memory.
+    pub fn memory(&self) -> &MemorySettings {
+        &self.0.memory
     }
 
     /// Removes a saved thread with all its checkpoints and the record of its calls.
@@ -207,6 +225,7 @@ pub struct WorkspaceBuilder {
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
     durability: ThreadDurability,
+    memory: MemorySettings,
     threads_bytes_max: u64,
 }
 
@@ -261,6 +280,12 @@ impl WorkspaceBuilder {
         self
     }
 
+    /// Sets which files are memory, for [`Session::memory_prompt`]. Default `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
+    pub fn memory(mut self, settings: MemorySettings) -> Self {
+        self.memory = settings;
+        self
+    }
+
     /// Sets how many bytes of state are kept in memory, about. Default [`THREADS_BYTES_MAX`].
     pub fn threads_bytes_max(mut self, bytes: u64) -> Self {
         self.threads_bytes_max = bytes;
@@ -269,8 +294,9 @@ impl WorkspaceBuilder {
 
     /// Makes the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, layers, checkpointer, audit, durability, threads_bytes_max } = self;
-        Workspace(Arc::new(Plan { mounts, layers, checkpointer, audit, durability, open: Arc::new(OpenThreads::new(threads_bytes_max)) }))
+        let Self { mounts, layers, checkpointer, audit, durability, memory, threads_bytes_max } = self;
+        let open = Arc::new(OpenThreads::new(threads_bytes_max));
+        Workspace(Arc::new(Plan { mounts, layers, checkpointer, audit, durability, memory: Arc::new(memory), open }))
     }
 }
 

@@ -20,6 +20,9 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
         sweep_every(&store.sweep_every).map_err(|error| Broken::new(&["stores", name, "sweep_every"], error.message()))?;
     }
     check_store_name(config, &["threads", "store"], &config.threads.store)?;
+    for source in &config.memory.sources {
+        VfsPathBuf::parse(source).map_err(|invalid| Broken::new(&["memory", "sources"], format!("`{source}`: {invalid}")))?;
+    }
     check_routes(config)?;
     check_layers(config)
 }
@@ -128,6 +131,7 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
     let keys = [
         ("store", route.store.is_some(), RouteType::Store),
         ("namespace", route.namespace.is_some(), RouteType::Store),
+        ("index", route.index.is_some(), RouteType::Store),
         ("root", route.root.is_some(), RouteType::Filesystem),
         ("sync", route.sync.is_some(), RouteType::Filesystem),
         ("cross_mounts", route.cross_mounts.is_some(), RouteType::Filesystem),

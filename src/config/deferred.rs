@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions,
+    ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -82,6 +82,10 @@ impl Backend for Deferred {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.tree()?.grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.tree()?.search(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

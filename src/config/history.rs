@@ -7,7 +7,7 @@ use crate::checkpoint::{Checkpointer, HistoryBackend, StoreCheckpointer, find_ch
 use crate::error::{ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions,
+    ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
 use crate::scope::{Scope, Template};
@@ -100,6 +100,10 @@ impl Backend for History {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.tree().await?.grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.tree().await?.search(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

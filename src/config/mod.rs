@@ -8,6 +8,7 @@
 //! Relative paths are resolved against the directory of the file. `{data}` in a store's URL stands for the data directory.
 
 use crate::error::{Error, Result};
+use crate::memory::{MemorySettings, PromptOptions};
 use crate::path::VfsPath;
 use crate::scope::ScopeField;
 use crate::session::ThreadDurability;
@@ -23,12 +24,14 @@ mod history;
 mod open;
 mod open_store;
 mod overlay;
+mod route_index;
 mod settings;
 mod stores;
 mod url;
 
 pub use fault::ConfigFault;
 pub use open_store::{OpenStoreOptions, open_store, sqlite_file};
+pub use route_index::RouteIndex;
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
 pub use url::without_password;
@@ -76,6 +79,9 @@ pub struct Config {
     /// Where the state of threads is saved.
     #[serde(default)]
     pub threads: ThreadsConfig,
+    /// Which files are memory, told to agents at the start.
+    #[serde(default)]
+    pub memory: MemoryConfig,
     /// The stores, by the name that routes use.
     #[serde(default)]
     pub stores: BTreeMap<String, StoreConfig>,
@@ -144,6 +150,23 @@ impl Default for ThreadsConfig {
             audit: true,
             memory_bytes_max: crate::workspace::THREADS_BYTES_MAX,
         }
+    }
+}
+
+/// Which files are memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct MemoryConfig {
+    /// The files, in the order they are told. Default `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
+    pub sources: Vec<String>,
+    /// The most tokens they take in a prompt, estimated. Default 8,000.
+    pub tokens_max: usize,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { sources: MemorySettings::SOURCES.map(str::to_owned).to_vec(), tokens_max: PromptOptions::TOKENS_MAX }
     }
 }
 
@@ -227,6 +250,9 @@ pub struct RouteConfig {
     /// Of a store route: the namespace of the rows, such as `{tenant}/{user}/memories`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Of a store route: the indexes that it keeps of its files. Default `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<RouteIndex>,
     /// Of a filesystem route: the directory, which may hold scope fields, such as `/srv/{tenant}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
@@ -350,6 +376,7 @@ impl RouteConfig {
             tier: RouteType::State,
             store: None,
             namespace: None,
+            index: None,
             root: None,
             sync: None,
             cross_mounts: None,
@@ -364,7 +391,13 @@ impl RouteConfig {
 
     /// Makes a route to rows of a store.
     pub fn store(store: impl Into<String>, namespace: impl Into<String>) -> Self {
-        Self { tier: RouteType::Store, store: Some(store.into()), namespace: Some(namespace.into()), ..Self::state() }
+        Self {
+            tier: RouteType::Store,
+            store: Some(store.into()),
+            namespace: Some(namespace.into()),
+            index: Some(RouteIndex::default()),
+            ..Self::state()
+        }
     }
 
     /// Makes a route to a directory of the host.
@@ -414,6 +447,7 @@ impl Config {
             data: PathBuf::new(),
             scope: ScopeConfig::default(),
             threads: ThreadsConfig::default(),
+            memory: MemoryConfig::default(),
             stores: BTreeMap::new(),
             routes: BTreeMap::new(),
             layers: LayersConfig::default(),
@@ -506,6 +540,7 @@ impl Config {
                 }
                 RouteType::Store => {
                     route.store.get_or_insert_with(|| DEFAULT_STORE.to_owned());
+                    route.index.get_or_insert_default();
                 }
                 RouteType::Filesystem => {
                     route.sync.get_or_insert_default();
@@ -540,6 +575,18 @@ mod tests {
     }
 
     #[test]
+    fn a_route_keeps_the_indexes_that_it_names() {
+        let index = |index: &str| {
+            let config = parsed(&format!("[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\n{index}"));
+            config.routes["/m"].index.clone().expect("a store route says which").kinds().to_vec()
+        };
+        use crate::backend::IndexKind::{Trigram, Words};
+        assert_eq!((index(""), index("index = \"none\""), index("index = []")), (vec![], vec![], vec![]));
+        assert_eq!((index("index = \"trigram\""), index("index = [\"words\"]")), (vec![Trigram], vec![Words]));
+        assert_eq!(index("index = [\"words\", \"trigram\", \"words\"]"), [Trigram, Words]);
+    }
+
+    #[test]
     fn names_line_column_and_what_was_meant() {
         let table = [
             ("dta = \"x\"", "stratafs.toml:1:1: unknown key `dta`; did you mean `data`?"),
@@ -554,6 +601,18 @@ mod tests {
             ),
             ("[stores.a]", "stratafs.toml:1:1: the key `url` is missing"),
             ("[threads]\nstore = \"defalt\"", "stratafs.toml:2:9: no store is named `defalt`; did you mean `default`?"),
+            (
+                "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = \"word\"",
+                "stratafs.toml:4:9: unknown value `word`; did you mean `words`?",
+            ),
+            (
+                "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = 3",
+                "stratafs.toml:4:9: invalid type: integer `3`, expected `none`, a kind of index, or a list of them",
+            ),
+            (
+                "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = [\"none\"]",
+                "stratafs.toml:4:9: `none` stands alone: write `index = \"none\"`, or leave it out of the list",
+            ),
             ("[routes.\"/m\"]\ntype = \"stor\"", "stratafs.toml:2:8: unknown value `stor`; did you mean `store`?"),
             (
                 "[routes.\"/m\"]\ntype = \"store\"",
@@ -575,7 +634,7 @@ mod tests {
             ),
             (
                 "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"fly\"]\npaths = [\"/\"]",
-                "stratafs.toml:3:1: `fly` is no operation of a rule; name `read`, `write`, `all` or one of stat, read, ls, glob, grep, \
+                "stratafs.toml:3:1: `fly` is no operation of a rule; name `read`, `write`, `all` or one of stat, read, ls, glob, grep, search, \
                  write, append, edit, create_dir, delete, rename, copy",
             ),
             (

@@ -3,7 +3,9 @@
 #[cfg(all(feature = "filesystem", unix))]
 use super::deferred::Deferred;
 use super::stores::Stores;
-use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteType, check};
+use super::{
+    Config, DEFAULT_STORE, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check,
+};
 use crate::audit::AuditLog;
 use crate::backend::{Backend, StoreBackend};
 use crate::checkpoint::{RESERVED_NAMESPACE, StoreCheckpointer};
@@ -11,9 +13,11 @@ use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::layer::{
     Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
 };
+use crate::memory::{MemorySettings, PromptOptions};
+use crate::path::VfsPathBuf;
 use crate::scope::{NamespaceTemplate, Scope, ScopeField, Template};
 use crate::shared::Shared;
-use crate::store::{COPY_NAMESPACE, Namespace};
+use crate::store::{COPY_NAMESPACE, INDEX_NAMESPACE, Namespace};
 use crate::workspace::{Opening, Workspace, WorkspaceBuilder};
 use parking_lot::Mutex;
 use std::fmt;
@@ -59,6 +63,7 @@ impl Config {
                 workspace = workspace.audit_log(AuditLog::new(stores.get(&self.threads.store)?));
             }
         }
+        workspace = workspace.memory(self.memory_settings()?);
         for (path, route) in &self.routes {
             let open = with_quota(self.tier(path, route, stores)?, route.quota);
             let read_only = route.read_only;
@@ -68,6 +73,12 @@ impl Config {
             })?;
         }
         Ok(self.layered(workspace)?.build())
+    }
+
+    /// Returns which files are memory.
+    fn memory_settings(&self) -> Result<MemorySettings> {
+        let sources = self.memory.sources.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
+        Ok(MemorySettings::new().with_sources(sources).with_prompt(PromptOptions::new().with_tokens_max(self.memory.tokens_max)))
     }
 
     /// Puts the layers around the whole tree, the innermost first. What they share they share for all sessions.
@@ -122,7 +133,7 @@ impl Config {
         let Some(route) = self.routes.get(path).filter(|route| route.tier == RouteType::Store) else { return Ok(None) };
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let namespace = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?.fill(scope)?;
-        Ok(Some(StoreBackend::new(store, namespace)))
+        Ok(Some(with_indexes(StoreBackend::new(store, namespace), route.index.as_ref())))
     }
 
     /// Returns what opens the tier of a route.
@@ -157,10 +168,12 @@ impl Config {
             (&[RESERVED_NAMESPACE][..], "threads are saved"),
             (&[OVERLAY_NAMESPACE], "overlays are kept"),
             (&COPY_NAMESPACE, "a copy of the store notes how far it is"),
+            (&[INDEX_NAMESPACE], "indexes are kept"),
         ];
         let reserved = reserved.map(|(name, what)| Namespace::new(name).map(|namespace| (namespace, what)));
         let reserved = reserved.into_iter().collect::<Result<Vec<_>>>()?;
         let path = path.to_owned();
+        let index = route.index.clone();
         Ok(Box::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let namespace = template.fill(scope)?;
@@ -169,7 +182,7 @@ impl Config {
                     "the namespace `{namespace}` is where {what}; start the template `{template}` with another name"
                 )));
             }
-            Ok((Place::Rows(namespace.clone()), Arc::new(StoreBackend::new(store.clone(), namespace))))
+            Ok((Place::Rows(namespace.clone()), Arc::new(with_indexes(StoreBackend::new(store.clone(), namespace), index.as_ref()))))
         }))
     }
 
@@ -213,6 +226,10 @@ impl Config {
             None => self.resolve(text),
         }
     }
+}
+
+fn with_indexes(tree: StoreBackend, index: Option<&RouteIndex>) -> StoreBackend {
+    index.map_or(&[][..], RouteIndex::kinds).iter().fold(tree, |tree, kind| tree.with_index(*kind))
 }
 
 /// Makes the error of a route whose directory cannot be opened. Missing is not what the caller's path is, but what the route lacks.

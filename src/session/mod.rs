@@ -18,7 +18,9 @@ use crate::audit::{AuditLog, AuditRow};
 use crate::backend::Backend;
 use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, MergeOptions, MergeOutcome, PutOptions};
 use crate::error::Result;
+use crate::memory::{MemoryFiles, MemoryPrompt, MemoryReader, MemorySettings};
 use crate::ops::{ApplyOptions, Change, Changed};
+use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::tools::{ToolCall, ToolOutput};
 use jiff::Timestamp;
@@ -57,6 +59,13 @@ pub struct Session {
     backend: Arc<dyn Backend>,
     open: Arc<OpenThreads>,
     audit: Option<Arc<AuditLog>>,
+    memory: Arc<SessionMemory>,
+}
+
+/// The memory of a session: which files it is, and what was read of them.
+struct SessionMemory {
+    settings: Arc<MemorySettings>,
+    reader: MemoryReader,
 }
 
 /// Who asked for a call, and by what name: noted with the checkpoint that the call leads to.
@@ -106,8 +115,10 @@ impl Session {
         backend: Arc<dyn Backend>,
         open: Arc<OpenThreads>,
         audit: Option<Arc<AuditLog>>,
+        memory: Arc<MemorySettings>,
     ) -> Self {
-        Self { scope, thread, backend, open, audit }
+        let memory = Arc::new(SessionMemory { settings: memory, reader: MemoryReader::new() });
+        Self { scope, thread, backend, open, audit, memory }
     }
 
     /// Returns who calls.
@@ -168,6 +179,54 @@ impl Session {
         }
         self.open.relieve(&self.thread).await;
         Ok(changed)
+    }
+
+    /// Reads memory: files such as `/memories/AGENTS.md`, in the order given. What is absent is passed over, and what cannot be read is
+    /// told of. [`MemoryFiles::prompt`] puts them into words for a system prompt.
+    ///
+    /// It is meant for each turn: a file that did not change since this session (or a clone of it) read it last is looked at and not read
+    /// again, and one that anybody changed is read anew, so what a thread is told is never out of date.
+    ///
+    /// Cost: that of [`MemoryReader::read`].
+    ///
+    /// # Errors
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a source that is no path.
+    ///
+    /// ```
+    /// use stratafs::memory::PromptOptions;
+    /// use stratafs::{BackendExt, Scope, Workspace};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> stratafs::Result<()> {
+    /// let session = Workspace::builder().build().session(Scope::new().with_thread("monday")).await?;
+    /// session.backend().write("/memories/AGENTS.md", "Answer in French.\n").await?;
+    /// let memory = session.memory(&["/memories/AGENTS.md", "/workspace/AGENTS.md"]).await?;
+    /// let system = format!("You are a translator.\n\n{}", memory.prompt(&PromptOptions::new()).text);
+    /// assert!(system.contains("Answer in French."));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn memory<S: AsRef<str>>(&self, sources: &[S]) -> Result<MemoryFiles> {
+        let sources = sources.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.read_memory(&sources).await)
+    }
+
+    /// Returns the memory that the workspace names, in words for a system prompt: empty when it names none.
+    ///
+    /// Cost: that of [`Session::memory`].
+    pub async fn memory_prompt(&self) -> MemoryPrompt {
+        self.read_memory(&self.memory.settings.sources).await.prompt(&self.memory.settings.prompt)
+    }
+
+    /// Returns which files the workspace takes for memory.
+    pub fn memory_settings(&self) -> &MemorySettings {
+        &self.memory.settings
+    }
+
+    async fn read_memory(&self, sources: &[VfsPathBuf]) -> MemoryFiles {
+        let memory = self.memory.reader.read(&*self.backend, sources).await;
+        self.open.relieve(&self.thread).await;
+        memory
     }
 
     /// Begins the audit row of a call, where the workspace keeps them; returns the id it began at too.

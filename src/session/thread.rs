@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quota;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Version,
+    ReadOptions, SearchOptions, SearchResult, Version,
 };
 use crate::path::VfsPath;
 use crate::scope::Scope;
@@ -454,6 +454,10 @@ impl Backend for ThreadTree {
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         self.0.state().await?.grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.0.state().await?.search(path, options).await
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {

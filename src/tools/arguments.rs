@@ -96,13 +96,15 @@ fn check(value: &mut Value, schema: &Value, tool: &str, place: &str) -> Result<(
         Some("boolean") if value.is_boolean() => Ok(()),
         Some("boolean") => wrong("true or false", value),
         Some("integer") => {
-            let minimum = schema["minimum"].as_u64().unwrap_or(0);
-            match whole(value).filter(|number| *number >= minimum) {
+            let minimum = schema["minimum"].as_i64();
+            match whole(value).filter(|number| minimum.is_none_or(|minimum| *number >= minimum)) {
                 Some(number) => {
                     *value = number.into();
                     Ok(())
                 }
-                None => wrong(&format!("a whole number of {minimum} or more"), value),
+                None => {
+                    wrong(&minimum.map_or("a whole number".to_owned(), |minimum| format!("a whole number of {minimum} or more")), value)
+                }
             }
         }
         _ => Ok(()),
@@ -138,10 +140,10 @@ fn check_object(object: &mut Map<String, Value>, schema: &Value, tool: &str, pla
 }
 
 /// Reads a whole number; JSON does not tell `10` from `10.0`.
-fn whole(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| {
-        let float = value.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=9e15).contains(float))?;
-        Some(float as u64)
+fn whole(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| {
+        let float = value.as_f64().filter(|float| float.fract() == 0.0 && (-9e15..=9e15).contains(float))?;
+        Some(float as i64)
     })
 }
 

@@ -1,13 +1,14 @@
-//! What an agent may call: nine file tools, each with typed arguments, a JSON Schema, and prose for a model.
+//! What an agent may call: ten file tools, each with typed arguments, a JSON Schema, and prose for a model; and beside them, in
+//! [sets](ToolSet) of their own, the tools that models know from elsewhere, over the same operations.
 //!
 //! Text becomes a [`ToolCall`] once, by [`ToolCall::from_json`]; every door (MCP, HTTP, the CLI, a transcript) does so and
 //! then runs the same call on the same [`Backend`]. A result is a [`ToolOutput`]: text of bounded size that says how to go on
 //! where it was cut, and the same facts as data. An error is a result too, so that nothing escapes to the agent's loop.
 //!
 //! One file holds one tool: its arguments, its schema by derivation, its run and its rendering. To add a tool, write that file
-//! and add a line to the list below. Rules that hold for all of them:
+//! and add a line to the list below. Rules that hold for all of the default set (the others answer as their makers say):
 //!
-//! - Paths are absolute; a trailing slash does not matter. `ls`, `glob` and `grep` start at `/` unless told.
+//! - Paths are absolute; a trailing slash does not matter. `ls`, `glob`, `grep` and `search` start at `/` unless told.
 //! - Results name paths as the caller's tree has them. A path that is not there is answered with near names.
 //! - What the tool itself has to say stands after the content, on lines that start with the tool's name in brackets, such as
 //!   `[read_file] ...`. Where the content has such lines of its own, the brackets are doubled, so a file cannot speak as the tool.
@@ -21,6 +22,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::LazyLock;
 
+mod agent_toolset;
 mod apply_patch;
 mod arguments;
 mod delete;
@@ -28,29 +30,40 @@ mod edit_file;
 mod glob;
 mod grep;
 mod ls;
+mod memory;
 mod r#move;
+mod outline;
 mod patch;
 mod read_file;
 mod record;
 mod render;
+mod revise;
 pub mod schema;
+mod search;
+mod set;
 #[cfg(test)]
 mod shipped;
 #[cfg(test)]
 mod stage;
 mod suggest;
+mod text_editor;
 pub mod transcript;
 mod write_file;
 
+pub use agent_toolset::{AgentEdit, AgentGlob, AgentGrep, AgentRead, AgentWrite};
 pub use apply_patch::ApplyPatch;
 pub use delete::Delete;
 pub use edit_file::{EditFile, Replacement};
 pub use glob::Glob;
 pub use grep::{Grep, GrepOutputMode};
 pub use ls::Ls;
+pub use memory::{Memory, MemoryCommand};
 pub use r#move::Move;
 pub use read_file::ReadFile;
 pub use schema::ToolFormat;
+pub use search::Search;
+pub use set::ToolSet;
+pub use text_editor::{TextEditor, TextEditorCommand};
 pub use transcript::{Transcript, TranscriptEvent};
 pub use write_file::{WriteFile, WriteFileMode};
 
@@ -64,7 +77,7 @@ macro_rules! tools {
             $($(#[$doc])* $variant($arguments),)+
         }
 
-        /// Every tool in the order that agents are shown them.
+        /// Every tool of every set, in the order that agents are shown them.
         static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| vec![$(Row::of::<$arguments>(),)+]);
 
         impl ToolCall {
@@ -80,6 +93,13 @@ macro_rules! tools {
                 match self {
                     $(Self::$variant(arguments) => serde_json::to_value(arguments).expect("arguments are plain values"),)+
                 }
+            }
+
+            fn row(&self) -> &'static Row {
+                let (set, name) = match self {
+                    $(Self::$variant(_) => (<$arguments as Tool>::SET, <$arguments as Tool>::NAME),)+
+                };
+                TABLE.iter().find(|row| row.set == set && row.info.name == name).expect("every call is of a tool in the table")
             }
 
             async fn attempt(&self, backend: &dyn Backend) -> Result<ToolOutput> {
@@ -112,14 +132,32 @@ tools! {
     Glob(Glob),
     /// Finds lines by content.
     Grep(Grep),
+    /// Recalls files by what they are about.
+    Search(Search),
     /// Removes a file or directory.
     Delete(Delete),
     /// Moves or renames a file or directory.
     Move(Move),
+    /// The memory tool: six commands within `/memories`.
+    Memory(Memory),
+    /// The text editor: four commands on any file.
+    TextEditor(TextEditor),
+    /// Reads a file, as the agent toolset does.
+    AgentRead(AgentRead),
+    /// Writes a file, as the agent toolset does.
+    AgentWrite(AgentWrite),
+    /// Edits a file, as the agent toolset does.
+    AgentEdit(AgentEdit),
+    /// Finds files by name, as the agent toolset does.
+    AgentGlob(AgentGlob),
+    /// Finds lines by content, as the agent toolset does.
+    AgentGrep(AgentGrep),
 }
 
 impl ToolCall {
     /// Reads a call from a tool's name and its JSON arguments.
+    ///
+    /// The tools of [`ToolSet::Agent`] are read by [`ToolSet::decode`] alone: two of them have names of ours, and mean something else.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown tool (near names are given) or a wrong argument (it is
@@ -136,23 +174,26 @@ impl ToolCall {
     /// # Ok::<(), stratafs::Error>(())
     /// ```
     pub fn from_json(name: &str, arguments: Value) -> Result<Self> {
-        match TABLE.iter().find(|row| row.info.name == name) {
-            Some(row) => (row.decode)(&row.info, arguments),
-            None => Err(unknown_tool(name)),
-        }
+        decode(|set| set != ToolSet::Agent, name, arguments)
     }
 
     /// Returns what the tool is and how it behaves.
     pub fn info(&self) -> &'static ToolInfo {
-        let name = self.name();
-        tools().iter().find(|info| info.name == name).expect("every call is of a tool in the table")
+        &self.row().info
     }
 
-    /// Runs the call. An error becomes an output with `is_error`, whose text starts with `error [code]: `.
+    /// Returns the set that the tool is of.
+    pub fn set(&self) -> ToolSet {
+        self.row().set
+    }
+
+    /// Runs the call. An error becomes an output with `is_error`, whose text starts with `error [code]: `; tools beside the default
+    /// set say it in the words that their makers gave them.
     pub async fn run(&self, backend: &dyn Backend) -> ToolOutput {
         match self.attempt(backend).await {
             Ok(output) => output,
-            Err(error) => ToolOutput::from_error(&suggest::with_near_paths(backend, error).await),
+            Err(error) if self.set() == ToolSet::Default => ToolOutput::from_error(&suggest::with_near_paths(backend, error).await),
+            Err(error) => ToolOutput::from_error_verbatim(&error),
         }
     }
 }
@@ -177,10 +218,9 @@ impl fmt::Display for ToolCall {
     }
 }
 
-/// Returns every tool, always in the same order.
+/// Returns every tool of the default set, always in the same order.
 pub fn tools() -> &'static [ToolInfo] {
-    static INFOS: LazyLock<Vec<ToolInfo>> = LazyLock::new(|| TABLE.iter().map(|row| row.info.clone()).collect());
-    &INFOS
+    ToolSet::Default.tools()
 }
 
 /// What a tool is and how it behaves, as it is told to a model.
@@ -241,6 +281,11 @@ impl ToolOutput {
             error: Some(ErrorRecord::from(error)),
         }
     }
+
+    /// Makes the answer of a call that failed, with nothing but the error's own words.
+    fn from_error_verbatim(error: &Error) -> Self {
+        Self { text: error.message().to_owned(), ..Self::from_error(error) }
+    }
 }
 
 /// What every tool's arguments know of their tool. The descriptions of the fields are the schema's.
@@ -249,6 +294,8 @@ trait Tool: serde::de::DeserializeOwned + Serialize + schemars::JsonSchema {
     const TITLE: &'static str;
     const DESCRIPTION: &'static str;
     const HINTS: Hints;
+    /// The set that it is shown in.
+    const SET: ToolSet = ToolSet::Default;
     /// The arguments that are paths.
     const PATHS: &'static [&'static str];
     /// Other names of arguments, each before the name it stands for.
@@ -266,6 +313,7 @@ enum Hints {
 }
 
 struct Row {
+    set: ToolSet,
     info: ToolInfo,
     decode: fn(&ToolInfo, Value) -> Result<ToolCall>,
 }
@@ -285,12 +333,19 @@ impl Row {
             destructive: !read_only,
             idempotent,
         };
-        Self { info, decode: |info, arguments| arguments::decode::<T>(info, arguments).map(Into::into) }
+        Self { set: T::SET, info, decode: |info, arguments| arguments::decode::<T>(info, arguments).map(Into::into) }
     }
 }
 
-fn unknown_tool(name: &str) -> Error {
-    let names: Vec<&str> = TABLE.iter().map(|row| row.info.name).collect();
+/// Reads a call of a tool in one of the sets that are asked for.
+fn decode(asked: impl Fn(ToolSet) -> bool, name: &str, arguments: Value) -> Result<ToolCall> {
+    match TABLE.iter().filter(|row| asked(row.set)).find(|row| row.info.name == name) {
+        Some(row) => (row.decode)(&row.info, arguments),
+        None => Err(unknown_tool(name, TABLE.iter().filter(|row| asked(row.set)).map(|row| row.info.name).collect())),
+    }
+}
+
+fn unknown_tool(name: &str, names: Vec<&str>) -> Error {
     let near = suggest::nearest(name, names.iter().copied());
     Error::invalid_argument(format!("there is no tool `{name}`{}; the tools are {}", suggest::did_you_mean(&near), names.join(", ")))
 }
@@ -305,7 +360,7 @@ mod tests {
     #[test]
     fn the_order_of_the_tools_is_fixed() {
         let names: Vec<&str> = tools().iter().map(|info| info.name).collect();
-        assert_eq!(names, ["ls", "read_file", "write_file", "edit_file", "apply_patch", "glob", "grep", "delete", "move"]);
+        assert_eq!(names, ["ls", "read_file", "write_file", "edit_file", "apply_patch", "glob", "grep", "search", "delete", "move"]);
     }
 
     #[test]
@@ -343,6 +398,9 @@ mod tests {
             ("grep", json!({"pattern": "x", "glob": "*", "output_mode": "count", "regex": true, "before": 1, "after": 2})),
             ("delete", json!({"path": "/a", "recursive": true})),
             ("move", json!({"from": "/a", "to": "/b", "overwrite": true})),
+            ("memory", json!({"command": "view", "path": "/memories/a", "view_range": [2, -1]})),
+            ("memory", json!({"command": "rename", "old_path": "/memories/a", "new_path": "/memories/b"})),
+            ("str_replace_based_edit_tool", json!({"command": "insert", "path": "/a", "insert_line": 0, "insert_text": "x"})),
         ] {
             let call = ToolCall::from_json(name, arguments).expect("a legal call");
             assert_eq!(call.info().name, name);
@@ -374,16 +432,16 @@ mod tests {
 
         #[test]
         fn whatever_is_asked_is_answered(
-            tool in 0..9usize,
+            tool in 0..TABLE.len(),
             asked in proptest::collection::vec(proptest::option::of(any_value()), 20),
         ) {
-            let info = &tools()[tool];
+            let Row { set, info, .. } = &TABLE[tool];
             let names = info.input_schema["properties"].as_object().expect("arguments").keys();
             let arguments = names.zip(asked).filter_map(|(name, value)| Some((name.clone(), value?))).collect();
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             let answer = runtime.block_on(async {
                 let backend = stage::tree(&[("/a", "x\n")]).await;
-                match ToolCall::from_json(info.name, Value::Object(arguments)) {
+                match set.decode(info.name, Value::Object(arguments)) {
                     Ok(call) => call.run(&backend).await.error,
                     Err(error) => Some(ErrorRecord::from(&error)),
                 }

@@ -4,7 +4,24 @@ use super::ToolCall;
 use serde_json::{Map, Value, json};
 
 /// The texts that are kept: paths, patterns and choices. Of any other only the size is.
-const KEPT: [&str; 9] = ["path", "from", "to", "base", "glob", "pattern", "cursor", "mode", "output_mode"];
+const KEPT: [&str; 16] = [
+    "path",
+    "file_path",
+    "from",
+    "to",
+    "old_path",
+    "new_path",
+    "base",
+    "command",
+    "glob",
+    "pattern",
+    "query",
+    "since",
+    "before",
+    "cursor",
+    "mode",
+    "output_mode",
+];
 
 /// The longest text that is kept.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -57,7 +74,7 @@ fn text_bytes(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::tools;
+    use crate::tools::ToolSet;
 
     fn recorded(tool: &str, arguments: Value) -> Value {
         ToolCall::from_json(tool, arguments).expect("a legal call").arguments_without_contents()
@@ -84,10 +101,11 @@ mod tests {
     /// A new tool's text is not kept before somebody says that it is no content.
     #[test]
     fn every_text_that_is_kept_is_named() {
-        for info in tools() {
+        for info in ToolSet::ALL.iter().flat_map(|set| set.tools()) {
             let properties = info.input_schema["properties"].as_object().expect("a schema of an object");
             for (name, property) in properties.iter().filter(|(_, property)| property["type"] == "string") {
-                let is_content = ["content", "old_string", "new_string", "patch"].contains(&name.as_str());
+                let is_content = ["content", "old_string", "new_string", "patch", "file_text", "old_str", "new_str", "insert_text"]
+                    .contains(&name.as_str());
                 assert!(is_content != KEPT.contains(&name.as_str()), "decide about `{name}` of `{}`: {property}", info.name);
             }
         }

@@ -3,7 +3,7 @@
 //! The schemas are plain on purpose: no unions, no nullable types, no references, no formats, and `additionalProperties` is
 //! always false, so every client's subset of JSON Schema can take them. An argument that may be left out has a default.
 
-use super::tools;
+use super::{ToolInfo, ToolSet};
 use crate::error::{Error, Result};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -52,41 +52,41 @@ impl std::str::FromStr for ToolFormat {
     }
 }
 
-/// Returns every tool as a JSON array, in the order of [`tools`].
-///
-/// OpenAI's `strict` is false: a strict schema requires every argument, and ours have defaults.
+/// Returns every tool of the default set as a JSON array, in the order of [`tools`](super::tools).
 pub fn export(format: ToolFormat) -> Value {
-    tools()
-        .iter()
-        .map(|info| match format {
-            ToolFormat::Anthropic => json!({
+    ToolSet::Default.export(format)
+}
+
+/// Returns one tool in the shape of a format.
+pub(super) fn shaped(info: &ToolInfo, format: ToolFormat) -> Value {
+    match format {
+        ToolFormat::Anthropic => json!({
+            "name": info.name,
+            "description": info.description,
+            "input_schema": info.input_schema,
+        }),
+        ToolFormat::OpenAi => json!({
+            "type": "function",
+            "function": {
                 "name": info.name,
                 "description": info.description,
-                "input_schema": info.input_schema,
-            }),
-            ToolFormat::OpenAi => json!({
-                "type": "function",
-                "function": {
-                    "name": info.name,
-                    "description": info.description,
-                    "parameters": info.input_schema,
-                    "strict": false,
-                },
-            }),
-            ToolFormat::Mcp => json!({
-                "name": info.name,
-                "title": info.title,
-                "description": info.description,
-                "inputSchema": info.input_schema,
-                "annotations": {
-                    "readOnlyHint": info.read_only,
-                    "destructiveHint": info.destructive,
-                    "idempotentHint": info.idempotent,
-                    "openWorldHint": false,
-                },
-            }),
-        })
-        .collect()
+                "parameters": info.input_schema,
+                "strict": false,
+            },
+        }),
+        ToolFormat::Mcp => json!({
+            "name": info.name,
+            "title": info.title,
+            "description": info.description,
+            "inputSchema": info.input_schema,
+            "annotations": {
+                "readOnlyHint": info.read_only,
+                "destructiveHint": info.destructive,
+                "idempotentHint": info.idempotent,
+                "openWorldHint": false,
+            },
+        }),
+    }
 }
 
 /// Derives the schema of a tool's arguments.
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn schemas_stay_within_the_plain_subset() {
-        for info in tools() {
+        for info in ToolSet::ALL.iter().flat_map(|set| set.tools()) {
             let mut places = Vec::new();
             faults(&info.input_schema, info.name, &mut places);
             assert_eq!(places, Vec::<String>::new());

@@ -16,7 +16,7 @@
 //! [`TranscriptEvent::Invalid`], and the reader goes on with the next: nothing that was meant as a call is passed over in silence.
 //! Calls after a line that fails to say who makes them are not made, until another line says it.
 
-use super::{ToolCall, tools};
+use super::{ToolCall, ToolSet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use serde_json::{Map, Value};
@@ -73,6 +73,7 @@ pub enum TranscriptEvent {
 pub struct Transcript<R> {
     lines: Lines<R>,
     scope: Scope,
+    tools: Option<ToolSet>,
     queue: VecDeque<TranscriptEvent>,
     started: bool,
     /// The line that was to say who makes the calls from there on, and did not.
@@ -85,9 +86,33 @@ impl<R: BufRead> Transcript<R> {
         Self {
             lines: Lines { reader, number: 0, buffered: VecDeque::new(), ended: false },
             scope: Scope::new(),
+            tools: None,
             queue: VecDeque::new(),
             started: false,
             unknown_since: None,
+        }
+    }
+
+    /// Reads all calls as those of one set of tools. Otherwise they are read as by [`ToolCall::from_json`].
+    #[must_use]
+    pub fn with_tools(mut self, tools: ToolSet) -> Self {
+        self.tools = Some(tools);
+        self
+    }
+
+    fn decode(&self, name: &str, arguments: Value) -> Result<ToolCall> {
+        match self.tools {
+            Some(tools) => tools.decode(plain_name(name), arguments),
+            None => ToolCall::from_json(plain_name(name), arguments),
+        }
+    }
+
+    /// Reads a call whose input is free text: the one argument that such a tool has.
+    fn decode_text(&self, name: &str, input: Option<&Value>) -> Result<ToolCall> {
+        let input = input.and_then(Value::as_str).unwrap_or_default();
+        match plain_name(name) {
+            "apply_patch" => Ok(super::ApplyPatch::new(input).into()),
+            name => self.decode(name, Value::from(input)),
         }
     }
 
@@ -175,7 +200,8 @@ impl<R: BufRead> Transcript<R> {
             match own_call(object, tool) {
                 Ok(name) => {
                     if self.set_scope(object, line) {
-                        self.push_call(line, object.get("id"), name, decode(name, object.get("args")));
+                        let call = self.decode(name, object.get("args").cloned().unwrap_or_default());
+                        self.push_call(line, object.get("id"), name, call);
                     }
                     return;
                 }
@@ -186,15 +212,15 @@ impl<R: BufRead> Transcript<R> {
         }
         match (text("type"), text("name")) {
             (Some("tool_use" | "mcp_tool_use"), Some(name)) => {
-                let call = decode(name, object.get("input"));
+                let call = self.decode(name, object.get("input").cloned().unwrap_or_default());
                 return self.push_call(line, object.get("id"), name, call);
             }
             (Some("function_call"), Some(name)) => {
-                let call = decode(name, object.get("arguments"));
+                let call = self.decode(name, object.get("arguments").cloned().unwrap_or_default());
                 return self.push_call(line, object.get("call_id"), name, call);
             }
             (Some("custom_tool_call"), Some(name)) => {
-                let call = decode_text(name, object.get("input"));
+                let call = self.decode_text(name, object.get("input"));
                 return self.push_call(line, object.get("call_id"), name, call);
             }
             (Some(kind @ ("tool_use" | "mcp_tool_use" | "function_call" | "custom_tool_call")), None) => {
@@ -204,7 +230,8 @@ impl<R: BufRead> Transcript<R> {
             _ => {}
         }
         if let Some((name, arguments)) = object.get("function").and_then(function) {
-            return self.push_call(line, object.get("id"), name, decode(name, arguments));
+            let call = self.decode(name, arguments.cloned().unwrap_or_default());
+            return self.push_call(line, object.get("id"), name, call);
         }
         if text("role") == Some("tool") {
             return;
@@ -316,25 +343,12 @@ fn function(value: &Value) -> Option<(&str, Option<&Value>)> {
     Some((object.get("name")?.as_str()?, Some(arguments)))
 }
 
-fn decode(name: &str, arguments: Option<&Value>) -> Result<ToolCall> {
-    ToolCall::from_json(plain_name(name), arguments.cloned().unwrap_or_default())
-}
-
-/// Reads a call whose input is free text: the one argument that such a tool has.
-fn decode_text(name: &str, input: Option<&Value>) -> Result<ToolCall> {
-    let input = input.and_then(Value::as_str).unwrap_or_default();
-    match plain_name(name) {
-        "apply_patch" => Ok(super::ApplyPatch::new(input).into()),
-        name => ToolCall::from_json(name, Value::from(input)),
-    }
-}
-
 /// Returns the name that the server gave a tool which a client lists as `mcp__server__name`.
 fn plain_name(name: &str) -> &str {
     name.strip_prefix("mcp__")
         .and_then(|rest| rest.rsplit_once("__"))
         .map(|(_, plain)| plain)
-        .filter(|plain| tools().iter().any(|info| info.name == *plain))
+        .filter(|plain| ToolSet::ALL.iter().any(|set| set.tools().iter().any(|info| info.name == *plain)))
         .unwrap_or(name)
 }
 
@@ -597,7 +611,7 @@ mod tests {
     #[test]
     fn names_of_mcp_clients_are_understood() {
         assert_eq!(plain_name("mcp__strata__read_file"), "read_file");
-        assert_eq!(plain_name("mcp__github__search"), "mcp__github__search");
+        assert_eq!(plain_name("mcp__github__create_issue"), "mcp__github__create_issue");
         assert_eq!(plain_name("ls"), "ls");
     }
 

@@ -8,6 +8,8 @@ mod composite;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod layers;
+#[cfg(feature = "cli")]
+mod mcp;
 mod merge;
 mod overlay;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]

@@ -54,6 +54,10 @@ pub(crate) async fn pause(attempt: u32) {
 
 /// Runs a command to its end, or until the user interrupts it: a save that has begun is finished then, and none begins.
 pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
+    if matches!(command, Command::Mcp(_) | Command::Serve(_)) {
+        // A server ends by a signal, and in order.
+        return finished(context, command).await;
+    }
     let saving = context.saving.clone();
     let run = std::pin::pin!(finished(context, command));
     let mut run = run;

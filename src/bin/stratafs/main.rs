@@ -9,8 +9,9 @@ mod commands;
 mod context;
 mod exit;
 mod output;
+mod signal;
 
-use args::Cli;
+use args::{Cli, Command};
 use clap::Parser;
 use context::Context;
 use exit::Failure;
@@ -22,7 +23,12 @@ fn main() -> ExitCode {
         Err(error) => return exit::usage(&error),
     };
     cli.global.color.write_global();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let mut builder = match cli.command {
+        // Many clients are answered at once; every other command does one thing.
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = match builder.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&Failure::from(error), &cli.global),
     };

@@ -136,7 +136,7 @@ mod tests {
     use crate::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
     use crate::ops::{
         Capabilities, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-        ReadOptions,
+        ReadOptions, SearchOptions, SearchResult,
     };
     use crate::path::VfsPath;
     use async_trait::async_trait;
@@ -302,6 +302,10 @@ mod tests {
         }
         async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
             self.inner.grep(path, options).await
+        }
+
+        async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+            self.inner.search(path, options).await
         }
         async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
             if self.times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {

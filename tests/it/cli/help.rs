@@ -6,11 +6,28 @@ use super::Home;
 fn the_help_of_every_command() {
     let home = Home::new();
     insta::assert_snapshot!("help", home.ok(&["--help"]));
-    for command in
-        ["ls", "cat", "write", "edit", "patch", "grep", "glob", "run", "checkpoint", "thread", "overlay", "store", "config", "doctor"]
-    {
+    for command in [
+        "ls",
+        "cat",
+        "write",
+        "edit",
+        "patch",
+        "grep",
+        "search",
+        "glob",
+        "run",
+        "mcp",
+        "serve",
+        "checkpoint",
+        "thread",
+        "overlay",
+        "store",
+        "config",
+        "doctor",
+    ] {
         insta::assert_snapshot!(format!("help_{command}"), local_part(&home.ok(&[command, "--help"])));
     }
+    insta::assert_snapshot!("help_memory_show", local_part(&home.ok(&["memory", "show", "--help"])));
     for command in ["create", "ls", "show", "restore", "diff", "prune", "sweep"] {
         insta::assert_snapshot!(format!("help_checkpoint_{command}"), local_part(&home.ok(&["checkpoint", command, "--help"])));
     }

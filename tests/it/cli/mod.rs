@@ -7,10 +7,13 @@ mod exit;
 mod files;
 mod help;
 mod history;
+mod indexes;
 mod killed;
+mod memory;
 mod merge;
 mod overlay;
 mod processes;
+mod recall;
 mod run;
 mod search;
 mod stores;
@@ -23,27 +26,27 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// A home of its own: a data directory, and a directory to stand in.
-struct Home {
+pub(crate) struct Home {
     root: TempDir,
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("work")).unwrap();
         Self { root }
     }
 
     /// The directory that commands stand in, which is `/workspace`.
-    fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.root.path().join("work")
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.root.path().join("data")
     }
 
-    fn put(&self, file: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn put(&self, file: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.work().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
@@ -51,7 +54,7 @@ impl Home {
     }
 
     /// The command, with nothing of the caller's environment that it reads.
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(args).current_dir(self.work()).env("STRATAFS_DATA", self.data()).env("HOME", self.root.path());
         for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
@@ -65,7 +68,7 @@ impl Home {
     }
 
     /// Runs a command that must succeed, and returns what it printed.
-    fn ok(&self, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
         String::from_utf8(self.run(args, 0).get_output().stdout.clone()).unwrap()
     }
 
@@ -92,6 +95,6 @@ impl Home {
     }
 }
 
-fn binary() -> &'static Path {
+pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_stratafs"))
 }

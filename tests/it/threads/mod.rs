@@ -2,6 +2,7 @@
 
 mod costs;
 mod faults;
+mod memory;
 mod sessions;
 mod watched;
 

@@ -5,9 +5,9 @@ use crate::commands::glob::{add_failures, tell_unread};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Format, Output, Style, counted};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
-use stratafs::ops::{CaseMode, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, OnFailure};
+use stratafs::ops::{CaseMode, Encoding, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, OnFailure};
 use stratafs::{VfsPath, VfsPathBuf};
 
 /// Find lines
@@ -26,6 +26,7 @@ Where it differs from ripgrep:
   paths are printed whole, in path order, and the line number always; `-n` and `-r` do nothing
   of ignore files only `.gitignore` and `.ignore` within the tree count: neither `.rgignore` nor git's own settings
   `-c` counts the matching lines of files that have some; `--limit` bounds all that is printed
+  files are bytes unless `--encoding auto` is given, which there is the default
   links are not followed, `-a` is also `--binary`, `-m` is per file, and there is no configuration file")]
 pub(crate) struct Grep {
     /// Text to find
@@ -87,6 +88,9 @@ pub(crate) struct Grep {
     /// Search binary files too
     #[arg(short = 'a', long)]
     binary: bool,
+    /// Decode files that start with a byte order mark (`auto`), or search their bytes (`none`)
+    #[arg(short = 'E', long, value_name = "ENCODING", value_enum, default_value_t)]
+    encoding: TextEncoding,
     /// Include names that start with a dot
     #[arg(long)]
     hidden: bool,
@@ -105,6 +109,14 @@ pub(crate) struct Grep {
     /// Tell on standard error what was done
     #[arg(long, help_heading = "Global options")]
     verbose: bool,
+}
+
+/// How files are read as text.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum TextEncoding {
+    Auto,
+    #[default]
+    None,
 }
 
 /// How many matches are asked for at a time.
@@ -163,6 +175,10 @@ impl Grep {
             (_, true) => GrepOutput::Counts,
             _ => GrepOutput::Content,
         };
+        let encoding = match self.encoding {
+            TextEncoding::Auto => Encoding::Auto,
+            TextEncoding::None => Encoding::Bytes,
+        };
         let mut options = if self.regex { GrepOptions::regex(&self.pattern) } else { GrepOptions::new(&self.pattern) }
             .with_case(case)
             .with_word(self.word)
@@ -171,6 +187,7 @@ impl Grep {
             .with_multiline(self.multiline)
             .with_context(self.before.unwrap_or(self.context), self.after.unwrap_or(self.context))
             .with_binary(self.binary)
+            .with_encoding(encoding)
             .with_hidden(self.hidden)
             .with_ignored(self.ignored)
             .with_output(output)

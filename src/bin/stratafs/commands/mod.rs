@@ -15,12 +15,16 @@ pub(crate) mod find;
 pub(crate) mod glob;
 pub(crate) mod grep;
 pub(crate) mod ls;
+pub(crate) mod mcp;
+pub(crate) mod memory;
 pub(crate) mod mkdir;
 pub(crate) mod mv;
 pub(crate) mod overlay;
 pub(crate) mod patch;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod search;
+pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod store;
 pub(crate) mod thread;
@@ -39,6 +43,7 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Find(find) => find.run(context).await,
         Command::Glob(glob) => glob.run(context).await,
         Command::Grep(grep) => grep.run(context).await,
+        Command::Search(search) => search.run(context).await,
         Command::Diff(diff) => diff.run(context).await,
         Command::Write(write) => write.run(context).await,
         Command::Append(append) => append.run(context).await,
@@ -50,9 +55,12 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Mkdir(mkdir) => mkdir.run(context).await,
         Command::Run(run) => run.run(context).await,
         Command::Tools(tools) => tools.run(context),
+        Command::Mcp(mcp) => mcp.run(context).await,
+        Command::Serve(serve) => serve.run(context).await,
         Command::Checkpoint(checkpoint) => checkpoint.run(context).await,
         Command::Thread(thread) => thread.run(context).await,
         Command::Overlay(overlay) => overlay.run(context).await,
+        Command::Memory(memory) => memory.run(context).await,
         Command::Store(store) => store.run(context).await,
         Command::Config(config) => config.run(context),
         Command::Doctor(doctor) => doctor.run(context).await,

@@ -1,5 +1,6 @@
 //! `run`: a transcript of tool calls played, each answered as the model would see it.
 
+use crate::commands::tools::Set;
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome, error_of, tell};
 use crate::output::{Format, Style, counted, stdout_is_terminal};
@@ -28,6 +29,9 @@ use tokio::sync::mpsc;
 pub(crate) struct Run {
     /// Transcript; `-` reads standard input
     file: String,
+    /// Read all calls as those of one set of tools [default: the file tools, `memory` and `str_replace_based_edit_tool`]
+    #[arg(long, value_enum, value_name = "SET")]
+    set: Option<Set>,
     /// Exit 0 although calls failed
     #[arg(long)]
     allow_errors: bool,
@@ -50,8 +54,8 @@ struct Played<'a> {
 impl Run {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let mut events = match self.file.as_str() {
-            "-" => events(BufReader::new(io::stdin())),
-            file => events(BufReader::new(File::open(file).map_err(|error| context::unread(file, error))?)),
+            "-" => events(BufReader::new(io::stdin()), self.set),
+            file => events(BufReader::new(File::open(file).map_err(|error| context::unread(file, error))?), self.set),
         };
         let mut player = Player::new(context).await?;
         let progress = context.progress("playing");
@@ -77,10 +81,12 @@ impl Run {
 }
 
 /// Reads a transcript on a thread of its own, so that a pipe which stays silent keeps no signal waiting.
-fn events(reader: impl BufRead + Send + 'static) -> mpsc::Receiver<TranscriptEvent> {
+fn events(reader: impl BufRead + Send + 'static, set: Option<Set>) -> mpsc::Receiver<TranscriptEvent> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::task::spawn_blocking(move || {
-        for event in Transcript::new(reader) {
+        let transcript = Transcript::new(reader);
+        let transcript = set.map(Set::tools).into_iter().fold(transcript, Transcript::with_tools);
+        for event in transcript {
             if sender.blocking_send(event).is_err() {
                 break;
             }

@@ -3,16 +3,44 @@
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::{Args, ValueEnum};
-use stratafs::tools::{ToolFormat, schema};
+use stratafs::tools::{ToolFormat, ToolSet};
 
 /// Print the tools with their JSON Schemas, as a model's API takes them
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
-  stratafs tools --format openai > tools.json")]
+  stratafs tools --format openai > tools.json
+  stratafs tools --set memory")]
 pub(crate) struct Tools {
     /// Whose shape
     #[arg(long, value_enum, default_value = "anthropic")]
     format: Format,
+    /// Which tools
+    #[arg(long, value_enum, default_value = "default")]
+    set: Set,
+}
+
+/// Which tools are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Set {
+    /// The ten file tools
+    Default,
+    /// `memory`, the memory tool of the Anthropic API
+    Memory,
+    /// `str_replace_based_edit_tool`, the text editor of the Anthropic API
+    TextEditor,
+    /// `read`, `write`, `edit`, `glob` and `grep` of Anthropic's agent toolset
+    Agent,
+}
+
+impl Set {
+    pub(crate) fn tools(self) -> ToolSet {
+        match self {
+            Self::Default => ToolSet::Default,
+            Self::Memory => ToolSet::Memory,
+            Self::TextEditor => ToolSet::TextEditor,
+            Self::Agent => ToolSet::Agent,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -33,7 +61,7 @@ impl Tools {
             Format::OpenAi => ToolFormat::OpenAi,
             Format::Mcp => ToolFormat::Mcp,
         };
-        let tools = schema::export(format);
+        let tools = self.set.tools().export(format);
         match tools.as_array() {
             Some(tools) => context.out.json_list(tools)?,
             None => context.out.json(&tools)?,

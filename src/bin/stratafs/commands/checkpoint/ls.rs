@@ -1,12 +1,12 @@
 //! `checkpoint ls`: the checkpoints of a thread, the newest first.
 
 use super::{history, pair};
-use crate::args::at_least_one;
+use crate::args::{at_least_one, time};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::Style;
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use stratafs::checkpoint::{Checkpoint, ListOptions, find_checkpoint};
 use stratafs::session::{ACTOR, TOOL, TOOL_CALL_ID};
 
@@ -42,21 +42,6 @@ pub(crate) struct Ls {
 
 /// How many checkpoints are asked for at a time.
 const PAGE: usize = 1_000;
-
-/// Reads a time: as RFC 3339 has it, a date or time of UTC, or how long ago it was.
-fn time(text: &str) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse() {
-        return Ok(time);
-    }
-    if let Ok(ago) = text.parse::<SignedDuration>() {
-        return Timestamp::now().checked_sub(ago).map_err(|error| error.to_string());
-    }
-    let civil = text.parse::<jiff::civil::DateTime>().or_else(|_| text.parse::<jiff::civil::Date>().map(Into::into));
-    civil
-        .and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC))
-        .map(|zoned| zoned.timestamp())
-        .map_err(|_| "write a time as `2026-11-21T09:00:00Z`, a date as `2026-11-21`, or how long ago as `2h`".to_owned())
-}
 
 impl Ls {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
@@ -126,6 +111,7 @@ pub(super) fn notes(checkpoint: &Checkpoint) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::SignedDuration;
 
     #[test]
     fn times_are_read_as_rfc_3339_dates_and_how_long_ago() {

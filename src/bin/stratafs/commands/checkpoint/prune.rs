@@ -1,11 +1,11 @@
 //! `checkpoint prune` and `checkpoint sweep`: old checkpoints go, and then what only they held.
 
 use super::history;
+use crate::args::age;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::counted;
 use clap::Args;
-use jiff::SignedDuration;
 use serde_json::json;
 use std::time::Duration;
 use stratafs::Error;
@@ -23,7 +23,7 @@ pub(crate) struct Prune {
     #[arg(long, value_name = "N")]
     keep_last: Option<u64>,
     /// Remove only those older than this, such as `12h` or `30d`
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = age)]
     older_than: Option<Duration>,
     /// Keep those with a label
     #[arg(long)]
@@ -44,18 +44,6 @@ pub(crate) struct Sweep {
     /// Remove nothing, and only count
     #[arg(long)]
     dry_run: bool,
-}
-
-/// Reads a duration; a day is 24 hours.
-fn duration(text: &str) -> Result<Duration, String> {
-    let hours = |days: &str, per: u64| days.trim().parse::<u64>().ok().and_then(|days| days.checked_mul(per));
-    let days =
-        text.strip_suffix('d').and_then(|days| hours(days, 24)).or_else(|| text.strip_suffix('w').and_then(|weeks| hours(weeks, 168)));
-    let read = match days.and_then(|hours| hours.checked_mul(3_600)) {
-        Some(seconds) => Some(Duration::from_secs(seconds)),
-        None => text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok()),
-    };
-    read.ok_or_else(|| "write it as `90m`, `12h`, `30d` or `2w`".to_owned())
 }
 
 impl Prune {
@@ -111,10 +99,10 @@ mod tests {
     fn durations_are_read_in_days_and_weeks_too() {
         let table = [("90m", 5_400), ("12h", 43_200), ("1d", 86_400), ("2w", 1_209_600), ("1h 30m", 5_400), ("30s", 30)];
         for (text, seconds) in table {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for wrong in ["", "d", "-3d", "-2h", "soon", "99999999999999999999d", "9999999999999999d"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+            assert!(age(wrong).is_err(), "{wrong}");
         }
     }
 }

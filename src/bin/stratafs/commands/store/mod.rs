@@ -2,6 +2,7 @@
 
 mod archive;
 mod copy;
+mod index;
 mod put;
 mod search;
 mod snapshot;
@@ -32,6 +33,7 @@ pub(crate) enum Store {
     Copy(copy::Copy),
     Export(archive::Export),
     Import(archive::Import),
+    Index(index::Index),
     Snapshot(snapshot::Snapshot),
     Stats(stats::Stats),
     Sweep(sweep::Sweep),
@@ -113,6 +115,7 @@ impl Store {
             Self::Copy(copy) => copy.run(context).await,
             Self::Export(export) => export.run(context).await,
             Self::Import(import) => import.run(context).await,
+            Self::Index(index) => index.run(context).await,
             Self::Snapshot(snapshot) => snapshot.run(context).await,
             Self::Stats(stats) => stats.run(context).await,
             Self::Sweep(sweep) => sweep.run(context).await,

@@ -6,10 +6,11 @@ use crate::exit::{Failure, Outcome, causes};
 use crate::output::counted;
 use clap::Args;
 use serde_json::json;
-use stratafs::ErrorKind;
+use std::sync::Arc;
 use stratafs::checkpoint::check_row;
 use stratafs::error::ErrorRecord;
-use stratafs::store::verify;
+use stratafs::store::{INDEX_NAMESPACE, NamespacesOptions, StoreVerification, verify};
+use stratafs::{Error, ErrorKind, Namespace, Store as Rows, StoreBackend};
 
 /// Look for damage in all of a store
 ///
@@ -20,6 +21,29 @@ pub(crate) struct Verify {
     store: StoreName,
 }
 
+/// Looks whether the indexes of trees find every file.
+async fn check_indexes(store: &Arc<dyn Rows>, found: &mut StoreVerification) -> Result<(), Error> {
+    let indexes = Namespace::new([INDEX_NAMESPACE])?;
+    let mut options = NamespacesOptions::new().with_beneath(indexes);
+    loop {
+        let page = store.namespaces(options.clone()).await?;
+        for namespace in &page.namespaces {
+            let Ok(tree) = Namespace::new(namespace.components().skip(1)) else { continue };
+            let verified = StoreBackend::new(store.clone(), tree.clone()).verify(|_| {}).await?;
+            found.faults_count += verified.failures_count as u64;
+            found.faults.extend(verified.failures.iter().map(|failure| {
+                let fault = Error::from(&failure.error);
+                let message = format!("{} (in the tree at `{tree}`)", fault.message());
+                fault.with_message(message)
+            }));
+        }
+        match page.namespaces.last() {
+            Some(last) if page.more => options = options.with_start_after(last.clone()),
+            _ => return Ok(()),
+        }
+    }
+}
+
 impl Verify {
     pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let store = self.store.open(context).await?;
@@ -28,6 +52,8 @@ impl Verify {
             progress.share(at.rows, at.rows_total, format_args!("reading: {} rows, {} bytes", at.rows, at.bytes));
         })
         .await?;
+        let mut found = found;
+        check_indexes(&store, &mut found).await?;
         drop(progress);
         if context.out.is_text() {
             for fault in &found.faults {

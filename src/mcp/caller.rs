@@ -1,0 +1,63 @@
+//! Who calls: what a transport knows of it, and what a call may say itself.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::scope::Scope;
+
+/// Who calls over a connection, as its transport found out before the request came here.
+///
+/// A transport that knows no more than the options of the server gives none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct McpCaller {
+    /// Who calls.
+    pub scope: Scope,
+    /// The connection is about the thread of `scope` and no other.
+    pub thread_fixed: bool,
+}
+
+impl McpCaller {
+    /// Makes a caller whose calls may name any thread.
+    pub fn new(scope: Scope) -> Self {
+        Self { scope, thread_fixed: false }
+    }
+
+    /// Makes a caller that is about one thread alone: that of the scope.
+    #[must_use]
+    pub fn with_thread_fixed(mut self) -> Self {
+        self.thread_fixed = true;
+        self
+    }
+
+    /// Returns the scope of a call that names a thread, or none by the empty text.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for another thread than that of a connection which has one.
+    pub(super) fn scope_of(&self, thread: &str) -> Result<Scope> {
+        let mut scope = self.scope.clone();
+        if thread.is_empty() || scope.thread.as_deref() == Some(thread) {
+            return Ok(scope);
+        }
+        if self.thread_fixed {
+            let own = scope.thread.as_deref().unwrap_or_default();
+            let message = format!("this connection is about thread `{own}` alone; leave `thread_id` out");
+            return Err(Error::new(ErrorKind::PermissionDenied, message));
+        }
+        scope.thread = Some(thread.to_owned());
+        Ok(scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_about_one_thread_leads_to_no_other() {
+        let caller = McpCaller::new(Scope::new().with_user("ada").with_thread("t"));
+        assert_eq!(caller.scope_of("").expect("its own"), caller.scope);
+        assert_eq!(caller.scope_of("u").expect("any"), caller.scope.clone().with_thread("u"));
+        let fixed = caller.clone().with_thread_fixed();
+        assert_eq!(fixed.scope_of("t").expect("its own"), caller.scope);
+        assert_eq!(fixed.scope_of("u").expect_err("another").kind(), ErrorKind::PermissionDenied);
+    }
+}

@@ -1,0 +1,83 @@
+//! Answers too long for a prompt: put into a file of the thread, and named with their start.
+
+use super::threads::{OnConflict, Threads};
+use crate::backend::{Backend, BackendExt};
+use crate::path::VfsPath;
+use crate::scope::Scope;
+use crate::tools::ToolOutput;
+use futures::future::BoxFuture;
+
+/// The directory of the thread that they are put in: hidden, so that the next search does not find the answers of those before.
+const DIRECTORY: &str = "/.large_tool_results";
+
+/// The most characters of an answer that is given whole: about 10,000 tokens, from where on clients warn their users.
+const CHARS_MAX: usize = 40_000;
+
+/// How many characters of a longer one are given.
+const SHOWN_CHARS: usize = 4_000;
+
+/// Puts an answer that is too long into a file, and returns its start with the file's name. One that cannot be put there is given whole:
+/// the tools bound it themselves.
+pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, output: ToolOutput) -> ToolOutput {
+    if output.is_error || output.text.len() <= CHARS_MAX || output.text.chars().nth(CHARS_MAX).is_none() {
+        return output;
+    }
+    // The same answer is the same file, however often it is given.
+    let path = format!("{DIRECTORY}/{tool}-{}.txt", &blake3::hash(output.text.as_bytes()).to_hex()[..16]);
+    let (file, content) = (path.clone(), output.text.clone());
+    let work = move |session: crate::session::Session| -> BoxFuture<'static, crate::Result<()>> {
+        let (file, content) = (file.clone(), content.clone());
+        Box::pin(async move {
+            let tree = session.backend();
+            if tree.stat(&VfsPath::parse(&file)?).await.is_ok_and(|entry| entry.size_bytes == content.len() as u64) {
+                return Ok(());
+            }
+            tree.write(&file, content).await.map(drop)
+        })
+    };
+    match threads.lasting(scope, OnConflict::Again, work).await {
+        Ok(Ok(())) => ToolOutput { text: started(&output.text, tool, &path), ..output },
+        Ok(Err(error)) | Err(error) => {
+            tracing::debug!(%error, tool, "a long answer cannot be put into a file");
+            output
+        }
+    }
+}
+
+/// Returns the first lines of an answer, and where the rest is.
+fn started(text: &str, tool: &str, path: &str) -> String {
+    let end = text.char_indices().nth(SHOWN_CHARS).map_or(text.len(), |(end, _)| end);
+    let end = text[..end].rfind('\n').map_or(end, |line| line + 1);
+    let shown = text[..end].trim_end_matches('\n');
+    let (lines, shown_lines) = (text.lines().count(), shown.lines().count());
+    format!(
+        "{shown}\n\n[{tool}] these are {shown_lines} of {lines} lines; the whole answer ({} characters) is in `{path}`: read or grep that file, or \
+         ask for less",
+        text.chars().count()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::GrepOptions;
+    use crate::workspace::Workspace;
+
+    #[tokio::test]
+    async fn a_long_answer_is_a_file_and_its_start() {
+        let threads = Threads::new(Workspace::builder().build());
+        let scope = Scope::new().with_thread("t");
+        let long: String = (0..5_000).map(|line| format!("line {line} ü\n")).collect();
+        let output = offloaded(&threads, &scope, "grep", ToolOutput::new(long.clone())).await;
+        assert!(output.text.starts_with("line 0 ü\nline 1 ü\n") && output.text.chars().count() < SHOWN_CHARS + 400);
+        let path = output.text.split('`').nth(1).expect("its name");
+        let tree = threads.session(&scope).await.expect("opened").backend();
+        assert_eq!(tree.read_text(path).await.expect("written"), long);
+        let again = offloaded(&threads, &scope, "grep", ToolOutput::new(long.clone())).await;
+        assert_eq!(again.text, output.text);
+        let options = GrepOptions::new("line 4999");
+        assert_eq!(tree.grep(VfsPath::ROOT, &options).await.expect("searched").files, [], "answers are no material of other searches");
+        let short = ToolOutput::new("x".repeat(CHARS_MAX));
+        assert_eq!(offloaded(&threads, &scope, "grep", short.clone()).await, short);
+    }
+}

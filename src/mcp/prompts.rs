@@ -1,0 +1,42 @@
+//! What a server has to say for a system prompt: the memory of the workspace, as a prompt and at the end of the instructions.
+
+use super::resources::protocol_error;
+use super::threads::Threads;
+use crate::error::Result;
+use crate::scope::Scope;
+use rmcp::ErrorData;
+use rmcp::model::{CacheScope, GetPromptResult, ListPromptsResult, Prompt, PromptMessage, Role};
+
+/// How many characters a token has at most, as they are estimated.
+const CHARS_A_TOKEN: usize = 4;
+
+/// The name of the prompt.
+pub(super) const MEMORY: &str = "memory";
+
+/// Returns the one prompt there is.
+pub(super) fn list() -> ListPromptsResult {
+    let description = "What is kept in memory for every conversation, with when and how to add to it";
+    let prompts = vec![Prompt::new(MEMORY, Some(description), None)];
+    ListPromptsResult::with_all_items(prompts).with_ttl_ms(3_600_000).with_cache_scope(CacheScope::Public)
+}
+
+/// Returns the memory as a prompt.
+pub(super) async fn get(threads: &Threads, scope: &Scope, may_write: bool, name: &str) -> Result<GetPromptResult, ErrorData> {
+    if name != MEMORY {
+        return Err(ErrorData::invalid_params(format!("there is no prompt `{name}`; the prompts are {MEMORY}"), None));
+    }
+    let text = memory(threads, scope, may_write, usize::MAX).await.map_err(|error| protocol_error(&error, MEMORY))?;
+    let text = if text.is_empty() { "No memory is kept for this workspace.".to_owned() } else { text };
+    Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]))
+}
+
+/// Returns the memory in words, as it is now, for one that may write it or not, in about so many characters; empty where none is kept.
+pub(super) async fn memory(threads: &Threads, scope: &Scope, may_write: bool, chars_max: usize) -> Result<String> {
+    let session = threads.session(scope).await?;
+    let settings = session.memory_settings();
+    let options = if may_write { settings.prompt.clone() } else { settings.prompt.clone().read_only() };
+    let tokens_max = options.tokens_max.min(chars_max / CHARS_A_TOKEN);
+    let sources: Vec<&str> = settings.sources.iter().map(|source| source.as_str()).collect();
+    let memory = session.memory(&sources).await?;
+    Ok(memory.prompt(&options.with_tokens_max(tokens_max)).text)
+}

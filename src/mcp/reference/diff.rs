@@ -1,0 +1,234 @@
+//! Differences of two texts as the reference server shows them: unified, with four lines of context.
+//!
+//! Of the shortest edit scripts it shows one of many; this walks the edit graph in the same order
+//! ([Myers, 1986](https://doi.org/10.1007/BF01840446)), so that it finds the same one.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How many unchanged lines stand around a change.
+const CONTEXT: usize = 4;
+
+/// What becomes of a run of lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Same,
+    Removed,
+    Added,
+}
+
+/// A run of lines; the last of a path, which leads back to the first.
+#[derive(Debug)]
+struct Run {
+    kind: Kind,
+    count: usize,
+    before: Option<Rc<Run>>,
+}
+
+/// A path in the edit graph: how many old lines it has passed, and its runs.
+#[derive(Debug, Clone)]
+struct Path {
+    /// The old lines that are passed.
+    old: usize,
+    last: Option<Rc<Run>>,
+}
+
+impl Path {
+    fn with(&self, kind: Kind, count: usize) -> Self {
+        let old = if kind == Kind::Added { self.old } else { self.old + count };
+        let last = match &self.last {
+            Some(last) if last.kind == kind => Run { kind, count: last.count + count, before: last.before.clone() },
+            _ => Run { kind, count, before: self.last.clone() },
+        };
+        Self { old, last: Some(Rc::new(last)) }
+    }
+}
+
+/// Returns the difference of two texts as a patch of one file.
+pub(super) fn unified(path: &str, before: &str, after: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
+    let mut text = format!("Index: {path}\n{}\n--- {path}\toriginal\n+++ {path}\tmodified\n", "=".repeat(67));
+    for hunk in hunks(&runs(&old, &new), &old, &new) {
+        text.push_str(&hunk);
+    }
+    text
+}
+
+/// Returns the runs of lines that lead from one text to the other.
+fn runs(old: &[&str], new: &[&str]) -> Vec<(Kind, usize)> {
+    // The best path of each diagonal: old lines passed minus new lines passed.
+    let mut best: BTreeMap<isize, Path> = BTreeMap::new();
+    let start = follow(Path { old: 0, last: None }, 0, old, new);
+    if start.old >= old.len() && start.old >= new.len() {
+        return listed(start);
+    }
+    let (mut lowest, mut highest) = (isize::MIN, isize::MAX);
+    best.insert(0, start);
+    for length in 1..=(old.len() + new.len()) as isize {
+        let mut diagonal = lowest.max(-length);
+        while diagonal <= highest.min(length) {
+            let removing = best.remove(&(diagonal - 1)).filter(|path| path.old < old.len());
+            let adding = best.get(&(diagonal + 1)).filter(|path| {
+                let passed = path.old as isize - diagonal - 1;
+                passed >= 0 && (passed as usize) < new.len()
+            });
+            let path = match (removing, adding) {
+                (None, None) => {
+                    best.remove(&diagonal);
+                    diagonal += 2;
+                    continue;
+                }
+                (Some(removing), Some(adding)) if removing.old < adding.old => adding.with(Kind::Added, 1),
+                (None, Some(adding)) => adding.with(Kind::Added, 1),
+                (Some(removing), _) => removing.with(Kind::Removed, 1),
+            };
+            let path = follow(path, diagonal, old, new);
+            let new_passed = (path.old as isize - diagonal) as usize;
+            if path.old >= old.len() && new_passed >= new.len() {
+                return listed(path);
+            }
+            // Beyond the end of either text no path goes on.
+            if path.old >= old.len() {
+                highest = highest.min(diagonal - 1);
+            }
+            if new_passed >= new.len() {
+                lowest = lowest.max(diagonal + 1);
+            }
+            best.insert(diagonal, path);
+            diagonal += 2;
+        }
+    }
+    vec![(Kind::Removed, old.len()), (Kind::Added, new.len())]
+}
+
+/// Passes the lines that are the same from here on.
+fn follow(path: Path, diagonal: isize, old: &[&str], new: &[&str]) -> Path {
+    let at = (path.old as isize - diagonal) as usize;
+    let same = old[path.old..].iter().zip(&new[at..]).take_while(|(old, new)| old == new).count();
+    if same == 0 { path } else { path.with(Kind::Same, same) }
+}
+
+fn listed(path: Path) -> Vec<(Kind, usize)> {
+    let mut runs = Vec::new();
+    let mut run = path.last;
+    while let Some(last) = run {
+        runs.push((last.kind, last.count));
+        run = last.before.clone();
+    }
+    runs.reverse();
+    runs
+}
+
+/// A hunk in the making.
+#[derive(Debug, Default)]
+struct Hunk {
+    old_start: usize,
+    new_start: usize,
+    old_count: usize,
+    new_count: usize,
+    lines: String,
+}
+
+impl Hunk {
+    fn push(&mut self, kind: Kind, line: &str) {
+        let sign = match kind {
+            Kind::Same => ' ',
+            Kind::Removed => '-',
+            Kind::Added => '+',
+        };
+        self.old_count += usize::from(kind != Kind::Added);
+        self.new_count += usize::from(kind != Kind::Removed);
+        self.lines.push(sign);
+        match line.strip_suffix('\n') {
+            Some(body) => self.lines.push_str(&format!("{body}\n")),
+            None => self.lines.push_str(&format!("{line}\n\\ No newline at end of file\n")),
+        }
+    }
+
+    fn shown(&self) -> String {
+        // A side without lines is named by the line before it.
+        let start = |start: usize, count: usize| if count == 0 { start - 1 } else { start };
+        let (old, new) = (start(self.old_start, self.old_count), start(self.new_start, self.new_count));
+        format!("@@ -{old},{} +{new},{} @@\n{}", self.old_count, self.new_count, self.lines)
+    }
+}
+
+fn hunks(runs: &[(Kind, usize)], old: &[&str], new: &[&str]) -> Vec<String> {
+    let mut hunks = Vec::new();
+    let mut open: Option<Hunk> = None;
+    let (mut old_at, mut new_at) = (0, 0);
+    for (index, (kind, count)) in runs.iter().enumerate() {
+        match kind {
+            Kind::Same => {
+                let is_last = index + 1 == runs.len();
+                if let Some(mut hunk) = open.take() {
+                    if *count <= 2 * CONTEXT && !is_last {
+                        old[old_at..old_at + count].iter().for_each(|line| hunk.push(Kind::Same, line));
+                        open = Some(hunk);
+                    } else {
+                        old[old_at..old_at + (*count).min(CONTEXT)].iter().for_each(|line| hunk.push(Kind::Same, line));
+                        hunks.push(hunk.shown());
+                    }
+                }
+                old_at += count;
+                new_at += count;
+            }
+            kind => {
+                let hunk = open.get_or_insert_with(|| {
+                    let context = if index > 0 { old_at.min(CONTEXT) } else { 0 };
+                    let mut hunk = Hunk { old_start: old_at - context + 1, new_start: new_at - context + 1, ..Hunk::default() };
+                    old[old_at - context..old_at].iter().for_each(|line| hunk.push(Kind::Same, line));
+                    hunk
+                });
+                if *kind == Kind::Removed {
+                    old[old_at..old_at + count].iter().for_each(|line| hunk.push(Kind::Removed, line));
+                    old_at += count;
+                } else {
+                    new[new_at..new_at + count].iter().for_each(|line| hunk.push(Kind::Added, line));
+                    new_at += count;
+                }
+            }
+        }
+    }
+    hunks.extend(open.map(|hunk| hunk.shown()));
+    hunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hunks_of(before: &str, after: &str) -> String {
+        unified("p", before, after).split_once("modified\n").expect("a head").1.to_owned()
+    }
+
+    #[test]
+    fn hunks_have_four_lines_of_context() {
+        assert_eq!(hunks_of("a\nb\n", "a\nb\n"), "");
+        assert_eq!(hunks_of("a\nb\nc\n", "a\nB\nc\n"), "@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n");
+        assert_eq!(hunks_of("a", "a\n"), "@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+a\n");
+        assert_eq!(hunks_of("a\n", ""), "@@ -1,1 +0,0 @@\n-a\n");
+        let numbered = |skip: usize| (0..30).filter(|n| *n != skip).map(|n| format!("{n}\n")).collect::<String>();
+        assert_eq!(hunks_of(&numbered(99), &numbered(15)), "@@ -12,9 +12,8 @@\n 11\n 12\n 13\n 14\n-15\n 16\n 17\n 18\n 19\n");
+    }
+
+    proptest! {
+        #[test]
+        fn the_runs_lead_from_one_text_to_the_other(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}") {
+            let (old, new): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
+            let (mut made, mut old_at, mut new_at) = (Vec::<&str>::new(), 0, 0);
+            for (kind, count) in runs(&old, &new) {
+                match kind {
+                    Kind::Same => made.extend(&old[old_at..old_at + count]),
+                    Kind::Added => made.extend(&new[new_at..new_at + count]),
+                    Kind::Removed => {}
+                }
+                old_at += if kind == Kind::Added { 0 } else { count };
+                new_at += if kind == Kind::Removed { 0 } else { count };
+            }
+            prop_assert_eq!((old_at, new_at), (old.len(), new.len()));
+            prop_assert_eq!(made, new);
+        }
+    }
+}

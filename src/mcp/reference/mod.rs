@@ -1,0 +1,144 @@
+//! The tools of the reference filesystem server (`@modelcontextprotocol/server-filesystem`), over this tree: a drop-in replacement.
+//!
+//! Names, arguments, answers and errors are those of that server, byte for byte, so that prompts and programs which were written for it
+//! go on working; `scripts/mcp-reference.sh` compares the two. What a tree here does not know is answered so: the time of creation and of the
+//! last access are that of the last change where a tier has no other, and permissions are what a new file or directory gets.
+
+mod arguments;
+mod described;
+mod diff;
+mod edit;
+mod list;
+mod minimatch;
+mod names;
+mod paths;
+mod read;
+mod write;
+
+pub(super) use described::tools;
+
+use super::threads::{OnConflict, Threads};
+use crate::error::{Error, ErrorKind};
+use crate::path::{VfsPath, VfsPathBuf};
+use crate::scope::Scope;
+use arguments::Arguments;
+use paths::Allowed;
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Why a call was refused, in the words of that server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refused(String);
+
+type Answer = std::result::Result<Vec<Value>, Refused>;
+
+/// Answers calls of these tools, within the directories that are allowed.
+#[derive(Debug, Clone)]
+pub(super) struct Reference {
+    allowed: Arc<Allowed>,
+}
+
+impl Reference {
+    /// Allows directories, and all of the tree when none is named.
+    pub(super) fn new(directories: &[VfsPathBuf]) -> Self {
+        Self { allowed: Arc::new(Allowed::new(directories)) }
+    }
+
+    /// Answers a call of a tool that is told of as `tool`.
+    pub(super) async fn call(&self, threads: &Threads, scope: &Scope, tool: &Tool, arguments: JsonObject) -> CallToolResult {
+        let name = tool.name.to_string();
+        let arguments = match arguments::check(&tool.input_schema, arguments) {
+            Ok(arguments) => Arguments::new(arguments),
+            Err(wrong) => {
+                return refused(&format!("MCP error -32602: Input validation error: Invalid arguments for tool {name}: {wrong}"));
+            }
+        };
+        let answer = match name.as_str() {
+            "write_file" | "edit_file" | "create_directory" => self.change(threads, scope, OnConflict::Again, name, arguments).await,
+            "move_file" => self.change(threads, scope, OnConflict::Aside, name, arguments).await,
+            _ => match threads.session(scope).await {
+                Ok(session) => self.look(&*session.backend(), &name, &arguments).await,
+                Err(error) => Err(Refused(error.message().to_owned())),
+            },
+        };
+        match answer {
+            Ok(content) => answered(content),
+            Err(Refused(message)) => refused(&message),
+        }
+    }
+
+    async fn look(&self, tree: &dyn crate::backend::Backend, name: &str, arguments: &Arguments) -> Answer {
+        let allowed = &*self.allowed;
+        match name {
+            "read_file" | "read_text_file" => read::text_file(tree, allowed, arguments).await,
+            "read_media_file" => read::media_file(tree, allowed, arguments).await,
+            "read_multiple_files" => read::multiple_files(tree, allowed, arguments).await,
+            "list_directory" => list::directory(tree, allowed, arguments).await,
+            "list_directory_with_sizes" => list::directory_with_sizes(tree, allowed, arguments).await,
+            "directory_tree" => list::directory_tree(tree, allowed, arguments).await,
+            "search_files" => list::search_files(tree, allowed, arguments).await,
+            "get_file_info" => list::file_info(tree, allowed, arguments).await,
+            _ => Ok(vec![text(format!("Allowed directories:\n{}", allowed.joined("\n")))]),
+        }
+    }
+
+    async fn change(&self, threads: &Threads, scope: &Scope, on_conflict: OnConflict, name: String, arguments: Arguments) -> Answer {
+        let (name, arguments, allowed) = (Arc::<str>::from(name), Arc::new(arguments), self.allowed.clone());
+        let work = move |session: crate::session::Session| -> futures::future::BoxFuture<'static, Answer> {
+            let (name, arguments, allowed) = (name.clone(), arguments.clone(), allowed.clone());
+            Box::pin(async move {
+                let tree = session.backend();
+                match &*name {
+                    "write_file" => write::file(&*tree, &allowed, &arguments).await,
+                    "edit_file" => edit::file(&*tree, &allowed, &arguments).await,
+                    "create_directory" => write::directory(&*tree, &allowed, &arguments).await,
+                    _ => write::moved(&*tree, &allowed, &arguments).await,
+                }
+            })
+        };
+        threads.lasting(scope, on_conflict, work).await.unwrap_or_else(|error| Err(Refused(error.message().to_owned())))
+    }
+}
+
+/// Answers a call of a tool that is not there.
+pub(super) fn no_tool(name: &str) -> CallToolResult {
+    refused(&format!("MCP error -32602: Tool {name} not found"))
+}
+
+/// Makes a block of text.
+fn text(text: impl Into<String>) -> Value {
+    json!({"type": "text", "text": text.into()})
+}
+
+/// Makes the result of blocks: that server gives each text as data too, and other blocks as they are.
+fn answered(content: Vec<Value>) -> CallToolResult {
+    let structured = match content.as_slice() {
+        [block] if block["type"] == "text" => block["text"].clone(),
+        blocks => blocks.to_vec().into(),
+    };
+    let blocks = content.into_iter().filter_map(|block| serde_json::from_value::<ContentBlock>(block).ok()).collect();
+    let mut result = CallToolResult::success(blocks);
+    result.is_error = None;
+    result.structured_content = Some(json!({"content": structured}));
+    result
+}
+
+fn refused(message: &str) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(message)])
+}
+
+/// Says what an operation of that server would have: the system call that failed, by the path it was about.
+fn failed(error: &Error, call: &str, path: &VfsPath) -> Refused {
+    let message = match error.kind() {
+        ErrorKind::NotFound => format!("ENOENT: no such file or directory, {call} '{path}'"),
+        ErrorKind::NotADirectory => format!("ENOTDIR: not a directory, {call} '{path}'"),
+        ErrorKind::IsDirectory => "EISDIR: illegal operation on a directory, read".to_owned(),
+        ErrorKind::AlreadyExists => format!("EEXIST: file already exists, {call} '{path}'"),
+        ErrorKind::ReadOnly => format!("EROFS: read-only file system, {call} '{path}'"),
+        ErrorKind::PermissionDenied => format!("EACCES: permission denied, {call} '{path}'"),
+        ErrorKind::QuotaExceeded => format!("EDQUOT: disk quota exceeded, {call} '{path}'"),
+        _ => error.message().to_owned(),
+    };
+    Refused(message)
+}

@@ -1,0 +1,137 @@
+//! The tree as resources: each mount is one, with a template for what lies beneath; every file can be read, every directory listed.
+
+use super::{media, uri};
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file;
+use crate::ops::{Entry, EntryKind, LsOptions, OnFailure, ReadOptions};
+use crate::path::{VfsPath, VfsPathBuf};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rmcp::ErrorData;
+use rmcp::model::{
+    Annotations, CacheScope, DIRECTORY_MIME_TYPE, ErrorCode, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult,
+    Resource, ResourceContents, ResourceTemplate,
+};
+use serde_json::json;
+
+/// The most bytes of a file that one read of a resource gives: a client takes it whole or not at all.
+const READ_BYTES_MAX: u64 = 8 << 20;
+
+/// The most entries of a directory that one answer has; a cursor goes on.
+const ENTRIES_MAX: usize = 1_000;
+
+/// Returns every mount as a resource.
+pub(super) fn list(mounts: &[VfsPathBuf]) -> ListResourcesResult {
+    let resources = mounts.iter().map(|mount| {
+        let name = if mount.is_root() { "/" } else { mount.name() };
+        Resource::new(uri::of(mount), name).with_description(meaning(mount)).with_mime_type(DIRECTORY_MIME_TYPE)
+    });
+    ListResourcesResult::with_all_items(resources.collect()).with_ttl_ms(0).with_cache_scope(CacheScope::Private)
+}
+
+/// Returns the template of what lies beneath each mount.
+pub(super) fn templates(mounts: &[VfsPathBuf]) -> ListResourceTemplatesResult {
+    let templates = mounts.iter().map(|mount| {
+        let name = format!("files of {mount}");
+        ResourceTemplate::new(uri::template_beneath(mount), name).with_description(meaning(mount))
+    });
+    ListResourceTemplatesResult::with_all_items(templates.collect()).with_ttl_ms(0).with_cache_scope(CacheScope::Private)
+}
+
+fn meaning(mount: &VfsPath) -> String {
+    if mount.is_root() { "The files of this conversation, and all mounts".to_owned() } else { format!("What is mounted at {mount}") }
+}
+
+/// Reads a file, as text where it is text. A directory is read as the names in it, a line each, for clients that cannot list it.
+pub(super) async fn read(tree: &dyn Backend, path: &VfsPath, uri: &str) -> Result<ReadResourceResult> {
+    let contents = match tree.read(path, &ReadOptions::new().with_bytes_max(READ_BYTES_MAX)).await {
+        Ok(read) => content(path, uri, read.content.into()),
+        Err(error) if error.kind() == ErrorKind::IsDirectory => {
+            let listing = tree.ls(path, &LsOptions::new().with_limit(ENTRIES_MAX).with_on_failure(OnFailure::Partial)).await?;
+            let mut text: String = listing.entries.iter().map(|entry| format!("{}\n", shown(entry))).collect();
+            if listing.truncated.is_some() {
+                text.push_str("... and more; read the directory by resources/directory/read\n");
+            }
+            ResourceContents::text(text, uri)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(ReadResourceResult::new(vec![contents]).with_ttl_ms(0).with_cache_scope(CacheScope::Private))
+}
+
+fn content(path: &VfsPath, uri: &str, bytes: Vec<u8>) -> ResourceContents {
+    let is_binary = file::is_binary(&bytes);
+    match String::from_utf8(bytes) {
+        Ok(text) if !is_binary => ResourceContents::text(text, uri).with_mime_type(media::of(path.name(), true)),
+        Ok(text) => blob(path, uri, text.as_bytes()),
+        Err(error) => blob(path, uri, error.as_bytes()),
+    }
+}
+
+fn blob(path: &VfsPath, uri: &str, bytes: &[u8]) -> ResourceContents {
+    ResourceContents::blob(BASE64.encode(bytes), uri).with_mime_type(media::of(path.name(), false))
+}
+
+fn shown(entry: &Entry) -> String {
+    if entry.is_directory() { format!("{}/", entry.name()) } else { entry.name().to_owned() }
+}
+
+/// Lists the direct children of a directory, from a cursor on.
+pub(super) async fn directory(tree: &dyn Backend, path: &VfsPath, cursor: Option<String>) -> Result<ListResourcesResult> {
+    let mut options = LsOptions::new().with_limit(ENTRIES_MAX).with_on_failure(OnFailure::Partial);
+    options.start_after = cursor;
+    let listing = tree.ls(path, &options).await?;
+    let mut result = ListResourcesResult::with_all_items(listing.entries.iter().map(resource).collect())
+        .with_ttl_ms(0)
+        .with_cache_scope(CacheScope::Private);
+    result.next_cursor = listing.truncated.map(|truncation| truncation.cursor);
+    Ok(result)
+}
+
+/// Returns an entry of a listing as a resource.
+fn resource(entry: &Entry) -> Resource {
+    let mut resource = Resource::new(uri::of(&entry.path), entry.name());
+    match entry.kind {
+        EntryKind::Directory => resource.mime_type = Some(DIRECTORY_MIME_TYPE.to_owned()),
+        EntryKind::File => {
+            resource.mime_type = media::of_name(entry.name()).map(str::to_owned);
+            resource.size = Some(entry.size_bytes);
+        }
+        _ => {}
+    }
+    if let Some(time) = entry.modified_at {
+        let mut annotations = Annotations::default();
+        annotations.last_modified = Some(time.to_string());
+        resource.annotations = Some(annotations);
+    }
+    resource
+}
+
+/// Makes the protocol's error of one of the tree. What is not there has a code of its own in each era, which `rmcp` sets.
+pub(super) fn protocol_error(error: &Error, uri: &str) -> ErrorData {
+    let data = Some(json!({"uri": uri, "code": error.kind().code()}));
+    let message = error.message().to_owned();
+    match error.kind() {
+        ErrorKind::NotFound => ErrorData::resource_not_found(message, data),
+        ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Corrupt | ErrorKind::Internal => {
+            ErrorData::new(ErrorCode::INTERNAL_ERROR, message, data)
+        }
+        _ => ErrorData::invalid_params(message, data),
+    }
+}
+
+/// Makes the error of a URI that names nothing of this tree.
+pub(super) fn foreign(uri: &str) -> ErrorData {
+    let message = format!("`{uri}` is no resource of this tree; its URIs start with vfs:/// and an absolute path");
+    ErrorData::resource_not_found(message, Some(json!({"uri": uri})))
+}
+
+/// Makes the protocol's error of a method that wants a directory or a skill: what is none is a wrong parameter, in every era.
+pub(super) fn not_a_directory(error: &Error, uri: &str) -> ErrorData {
+    let mut error = protocol_error(error, uri);
+    if error.code == ErrorCode::RESOURCE_NOT_FOUND {
+        error.code = ErrorCode::INVALID_PARAMS;
+    }
+    error
+}

@@ -1,0 +1,97 @@
+//! One file changed on what it holds: read, worked out, and written on the condition that nobody wrote meanwhile.
+
+use crate::backend::{Backend, BackendExt};
+use crate::error::{ErrorKind, Result};
+use crate::ops::{Change, Changed, FileRead, ReadOptions};
+use crate::path::VfsPath;
+
+/// How often a change that met another writer is worked out anew. Each time another writer got on, so only a file that is written
+/// without end comes to this.
+const ATTEMPTS_MAX: usize = 100;
+
+/// Reads a file, has a change of it worked out, and applies that; does so again on the fresh content when it met another writer.
+///
+/// The change has to expect the version that was read. Returns what the change did and what `work` made beside it.
+///
+/// # Errors
+/// Those of [`Backend::read`] and [`Backend::apply`], and those of `work`.
+pub(super) async fn revise<T: Send>(
+    backend: &dyn Backend,
+    path: &VfsPath,
+    work: impl Fn(&FileRead) -> Result<(Change, T)> + Send + Sync,
+) -> Result<(Changed, T)> {
+    let mut attempt = 1;
+    loop {
+        let read = backend.read(path, &ReadOptions::new()).await?;
+        let (change, made) = work(&read)?;
+        match backend.apply_one(change).await {
+            Ok(changed) => return Ok((changed, made)),
+            Err(error) if error.kind() == ErrorKind::Conflict && !error.may_have_effect() && attempt < ATTEMPTS_MAX => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Splits a content at `\n` alone, so that a `\r` stays with its line. What ends in `\n` has an empty last line.
+pub(super) fn lines(content: &[u8]) -> Vec<&[u8]> {
+    content.split(|byte| *byte == b'\n').collect()
+}
+
+/// Inserts a text after `line` lines of a content; the result ends in `\n`. As the helpers of the SDKs do, the text counts without
+/// the line ends that it ends with. None when the content has fewer lines; how many it has stands beside.
+pub(super) fn insert(content: &[u8], line: i64, text: &str) -> (Option<Vec<u8>>, usize) {
+    let mut lines = lines(content);
+    lines.pop_if(|last| last.is_empty());
+    let count = lines.len();
+    let Some(place) = usize::try_from(line).ok().filter(|place| *place <= count) else { return (None, count) };
+    lines.insert(place, text.trim_end_matches('\n').as_bytes());
+    let mut inserted = lines.join(&b'\n');
+    if inserted.last() != Some(&b'\n') {
+        inserted.push(b'\n');
+    }
+    (Some(inserted), count)
+}
+
+/// Numbers the lines that a text occurs on, overlapping occurrences included, each occurrence by itself.
+pub(super) fn occurrences(content: &[u8], text: &[u8]) -> Vec<usize> {
+    let finder = memchr::memmem::Finder::new(text);
+    let (mut found, mut start, mut line) = (Vec::new(), 0, 1);
+    while let Some(at) = content.get(start..).and_then(|rest| finder.find(rest)).filter(|_| !text.is_empty()) {
+        line += memchr::memchr_iter(b'\n', &content[start..start + at]).count();
+        found.push(line);
+        line += usize::from(content[start + at] == b'\n');
+        start += at + 1;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inserts_by_line() {
+        for (content, line, text, expected, count) in [
+            ("a\nb", 1, "x", Some("a\nx\nb\n"), 2),
+            ("a\nb\n", 2, "x\n\n", Some("a\nb\nx\n"), 2),
+            ("a\r\nb\r\n", 1, "x", Some("a\r\nx\nb\r\n"), 2),
+            ("", 0, "x", Some("x\n"), 0),
+            ("a\n", 0, "", Some("\na\n"), 1),
+            ("\n", 1, "x", Some("\nx\n"), 1),
+            ("a\n", 2, "x", None, 1),
+            ("a\n", -1, "x", None, 1),
+        ] {
+            let (inserted, found) = insert(content.as_bytes(), line, text);
+            assert_eq!(inserted.as_deref(), expected.map(str::as_bytes), "{content:?} {line}");
+            assert_eq!(found, count, "{content:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_each_occurrence() {
+        assert_eq!(occurrences(b"x\ny\nx x\n", b"x"), [1, 3, 3]);
+        assert_eq!(occurrences(b"aaa", b"aa"), [1, 1]);
+        assert_eq!(occurrences(b"a\nb\na\nb\n", b"\nb"), [1, 3]);
+        assert!(occurrences(b"a", b"").is_empty());
+    }
+}

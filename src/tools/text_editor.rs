@@ -1,0 +1,289 @@
+//! `str_replace_based_edit_tool`: Anthropic's text editor (`text_editor_20250728`) over the same operations.
+//!
+//! The words are those that its documentation gives. `create` makes new files alone: a file that is there is changed by the other
+//! commands, so that nothing is lost which the model has not seen.
+
+use super::outline::outline;
+use super::render::{self, LINE_CHARS_MAX, Page};
+use super::revise::{self, revise};
+use super::{Hints, Tool, ToolOutput, ToolSet};
+use crate::backend::{Backend, BackendExt};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file;
+use crate::ops::{Change, Edit, FileRead, ReadOptions, WriteMode};
+use crate::path::VfsPathBuf;
+use crate::text;
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The arguments of `str_replace_based_edit_tool`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TextEditor {
+    /// What to do.
+    pub command: TextEditorCommand,
+    /// The file, absolute; view takes a directory too.
+    #[schemars(with = "String")]
+    pub path: VfsPathBuf,
+    /// For view: the first and last line to show, from 1; -1 as the last means to the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<i64>")]
+    pub view_range: Option<Vec<i64>>,
+    /// For create: the content of the new file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub file_text: Option<String>,
+    /// For str_replace: the text to replace, copied exactly; it must occur once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub old_str: Option<String>,
+    /// For str_replace: the text that takes its place; left out to remove.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub new_str: Option<String>,
+    /// For insert: after how many lines the text is inserted; 0 for the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64")]
+    pub insert_line: Option<i64>,
+    /// For insert: the text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub insert_text: Option<String>,
+}
+
+/// What `str_replace_based_edit_tool` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TextEditorCommand {
+    /// Shows a file with line numbers, or a directory.
+    View,
+    /// Replaces a text in a file.
+    StrReplace,
+    /// Creates a file.
+    Create,
+    /// Inserts lines into a file.
+    Insert,
+}
+
+impl TextEditor {
+    fn of(command: TextEditorCommand, path: VfsPathBuf) -> Self {
+        Self { command, path, view_range: None, file_text: None, old_str: None, new_str: None, insert_line: None, insert_text: None }
+    }
+
+    /// Shows a file or directory.
+    pub fn view(path: impl Into<VfsPathBuf>) -> Self {
+        Self::of(TextEditorCommand::View, path.into())
+    }
+
+    /// Creates a file.
+    pub fn create(path: impl Into<VfsPathBuf>, text: impl Into<String>) -> Self {
+        Self { file_text: Some(text.into()), ..Self::of(TextEditorCommand::Create, path.into()) }
+    }
+
+    /// Replaces the one occurrence of a text in a file.
+    pub fn str_replace(path: impl Into<VfsPathBuf>, old: impl Into<String>, new: impl Into<String>) -> Self {
+        Self { old_str: Some(old.into()), new_str: Some(new.into()), ..Self::of(TextEditorCommand::StrReplace, path.into()) }
+    }
+
+    /// Inserts lines after a line of a file.
+    pub fn insert(path: impl Into<VfsPathBuf>, line: i64, text: impl Into<String>) -> Self {
+        Self { insert_line: Some(line), insert_text: Some(text.into()), ..Self::of(TextEditorCommand::Insert, path.into()) }
+    }
+}
+
+impl Tool for TextEditor {
+    const NAME: &'static str = "str_replace_based_edit_tool";
+    const TITLE: &'static str = "Text editor";
+    const DESCRIPTION: &'static str = "Views, creates and edits text files.\n\n\
+        - view shows a file with line numbers, or a directory two levels deep; create makes a new file and changes none; \
+        str_replace replaces a text that occurs once, white space included; insert puts lines after a line.";
+    const HINTS: Hints = Hints::Writes { idempotent: false };
+    const SET: ToolSet = ToolSet::TextEditor;
+    const PATHS: &'static [&'static str] = &["path"];
+
+    async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+        let done = match self.command {
+            TextEditorCommand::View => self.run_view(backend).await,
+            TextEditorCommand::StrReplace => self.run_str_replace(backend).await,
+            TextEditorCommand::Create => self.run_create(backend).await,
+            TextEditorCommand::Insert => self.run_insert(backend).await,
+        };
+        done.map_err(|error| worded(self.command, error))
+    }
+}
+
+impl TextEditor {
+    async fn run_view(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+        let (first, last) = match self.view_range.as_deref() {
+            None | Some([]) => (1, None),
+            Some([first, last]) => (usize::try_from(*first).unwrap_or(1).max(1), usize::try_from(*last).ok()),
+            Some(_) => return Err(Error::invalid_argument("view_range must be [first line, last line]")),
+        };
+        match backend.read(&self.path, &ReadOptions::new()).await {
+            Ok(read) => self.file_view(&read, first, last),
+            Err(error) if error.kind() == ErrorKind::IsDirectory => {
+                let (text, data) = outline(backend, &self.path, self.path.as_str(), Self::NAME).await?;
+                Ok(ToolOutput::new(text).with_data(data))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn file_view(&self, read: &FileRead, first: usize, last: Option<usize>) -> Result<ToolOutput> {
+        if file::is_binary(&read.content) {
+            return Err(Error::invalid_argument(format!("{} is binary; only text can be shown", self.path)));
+        }
+        let mut lines = revise::lines(&read.content);
+        lines.pop_if(|last| last.is_empty());
+        let last = last.unwrap_or(lines.len()).min(lines.len());
+        let mut page = Page::new(Self::NAME);
+        let (mut next, mut cut) = (first, Vec::new());
+        while next <= last {
+            let line = String::from_utf8_lossy(text::trim_terminator(lines[next - 1]));
+            let (part, more) = render::cut_line(&line, 0, LINE_CHARS_MAX);
+            if !page.push(&format!("{}{next}: {part}", if next > first { "\n" } else { "" })) {
+                break;
+            }
+            if more {
+                cut.push(next);
+            }
+            next += 1;
+        }
+        if next <= last {
+            let total = render::thousands(lines.len() as u64);
+            page.note(format!("lines {first}-{} of {total}; to go on, set view_range=[{next}, -1]", next - 1));
+        } else if lines.is_empty() {
+            page.note(format!("`{}` is empty", self.path));
+        } else if first > lines.len() {
+            page.note(format!("the file has {}", render::counted(lines.len(), "line")));
+        }
+        if !cut.is_empty() {
+            page.note(format!("{} cut after {} characters", render::counted(cut.len(), "line"), render::thousands(LINE_CHARS_MAX as u64)));
+        }
+        let data = json!({
+            "path": self.path,
+            "version": read.version,
+            "size_bytes": read.size_bytes,
+            "first_line": first,
+            "last_line": next.saturating_sub(1),
+            "total_lines": lines.len(),
+            "cut_lines": cut,
+        });
+        Ok(ToolOutput::new(page.finish()).with_data(data))
+    }
+
+    async fn run_str_replace(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+        let (old, new) = (needed(&self.old_str, "old_str")?, self.new_str.as_deref().unwrap_or_default());
+        let edits = vec![Edit::new(old, new)];
+        // The edit is the backend's; the content is read to count what it met.
+        let (changed, ()) = revise(backend, &self.path, |read| {
+            text::edit(&read.content, &edits).map_err(|error| match error.kind() {
+                ErrorKind::NoMatch => error.with_message("No match found for replacement. Please check your text and try again."),
+                ErrorKind::Ambiguous => {
+                    let count = memchr::memmem::find_iter(&read.content, old.as_bytes()).count().max(error.lines().len());
+                    error.with_message(format!(
+                        "Found {count} matches for replacement text. Please provide more context to make a unique match."
+                    ))
+                }
+                _ => error,
+            })?;
+            Ok((Change::Edit { path: self.path.clone(), edits: edits.clone(), expect: Some(read.version) }, ()))
+        })
+        .await?;
+        Ok(ToolOutput::new("Successfully replaced text at exactly one location.").with_data(json!(changed)))
+    }
+
+    async fn run_create(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+        let content = Bytes::copy_from_slice(needed(&self.file_text, "file_text")?.as_bytes());
+        let change = Change::Write { path: self.path.clone(), content, mode: WriteMode::CreateNew };
+        let changed = backend.apply_one(change).await.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::IsDirectory => {
+                error.with_message(format!("{} exists already. Change it by str_replace or insert.", self.path))
+            }
+            _ => error,
+        })?;
+        Ok(ToolOutput::new(format!("File created successfully at: {}", self.path)).with_data(json!(changed)))
+    }
+
+    async fn run_insert(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+        let text = needed(&self.insert_text, "insert_text")?;
+        let line = self.insert_line.ok_or_else(|| missing("insert_line"))?;
+        let (changed, ()) = revise(backend, &self.path, |read| {
+            let (inserted, lines) = revise::insert(&read.content, line, text);
+            let content = inserted.ok_or_else(|| {
+                Error::invalid_argument(format!("Invalid `insert_line` parameter: {line}. It should be within the range [0, {lines}]."))
+            })?;
+            Ok((Change::Write { path: self.path.clone(), content: content.into(), mode: WriteMode::IfVersion(read.version) }, ()))
+        })
+        .await?;
+        Ok(ToolOutput::new(format!("The file {} has been edited.", self.path)).with_data(json!(changed)))
+    }
+}
+
+fn needed<'a>(argument: &'a Option<String>, name: &str) -> Result<&'a str> {
+    argument.as_deref().ok_or_else(|| missing(name))
+}
+
+fn missing(name: &str) -> Error {
+    Error::invalid_argument(format!("`{name}` is required for this command."))
+}
+
+/// Puts an error into the words of the tool.
+fn worded(command: TextEditorCommand, error: Error) -> Error {
+    let writes = command != TextEditorCommand::View;
+    let message = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory if command != TextEditorCommand::Create => "Error: File not found".to_owned(),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnly if writes => "Error: Permission denied. Cannot write to file.".to_owned(),
+        ErrorKind::PermissionDenied => "Error: Permission denied. Cannot read file.".to_owned(),
+        _ => format!("Error: {}", error.message()),
+    };
+    error.with_message(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{played, tree};
+    use super::*;
+    use crate::backend::BackendExt;
+
+    #[tokio::test]
+    async fn answers() {
+        let backend =
+            tree(&[("/src/primes.py", "def f():\n    return 1\n"), ("/twice", "x\ny\nx\n"), ("/crlf", "a\r\nb\r\n"), ("/e", "")]).await;
+        let calls = [
+            json!({"command": "view", "path": "/src/primes.py"}),
+            json!({"command": "view", "path": "/src/primes.py", "view_range": [2, -1]}),
+            json!({"command": "view", "path": "/src/primes.py", "view_range": [9, 12]}),
+            json!({"command": "view", "path": "/src/primes.py", "view_range": [1]}),
+            json!({"command": "view", "path": "/crlf"}),
+            json!({"command": "view", "path": "/e"}),
+            json!({"command": "view", "path": "/"}),
+            json!({"command": "view", "path": "/missing"}),
+            json!({"command": "str_replace", "path": "/src/primes.py", "old_str": "return 1", "new_str": "return 2"}),
+            json!({"command": "str_replace", "path": "/src/primes.py", "old_str": "return 3", "new_str": ""}),
+            json!({"command": "str_replace", "path": "/twice", "old_str": "x", "new_str": "z"}),
+            json!({"command": "str_replace", "path": "/twice", "old_str": "y\n"}),
+            json!({"command": "str_replace", "path": "/missing", "old_str": "y", "new_str": "z"}),
+            json!({"command": "str_replace", "path": "/twice"}),
+            json!({"command": "create", "path": "/new/a.md", "file_text": "one\n"}),
+            json!({"command": "create", "path": "/new/a.md", "file_text": "two\n"}),
+            json!({"command": "create", "path": "/e/below", "file_text": ""}),
+            json!({"command": "insert", "path": "/new/a.md", "insert_line": 1, "insert_text": "two"}),
+            json!({"command": "insert", "path": "/new/a.md", "insert_line": 7, "insert_text": "two"}),
+            json!({"command": "insert", "path": "/src", "insert_line": 0, "insert_text": "two"}),
+        ];
+        insta::assert_snapshot!(played(&backend, TextEditor::NAME, &calls).await);
+        assert_eq!(backend.read_text("/new/a.md").await.expect("the file"), "one\ntwo\n");
+        assert_eq!(backend.read_text("/twice").await.expect("the file"), "x\nx\n");
+    }
+
+    #[tokio::test]
+    async fn a_read_only_tree_says_so() {
+        let backend = crate::layer::Layered::new(crate::layer::ReadOnly::new(), tree(&[("/a", "x\n")]).await);
+        let calls = [json!({"command": "str_replace", "path": "/a", "old_str": "x", "new_str": "y"})];
+        assert!(played(&backend, TextEditor::NAME, &calls).await.ends_with("\nError: Permission denied. Cannot write to file.\n"));
+    }
+}

@@ -1,0 +1,193 @@
+//! The server over HTTP, spoken to byte by byte: who is let in, which thread a request is about, and how it ends.
+
+use super::{Client, Era};
+use crate::cli::{Home, binary};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A server in a process of its own, at a port of its own.
+pub(super) struct Served {
+    child: Child,
+    pub(super) address: String,
+}
+
+impl Served {
+    pub(super) fn start(home: &Home, args: &[&str]) -> Self {
+        let mut command = Command::new(binary());
+        command.arg("serve").args(["--listen", "127.0.0.1:0"]).args(args);
+        command.current_dir(home.work()).env("STRATAFS_DATA", home.data()).env("HOME", home.data()).stdout(Stdio::piped());
+        for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
+            command.env_remove(format!("STRATAFS_{name}"));
+        }
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
+        Self { child, address }
+    }
+
+    /// Sends one request and returns the status and the body of its answer.
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            head.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    /// Calls a tool as a client of today does.
+    fn call(&self, path: &str, headers: &[(&str, &str)], tool: &str, arguments: Value) -> (u16, Value) {
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+        let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+        let mut all = vec![
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json, text/event-stream"),
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", tool),
+        ];
+        all.extend(headers);
+        let (status, body) = self.send("POST", path, &all, &body);
+        // A body may come in chunks; the message is the one object in it.
+        let message = body.find('{').and_then(|start| serde_json::from_str(&body[start..=body.rfind('}')?]).ok());
+        (status, message.unwrap_or(Value::String(body)))
+    }
+
+    fn text(&self, path: &str, tool: &str, arguments: Value) -> String {
+        let (status, message) = self.call(path, &[], tool, arguments);
+        assert_eq!(status, 200, "{message}");
+        super::text(&message["result"])
+    }
+
+    /// Asks the server to end, as a service manager does, and waits for it.
+    fn stop(mut self) {
+        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_thread_is_that_of_the_url_the_header_or_the_argument() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    for thread in ["one", "two"] {
+        served.text(&format!("/mcp/t/{thread}"), "write_file", json!({"path": "/own.md", "content": thread}));
+    }
+    assert_eq!(served.text("/mcp/t/one", "read_file", json!({"path": "/own.md"})), "one");
+    assert_eq!(served.text("/mcp", "read_file", json!({"path": "/own.md", "thread_id": "two"})), "two");
+    let (_, read) = served.call("/mcp", &[("Stratafs-Thread", "one")], "read_file", json!({"path": "/own.md"}));
+    assert_eq!(super::text(&read["result"]), "one");
+    let (_, other) = served.call("/mcp/t/one", &[], "read_file", json!({"path": "/own.md", "thread_id": "two"}));
+    assert!(super::text(&other["result"]).starts_with("error [permission_denied]: "), "{other}");
+    assert_eq!(served.call("/mcp/t/one", &[("Stratafs-Thread", "two")], "ls", json!({})).0, 400);
+    served.text("/mcp/t/a%20b", "write_file", json!({"path": "/own.md", "content": "of a b"}));
+    served.stop();
+    assert_eq!(home.ok(&["--thread", "two", "cat", "/own.md"]), "two");
+    assert_eq!(home.ok(&["--thread", "a b", "cat", "/own.md"]), "of a b");
+}
+
+#[test]
+fn pages_of_other_origins_and_other_hosts_are_refused() {
+    let home = Home::new();
+    let served = Served::start(&home, &["--allow-host", "files.example.com", "--allow-origin", "https://app.example.com:443"]);
+    let own = format!("http://{}", served.address);
+    for (name, value, status) in [
+        ("Origin", own.as_str(), 200),
+        ("Origin", "https://evil.example", 403),
+        ("Origin", "null", 403),
+        ("Origin", "http://localhost", 403),
+        ("Origin", "https://app.example.com", 200),
+        ("Host", "evil.example", 403),
+        ("Host", "files.example.com", 200),
+        ("Host", "localhost:7777", 200),
+    ] {
+        assert_eq!(served.call("/mcp", &[(name, value)], "ls", json!({})).0, status, "{name}: {value}");
+    }
+}
+
+#[test]
+fn a_token_is_asked_for_at_every_path_of_the_tree() {
+    let home = Home::new();
+    let token = home.put("token", "0123456789abcdef\n");
+    let served = Served::start(&home, &["--token-file", token.to_str().unwrap()]);
+    for path in ["/mcp", "/mcp/t/x"] {
+        assert_eq!(served.call(path, &[], "ls", json!({})).0, 401);
+        assert_eq!(served.call(path, &[("Authorization", "Bearer 0123456789abcdeX")], "ls", json!({})).0, 401);
+        assert_eq!(served.call(path, &[("Authorization", "Bearer 0123456789abcdef")], "ls", json!({})).0, 200);
+    }
+    assert_eq!(served.send("GET", "/livez", &[], ""), (200, "ok\n".to_owned()));
+    assert_eq!(served.send("GET", "/none", &[], "").0, 404);
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_token() {
+    let home = Home::new();
+    let said = home.command(&["serve", "--listen", "0.0.0.0:0"]).assert().code(2).get_output().stderr.clone();
+    assert!(String::from_utf8(said).unwrap().contains("there is no token"));
+}
+
+#[test]
+fn a_request_that_is_too_large_is_refused() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let content = "x".repeat(17 << 20);
+    assert_eq!(served.call("/mcp", &[], "write_file", json!({"path": "/a", "content": content})).0, 413);
+    assert_eq!(served.call("/mcp", &[], "ls", json!({})).0, 200);
+}
+
+#[test]
+fn many_clients_each_with_a_thread_of_its_own_share_memories_alone() {
+    const CLIENTS: usize = 32;
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let served = &served;
+            scope.spawn(move || {
+                let path = format!("/mcp/t/client-{client}");
+                for step in 0..5 {
+                    served.text(&path, "write_file", json!({"path": "/own.md", "content": format!("{client} {step}")}));
+                    let line = json!({"path": "/memories/log.md", "content": format!("{client} {step}\n"), "mode": "append"});
+                    served.text(&path, "write_file", line);
+                    assert_eq!(served.text(&path, "read_file", json!({"path": "/own.md"})), format!("{client} {step}"));
+                }
+            });
+        }
+    });
+    let log = served.text("/mcp", "read_file", json!({"path": "/memories/log.md"}));
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), 5 * CLIENTS);
+    assert!(served.text("/mcp", "ls", json!({})).lines().all(|line| !line.starts_with("own.md")));
+}
+
+#[test]
+fn both_doors_serve_one_tree() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let mut client = Client::start(&home, Era::Legacy, &["mcp"]);
+    client.text("write_file", json!({"path": "/a.md", "content": "over stdio"}));
+    assert_eq!(served.text("/mcp", "read_file", json!({"path": "/a.md"})), "over stdio");
+    served.stop();
+}

@@ -1,0 +1,105 @@
+//! What a client is told of changes, in the ways of both eras.
+
+use super::{Client, Era};
+use crate::cli::Home;
+use serde_json::{Value, json};
+
+/// Waits for the next notification that a resource changed, and returns its URI.
+fn updated(client: &mut Client) -> String {
+    let is_update = |message: &Value| message["method"] == "notifications/resources/updated";
+    loop {
+        let heard = client.heard.iter().position(is_update);
+        let message = match heard {
+            Some(at) => client.heard.remove(at),
+            None => client.next(),
+        };
+        if is_update(&message) {
+            if client.era == Era::Modern {
+                assert!(message["params"]["_meta"].get("io.modelcontextprotocol/subscriptionId").is_some(), "{message}");
+            }
+            return message["params"]["uri"].as_str().unwrap().to_owned();
+        }
+    }
+}
+
+/// Waits until a resource is said to have changed. Others may be said so too: what was written while a subscription began is told of
+/// once more.
+fn hear(client: &mut Client, uri: &str) {
+    while updated(client) != uri {}
+}
+
+/// Waits for the acknowledgement of a subscription.
+fn acknowledged(client: &mut Client) -> Value {
+    loop {
+        let message = client.next();
+        if message["method"] == "notifications/subscriptions/acknowledged" {
+            return message;
+        }
+        assert_eq!(message["method"], "notifications/resources/updated", "{message}");
+    }
+}
+
+fn listen(client: &mut Client, uris: &[&str]) -> u64 {
+    let id = client.ask("subscriptions/listen", json!({"notifications": {"resourceSubscriptions": uris, "toolsListChanged": true}}));
+    let acknowledged = acknowledged(client);
+    let accepted = &acknowledged["params"]["notifications"];
+    assert!(accepted["resourceSubscriptions"].as_array().unwrap().iter().all(|uri| uri.as_str().unwrap().starts_with("vfs:///")));
+    assert!(accepted.get("toolsListChanged").is_none_or(|changed| changed == false), "{acknowledged}");
+    id
+}
+
+#[test]
+fn a_listener_hears_of_what_this_server_and_others_change() {
+    let home = Home::new();
+    home.put("on-disk.md", "before");
+    let mut client = Client::start(&home, Era::Modern, &["mcp"]);
+    let watched = ["vfs:///memories/a.md", "vfs:///own.md", "vfs:///workspace/on-disk.md", "vfs:///workspace/new", "file:///etc/passwd"];
+    let id = listen(&mut client, &watched);
+    client.text("write_file", json!({"path": "/memories/a.md", "content": "of this server"}));
+    hear(&mut client, "vfs:///memories/a.md");
+    home.ok(&["write", "/memories/a.md", "of a command"]);
+    hear(&mut client, "vfs:///memories/a.md");
+    home.ok(&["write", "/own.md", "of a command, in this thread"]);
+    hear(&mut client, "vfs:///own.md");
+    home.put("on-disk.md", "of another program");
+    hear(&mut client, "vfs:///workspace/on-disk.md");
+    home.put("new/file", "");
+    hear(&mut client, "vfs:///workspace/new");
+    client.text("delete", json!({"path": "/memories/a.md"}));
+    hear(&mut client, "vfs:///memories/a.md");
+    client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    client.text("ls", json!({}));
+    client.close();
+}
+
+#[test]
+fn a_write_right_after_the_acknowledgement_is_heard_of() {
+    let home = Home::new();
+    let mut client = Client::start(&home, Era::Modern, &["mcp"]);
+    for number in 0..30 {
+        let (path, uri) = (format!("/memories/{number}.md"), format!("vfs:///memories/{number}.md"));
+        // Both requests are on their way before anything is answered.
+        let id = client.ask("subscriptions/listen", json!({"notifications": {"resourceSubscriptions": [uri]}}));
+        acknowledged(&mut client);
+        client.text("write_file", json!({"path": path, "content": "x"}));
+        hear(&mut client, &uri);
+        client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+        client.heard.clear();
+    }
+}
+
+#[test]
+fn a_subscriber_of_the_older_era_hears_until_it_ends_the_subscription() {
+    let home = Home::new();
+    let mut client = Client::start(&home, Era::Legacy, &["mcp"]);
+    client.result("resources/subscribe", json!({"uri": "vfs:///memories/a.md"}));
+    client.result("resources/subscribe", json!({"uri": "vfs:///memories/b.md"}));
+    client.error("resources/subscribe", json!({"uri": "file:///etc/passwd"}));
+    client.text("write_file", json!({"path": "/memories/a.md", "content": "x"}));
+    assert_eq!(updated(&mut client), "vfs:///memories/a.md");
+    client.result("resources/unsubscribe", json!({"uri": "vfs:///memories/a.md"}));
+    client.text("write_file", json!({"path": "/memories/a.md", "content": "y"}));
+    client.text("write_file", json!({"path": "/memories/b.md", "content": "y"}));
+    assert_eq!(updated(&mut client), "vfs:///memories/b.md", "and nothing of the other before");
+    client.close();
+}

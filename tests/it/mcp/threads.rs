@@ -1,0 +1,76 @@
+//! Which thread a call is about, and that it is saved.
+
+use super::{Client, ERAS, Era};
+use crate::cli::Home;
+use serde_json::json;
+
+#[test]
+fn a_call_names_its_thread_and_memories_are_shared() {
+    let home = Home::new();
+    for era in ERAS {
+        let mut client = Client::start(&home, era, &["mcp"]);
+        for thread in ["one", "two"] {
+            client.text("write_file", json!({"path": "/own.md", "content": thread, "thread_id": thread}));
+            client.text("write_file", json!({"path": format!("/memories/{thread}.md"), "content": thread, "thread_id": thread}));
+        }
+        for thread in ["one", "two"] {
+            assert_eq!(client.text("read_file", json!({"path": "/own.md", "thread_id": thread})), thread);
+            assert_eq!(client.text("glob", json!({"pattern": "/memories/*.md", "thread_id": thread})).lines().count(), 2);
+        }
+        assert!(client.failure("read_file", json!({"path": "/own.md"})).contains("not_found"), "the connection's own thread has none");
+        assert!(client.failure("ls", json!({"thread_id": "a\nb"})).starts_with("error [invalid_argument]: "));
+    }
+}
+
+#[test]
+fn a_server_and_the_command_line_work_on_one_thread() {
+    let home = Home::new();
+    let mut client = Client::start(&home, Era::Modern, &["--thread", "shared", "mcp"]);
+    client.text("write_file", json!({"path": "/a.md", "content": "of the server"}));
+    assert_eq!(home.ok(&["--thread", "shared", "cat", "/a.md"]), "of the server");
+    home.ok(&["--thread", "shared", "write", "/a.md", "of the command"]);
+    assert_eq!(client.text("read_file", json!({"path": "/a.md"})), "of the command");
+    client.text("edit_file", json!({"path": "/a.md", "old_string": "of the", "new_string": "of a"}));
+    assert_eq!(home.ok(&["--thread", "shared", "cat", "/a.md"]), "of a command");
+    client.close();
+    assert_eq!(home.ok(&["--thread", "shared", "cat", "/a.md"]), "of a command");
+}
+
+#[test]
+fn two_servers_that_write_to_one_thread_at_once_lose_nothing() {
+    const FILES: usize = 25;
+    let home = Home::new();
+    std::thread::scope(|scope| {
+        for server in ["a", "b"] {
+            let mut client = Client::start(&home, Era::Modern, &["mcp"]);
+            scope.spawn(move || {
+                for number in 0..FILES {
+                    client.text("write_file", json!({"path": format!("/{server}-{number}.md"), "content": "x"}));
+                }
+                client.close();
+            });
+        }
+    });
+    assert_eq!(home.ok(&["glob", "/*.md"]).lines().count(), 2 * FILES);
+}
+
+#[test]
+fn calls_at_once_over_one_connection_lose_nothing() {
+    const CALLS: usize = 50;
+    let home = Home::new();
+    let mut client = Client::start(&home, Era::Legacy, &["mcp"]);
+    client.text("write_file", json!({"path": "/log.md", "content": ""}));
+    let append = |number: usize| json!({"path": "/log.md", "content": format!("{number}\n"), "mode": "append"});
+    let asked: Vec<u64> =
+        (0..CALLS).map(|number| client.ask("tools/call", json!({"name": "write_file", "arguments": append(number)}))).collect();
+    let mut open = asked.len();
+    while open > 0 {
+        let answer = client.next();
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+        open -= 1;
+    }
+    let log = client.text("read_file", json!({"path": "/log.md"}));
+    let mut lines: Vec<usize> = log.lines().map(|line| line.parse().unwrap()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, (0..CALLS).collect::<Vec<_>>());
+}

@@ -1,0 +1,72 @@
+//! What a client is told of the tools, and what calls answer.
+
+use super::{Client, ERAS, Era, text};
+use crate::cli::Home;
+use serde_json::json;
+
+#[test]
+fn the_list_of_tools() {
+    let home = Home::new();
+    let lists = ERAS.map(|era| Client::start(&home, era, &["mcp"]).result("tools/list", json!({})));
+    insta::assert_json_snapshot!("tools", lists[0]["tools"]);
+    assert_eq!(lists[0]["tools"], lists[1]["tools"]);
+    assert_eq!((lists[0].get("resultType"), &lists[1]["resultType"]), (None, &json!("complete")));
+    assert_eq!((&lists[1]["ttlMs"], &lists[1]["cacheScope"]), (&json!(3_600_000), &json!("public")));
+}
+
+#[test]
+fn what_a_server_says_of_itself() {
+    let home = Home::new();
+    let mut client = Client::start(&home, Era::Modern, &["mcp"]);
+    let mut discovered = client.result("server/discover", json!({}));
+    discovered["_meta"]["io.modelcontextprotocol/serverInfo"]["version"].take();
+    // What is said of memory, and how, is that room's own.
+    let instructions = discovered["instructions"].as_str().unwrap().split("\n\n").next().unwrap().to_owned();
+    discovered["instructions"] = instructions.into();
+    insta::assert_json_snapshot!("discover", discovered);
+}
+
+#[test]
+fn files_go_through_byte_for_byte_and_as_text_alone() {
+    let home = Home::new();
+    for era in ERAS {
+        let mut client = Client::start(&home, era, &["mcp"]);
+        let content = "\u{feff}\"quoted\"\\n\tüñ\r\nlast line without an end";
+        client.text("write_file", json!({"path": "/memories/a.md", "content": content}));
+        assert_eq!(client.text("read_file", json!({"path": "/memories/a.md"})), content);
+        let edit = json!({"path": "/memories/a.md", "old_string": "last", "new_string": "first"});
+        client.text("edit_file", edit);
+        assert_eq!(
+            client.text("grep", json!({"pattern": "first", "path": "/memories"})).trim_end(),
+            "/memories/a.md:2:first line without an end"
+        );
+        let read = client.call("read_file", json!({"path": "/memories/a.md"}));
+        assert_eq!(read["_meta"]["stratafs/data"]["total_lines"], 2, "what programs want stands beside the text: {read}");
+        client.text("delete", json!({"path": "/memories/a.md"}));
+        client.close();
+    }
+}
+
+#[test]
+fn what_a_model_can_mend_is_a_result_and_the_rest_a_protocol_error() {
+    let home = Home::new();
+    for era in ERAS {
+        let mut client = Client::start(&home, era, &["mcp"]);
+        client.text("write_file", json!({"path": "/plan.md", "content": "x"}));
+        let missing = client.call("read_file", json!({"path": "/plann.md"}));
+        assert_eq!(text(&missing), "error [not_found]: `/plann.md` does not exist; did you mean `/plan.md`?");
+        assert_eq!(missing["_meta"]["stratafs/error"]["code"], "not_found");
+        assert!(client.failure("read_file", json!({})).starts_with("error [invalid_argument]: `read_file` needs `path`"));
+        assert!(client.failure("read_file", json!({"path": "plan.md"})).starts_with("error [invalid_path]: "));
+        assert!(client.failure("read_file", json!({"path": "/plan.md", "thread_id": 7})).contains("`thread_id` must be text"));
+        assert_eq!(client.error("tools/call", json!({"name": "fly", "arguments": {}}))["code"], -32602);
+        assert_eq!(client.error("no/such/method", json!({}))["code"], -32601);
+        assert_eq!(client.text("read_file", json!({"path": "/plan.md"})), "x", "errors end no connection");
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_at_once_is_no_error() {
+    let home = Home::new();
+    home.command(&["mcp"]).write_stdin("").assert().success().stdout("");
+}
