@@ -18,7 +18,7 @@ if ! cargo +nightly --version > /dev/null 2>&1; then
 fi
 command -v cargo-fuzz > /dev/null || cargo install --quiet --locked cargo-fuzz
 
-# Nothing here is unsafe, so the address sanitizer would only make it slow.
+# Nothing of the library is unsafe, so the address sanitizer would only make it slow.
 cargo +nightly fuzz build --sanitizer none --target-dir "$target_dir"
 
 found=$(mktemp -d)
