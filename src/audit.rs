@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use crate::store::{Batch, ScanEntry, ScanOptions, Store};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
@@ -29,7 +30,7 @@ pub const OUTCOME_OK: &str = "ok";
 pub const OUTCOME_GIVEN_UP: &str = "given_up";
 
 /// One tool call of a thread.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct AuditRow {
     /// Where it stands among the thread's checkpoints and calls: a number that grows with time.
@@ -50,6 +51,7 @@ pub struct AuditRow {
     pub outcome: String,
     /// How long it took; in JSON, whole microseconds.
     #[serde(rename = "duration_micros", serialize_with = "micros", deserialize_with = "of_micros")]
+    #[schemars(with = "u64")]
     pub duration: Duration,
     /// The checkpoint it led to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +76,7 @@ impl AuditRow {
 }
 
 /// A page of calls, the oldest first.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct AuditPage {
     /// The calls.

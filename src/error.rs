@@ -415,7 +415,7 @@ impl From<InvalidPath> for Error {
 }
 
 /// An error as data: what every door that speaks JSON sends.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct ErrorRecord {
     /// The stable wire name of the kind.

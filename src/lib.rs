@@ -73,6 +73,9 @@ pub mod workspace;
 
 pub mod config;
 
+#[cfg(any(feature = "remote", feature = "serve"))]
+pub mod wire;
+
 #[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(feature = "serve")]

@@ -486,6 +486,16 @@ impl serde::Serialize for VfsPathBuf {
     }
 }
 
+impl schemars::JsonSchema for VfsPathBuf {
+    fn schema_name() -> Cow<'static, str> {
+        "Path".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^/", "maxLength": PATH_BYTES_MAX, "description": "an absolute path"})
+    }
+}
+
 impl<'de> serde::Deserialize<'de> for VfsPathBuf {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;

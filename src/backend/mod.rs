@@ -370,7 +370,7 @@ pub trait BackendExt: Backend {
 impl<B: Backend + ?Sized> BackendExt for B {}
 
 /// What [`BackendExt::tree`] returns.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Tree {
     /// The entries in path order.

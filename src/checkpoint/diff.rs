@@ -3,13 +3,14 @@
 use crate::backend::{StateDifference, StateNode, StateSnapshot};
 use crate::error::Result;
 use crate::path::{VfsPath, VfsPathBuf};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How many differences are looked at in one go.
 const STEP: usize = 1_000;
 
 /// A page of differences between two states, in path order.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Diff {
     /// The paths that differ.
@@ -20,7 +21,7 @@ pub struct Diff {
 }
 
 /// One path that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct PathDiff {
     /// The path.
@@ -40,7 +41,7 @@ pub struct PathDiff {
 }
 
 /// What happened to a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     /// The newer state has it alone.

@@ -97,6 +97,16 @@ impl Serialize for CheckpointId {
     }
 }
 
+impl schemars::JsonSchema for CheckpointId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CheckpointId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "format": "uuid", "description": "the id of a checkpoint, which sorts by time"})
+    }
+}
+
 impl<'de> Deserialize<'de> for CheckpointId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;

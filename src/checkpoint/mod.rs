@@ -15,6 +15,7 @@ use crate::scope::Scope;
 use crate::store::whole_microseconds;
 use async_trait::async_trait;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,7 +152,7 @@ impl From<CheckpointId> for At {
 }
 
 /// A saved state of one thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// The id. Those of one thread grow with time.
@@ -194,7 +195,7 @@ impl Checkpoint {
 }
 
 /// What a checkpoint came from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Parent {
     /// The thread, where it is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,7 +208,7 @@ pub struct Parent {
 }
 
 /// A checkpoint of a thread of the same tenant and user.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub struct ThreadCheckpoint {
     /// The thread.
     pub thread: String,
@@ -216,7 +217,7 @@ pub struct ThreadCheckpoint {
 }
 
 /// A checkpoint, and the version of its thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Saved {
     /// The checkpoint.
@@ -394,7 +395,7 @@ impl ListOptions {
 }
 
 /// A page of checkpoints, the newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct CheckpointPage {
     /// The checkpoints.
@@ -462,7 +463,7 @@ impl PruneOptions {
 }
 
 /// What a prune did, or would do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Pruned {
     /// How many checkpoints were removed.
@@ -472,7 +473,7 @@ pub struct Pruned {
 }
 
 /// What a sweep did, or would do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Swept {
     /// How many contents were removed.
@@ -486,7 +487,7 @@ pub struct Swept {
 }
 
 /// A thread in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ThreadInfo {
     /// The id.
@@ -504,7 +505,7 @@ pub struct ThreadInfo {
 }
 
 /// A page of threads.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ThreadPage {
     /// The threads by id.

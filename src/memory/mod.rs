@@ -22,6 +22,7 @@ use crate::ops::{Failure, ReadOptions, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use futures::StreamExt;
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 const LOOKS_MAX: usize = 32;
 
 /// One file of memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MemoryFile {
     /// Where it stands.
@@ -45,7 +46,7 @@ pub struct MemoryFile {
 }
 
 /// What was found at the sources of memory.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MemoryFiles {
     /// The files, in the order of the sources.

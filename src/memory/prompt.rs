@@ -3,6 +3,7 @@
 use super::tokens::{self, estimate_tokens};
 use super::{MemoryFile, MemoryFiles};
 use crate::path::VfsPathBuf;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -81,7 +82,7 @@ impl PromptOptions {
 }
 
 /// Memory in words.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MemoryPrompt {
     /// What goes into the system prompt; empty when there were no sources.
@@ -93,7 +94,7 @@ pub struct MemoryPrompt {
 }
 
 /// How much of one file is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MemoryShare {
     /// The file.

@@ -1,10 +1,11 @@
 //! What a backend declares.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What an acknowledged change survives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// Nothing: it lives in this process.
@@ -26,7 +27,7 @@ impl fmt::Display for Durability {
 }
 
 /// What a backend offers beyond the contract that all keep.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// A batch takes effect as a whole or not at all. Without it a batch is applied in order up to the first failure.

@@ -3,6 +3,7 @@
 use super::{OpKind, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How a write treats what is there.
@@ -18,7 +19,7 @@ pub enum WriteMode {
 }
 
 /// One replacement within a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Edit {
     /// The text to replace: not empty, and unique in the file unless `replace_all`.
     pub old: String,
@@ -160,7 +161,7 @@ impl Change {
 }
 
 /// What one change did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Changed {
     /// The operation.

@@ -4,11 +4,12 @@ use super::Version;
 use crate::error::ErrorRecord;
 use crate::path::VfsPathBuf;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What a path is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
     /// Bytes.
@@ -33,7 +34,7 @@ impl fmt::Display for EntryKind {
 }
 
 /// One line of a listing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Entry {
     /// The whole path.
@@ -91,7 +92,7 @@ impl Entry {
 }
 
 /// Why a result was cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TruncationReason {
@@ -102,7 +103,7 @@ pub enum TruncationReason {
 }
 
 /// A result that was cut, and how to go on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Truncation {
     /// Why.
     pub reason: TruncationReason,
@@ -111,7 +112,7 @@ pub struct Truncation {
 }
 
 /// A part of the tree that could not be read; what was read stands beside it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// The file, directory or mount.
     pub path: VfsPathBuf,

@@ -2,7 +2,8 @@
 
 use super::{Entry, Failure, OnFailure, SearchScope, Truncation, TruncationReason};
 use crate::path::VfsPathBuf;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// How to find paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +88,8 @@ impl GlobOptions {
 }
 
 /// The paths a glob found, in path order.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct GlobResult {
     /// What was found.

@@ -3,13 +3,17 @@
 use super::{Failure, OnFailure, SearchScope, Truncation};
 use crate::error::Error;
 use crate::path::VfsPathBuf;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use bytes::Bytes;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
 /// How letters compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum CaseMode {
     /// As written.
     #[default]
@@ -21,7 +25,8 @@ pub enum CaseMode {
 }
 
 /// What a grep returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum GrepOutput {
     /// The matching lines.
     #[default]
@@ -33,7 +38,8 @@ pub enum GrepOutput {
 }
 
 /// How the bytes of a file are read as text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Encoding {
     /// As they are: a byte order mark is text, and UTF-16 is mostly binary.
     #[default]
@@ -292,7 +298,9 @@ impl std::str::FromStr for GrepCursor {
 }
 
 /// One line of a file that a grep returned, or several when a match spans them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(into = "LineRecord", try_from = "LineRecord")]
+#[schemars(with = "LineRecord")]
 #[non_exhaustive]
 pub struct GrepLine {
     /// The number of the (first) line, from 1: read's line number.
@@ -324,21 +332,54 @@ impl GrepLine {
     }
 }
 
-impl Serialize for GrepLine {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct;
-        let mut line = serializer.serialize_struct("GrepLine", 5)?;
-        line.serialize_field("line", &self.line)?;
-        line.serialize_field("byte_offset", &self.byte_offset)?;
-        line.serialize_field("text", &self.text_lossy())?;
-        line.serialize_field("ranges", &self.ranges.iter().map(|range| [range.start, range.end]).collect::<Vec<_>>())?;
-        line.serialize_field("is_match", &self.is_match)?;
-        line.end()
+/// A line as data: its text, and beside it the bytes of one that is not UTF-8.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "GrepLine")]
+struct LineRecord {
+    /// The number of the line, from 1.
+    line: usize,
+    /// Where the line begins in the file, in bytes from 0.
+    byte_offset: u64,
+    /// The line without its terminator; what is not UTF-8 is replaced.
+    text: String,
+    /// The bytes of the line in Base64, when it is not UTF-8: what `ranges` are about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text_base64: Option<String>,
+    /// The matches in the line: first byte and the one after the last, from 0.
+    ranges: Vec<[usize; 2]>,
+    /// Whether the line matches; otherwise it is context.
+    is_match: bool,
+}
+
+impl From<GrepLine> for LineRecord {
+    fn from(line: GrepLine) -> Self {
+        let text_base64 = std::str::from_utf8(&line.text).is_err().then(|| BASE64.encode(&line.text));
+        Self {
+            line: line.line,
+            byte_offset: line.byte_offset,
+            text: line.text_lossy().into_owned(),
+            text_base64,
+            ranges: line.ranges.iter().map(|range| [range.start, range.end]).collect(),
+            is_match: line.is_match,
+        }
+    }
+}
+
+impl TryFrom<LineRecord> for GrepLine {
+    type Error = base64::DecodeError;
+
+    fn try_from(record: LineRecord) -> Result<Self, Self::Error> {
+        let text = match record.text_base64 {
+            Some(encoded) => BASE64.decode(encoded)?.into(),
+            None => record.text.into(),
+        };
+        let ranges = record.ranges.into_iter().map(|[start, end]| start..end).collect();
+        Ok(Self { line: record.line, byte_offset: record.byte_offset, text, ranges, is_match: record.is_match })
     }
 }
 
 /// What a grep found in one file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct GrepFile {
     /// The file.
@@ -346,7 +387,7 @@ pub struct GrepFile {
     /// How many of its lines match; with [`GrepOutput::Files`] at least 1, with [`GrepOutput::Content`] those returned.
     pub count: usize,
     /// The lines, with [`GrepOutput::Content`], in order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<GrepLine>,
 }
 
@@ -358,7 +399,8 @@ impl GrepFile {
 }
 
 /// What a grep found, by file in path order.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct GrepResult {
     /// The files with a match.

@@ -1,7 +1,8 @@
 //! Listing one directory.
 
 use super::{Entry, Failure, OnFailure, Truncation, TruncationReason};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// How to list a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,8 @@ impl LsOptions {
 }
 
 /// The children of one directory, sorted by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Listing {
     /// The children.

@@ -3,7 +3,8 @@
 use super::Version;
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Which part of a file to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,7 +70,7 @@ impl ReadOptions {
 }
 
 /// Which lines a window of a file holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
     /// How many lines lie before it.
     pub offset: usize,

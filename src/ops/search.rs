@@ -3,7 +3,8 @@
 use super::{Failure, GrepOptions, OnFailure, SearchScope, Truncation, Version};
 use crate::path::VfsPathBuf;
 use jiff::Timestamp;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// How to recall files.
@@ -155,7 +156,8 @@ impl SearchOptions {
 }
 
 /// What is counted of the files that a ranking weighs words by.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Corpus {
     /// How many files there are.
@@ -191,7 +193,7 @@ impl Corpus {
 }
 
 /// A part of a line that tells why a file was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Snippet {
     /// The number of the line, from 1: read's line number.
@@ -199,7 +201,8 @@ pub struct Snippet {
     /// The line, or of a long one the part around the words, with what is not UTF-8 replaced.
     pub text: String,
     /// Where words of the query lie, in bytes of `text`.
-    #[serde(serialize_with = "pairs")]
+    #[serde(serialize_with = "pairs", deserialize_with = "of_pairs")]
+    #[schemars(with = "Vec<[usize; 2]>")]
     pub ranges: Vec<Range<usize>>,
 }
 
@@ -215,8 +218,12 @@ fn pairs<S: serde::Serializer>(ranges: &[Range<usize>], serializer: S) -> Result
     serializer.collect_seq(ranges.iter().map(|range| [range.start, range.end]))
 }
 
+fn of_pairs<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Range<usize>>, D::Error> {
+    Ok(Vec::<[usize; 2]>::deserialize(deserializer)?.into_iter().map(|[start, end]| start..end).collect())
+}
+
 /// A file that a search found.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SearchHit {
     /// The file.
@@ -239,7 +246,8 @@ pub struct SearchHit {
 }
 
 /// What a search found, the best first; equals stand in path order.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SearchResult {
     /// The words of the query as they are compared, each once.

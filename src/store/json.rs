@@ -14,6 +14,7 @@ use crate::ops::Version;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -73,7 +74,7 @@ pub struct JsonStore {
 }
 
 /// An item.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct JsonItem<T> {
     /// The key.

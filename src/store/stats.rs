@@ -1,10 +1,11 @@
 //! What a store tells of itself.
 
 use crate::ops::Durability;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The engine behind a store, for the operator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct StoreDescription {
     /// Its name and version: `SQLite 3.54.1`.
@@ -39,7 +40,7 @@ impl StoreDescription {
 }
 
 /// How much a store holds. Items whose time is over count as `expired` until they are swept, and nowhere else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct StoreStats {
     /// Namespaces with at least one live item.

@@ -4,12 +4,13 @@ use crate::checkpoint::{CheckpointId, Head};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::text::merge::MarkerStyle;
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// How to decide all conflicts that nothing is said of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeStrategy {
     /// What the thread that is merged into has at the path, wholly.
@@ -58,6 +59,16 @@ impl fmt::Display for MergeResolution {
 impl Serialize for MergeResolution {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for MergeResolution {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "MergeResolution".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "enum": ["ours", "theirs", "union", "markers", "content", "remove"]})
     }
 }
 

@@ -5,11 +5,12 @@ use crate::backend::StateNode;
 use crate::checkpoint::{ChangeKind, Checkpoint, ThreadCheckpoint};
 use crate::ops::EntryKind;
 use crate::path::VfsPathBuf;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// How a merge ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeStatus {
     /// The other thread has nothing new; nothing was written.
@@ -21,7 +22,7 @@ pub enum MergeStatus {
 }
 
 /// What a merge did, or would do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeOutcome {
     /// How it ended.
@@ -65,7 +66,7 @@ impl MergeOutcome {
 }
 
 /// Where what a merge puts at a path comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeOrigin {
     /// The merged thread: it alone changed the path.
@@ -77,7 +78,7 @@ pub enum MergeOrigin {
 }
 
 /// One path that a merge changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeChange {
     /// The path.
@@ -91,7 +92,7 @@ pub struct MergeChange {
 }
 
 /// Why the changes of both sides to a path cannot both be taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeConflictKind {
     /// Both changed the same lines of a text.
@@ -122,7 +123,7 @@ impl fmt::Display for MergeConflictKind {
 }
 
 /// A path that both sides changed in ways that cannot both be taken.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeConflict {
     /// The path.
@@ -155,7 +156,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// What stands at a path on one side.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeSide {
     /// A file or a directory.
@@ -176,7 +177,7 @@ impl MergeSide {
 }
 
 /// Lines that both sides changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeHunk {
     /// What they were when both parted.
@@ -188,7 +189,7 @@ pub struct MergeHunk {
 }
 
 /// A run of lines of one text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeLines {
     /// The number of the first, from 1; of none, that of the line they would stand before.
