@@ -55,6 +55,10 @@ impl Store for Counting {
         self.inner.scan(namespace, options).await
     }
 
+    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn stratafs::store::LentRows>>> {
+        self.inner.lend(namespace).await
+    }
+
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.inner.namespaces(options).await
     }

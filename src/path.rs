@@ -311,6 +311,11 @@ fn check_name(name: &str) -> Result<(), InvalidPath> {
     }
 }
 
+/// Tells whether a text is one legal segment.
+pub(crate) fn is_name(text: &str) -> bool {
+    check_name(text).is_ok()
+}
+
 /// Tells whether a text is a path already, and one of plain characters, as nearly all of the very many are that are stored.
 fn is_plain(text: &str) -> bool {
     let bytes = text.as_bytes();

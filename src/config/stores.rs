@@ -7,8 +7,8 @@ use crate::error::AtHost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
 use crate::store::{
-    Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Sweeper, SweeperOptions, Watch,
+    Batch, Item, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Sweeper, SweeperOptions, Watch,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -332,6 +332,10 @@ impl Store for LazyStore {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         self.opened().await?.scan(namespace, options).await
+    }
+
+    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        self.opened().await?.lend(namespace).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

@@ -165,6 +165,18 @@ impl PathFilter {
             && self.guard.as_ref().is_none_or(|guard| guard.admits(path, is_directory))
     }
 
+    /// Tells whether every file in a directory that was entered, or that is the search root, is selected but for those whose names
+    /// start with a dot, which may be. So a walk that meets many in one directory need not ask for each.
+    pub(crate) fn takes_children(&self, directory: &VfsPath) -> bool {
+        let is_hidden = || self.relative(directory).is_some_and(|relative| glob::has_hidden(&relative));
+        let takes_all = match self.include {
+            Include::All { hidden } => hidden || !is_hidden(),
+            Include::Globs(_) => false,
+        };
+        let has_rules = !self.prune.is_empty() || self.guard.is_some() || !self.exclude.is_empty() || self.types.is_some();
+        takes_all && !has_rules && self.cursor.is_none() && self.kinds != Kinds::Directories && self.bound.is_some()
+    }
+
     /// Tells whether ignore files count.
     pub fn respects_ignore_files(&self) -> bool {
         !self.ignored

@@ -529,6 +529,10 @@ pub(super) mod tests {
             self.inner.scan(namespace, options).await
         }
 
+        async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn crate::store::LentRows>>> {
+            self.inner.lend(namespace).await
+        }
+
         async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
             self.inner.namespaces(options).await
         }

@@ -6,11 +6,12 @@
 use super::page::{PageBuilder, Step, key_after, prefix_end};
 use super::watch::Watches;
 use super::{
-    Batch, BatchWrite, Condition, Item, Namespace, NamespacePage, NamespacesOptions, Precondition, Scan, ScanOptions, Store,
-    StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, precondition_failed, whole_microseconds,
+    Batch, BatchWrite, Condition, Item, LentParts, LentRow, LentRows, Namespace, NamespacePage, NamespacesOptions, Precondition, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, precondition_failed, whole_microseconds,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::file::is_binary;
 use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A store in memory. Clones share the rows.
 ///
@@ -89,6 +90,13 @@ impl Store for MemoryStore {
             fill(&mut page, &records, now)?;
         }
         Ok(page.finish())
+    }
+
+    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        let now = self.clock.now();
+        let rows = self.rows.read();
+        let records = rows.namespaces.get(namespace).cloned().unwrap_or_default();
+        Ok(Some(Arc::new(Snapshot { records, now, is_mortal: !rows.expiries.is_empty() })))
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
@@ -167,6 +175,50 @@ impl fmt::Debug for MemoryStore {
 /// The rows of one namespace.
 type Records = OrdMap<Arc<str>, Arc<Record>>;
 
+/// The rows of one namespace as of one moment.
+struct Snapshot {
+    records: Records,
+    now: Timestamp,
+    /// Whether one of them may be over.
+    is_mortal: bool,
+}
+
+impl LentRows for Snapshot {
+    fn get(&self, key: &str) -> Option<LentRow<'_>> {
+        let (key, record) = self.records.get_key_value(key)?;
+        record.is_live(self.now).then(|| LentRow::new(key, &**record))
+    }
+
+    fn range<'r>(&'r self, start: &str, end: Option<&str>) -> Box<dyn Iterator<Item = LentRow<'r>> + Send + 'r> {
+        if end.is_some_and(|end| end <= start) {
+            return Box::new(std::iter::empty());
+        }
+        // A record that is only passed is not touched: each lies in a place of its own, and to get it takes longer than all else here.
+        let live = range(&self.records, start, end).filter(|(_, record)| !self.is_mortal || record.is_live(self.now));
+        Box::new(live.map(|(key, record)| LentRow::new(key, &**record)))
+    }
+}
+
+impl LentParts for Record {
+    fn meta(&self) -> &[u8] {
+        self.meta.as_slice()
+    }
+
+    fn value(&self) -> &Bytes {
+        &self.value
+    }
+
+    fn is_binary(&self) -> bool {
+        *self.binary.get_or_init(|| is_binary(&self.value))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("rows", &self.records.len()).field("now", &self.now).finish()
+    }
+}
+
 #[derive(Default)]
 struct Rows {
     /// No namespace here is empty.
@@ -184,6 +236,8 @@ struct Record {
     created_at: Timestamp,
     modified_at: Timestamp,
     expires_at: Option<Timestamp>,
+    /// Whether the body is binary, once a search has asked.
+    binary: OnceLock<bool>,
 }
 
 /// The small part of a row. A short one stands in the record itself: a scan goes to one place less for each row, and shares no
@@ -275,7 +329,11 @@ impl Rows {
                     self.version += 1;
                     let version = Version::new(self.version);
                     versions.push(version);
-                    self.put(namespace, key.into(), Record { meta: meta.into(), value, version, created_at, modified_at: now, expires_at });
+                    self.put(
+                        namespace,
+                        key.into(),
+                        Record { meta: meta.into(), value, version, created_at, modified_at: now, expires_at, binary: OnceLock::new() },
+                    );
                 }
                 BatchWrite::Restore { namespace, item } => {
                     self.version += 1;
@@ -287,6 +345,7 @@ impl Rows {
                         created_at: whole_microseconds(item.created_at),
                         modified_at: whole_microseconds(item.modified_at),
                         expires_at: item.expires_at.map(whole_microseconds),
+                        binary: OnceLock::new(),
                     };
                     self.put(namespace, item.key.into(), record);
                 }
@@ -351,7 +410,7 @@ impl Rows {
 const ROWS_RESERVED_MAX: usize = 1_024;
 
 /// Returns the rows from `start` up to and without `end`, which is not before it.
-fn range<'r>(records: &'r Records, start: &str, end: Option<&str>) -> impl Iterator<Item = (&'r Arc<str>, &'r Arc<Record>)> {
+fn range<'r>(records: &'r Records, start: &str, end: Option<&str>) -> impl Iterator<Item = (&'r Arc<str>, &'r Arc<Record>)> + use<'r> {
     records.range::<(Bound<&str>, Bound<&str>), str>((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)))
 }
 

@@ -36,6 +36,7 @@ mod escape;
 mod holding;
 mod json;
 mod key;
+mod lent;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -68,6 +69,7 @@ pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage,
 pub use derived::INDEX_NAMESPACE;
 pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
 pub use key::{escape_key, unescape_key};
+pub use lent::{LentParts, LentRow, LentRows};
 pub use memory::MemoryStore;
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlOptions, MysqlStore};
@@ -123,6 +125,15 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// # Errors
     /// As [`Store::get`].
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan>;
+
+    /// Lends the live rows of one namespace in place, where the store has them in memory; none elsewhere, and rows are read by
+    /// [`Store::scan`]. A wrapper that changes or watches what scans return lends nothing.
+    ///
+    /// Cost: one round trip, which grows with no number of rows.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>>;
 
     /// Returns a page of the namespaces that hold at least one live item, in order.
     ///
@@ -205,6 +216,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         (**self).scan(namespace, options).await
+    }
+
+    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        (**self).lend(namespace).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

@@ -9,8 +9,8 @@ use super::combiner::Combiner;
 use super::server_url::shown;
 use super::watch::Watches;
 use super::{
-    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
-    Watch,
+    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
+    StoreStats, Watch,
 };
 use crate::clock::Clock;
 #[cfg(doc)]
@@ -249,6 +249,10 @@ impl Store for MysqlStore {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         self.shared.reader.scan(&ScanRun::new(namespace.clone(), options, self.now())).await
+    }
+
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

@@ -8,8 +8,8 @@
 use super::combiner::Combiner;
 use super::watch::Watches;
 use super::{
-    Batch, BatchWrite, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Watch, server_url,
+    Batch, BatchWrite, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Watch, server_url,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -291,6 +291,10 @@ impl Store for PostgresStore {
             None => Vec::new(),
         };
         read::page(rows, options)
+    }
+
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

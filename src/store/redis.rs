@@ -11,8 +11,8 @@
 
 use super::watch::Watches;
 use super::{
-    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
-    Watch, whole_microseconds,
+    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
+    StoreStats, Watch, whole_microseconds,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -226,6 +226,10 @@ impl Store for RedisStore {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         read::scan(&self.shared.link, &self.shared.keys, namespace, &options, self.now(), self.shared.rows_at_once).await
+    }
+
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

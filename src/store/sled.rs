@@ -8,8 +8,8 @@
 use super::committer::{Committer, Work};
 use super::watch::Watches;
 use super::{
-    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
-    Watch,
+    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
+    StoreStats, Watch,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -215,6 +215,10 @@ impl Store for SledStore {
         }
         let namespace = namespace.clone();
         self.blocking(move |reader| Ok(reader.scan(&namespace, &options, now, usize::MAX)?.unwrap_or_default())).await
+    }
+
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

@@ -7,8 +7,8 @@
 
 use super::committer::{Committer, Work};
 use super::{
-    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
-    Watch,
+    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
+    StoreStats, Watch,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -285,6 +285,10 @@ impl Store for SqliteStore {
             return Ok(run.finish());
         }
         self.blocking(move |_| reader.scan(&mut run)).await
+    }
+
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

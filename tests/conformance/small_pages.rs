@@ -37,6 +37,10 @@ impl Store for SmallPages {
         self.0.scan(namespace, options).await
     }
 
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<std::sync::Arc<dyn stratafs::store::LentRows>>> {
+        Ok(None)
+    }
+
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.0.namespaces(options).await
     }

@@ -72,6 +72,12 @@ impl Walk {
         self.filter.enters(directory)
     }
 
+    /// Tells whether [`visit`](Self::visit) selects every file in a directory that is entered but for those whose names start with a
+    /// dot, which it may.
+    pub(in crate::backend) fn takes_children(&self, directory: &VfsPath) -> bool {
+        self.ignores.is_empty() && self.filter.takes_children(directory)
+    }
+
     /// Decides about a node strictly beneath the search root, in a directory that is entered.
     pub(in crate::backend) fn visit(&self, path: &VfsPath, is_directory: bool) -> Visit {
         let selected = self.filter.selects(path, is_directory);

@@ -9,6 +9,7 @@
 
 mod found;
 mod index;
+mod lent;
 mod recall;
 mod rows;
 mod search;

@@ -45,11 +45,23 @@ pub(super) struct KeyReader {
     directory: String,
     /// The last path read; at first the root.
     path: VfsPathBuf,
+    /// How often a directory was read.
+    directories: usize,
 }
 
 impl KeyReader {
     pub(super) fn new() -> Self {
-        Self { directory: String::new(), path: VfsPathBuf::root() }
+        Self { directory: String::new(), path: VfsPathBuf::root(), directories: 0 }
+    }
+
+    /// Returns the last path read.
+    pub(super) fn path(&self) -> &VfsPath {
+        &self.path
+    }
+
+    /// Returns a number that changes with the directory of the last path.
+    pub(super) fn directories(&self) -> usize {
+        self.directories
     }
 
     /// Reads a key: the path it stands for, and whether that is a directory.
@@ -62,6 +74,7 @@ impl KeyReader {
         if self.directory != directory || self.path.set_name(name).is_err() {
             self.path = Place::of(key)?.path;
             directory.clone_into(&mut self.directory);
+            self.directories += 1;
         }
         Ok((&self.path, is_directory))
     }
@@ -138,12 +151,12 @@ pub(super) fn record(path: &VfsPath, item: &Item) -> Result<FileRecord> {
 /// [`Corrupt`](ErrorKind::Corrupt) when it is not what the record says.
 pub(super) fn body(path: &VfsPath, item: &Item) -> Result<Bytes> {
     let record = record(path, item)?;
-    if is_whole(&record, item) { Ok(item.value.clone()) } else { Err(torn(path, &record, item.value.len() as u64)) }
+    if is_whole(&record, &item.value) { Ok(item.value.clone()) } else { Err(torn(path, &record, item.value.len() as u64)) }
 }
 
 /// Tells whether the body of a file's row, which was read with it, is what the record says.
-pub(super) fn is_whole(record: &FileRecord, item: &Item) -> bool {
-    record.size_bytes == item.value.len() as u64
+pub(super) fn is_whole(record: &FileRecord, body: &Bytes) -> bool {
+    record.size_bytes == body.len() as u64
 }
 
 /// Makes the error of a row whose body, of so many bytes, is not what the record says.

@@ -1,12 +1,14 @@
 //! Finding paths and lines in the rows of a store.
 //!
-//! A glob reads keys only. A grep reads the bodies of what it selects, in chunks bounded in bytes, and searches one chunk on
+//! A glob reads keys only. A grep of rows that the store has in memory searches them there ([`lent`](super::lent)). Of others it
+//! reads the bodies of what it selects, in chunks bounded in bytes, and searches one chunk on
 //! all cores while the store brings the next; once most of what stands on a page is selected, pages come with their bodies, but for
 //! those that the engine has looked into and found to hold no match. Where
 //! the tree has an index ([`index`](super::index)) it reads what the index names.
 
 use super::StoreBackend;
 use super::found::Found;
+use super::lent;
 use super::rows::{self, Place, file_key};
 use super::walk::{Body, Selected, StoreWalk};
 use crate::backend::flat::{Walk, search_each};
@@ -18,6 +20,7 @@ use crate::search::literal::literal_of;
 use crate::search::trigram::Need;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 use crate::store::Item;
+use bytes::Bytes;
 use futures::future::{Either, select};
 use std::collections::VecDeque;
 use std::mem;
@@ -68,9 +71,14 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
         return Ok(search_files(matcher, collector, vec![file], size_max_bytes).await?.0.finish());
     };
     let mut walk = walk;
-    walk.only_holding(literal_of(options));
-    if let Some(keys) = backend.candidates(&Need::of(options)).await? {
-        walk.only(keys);
+    match backend.candidates(&Need::of(options)).await? {
+        Some(keys) => walk.only(keys),
+        None => {
+            if let Some(rows) = backend.store.lend(&backend.namespace).await? {
+                return lent::grep(walk.over(rows), matcher, options).await;
+            }
+            walk.only_holding(literal_of(options));
+        }
     }
     let mut chunks = Chunks { backend, walk, waiting: VecDeque::new(), size_max_bytes, files_max: CHUNK_FILES_FIRST, with_values: false };
     let mut chunk = chunks.next().await?;
@@ -119,28 +127,39 @@ async fn search_files(
         File::Decided(_, outcome) => mem::replace(outcome, FileOutcome::Gone),
     };
     let path = |file: &File| match file {
-        File::Read(item) | File::LeftOut(item, _) => path_of(item),
+        File::Read(item) | File::LeftOut(item, _) => path_of(&item.key),
         File::Decided(path, _) => path.clone(),
     };
     search_each(collector, files, size_bytes, search, path).await
 }
 
-/// Searches what a row holds. Its path is made only where something is told of it.
-fn search_row(matcher: &GrepMatcher, item: &Item, size_max_bytes: u64) -> Result<FileOutcome> {
-    let path = || path_of(item);
-    let record = FileRecord::from_bytes(&item.meta).map_err(|error| error.at(&path()))?;
+/// Searches the body of a row. Its path is made only where something is told of it.
+pub(super) fn search_body(
+    matcher: &GrepMatcher,
+    (key, meta, body): (&str, &[u8], &Bytes),
+    size_max_bytes: u64,
+    is_binary: impl Fn() -> bool,
+) -> Result<FileOutcome> {
+    let path = || path_of(key);
+    let record = FileRecord::from_bytes(meta).map_err(|error| error.at(&path()))?;
     if record.size_bytes > size_max_bytes {
         return Ok(FileOutcome::TooLarge);
     }
-    if !rows::is_whole(&record, item) {
-        return Err(rows::torn(&path(), &record, item.value.len() as u64));
+    if !rows::is_whole(&record, body) {
+        return Err(rows::torn(&path(), &record, body.len() as u64));
     }
-    Ok(matcher.search_if_text(path, &item.value, || is_binary(&item.value)).detached())
+    Ok(matcher.search_if_text(path, body, is_binary))
+}
+
+/// Searches a row that was given away. Of its body only what is found is kept.
+fn search_row(matcher: &GrepMatcher, item: &Item, size_max_bytes: u64) -> Result<FileOutcome> {
+    let row = (item.key.as_str(), &item.meta[..], &item.value);
+    Ok(search_body(matcher, row, size_max_bytes, || is_binary(&item.value))?.detached())
 }
 
 /// Gives what [`search_row`] gives of the same row with its body.
 fn search_left_out(matcher: &GrepMatcher, item: &Item, size_bytes: u64, size_max_bytes: u64) -> Result<FileOutcome> {
-    let path = || path_of(item);
+    let path = || path_of(&item.key);
     let record = FileRecord::from_bytes(&item.meta).map_err(|error| error.at(&path()))?;
     if record.size_bytes > size_max_bytes {
         return Ok(FileOutcome::TooLarge);
@@ -151,9 +170,9 @@ fn search_left_out(matcher: &GrepMatcher, item: &Item, size_bytes: u64, size_max
     Ok(matcher.search_in_vain(path))
 }
 
-/// Returns the path of a row that a walk selected.
-fn path_of(item: &Item) -> VfsPathBuf {
-    Place::of(&item.key).expect("the walk read this key as that of a path").path
+/// Returns the path of a row that a walk selected, by its key.
+pub(super) fn path_of(key: &str) -> VfsPathBuf {
+    Place::of(key).expect("the walk read this key as that of a path").path
 }
 
 /// The files that a grep selects, in path order, in chunks with their bodies.
@@ -193,7 +212,7 @@ impl Chunks<'_> {
                     File::Read(item)
                 }
                 Ok(Selected { item, body: Body::Unread }) => {
-                    let path = path_of(&item);
+                    let path = path_of(&item.key);
                     let outcome = match rows::record(&path, &item) {
                         Err(error) => FileOutcome::Failed(error),
                         Ok(record) => {

@@ -8,15 +8,17 @@
 //! that each stands in.
 
 use super::StoreBackend;
-use super::rows::{KeyReader, Place, after_directory, directory_key, file_key, is_directory_or_named};
+use super::lent::LentStretch;
+use super::rows::{KeyReader, Place, SEPARATOR, after_directory, directory_key, file_key, is_directory_or_named};
 use super::search::read_each;
 use crate::backend::flat::{Stretch, Walk};
 use crate::error::{ErrorKind, Result};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
-use crate::store::{Item, ScanEntry, ScanOptions};
+use crate::store::{Item, LentRows, ScanEntry, ScanOptions};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// How many rows the first page has: few, as a limit may end the search with it.
 const PAGE_ROWS_FIRST: usize = 128;
@@ -123,6 +125,17 @@ impl<'b> StoreWalk<'b> {
         let mut scan = ScanOptions::new().with_prefix(directory_key(&stretch.within)).with_limit(PAGE_ROWS_FIRST);
         scan.start_after = Some(start_after).filter(|key| !key.is_empty());
         self.scan = Some(scan);
+    }
+
+    /// Turns to rows that the store lends, which are all that is looked at from here on.
+    pub(super) fn over(self, rows: Arc<dyn LentRows>) -> LentStretch {
+        let keys = self.scan.map(|scan| {
+            // The row that a scan starts after is not there again, and the text behind it is the first that may be.
+            let start = scan.start_after.filter(|after| *after >= scan.prefix).map_or_else(|| scan.prefix.clone(), |after| after + "\0");
+            (start, scan.prefix.strip_suffix(SEPARATOR).map(|directory| format!("{directory}\u{2}")))
+        });
+        let first = self.first.map(|selected| selected.item.key);
+        LentStretch { rows, walk: self.walk, from: self.from, first, keys }
     }
 
     /// Looks at these files only, which are in order.

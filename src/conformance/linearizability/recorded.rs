@@ -4,7 +4,7 @@ use super::{Action, Condition, Journal, Outcome, Requirement, Seen, Sight, Write
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::{
-    self, Batch, BatchWrite, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    self, Batch, BatchWrite, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
     StoreDescription, StoreStats, Watch,
 };
 use async_trait::async_trait;
@@ -57,6 +57,10 @@ impl Store for RecordedStore {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         self.inner.scan(namespace, options).await
+    }
+
+    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        self.inner.lend(namespace).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

@@ -98,6 +98,7 @@ cases! { $
     a_limit_of_zero_tells_whether_there_is_more,
     a_page_ends_by_the_bytes_of_its_bodies,
     only_bodies_that_do_not_hold_a_text_are_left_out,
+    rows_that_are_lent_are_those_of_a_scan,
     a_delimiter_groups_keys,
     a_group_carries_the_row_of_its_name,
     a_cursor_passes_over_its_group,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::file::is_binary;
-use crate::store::NamespacesOptions;
+use crate::store::{LentRow, LentRows, NamespacesOptions};
 
 pub(super) async fn a_scan_returns_keys_in_order_without_bodies(store: Subject) {
     let a = namespace("a");
@@ -206,6 +206,55 @@ pub(super) async fn only_bodies_that_do_not_hold_a_text_are_left_out(store: Subj
     // Without bodies there is nothing to leave out.
     let keys_only = scan(&store, &a, ScanOptions::new().with_values_holding(&text[..])).await;
     assert_eq!(keys_only, scan(&store, &a, ScanOptions::new()).await);
+}
+
+/// Returns the rows that a store lends from one key up to another.
+fn lent(rows: &dyn LentRows, start: &str, end: Option<&str>) -> Vec<(String, Bytes, Bytes)> {
+    let owned = |row: LentRow<'_>| (row.key().to_owned(), Bytes::copy_from_slice(row.meta()), row.value().clone());
+    rows.range(start, end).map(owned).collect()
+}
+
+pub(super) async fn rows_that_are_lent_are_those_of_a_scan(store: Subject) {
+    let (a, other) = (namespace("a"), namespace("a/b"));
+    let batch = Batch::new().put_with_meta(&a, "b", "meta", "body").put(&a, "c", "").put(&a, "a/x", "nul\0").put(&a, "a", noise(9_000));
+    commit(&store, batch.put(&other, "b0", "")).await;
+    commit(&store, put_for(&a, "bb", Duration::ZERO)).await;
+    let Some(rows) = store.lend(&a).await.expect("an answer") else { return };
+    let whole = scan_all(&store, &a, ScanOptions::new().with_values(true)).await;
+    let expected: Vec<_> = whole
+        .into_iter()
+        .map(|entry| match entry {
+            ScanEntry::Item(item) => (item.key, item.meta, item.value),
+            other => panic!("{} is no row", other.key()),
+        })
+        .collect();
+    for (start, end) in [
+        ("", None),
+        ("", Some("")),
+        ("a", Some("a")),
+        ("a", Some("b")),
+        ("a\0", None),
+        ("b", Some("a")),
+        ("bb", Some("c")),
+        ("c", None),
+        ("d", None),
+    ] {
+        let within = expected.iter().filter(|(key, ..)| **key >= *start && end.is_none_or(|end| **key < *end));
+        assert_eq!(lent(&*rows, start, end), within.cloned().collect::<Vec<_>>(), "from {start:?} to {end:?}");
+    }
+    for key in ["a", "a/", "a/x", "b", "b0", "bb", "c", ""] {
+        let row = rows.get(key).map(|row| (row.key().to_owned(), row.value().clone(), row.is_binary()));
+        let item = get(&store, &a, key).await.map(|item| (item.key, item.value.clone(), is_binary(&item.value)));
+        assert_eq!(row, item, "{key:?}");
+    }
+    // They are of the moment at which they were lent.
+    commit(&store, Batch::new().delete(&a, "b").put(&a, "d", "new").put(&a, "c", "nul\0")).await;
+    assert_eq!(lent(&*rows, "", None), expected);
+    assert!(!rows.get("c").expect("it was there").is_binary());
+    let now = store.lend(&a).await.expect("an answer").expect("it lent before");
+    assert!(now.get("c").expect("it is there").is_binary() && now.get("b").is_none());
+    let none = store.lend(&namespace("b")).await.expect("an answer").expect("it lent before");
+    assert!(lent(&*none, "", None).is_empty());
 }
 
 pub(super) async fn a_delimiter_groups_keys(store: Subject) {

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use stratafs::ops::Version;
 use stratafs::store::{
-    Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats,
-    Watch,
+    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
+    StoreStats, Watch,
 };
 use stratafs::{Error, Result};
 
@@ -82,6 +82,10 @@ impl<W: Wrapper> Store for Wrapped<W> {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         self.wrapper.scan(&*self.inner, namespace, options).await
+    }
+
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {

@@ -161,6 +161,10 @@ impl Store for Watched {
         Ok(page)
     }
 
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn stratafs::store::LentRows>>> {
+        Ok(None)
+    }
+
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.read()?;
         self.inner.namespaces(options).await

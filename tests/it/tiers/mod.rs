@@ -3,6 +3,7 @@
 
 mod contention;
 mod faults;
+mod lent;
 mod memory_tool;
 mod races;
 mod round_trips;

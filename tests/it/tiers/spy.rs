@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stratafs::ops::Version;
-use stratafs::store::{Batch, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use stratafs::store::{Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
 use stratafs::{Error, ErrorKind, MemoryStore, Result};
 
 type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
@@ -95,6 +95,10 @@ impl Store for Spy {
         let page = self.inner.scan(namespace, options).await?;
         self.count(page.entries.len(), with_values);
         Ok(page)
+    }
+
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
+        Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
