@@ -4,12 +4,11 @@ use super::glob::left_out;
 use super::render::{self, Page};
 use super::{Hints, Tool, ToolOutput};
 use crate::backend::Backend;
+use crate::clock::parse_time;
 use crate::error::{Error, Result};
 use crate::ops::{OnFailure, SearchHit, SearchOptions, SearchResult};
 use crate::path::VfsPathBuf;
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -34,7 +33,7 @@ pub struct Search {
     /// Finds only files that this pattern matches, such as `*.md` or `projects/**`.
     #[serde(default)]
     pub glob: String,
-    /// Finds only files changed at this time or later: `2026-11-21` or `2026-11-21T12:00:00Z`.
+    /// Finds only files changed at this time or later: `2026-11-21`, `2026-11-21T12:00:00Z`, or how long ago, such as `7d` or `12h`.
     #[serde(default)]
     pub since: String,
     /// Finds only files changed before this time.
@@ -91,17 +90,13 @@ const fn limit() -> usize {
     LIMIT
 }
 
-/// Reads a time; a date is its first moment in UTC, and an empty text none.
+/// Reads a time; an empty text is none.
 fn time(argument: &str, text: &str) -> Result<Option<Timestamp>> {
     if text.is_empty() {
         return Ok(None);
     }
-    let of_date = |date: Date| date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp());
-    let time = text.parse::<Timestamp>().or_else(|_| text.parse::<Date>().and_then(of_date));
-    time.map(Some).map_err(|_| {
-        let message = format!("`{argument}` is `{text}`; write a date such as `2026-11-21` or a time such as `2026-11-21T12:00:00Z`");
-        Error::invalid_argument(message)
-    })
+    let unread = |error: Error| Error::invalid_argument(format!("`{argument}` is `{text}`; {}", error.message()));
+    parse_time(text, Timestamp::now()).map(Some).map_err(unread)
 }
 
 impl Tool for Search {
@@ -207,9 +202,13 @@ mod tests {
         let wordless = call(&backend, "search", json!({"query": "?!"})).await;
         assert!(wordless.is_error && wordless.text.contains("holds no word"), "{}", wordless.text);
         let time = call(&backend, "search", json!({"query": "text", "since": "yesterday"})).await;
-        assert!(time.is_error && time.text.contains("`since` is `yesterday`; write a date"), "{}", time.text);
+        assert!(time.is_error && time.text.contains("`since` is `yesterday`; write a time as"), "{}", time.text);
         let later = call(&backend, "search", json!({"query": "text", "since": "2999-01-01"})).await;
         assert!(later.text.contains("no file beneath `/` that changed since `2999-01-01` holds a word of `text`"), "{}", later.text);
+        let recent = call(&backend, "search", json!({"query": "text", "since": "7d"})).await;
+        assert!(recent.text.starts_with("/a.md"), "{}", recent.text);
+        let old = call(&backend, "search", json!({"query": "text", "before": "2w"})).await;
+        assert!(old.text.contains("that changed before `2w`"), "{}", old.text);
         let earlier = call(&backend, "search", json!({"query": "text", "before": "2999-01-01T00:00:00Z"})).await;
         assert!(earlier.text.starts_with("/a.md"), "{}", earlier.text);
     }

@@ -155,29 +155,12 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
 
 /// Reads how long ago something was, such as `12h`, `30d` or `2w`; a day is 24 hours.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
-    let hours = |days: &str, per: u64| days.trim().parse::<u64>().ok().and_then(|days| days.checked_mul(per));
-    let days =
-        text.strip_suffix('d').and_then(|days| hours(days, 24)).or_else(|| text.strip_suffix('w').and_then(|weeks| hours(weeks, 168)));
-    let read = match days.and_then(|hours| hours.checked_mul(3_600)) {
-        Some(seconds) => Some(Duration::from_secs(seconds)),
-        None => text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok()),
-    };
-    read.ok_or_else(|| "write it as `90m`, `12h`, `30d` or `2w`".to_owned())
+    stratafs::clock::parse_age(text).map_err(|error| error.message().to_owned())
 }
 
 /// Reads a time: as RFC 3339 has it, a date or time of UTC, or how long ago it was.
 pub(crate) fn time(text: &str) -> Result<jiff::Timestamp, String> {
-    if let Ok(time) = text.parse() {
-        return Ok(time);
-    }
-    if let Ok(ago) = age(text) {
-        return jiff::Timestamp::now().checked_sub(ago).map_err(|error| error.to_string());
-    }
-    let civil = text.parse::<jiff::civil::DateTime>().or_else(|_| text.parse::<jiff::civil::Date>().map(Into::into));
-    civil
-        .and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC))
-        .map(|zoned| zoned.timestamp())
-        .map_err(|_| "write a time as `2026-11-21T09:00:00Z`, a date as `2026-11-21`, or how long ago as `2h` or `7d`".to_owned())
+    stratafs::clock::parse_time(text, jiff::Timestamp::now()).map_err(|error| error.message().to_owned())
 }
 
 /// Reads a duration such as `90s` or `1h 30m`.
