@@ -4,19 +4,23 @@ use crate::args::Global;
 use crate::exit::Failure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::str::Utf8Chunk;
 use std::time::{Duration, Instant};
 
 /// Standard output and standard error, as the flags say.
 ///
-/// Standard output is buffered and never altered: content goes out byte for byte, and colours are written only where
-/// [`Output::color`] says that they are shown.
+/// Standard output is buffered and, but for lines of files on a terminal ([`Output::line_bytes`]), never altered: content goes out byte for
+/// byte, and colours are written only where they are shown.
 #[derive(Debug)]
 pub(crate) struct Output {
     stdout: BufWriter<Stdout>,
     format: Format,
     color: bool,
+    /// Whether a terminal reads what is printed, and obeys what it finds there.
+    is_obeyed: bool,
     notices: bool,
     details: bool,
 }
@@ -44,6 +48,7 @@ impl Output {
             stdout: BufWriter::with_capacity(64 << 10, io::stdout()),
             format,
             color: format == Format::Text && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
+            is_obeyed: format == Format::Text && stdout_is_terminal(),
             notices: !global.quiet,
             details: global.verbose,
         }
@@ -62,6 +67,12 @@ impl Output {
     /// Writes bytes as they are.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         Ok(self.stdout.write_all(bytes)?)
+    }
+
+    /// Writes a part of a line of a file. What a terminal would obey is made visible there: whoever writes a file should not move the
+    /// cursor, or set the title, of those who search it.
+    pub(crate) fn line_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.is_obeyed { self.bytes(&visible(bytes)) } else { self.bytes(bytes) }
     }
 
     /// Writes a line.
@@ -111,10 +122,10 @@ impl Output {
         Painted { style: self.color.then_some(style), text }
     }
 
-    /// Writes bytes in a colour where colours are shown.
+    /// Writes a part of a line of a file, as [`Output::line_bytes`] does, in a colour where colours are shown.
     pub(crate) fn painted_bytes(&mut self, style: Style, bytes: &[u8]) -> Result<(), Failure> {
         if !self.color {
-            return self.bytes(bytes);
+            return self.line_bytes(bytes);
         }
         // The colour ends before the line does, so that a pager shows nothing of it on the next.
         let (line, end) = match bytes.strip_suffix(b"\n") {
@@ -122,7 +133,7 @@ impl Output {
             None => (bytes, &b""[..]),
         };
         write!(self.stdout, "\u{1b}[{}m", style.code())?;
-        self.stdout.write_all(line)?;
+        self.line_bytes(line)?;
         self.stdout.write_all(b"\x1b[0m")?;
         self.bytes(end)
     }
@@ -151,6 +162,40 @@ impl Output {
         let _ = self.stdout.flush();
         let _ = writeln!(io::stderr(), "stratafs: {text}");
     }
+}
+
+/// Returns a part of a line with its control characters written as `\u{1b}`, but for tabs and line feeds: what else moves the cursor or
+/// is the start of a command to a terminal. Those of C1 (U+0080 to U+009F) are among them, as some terminals obey them.
+fn visible(bytes: &[u8]) -> Cow<'_, [u8]> {
+    // The end of a line is what it is.
+    if let Some(line) = bytes.strip_suffix(b"\r\n") {
+        return Cow::Owned([&visible(line)[..], b"\r\n"].concat());
+    }
+    let is_obeyed = |character: char| character.is_control() && !matches!(character, '\t' | '\n');
+    // A terminal that reads other than UTF-8 may obey one byte of these.
+    let is_lone = |byte: &u8| matches!(byte, 0x80..=0x9F);
+    let is_plain = |chunk: Utf8Chunk<'_>| !chunk.valid().chars().any(is_obeyed) && !chunk.invalid().iter().any(is_lone);
+    if bytes.utf8_chunks().all(is_plain) {
+        return Cow::Borrowed(bytes);
+    }
+    let mut shown = Vec::with_capacity(bytes.len() + 16);
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if is_obeyed(character) {
+                shown.extend(character.escape_unicode().to_string().bytes());
+            } else {
+                shown.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+        for byte in chunk.invalid() {
+            if is_lone(byte) {
+                shown.extend(format!("\\x{byte:x}").bytes());
+            } else {
+                shown.push(*byte);
+            }
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Tells whether standard output is a terminal, where what is printed shows by itself that work goes on.
@@ -313,6 +358,23 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_to_it() {
+        for (bytes, expected) in [
+            (&b"plain\ttext \xc3\xa9\n"[..], &b"plain\ttext \xc3\xa9\n"[..]),
+            (b"\x1b]0;title\x07", b"\\u{1b}]0;title\\u{7}"),
+            (b"over\rwritten\x08\x7f", b"over\\u{d}written\\u{8}\\u{7f}"),
+            (b"\xc2\x9b31m", b"\\u{9b}31m"),
+            (b"\xff\x9b\x1b[2J", b"\xff\\x9b\\u{1b}[2J"),
+            (b"text\r\n", b"text\r\n"),
+            (b"\r\r\n", b"\\u{d}\r\n"),
+            (b"\xff\xfe", b"\xff\xfe"),
+            (b"\x9b2J", b"\\x9b2J"),
+        ] {
+            assert_eq!(visible(bytes), expected, "{bytes:?}");
+        }
+    }
 
     #[test]
     fn what_is_no_text_stands_in_base64() {

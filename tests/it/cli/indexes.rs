@@ -56,7 +56,8 @@ fn an_index_is_made_for_files_that_were_there() {
     home.ok(&["store", "rm", namespace, "a5.md"]);
     let told = home.ok(&["store", "index", "/memories", "--rebuild"]);
     assert!(told.starts_with("trigram index, complete: 6 files in "), "{told}");
-    home.run(&["store", "index", "/"], 3);
+    let refused = home.error(&["store", "index", "/"], 3);
+    assert!(refused.contains("`/` is no route to rows of a store; `/memories` is the only one"), "{refused}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub(crate) fn print(out: &mut Output, diff: &[u8]) -> Result<(), Failure> {
             Some(b'+') => out.painted_bytes(Style::Added, line)?,
             Some(b'-') => out.painted_bytes(Style::Removed, line)?,
             Some(b'@') => out.painted_bytes(Style::Faint, line)?,
-            _ => out.bytes(line)?,
+            _ => out.line_bytes(line)?,
         }
     }
     Ok(())

@@ -275,11 +275,11 @@ impl Printer {
             if range.end <= start || from == to {
                 continue;
             }
-            out.bytes(&text[at..from])?;
+            out.line_bytes(&text[at..from])?;
             out.painted_bytes(Style::Match, &text[from..to])?;
             at = to;
         }
-        out.bytes(&text[at..])
+        out.line_bytes(&text[at..])
     }
 }
 

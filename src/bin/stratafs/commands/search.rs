@@ -99,11 +99,12 @@ fn print_hit(out: &mut Output, hit: &SearchHit) -> Result<(), Failure> {
         out.bytes(format!("  {number}: ").as_bytes())?;
         let mut at = 0;
         for range in &snippet.ranges {
-            out.bytes(&snippet.text.as_bytes()[at..range.start])?;
+            out.line_bytes(&snippet.text.as_bytes()[at..range.start])?;
             out.painted_bytes(Style::Match, &snippet.text.as_bytes()[range.clone()])?;
             at = range.end;
         }
-        out.line(&snippet.text[at..])?;
+        out.line_bytes(&snippet.text.as_bytes()[at..])?;
+        out.bytes(b"\n")?;
     }
     Ok(())
 }

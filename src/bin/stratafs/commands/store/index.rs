@@ -6,7 +6,7 @@ use crate::output::{Progress, counted};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use stratafs::backend::{IndexKind, IndexState};
-use stratafs::config::RouteIndex;
+use stratafs::config::{RouteIndex, RouteType};
 use stratafs::{Error, ErrorKind, StoreBackend};
 
 /// Make the indexes of the files of a store route, or go on with them
@@ -59,9 +59,14 @@ impl Index {
             route => route,
         };
         let tree = config.store_tree(route, &config.stores()?, &config.scope())?.ok_or_else(|| {
-            let routes: Vec<String> = config.routes.keys().map(|path| format!("`{path}`")).collect();
-            let message = format!("`{route}` is no route to rows of a store; the routes are {}", routes.join(", "));
-            Error::new(ErrorKind::NotFound, message)
+            let of_rows = config.routes.iter().filter(|(_, route)| route.tier == RouteType::Store);
+            let routes: Vec<String> = of_rows.map(|(path, _)| format!("`{path}`")).collect();
+            let choice = match &routes[..] {
+                [] => "the configuration has none; give a route `type = \"store\"`".to_owned(),
+                [route] => format!("{route} is the only one"),
+                routes => format!("those are {}", routes.join(", ")),
+            };
+            Error::new(ErrorKind::NotFound, format!("`{route}` is no route to rows of a store; {choice}"))
         })?;
         let named = config.routes.get(route).and_then(|route| route.index.as_ref()).map_or(&[][..], RouteIndex::kinds).to_vec();
         let kinds = match self.kind {
