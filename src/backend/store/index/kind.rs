@@ -114,9 +114,6 @@ pub(super) trait Kind: Sized + Send + Sync + 'static {
     /// A segment in memory.
     type Part: Part<Segment = Self::Segment>;
 
-    /// What a segment leaves in memory that shows what it says of each of its files.
-    type Proof: Send + Sync;
-
     /// Takes what is kept of a file.
     fn entry(path: &VfsPath, content: &[u8]) -> Self::Entry;
 
@@ -147,11 +144,11 @@ pub(super) trait Kind: Sized + Send + Sync + 'static {
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for what is none.
     fn files_from_bytes(bytes: &[u8]) -> Result<Vec<Self::File>>;
 
-    /// Keeps of a segment what shows that it has the entries of its files.
-    fn proof(part: Self::Part) -> Self::Proof;
+    /// Returns a number that stands for an entry: one of another is another, but for a chance of one in 2^64.
+    fn digest(entry: &Self::Entry) -> u64;
 
-    /// Tells whether a search finds a file of a segment, given what would be kept of it now.
-    fn proves(proof: &Self::Proof, number: usize, now: &Self::Entry) -> bool;
+    /// Returns for each file of a segment the number of its entry; none for one that every search looks at.
+    fn digests(part: &Self::Part) -> Vec<Option<u64>>;
 }
 
 /// A segment as the manifest names it.
@@ -188,4 +185,11 @@ pub(super) trait Part: Sized + Send + Sync + 'static {
 
     /// Puts parts of one group together, without the files that `is_kept` leaves out.
     fn merged(parts: &[Self], is_kept: impl Fn(&IndexedFile) -> bool) -> Self;
+}
+
+/// Spreads numbers over all others: the last step of [MurmurHash3](https://github.com/aappleby/smhasher).
+pub(super) fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    hash ^ (hash >> 33)
 }

@@ -1,7 +1,7 @@
 //! Whether the indexes find every file.
 
 use super::kind::{IndexKind, Kind, Part};
-use super::manifest::{Built, tail_key};
+use super::manifest::{Built, places, tail_key};
 use super::read_manifest;
 use super::trigrams::Trigrams;
 use super::words::Words;
@@ -11,23 +11,31 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::path::VfsPath;
 use crate::store::Item;
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
-/// The indexes of a tree read whole, to be compared with the files.
+/// What the indexes of a tree say of its files, to be compared with them.
 #[derive(Default)]
 pub(in crate::backend::store) struct ReadIndexes {
-    trigrams: Option<ReadIndex<Trigrams>>,
-    words: Option<ReadIndex<Words>>,
+    trigrams: Option<ReadIndex>,
+    words: Option<ReadIndex>,
     /// What cannot be read of them.
     pub(in crate::backend::store) failures: Vec<Error>,
 }
 
-/// An index read whole.
-struct ReadIndex<K: Kind> {
-    proofs: Vec<K::Proof>,
-    /// Where a file of a version stands: in which segment, as which of its files.
-    places: HashMap<(String, Version), Vec<(usize, usize)>>,
+/// What the segments of an index say of each file: 16 bytes, however much is kept of it.
+///
+/// Two files may be taken for one by a chance of one in 2^64.
+struct ReadIndex {
+    /// The version of the manifest that names them.
+    version: Version,
+    /// Makes a number of a file in a version.
+    hasher: RandomState,
+    /// Of each file the number and that of its entry, [`ANYTHING`] for one that every search looks at; sorted.
+    files: Vec<(u64, u64)>,
 }
+
+/// Stands in place of the number of an entry where every search looks at the file.
+const ANYTHING: u64 = 0;
 
 impl StoreBackend {
     /// Reads the segments of all indexes that are there and complete.
@@ -46,23 +54,24 @@ impl StoreBackend {
     /// # Errors
     /// Those of the store.
     pub(in crate::backend::store) async fn unindexed(&self, indexes: &ReadIndexes, files: &[Item]) -> Result<Vec<(usize, IndexKind)>> {
-        let mut unindexed = self.unindexed_by(indexes.trigrams.as_ref(), files).await?;
-        unindexed.extend(self.unindexed_by(indexes.words.as_ref(), files).await?);
+        let mut unindexed = self.unindexed_by::<Trigrams>(indexes.trigrams.as_ref(), files).await?;
+        unindexed.extend(self.unindexed_by::<Words>(indexes.words.as_ref(), files).await?);
         Ok(unindexed)
     }
 
-    async fn read_index<K: Kind>(&self) -> Result<Option<ReadIndex<K>>> {
+    /// Reads the segments of an index, one after another.
+    async fn read_index<K: Kind>(&self) -> Result<Option<ReadIndex>> {
         let Ok(namespace) = self.indexes.namespace() else { return Ok(None) };
         loop {
             let Some((manifest, version)) = read_manifest::<K>(&self.store, namespace).await? else { return Ok(None) };
             if manifest.built != Built::Complete {
                 return Ok(None);
             }
-            let mut read = ReadIndex { proofs: Vec::new(), places: HashMap::new() };
+            let mut read = ReadIndex { version, hasher: RandomState::new(), files: Vec::with_capacity(places(&manifest)) };
             let mut failure = None;
             for segment in &manifest.segments {
                 match self.part::<K>(namespace, *segment).await {
-                    Ok(part) => read.push(part),
+                    Ok(part) => read.push::<K>(&part),
                     Err(error) => failure = Some(error),
                 }
             }
@@ -70,16 +79,17 @@ impl StoreBackend {
             if read_manifest::<K>(&self.store, namespace).await?.is_none_or(|(_, now)| now != version) {
                 continue;
             }
+            read.files.sort_unstable();
             return failure.map_or(Ok(Some(read)), Err);
         }
     }
 
-    async fn unindexed_by<K: Kind>(&self, index: Option<&ReadIndex<K>>, files: &[Item]) -> Result<Vec<(usize, IndexKind)>> {
+    async fn unindexed_by<K: Kind>(&self, index: Option<&ReadIndex>, files: &[Item]) -> Result<Vec<(usize, IndexKind)>> {
         let Some(index) = index else { return Ok(Vec::new()) };
         let namespace = self.indexes.namespace()?;
         let check = |(number, item): (usize, &Item)| {
             let now = K::entry(&Place::of(&item.key).ok()?.path, &item.value);
-            (!index.finds(item, &now)).then_some((number, now))
+            (!index.finds::<K>(item, &now)).then_some((number, now))
         };
         let mut doubtful: Vec<(usize, K::Entry)> = files.iter().enumerate().filter_map(check).collect();
         if doubtful.is_empty() {
@@ -103,23 +113,32 @@ impl StoreBackend {
         if doubtful.is_empty() {
             return Ok(Vec::new());
         }
-        let Some(again) = self.read_index::<K>().await? else { return Ok(Vec::new()) };
-        let missed = doubtful.into_iter().filter(|(file, now)| !again.finds(&files[*file], now));
+        // What the segments say is read again only where they changed.
+        let again = match read_manifest::<K>(&self.store, namespace).await? {
+            Some((_, version)) if version == index.version => None,
+            _ => match self.read_index::<K>().await? {
+                Some(again) => Some(again),
+                None => return Ok(Vec::new()),
+            },
+        };
+        let missed = doubtful.into_iter().filter(|(file, now)| again.as_ref().is_none_or(|again| !again.finds::<K>(&files[*file], now)));
         Ok(missed.map(|(file, _)| (file, K::KIND)).collect())
     }
 }
 
-impl<K: Kind> ReadIndex<K> {
-    fn push(&mut self, part: K::Part) {
-        for (number, file) in part.files().iter().enumerate() {
-            self.places.entry((file.key.clone(), file.version)).or_default().push((self.proofs.len(), number));
-        }
-        self.proofs.push(K::proof(part));
+impl ReadIndex {
+    fn push<K: Kind>(&mut self, part: &K::Part) {
+        let digests = K::digests(part).into_iter().map(|digest| digest.map_or(ANYTHING, |digest| digest.max(ANYTHING + 1)));
+        let files = part.files().iter().map(|file| self.hasher.hash_one((&file.key, file.version)));
+        self.files.extend(files.zip(digests));
     }
 
-    fn finds(&self, file: &Item, now: &K::Entry) -> bool {
-        let places = self.places.get(&(file.key.clone(), file.version));
-        places.into_iter().flatten().any(|(proof, number)| K::proves(&self.proofs[*proof], *number, now))
+    fn finds<K: Kind>(&self, file: &Item, now: &K::Entry) -> bool {
+        let number = self.hasher.hash_one((&file.key, file.version));
+        let start = self.files.partition_point(|(other, _)| *other < number);
+        let mut places = self.files[start..].iter().take_while(|(other, _)| *other == number);
+        let wanted = K::digest(now).max(ANYTHING + 1);
+        places.any(|(_, digest)| *digest == ANYTHING || *digest == wanted)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A segment: its files and, bit by bit of their signatures, which of them have it.
 
-use super::{SignedFiles, Trigrams, bits_a_row, stride};
+use super::{SignedFiles, Trigrams, bits_a_row, digest_of_bit, digest_of_size, stride};
 use crate::backend::store::index::files::{self, FILES_A_ROW, IndexedFile};
 use crate::backend::store::index::kind::Part;
 use crate::backend::store::index::manifest::{SegmentRow, damaged, entries_key, files_key};
@@ -38,10 +38,19 @@ impl Matrix {
         &self.bits[bit * stride..][..stride]
     }
 
-    /// Tells whether a file has every bit of a signature.
-    pub(super) fn covers(&self, number: usize, signature: &Signature) -> bool {
-        signature.size() == self.size
-            && ones(signature.as_bytes()).all(|bit| self.slice(bit).get(number / 8).is_some_and(|byte| byte & (1 << (number % 8)) != 0))
+    /// Returns for each file a number that stands for its signature; none for one that is taken to hold all there is.
+    pub(super) fn digests(&self) -> Vec<Option<u64>> {
+        let mut digests = vec![digest_of_size(self.size); self.files.len()];
+        let mut counts = vec![0; self.files.len()];
+        for bit in 0..self.size.bits() {
+            let added = digest_of_bit(bit);
+            // Bits behind the last file stand for none.
+            for number in ones(self.slice(bit)).take_while(|number| *number < self.files.len()) {
+                digests[number] = digests[number].wrapping_add(added);
+                counts[number] += 1;
+            }
+        }
+        digests.into_iter().zip(counts).map(|(digest, count)| (count < self.size.bits()).then_some(digest)).collect()
     }
 }
 
@@ -150,6 +159,7 @@ pub(super) fn ones(bytes: &[u8]) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::store::index::kind::Kind;
     use crate::ops::Version;
     use proptest::prelude::*;
 
@@ -178,6 +188,8 @@ mod tests {
             let again = read_back(&matrix);
             prop_assert_eq!(&again.files, &matrix.files);
             prop_assert_eq!(&again.bits, &matrix.bits);
+            let digests = all.iter().map(|(_, signature)| Some(Trigrams::digest(signature)));
+            prop_assert_eq!(matrix.digests(), digests.collect::<Vec<_>>());
             let (one, other) = all.split_at(all.len() / 3);
             let parts = [Matrix::of(SignatureSize::MIN, one.to_vec()), Matrix::of(SignatureSize::MIN, other.to_vec())];
             let kept = |file: &IndexedFile| !file.version.number().is_multiple_of(dropped);
@@ -186,6 +198,22 @@ mod tests {
             prop_assert_eq!(&merged.files, &wanted.files);
             prop_assert_eq!(&merged.bits, &wanted.bits);
         }
+    }
+
+    #[test]
+    fn signatures_that_differ_by_a_bit_have_other_numbers() {
+        let file = IndexedFile { key: "a".to_owned(), version: Version::new(1) };
+        let bytes = Signature::of(b"some text").as_bytes().to_vec();
+        let mut digests = std::collections::BTreeSet::new();
+        for bit in 0..bytes.len() * 8 {
+            let mut other = bytes.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            digests.insert(Trigrams::digest(&Signature::from_bytes(&other).expect("a size that signatures have")));
+        }
+        assert_eq!(digests.len(), bytes.len() * 8);
+        assert!(!digests.contains(&Trigrams::digest(&Signature::of(b"some text"))));
+        let unread = Matrix::of(SignatureSize::MIN, vec![(file, Signature::of_anything())]);
+        assert_eq!(unread.digests(), [None]);
     }
 
     #[test]

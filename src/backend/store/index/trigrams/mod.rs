@@ -9,7 +9,7 @@ mod matrix;
 
 use self::matrix::Matrix;
 use super::files::{self, IndexedFile};
-use super::kind::{IndexKind, Kind, Segment};
+use super::kind::{IndexKind, Kind, Segment, mix};
 use super::manifest::damaged;
 use crate::error::Result;
 use crate::path::VfsPath;
@@ -32,7 +32,6 @@ impl Kind for Trigrams {
     type Segment = SignedFiles;
     type File = IndexedFile;
     type Part = Matrix;
-    type Proof = Matrix;
 
     fn entry(_path: &VfsPath, content: &[u8]) -> Signature {
         Signature::of(content)
@@ -70,13 +69,22 @@ impl Kind for Trigrams {
         files::from_bytes(bytes).map(|(files, _)| files)
     }
 
-    fn proof(matrix: Matrix) -> Matrix {
-        matrix
+    fn digest(signature: &Signature) -> u64 {
+        matrix::ones(signature.as_bytes()).fold(digest_of_size(signature.size()), |sum, bit| sum.wrapping_add(digest_of_bit(bit)))
     }
 
-    fn proves(matrix: &Matrix, number: usize, now: &Signature) -> bool {
-        matrix.covers(number, now)
+    fn digests(matrix: &Matrix) -> Vec<Option<u64>> {
+        matrix.digests()
     }
+}
+
+/// What a bit adds to the number that stands for a signature, in whichever order they come.
+fn digest_of_bit(bit: usize) -> u64 {
+    mix(bit as u64 + 1)
+}
+
+fn digest_of_size(size: SignatureSize) -> u64 {
+    mix(u64::MAX - u64::from(size.bits_log2()))
 }
 
 /// A segment: signatures of one size.

@@ -14,7 +14,7 @@ pub(in crate::backend::store) use self::postings::{Posting, Postings};
 use self::coding::{put_number, put_word, take_number, take_small, take_word};
 use self::lists::Lists;
 use super::files::{self, IndexedFile};
-use super::kind::{IndexKind, Kind, Segment};
+use super::kind::{IndexKind, Kind, Segment, mix};
 use super::manifest::damaged;
 use crate::error::Result;
 use crate::path::VfsPath;
@@ -45,8 +45,6 @@ impl Kind for Words {
     type Segment = CountedFiles;
     type File = CountedFile;
     type Part = Lists;
-    /// What is kept of each file, as one number; none of a file that nobody could read.
-    type Proof = Vec<Option<u64>>;
 
     fn entry(path: &VfsPath, content: &[u8]) -> FileWords {
         FileWords::of(path, content)
@@ -76,7 +74,12 @@ impl Kind for Words {
     }
 
     fn size_bytes(words: &FileWords) -> usize {
-        8 + words.counts.iter().map(|(word, _)| word.len() + 2).sum::<usize>()
+        let (mut bytes, mut before) = (8, "");
+        for (word, _) in &words.counts {
+            bytes += word.len() - files::shared_bytes(before, word) + 3;
+            before = word;
+        }
+        bytes
     }
 
     fn covers(kept: &FileWords, now: &FileWords) -> bool {
@@ -93,12 +96,12 @@ impl Kind for Words {
         files.into_iter().map(counted).collect::<Option<_>>().ok_or_else(|| damaged("a list of files"))
     }
 
-    fn proof(lists: Lists) -> Vec<Option<u64>> {
-        lists.digests()
+    fn digest(words: &FileWords) -> u64 {
+        digest_of(words)
     }
 
-    fn proves(digests: &Vec<Option<u64>>, number: usize, now: &FileWords) -> bool {
-        digests.get(number).is_some_and(|digest| digest.is_none_or(|digest| digest == digest_of(now)))
+    fn digests(lists: &Lists) -> Vec<Option<u64>> {
+        lists.digests()
     }
 }
 
@@ -175,13 +178,6 @@ fn row_of(word: &str, rows_log2: u8) -> usize {
 fn hash(word: &str) -> u64 {
     let hash = word.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3));
     mix(hash)
-}
-
-/// The last step of [MurmurHash3](https://github.com/aappleby/smhasher).
-fn mix(mut hash: u64) -> u64 {
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-    hash ^ (hash >> 33)
 }
 
 /// What a word adds to the number that stands for the words of a file, in whichever order they come.
