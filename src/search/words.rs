@@ -8,6 +8,7 @@
 use crate::file::is_binary;
 use crate::path::VfsPath;
 use rust_stemmers::{Algorithm, Stemmer};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -43,13 +44,26 @@ impl FileWords {
     pub fn of(path: &VfsPath, content: &[u8]) -> Self {
         let mut length = 0_u32;
         let mut counts: HashMap<String, u32> = HashMap::new();
-        each_of_file(path, content, |word, weight| {
-            length = length.saturating_add(1);
+        let mut add = |word: &str, times: u32, weight: u32| {
+            length = length.saturating_add(times);
             match counts.get_mut(word) {
                 Some(count) => *count = count.saturating_add(weight),
                 None => drop(counts.insert(word.to_owned(), weight)),
             }
-        });
+        };
+        each(path.as_str(), |_, word| add(word, 1, PATH_WEIGHT));
+        if let Some(text) = text_of(content) {
+            // A text says most of its words again and again, and to put one into the form that is compared takes longest here.
+            let mut written: HashMap<&str, u32> = HashMap::new();
+            each_written(&text, |range| *written.entry(&text[range]).or_default() += 1);
+            let mut compared = String::new();
+            for (word, times) in written {
+                compare(word, &mut compared);
+                if is_kept(&compared) {
+                    add(&compared, times, times);
+                }
+            }
+        }
         let mut counts: Vec<(String, u32)> = counts.into_iter().collect();
         counts.sort_unstable();
         Self { length, counts }
@@ -103,21 +117,34 @@ impl Distinct {
 /// Hands over the words of a file, with how often each counts.
 pub(super) fn each_of_file(path: &VfsPath, content: &[u8], mut take: impl FnMut(&str, u32)) {
     each(path.as_str(), |_, word| take(word, PATH_WEIGHT));
-    if !is_binary(content) {
-        let content = &content[..content.len().min(CONTENT_BYTES_MAX)];
-        each(&String::from_utf8_lossy(content), |_, word| take(word, 1));
+    if let Some(text) = text_of(content) {
+        each(&text, |_, word| take(word, 1));
     }
+}
+
+/// Returns what counts of a content as text; none of a binary one.
+fn text_of(content: &[u8]) -> Option<Cow<'_, str>> {
+    (!is_binary(content)).then(|| String::from_utf8_lossy(&content[..content.len().min(CONTENT_BYTES_MAX)]))
 }
 
 /// Hands over the words of a text as they are compared, each with where it stands.
 pub(super) fn each(text: &str, mut take: impl FnMut(Range<usize>, &str)) {
     let mut compared = String::new();
-    let mut taken = |range: Range<usize>| {
+    each_written(text, |range| {
         compare(&text[range.clone()], &mut compared);
-        if !compared.is_empty() && compared.len() <= WORD_BYTES_MAX {
+        if is_kept(&compared) {
             take(range, &compared);
         }
-    };
+    });
+}
+
+/// Tells whether what a text has is a word, given the form that is compared.
+fn is_kept(compared: &str) -> bool {
+    !compared.is_empty() && compared.len() <= WORD_BYTES_MAX
+}
+
+/// Hands over where what may be a word stands in a text.
+fn each_written(text: &str, mut taken: impl FnMut(Range<usize>)) {
     // Where a character without spaces around it stands: with the next one it is a pair.
     let mut neighbour: Option<Range<usize>> = None;
     for (start, word) in text.unicode_word_indices() {
@@ -336,6 +363,12 @@ mod tests {
         fn any_bytes_have_words(content in proptest::collection::vec(any::<u8>(), 0..400), text in "\\PC{0,80}") {
             let words = FileWords::of(VfsPath::ROOT, &content);
             prop_assert!(words.counts.is_sorted());
+            let (mut length, mut counts) = (0, std::collections::BTreeMap::new());
+            each_of_file(VfsPath::ROOT, &content, |word, weight| {
+                length += 1;
+                *counts.entry(word.to_owned()).or_insert(0) += weight;
+            });
+            prop_assert_eq!((words.length, &words.counts), (length, &counts.into_iter().collect::<Vec<_>>()));
             prop_assert!(words.counts.iter().all(|(word, count)| !word.is_empty() && word.len() <= WORD_BYTES_MAX && *count > 0));
             let of_text = FileWords::of(VfsPath::ROOT, text.as_bytes());
             for word in words_of_query(&text) {

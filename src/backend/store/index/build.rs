@@ -7,11 +7,15 @@ use super::settle::{COMMIT_BYTES, put_segments};
 use super::trigrams::Trigrams;
 use super::words::Words;
 use super::{Standing, read_manifest};
+use crate::backend::flat::{in_background, workers};
 use crate::backend::store::StoreBackend;
 use crate::backend::store::rows::{self, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
+use crate::search::parallel;
 use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 /// How many files come into the index by one commit at most.
 const FILES_AT_ONCE: usize = 4_096;
@@ -152,24 +156,15 @@ impl StoreBackend {
         let mut done = IndexProgress::default();
         let mut entry_bytes = 0;
         let mut next = Some(from);
-        while let Some(from) = next.take_if(|_| entry_bytes < COMMIT_BYTES && done.files < FILES_AT_ONCE as u64) {
+        while let Some(from) = next.take_if(|_| entry_bytes < 2 * COMMIT_BYTES && done.files < FILES_AT_ONCE as u64) {
             let mut options = ScanOptions::new().with_limit(512);
             options.start_after = Some(from).filter(|from| !from.is_empty());
             let (page, unread) = self.page(&options).await?;
-            for entry in page.entries {
-                let ScanEntry::Item(item) = entry else { continue };
-                // What is no file of the tree is found by no search.
-                let Ok(place) = Place::of(&item.key) else { continue };
-                if place.is_directory {
-                    continue;
-                }
+            for (file, body_bytes, entry) in entries_of::<K>(page.entries).await? {
                 done.files += 1;
-                done.bytes += item.value.len() as u64;
-                let is_sound = rows::body(&place.path, &item).is_ok();
-                // Of a damaged file nobody knows what it held, so every search tells of it.
-                let entry = if is_sound { K::entry(&place.path, &item.value) } else { K::unread() };
+                done.bytes += body_bytes;
                 entry_bytes += K::size_bytes(&entry);
-                entries.push((IndexedFile { key: item.key, version: item.version }, entry));
+                entries.push((file, entry));
             }
             let unread: Vec<&str> = unread.iter().map(|(key, _)| key.as_str()).collect();
             if !unread.is_empty() {
@@ -183,9 +178,31 @@ impl StoreBackend {
             next = page.next;
         }
         let batch = Batch::new().expect(namespace, K::MANIFEST, Condition::Version(version));
-        let batch = put_segments::<K>(namespace, batch, entries, &mut manifest).await?;
+        let batch = put_segments::<K>(namespace, batch, || Ok(entries), &mut manifest).await?;
         manifest.built = next.map_or(Built::Complete, Built::UpTo);
         self.store.commit(batch.put(namespace, K::MANIFEST, manifest.to_bytes())).await?;
         Ok(done)
     }
+}
+
+/// Takes what is kept of each file of a page, on all cores, and how many bytes it has.
+async fn entries_of<K: Kind>(page: Vec<ScanEntry>) -> Result<Vec<(IndexedFile, u64, K::Entry)>> {
+    in_background(move |stop| {
+        let entry = |entry: ScanEntry| {
+            let ScanEntry::Item(item) = entry else { return None };
+            // What is no file of the tree is found by no search.
+            let place = Place::of(&item.key).ok().filter(|place| !place.is_directory)?;
+            let is_sound = rows::body(&place.path, &item).is_ok();
+            // Of a damaged file nobody knows what it held, so every search tells of it.
+            let entry = if is_sound { K::entry(&place.path, &item.value) } else { K::unread() };
+            Some((IndexedFile { key: item.key, version: item.version }, item.value.len() as u64, entry))
+        };
+        let mut entries = Vec::with_capacity(page.len());
+        parallel::ordered(page.into_iter(), workers(), entry, |entry| {
+            entries.extend(entry);
+            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        entries
+    })
+    .await
 }

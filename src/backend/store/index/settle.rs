@@ -9,10 +9,12 @@ use super::files::IndexedFile;
 use super::kind::{Kind, Part, Segment};
 use super::manifest::{Manifest, after_segment, segment_prefix, segment_prefix_of, tail_key};
 use super::read_manifest;
+use crate::backend::flat::in_background;
 use crate::backend::store::StoreBackend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// How many files of the tail come into segments by one commit at most.
@@ -69,8 +71,8 @@ impl StoreBackend {
         let kept = if files <= 1 { 0 } else { FILES_KEPT.min(files / 2) };
         tail.truncate(tail.len().saturating_sub(kept).clamp(1, FILES_AT_ONCE));
         let mut bytes = 0;
-        let fitting = tail.iter().take_while(|(_, _, entry)| {
-            bytes += K::size_bytes(entry);
+        let fitting = tail.iter().take_while(|(_, _, row)| {
+            bytes += row.len();
             bytes <= 2 * COMMIT_BYTES
         });
         let fitting = fitting.count().max(1);
@@ -78,7 +80,7 @@ impl StoreBackend {
         let keys: Vec<&str> = tail.iter().map(|(key, ..)| key.as_str()).collect();
         let rows = self.store.get_many(&self.namespace, &keys, false).await?;
         let mut batch = Batch::new().expect(namespace, K::MANIFEST, Condition::Version(version));
-        let mut entries: Vec<(IndexedFile, K::Entry)> = Vec::with_capacity(tail.len());
+        let mut entries: Vec<(IndexedFile, Bytes)> = Vec::with_capacity(tail.len());
         for ((key, version, entry), row) in tail.into_iter().zip(rows) {
             let tail_key = tail_key(K::MANIFEST, &key);
             batch = batch.expect(namespace, &tail_key, Condition::Version(version)).delete(namespace, tail_key);
@@ -88,13 +90,14 @@ impl StoreBackend {
             }
         }
         entries.sort_unstable_by(|(one, _), (other, _)| one.key.cmp(&other.key));
+        let entries = move || entries.into_iter().map(|(file, row)| Ok((file, K::from_bytes(&row)?))).collect();
         batch = put_segments::<K>(namespace, batch, entries, &mut manifest).await?;
         self.store.commit(batch.put(namespace, K::MANIFEST, manifest.to_bytes())).await?;
         Ok(true)
     }
 
-    /// Reads the tail: keys of the tree, the versions of the rows in the tail, and entries; and tells whether it has more than was read.
-    async fn tail<K: Kind>(&self, namespace: &Namespace) -> Result<(Vec<(String, Version, K::Entry)>, bool)> {
+    /// Reads the tail: keys of the tree, and the rows in the tail with their versions; and tells whether it has more than was read.
+    async fn tail<K: Kind>(&self, namespace: &Namespace) -> Result<(Vec<(String, Version, Bytes)>, bool)> {
         let mut scan = ScanOptions::new().with_prefix(K::MANIFEST).with_start_after(K::MANIFEST).with_values(true);
         let (mut tail, mut bytes) = (Vec::new(), 0);
         loop {
@@ -102,8 +105,7 @@ impl StoreBackend {
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
                 bytes += item.value.len();
-                let entry = K::from_bytes(&item.value)?;
-                tail.push((item.key[K::MANIFEST.len()..].to_owned(), item.version, entry));
+                tail.push((item.key[K::MANIFEST.len()..].to_owned(), item.version, item.value));
             }
             match page.next {
                 Some(next) if bytes < TAIL_BYTES => scan.start_after = Some(next),
@@ -155,9 +157,11 @@ impl StoreBackend {
                 versions.insert(item.key, item.version);
             }
         }
-        let merged = tokio::task::spawn_blocking(move || K::Part::merged(&read, |file| versions.get(&file.key) == Some(&file.version)))
-            .await
-            .map_err(|error| Error::new(ErrorKind::Internal, "merging segments ended without a result").with_source(error))?;
+        let merged = in_background(move |_| {
+            let merged = K::Part::merged(&read, |file| versions.get(&file.key) == Some(&file.version));
+            (!merged.files().is_empty()).then(|| merged.rows(new_id()))
+        });
+        let merged = merged.await?;
         let strangers = self.strangers::<K>(namespace, &manifest).await?;
         manifest.segments.retain(|segment| !parts.contains(segment));
         let mut last = Batch::new().expect(namespace, K::MANIFEST, Condition::Version(version));
@@ -168,8 +172,7 @@ impl StoreBackend {
             last = last.delete_prefix(namespace, segment_prefix::<K>(part.id()));
         }
         let mut written = None;
-        if !merged.files().is_empty() {
-            let (segment, merged) = merged.rows(new_id());
+        if let Some((segment, merged)) = merged {
             written = Some(segment);
             let mut rows = Batch::new();
             let mut bytes = 0;
@@ -224,9 +227,10 @@ impl StoreBackend {
             }
             match page.next {
                 Some(next) => scan.start_after = Some(next),
-                None => return K::Part::from_rows(segment, rows.iter().map(|(key, value)| (&**key, value))),
+                None => break,
             }
         }
+        in_background(move |_| K::Part::from_rows(segment, rows.iter().map(|(key, value)| (&**key, value)))).await?
     }
 }
 
@@ -234,13 +238,12 @@ impl StoreBackend {
 pub(super) async fn put_segments<K: Kind>(
     namespace: &Namespace,
     mut batch: Batch,
-    entries: Vec<(IndexedFile, K::Entry)>,
+    entries: impl FnOnce() -> Result<Vec<(IndexedFile, K::Entry)>> + Send + 'static,
     manifest: &mut Manifest<K::Segment>,
 ) -> Result<Batch> {
     // Some hundreds of files take too long for a thread that serves others.
-    let made = tokio::task::spawn_blocking(move || K::parts(entries).iter().map(|part| part.rows(new_id())).collect::<Vec<_>>());
-    let unmade = |error| Error::new(ErrorKind::Internal, "making segments ended without a result").with_source(error);
-    for (segment, rows) in made.await.map_err(unmade)? {
+    let made = in_background(move |_| Ok::<_, Error>(K::parts(entries()?).iter().map(|part| part.rows(new_id())).collect::<Vec<_>>()));
+    for (segment, rows) in made.await?? {
         for (key, value) in rows {
             batch = batch.put(namespace, key, value);
         }
