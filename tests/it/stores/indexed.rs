@@ -1,6 +1,7 @@
 //! The indexes of a tree, from outside: what a killed process leaves of it, and what comes in past the tree.
 //! `STRATAFS_KILLS` sets how often the writer is killed.
 
+use super::wrapped::{Wrapped, Wrapper};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stratafs::backend::IndexKind;
@@ -69,6 +70,43 @@ async fn files_copied_onto_a_tree_with_an_index_are_found() {
         assert!(tree(&empty).index_state(kind).await.unwrap().is_some_and(|state| state.is_complete));
     }
     check(&tree(&empty), &needle).await;
+}
+
+/// A store that takes bodies of 4 KiB and no longer ones.
+struct Narrow;
+
+impl Wrapper for Narrow {
+    fn value_bytes_max(&self) -> Option<u64> {
+        Some(4_096)
+    }
+}
+
+/// The row of its words would be longer than the content is.
+#[tokio::test]
+async fn a_file_whose_words_no_row_has_room_for_is_read_by_every_search() {
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let narrow: Arc<dyn Store> = Arc::new(Wrapped::new(inner.clone(), Narrow));
+    let tree = indexed(&narrow);
+    let pairs = ('a'..='z').flat_map(|one| ('a'..='z').chain('0'..='9').map(move |other| format!("{one}{other} ")));
+    let dense: String = pairs.chain((0..300).map(|number| format!("{number:03} "))).collect();
+    assert!(dense.len() <= 4_096);
+    tree.write("/dense", dense).await.unwrap();
+    tree.write("/plain", "q7 needle").await.unwrap();
+    // It is kept as one that every search looks at, which its words do not tell of.
+    let tails = Namespace::new(["indexes", "ada", "notes"]).unwrap();
+    let row = async |key: &str| inner.get(&tails, key).await.unwrap().unwrap().value.len();
+    assert!(row("cdense").await < 16 && row("cplain").await > 8, "{} {}", row("cdense").await, row("cplain").await);
+    for (words, found) in [("q7", &["/dense", "/plain"][..]), ("needle", &["/plain"]), ("zz", &["/dense"]), ("absent", &[])] {
+        let hits = tree.search(VfsPath::ROOT, &SearchOptions::new(words)).await.unwrap().hits;
+        let mut paths: Vec<&str> = hits.iter().map(|hit| hit.path.as_str()).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, found, "{words}");
+    }
+    assert_eq!(tree.verify(|_| {}).await.unwrap().failures, []);
+    // Once it is short enough its words are kept as others are.
+    tree.write("/dense", "needle").await.unwrap();
+    assert!(row("cdense").await > 8);
+    assert_eq!(tree.search(VfsPath::ROOT, &SearchOptions::new("zz")).await.unwrap().hits, []);
 }
 
 #[cfg(feature = "archive")]
