@@ -88,7 +88,9 @@ impl FileOutcome {
         if lines.is_empty() {
             return;
         }
-        let texts = Bytes::from(lines.iter().map(|line| &line.text[..]).collect::<Vec<_>>().concat());
+        let mut texts = Vec::with_capacity(lines.iter().map(|line| line.text.len()).sum());
+        lines.iter().for_each(|line| texts.extend_from_slice(&line.text));
+        let texts = Bytes::from(texts);
         let mut start = 0;
         for line in lines {
             let end = start + line.text.len();
@@ -233,7 +235,13 @@ impl GrepMatcher {
 
     /// Finds the matches in the text of one line.
     pub(super) fn ranges(&self, text: &[u8]) -> Vec<Range<usize>> {
-        let mut ranges = Vec::new();
+        // Most lines have one match.
+        let mut ranges = Vec::with_capacity(1);
+        if let Some(plain) = &self.plain {
+            let length = plain.needle().len();
+            ranges.extend(plain.find_iter(text).take(LINE_RANGES_MAX).map(|at| at..at + length));
+            return ranges;
+        }
         infallible(self.matcher.find_iter(text, |found| {
             push_range(&mut ranges, found.start()..found.end());
             ranges.len() < LINE_RANGES_MAX
