@@ -6,8 +6,9 @@
 //!
 //! Prints tables, and draws the growth to a file:
 //! `cargo bench --bench indexed -- --files 1000,10000,100000 --plot docs/search-growth.svg`. Files have 4 KiB, or `--bytes N`;
-//! the store is SQLite, or `--store sled`, or `--store` and a URL. Medians of repeated searches with the page cache warm. The
-//! rival that builds longer than the rest together, full text search, is left out with `--no-fts`.
+//! the store is SQLite, or `--store sled`, or `--store` and a URL. Medians of repeated searches with the page cache warm, of `rg` and of
+//! searches without the index of fewer, from a million files on of three. The rival that builds longer than the rest together, full text
+//! search, is left out with `--no-fts`, and the index of words with `--no-words`.
 //!
 //! `rg` is run as a process, start and output included, as that is how others use it.
 
@@ -223,6 +224,7 @@ fn measure(runtime: &Runtime, files: usize, setting: &Setting) -> Vec<Row> {
             std::fs::write(file, content).unwrap();
         }
     }
+    let slow_times = setting.times.min(if files >= 1_000_000 { 3 } else { 7 });
     let fts = setting.fts.then(|| full_text(&place.join("fts.db"), &contents));
     let mut rows = Vec::new();
     for (search, pattern, is_regex, asked) in SEARCHES {
@@ -234,7 +236,7 @@ fn measure(runtime: &Runtime, files: usize, setting: &Setting) -> Vec<Row> {
             time(setting.times, || assert_eq!(runtime.block_on(indexed.grep(VfsPath::ROOT, &options)).unwrap().files.len(), found));
         row.rg = setting.rg.then(|| {
             let arguments: &[&str] = if is_regex { &["-l", pattern, "."] } else { &["-l", "-F", pattern, "."] };
-            time(setting.times.min(7), || assert_eq!(rg(&place.join("disk"), arguments), found, "{pattern}"))
+            time(slow_times, || assert_eq!(rg(&place.join("disk"), arguments), found, "{pattern}"))
         });
         row.memmem = (!is_regex).then(|| time(setting.times, || assert_eq!(memmem_pass(&contents, pattern), found)));
         row.fts = fts.as_ref().zip(asked).map(|(fts, asked)| {
@@ -246,7 +248,7 @@ fn measure(runtime: &Runtime, files: usize, setting: &Setting) -> Vec<Row> {
     runtime.block_on(indexed.remove_index(IndexKind::Trigram)).unwrap();
     for (row, (_, pattern, is_regex, _)) in rows.iter_mut().zip(SEARCHES) {
         let options = if is_regex { GrepOptions::regex(pattern) } else { GrepOptions::new(pattern) };
-        row.plain = plain_times(&options.with_output(GrepOutput::Files).with_matches_max(usize::MAX >> 1), setting.times.min(7));
+        row.plain = plain_times(&options.with_output(GrepOutput::Files).with_matches_max(usize::MAX >> 1), slow_times);
     }
     rows
 }
@@ -381,7 +383,9 @@ fn main() {
         rg: has_rg,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    sizes.iter().for_each(|files| measure_words(&runtime, *files, &setting));
+    if !has("--no-words") {
+        sizes.iter().for_each(|files| measure_words(&runtime, *files, &setting));
+    }
     let rows: Vec<Row> = sizes.iter().flat_map(|files| measure(&runtime, *files, &setting)).collect();
     println!(
         "{:<18} {:>8} {:>12} {:>12} {:>12} {:>12} {:>12} {:>8}",

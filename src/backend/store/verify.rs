@@ -35,7 +35,8 @@ impl Verification {
 impl StoreBackend {
     /// Reads every row and its body, and tells which are damaged, are no file of the tree, or stand in no directory.
     ///
-    /// `progress` is told how many rows were read so far. Cost: all bodies of the tree are read, a page at a time.
+    /// `progress` is told how many rows were read so far. Cost: all bodies of the tree are read, a page at a time, and its
+    /// indexes a segment at a time; in memory of each index 16 bytes for each file.
     ///
     /// # Errors
     /// Those of the store, but not of a single row.
