@@ -1,7 +1,7 @@
 //! A tool call, from its arguments to its answer: whose thread, may it be made, by whom it is answered, and is the answer too long.
 
 use super::caller::McpCaller;
-use super::consent::{self, Consent};
+use super::consent::{self, Consent, Question};
 use super::offer::{Offer, OfferKind, THREAD_ARGUMENT};
 use super::{Offered, answer, history, oversized, progress};
 use crate::error::{Error, Result};
@@ -21,7 +21,8 @@ pub(super) async fn answered(
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let mut arguments = request.arguments.unwrap_or_default();
+    let mut request = request;
+    let mut arguments = request.arguments.take().unwrap_or_default();
     let takes_thread = offered.options.thread_argument && !matches!(offer.kind, OfferKind::Reference);
     let named = if takes_thread { thread(&mut arguments) } else { Ok(String::new()) };
     let scope = match named.and_then(|thread| caller.scope_of(&thread)) {
@@ -36,14 +37,14 @@ pub(super) async fn answered(
         },
         _ => None,
     };
-    if let Some(path) = call.as_ref().and_then(consent::removed) {
-        let tree = match offered.threads.session(&scope).await {
-            Ok(session) => session.backend(),
-            Err(error) => return Ok(told(&error)),
-        };
-        match consent::to_remove(&*tree, &path, request.input_responses.as_ref(), context).await {
-            Ok(Consent::Given) => {}
-            Ok(Consent::Ask(question)) => return Ok(question.into()),
+    if consent::can_ask(context) {
+        match asked(&offered, &scope, &name, call.as_ref(), &arguments).await {
+            Ok(None) => {}
+            Ok(Some((question, of_call))) => match offered.consents.ask(&question, &of_call, &request, context).await? {
+                Consent::Given => {}
+                Consent::Ask(question) => return Ok(question.into()),
+                Consent::Denied(error) => return Ok(told(&error)),
+            },
             Err(error) => return Ok(told(&error)),
         }
     }
@@ -53,6 +54,28 @@ pub(super) async fn answered(
     let result = progress::told(context, &doing, work).await;
     let result = result.map_err(|error| ErrorData::internal_error(format!("the call was not finished: {error}"), None))?;
     Ok(result.into())
+}
+
+/// Returns what a person is to be asked before a call, and which call that is.
+async fn asked(
+    offered: &Offered,
+    scope: &Scope,
+    name: &str,
+    call: Option<&ToolCall>,
+    arguments: &JsonObject,
+) -> Result<Option<(Question, [u8; 32])>> {
+    match call {
+        Some(call) if consent::concerns(call) => {
+            let tree = offered.threads.session(scope).await?.backend();
+            let question = consent::question(&*tree, call).await?;
+            Ok(question.map(|question| (question, consent::of_call(scope, name, &call.arguments()))))
+        }
+        None if name == history::RESTORE => {
+            let question = history::question(&offered.threads, scope, arguments).await?;
+            Ok(question.map(|question| (question, consent::of_call(scope, name, &Value::Object(arguments.clone())))))
+        }
+        _ => Ok(None),
+    }
 }
 
 async fn run(offered: &Offered, offer: &Offer, scope: &Scope, call: Option<ToolCall>, arguments: JsonObject) -> CallToolResult {

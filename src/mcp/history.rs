@@ -1,7 +1,8 @@
 //! Tools about the history of a thread: its checkpoints listed, one marked, the thread set back to one.
 
+use super::consent::Question;
 use super::threads::{OnConflict, Threads};
-use crate::checkpoint::{Checkpoint, ListOptions, PutOptions, find_checkpoint};
+use crate::checkpoint::{At, Checkpoint, ListOptions, PutOptions, find_checkpoint};
 use crate::error::{Error, Result};
 use crate::scope::Scope;
 use crate::tools::ToolOutput;
@@ -13,6 +14,9 @@ use std::sync::Arc;
 /// The most checkpoints of one answer, and how many it has unless it is told.
 const LIMIT_MAX: usize = 200;
 const LIMIT: usize = 20;
+
+/// The tool that sets a thread back.
+pub(super) const RESTORE: &str = "restore";
 
 /// Returns the tools in their order.
 pub(super) fn tools() -> Vec<Tool> {
@@ -35,7 +39,7 @@ pub(super) fn tools() -> Vec<Tool> {
         Tool::new("checkpoint", checkpoint, schema(json!({"label": label}), &[]))
             .with_title("Make checkpoint")
             .with_annotations(hints(false, false)),
-        Tool::new("restore", restore, schema(json!({"checkpoint": name}), &["checkpoint"]))
+        Tool::new(RESTORE, restore, schema(json!({"checkpoint": name}), &["checkpoint"]))
             .with_title("Restore checkpoint")
             .with_annotations(hints(false, true)),
     ]
@@ -88,6 +92,28 @@ async fn checkpoint(threads: &Threads, scope: &Scope, arguments: &JsonObject) ->
     };
     let made = threads.lasting(scope, OnConflict::Again, work).await??;
     Ok(ToolOutput::new(format!("Made checkpoint {}", line(&made))).with_data(json!(made)))
+}
+
+/// Returns what a person is asked before a restore; nothing where the thread is at that checkpoint already, or there is none such.
+pub(super) async fn question(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Result<Option<Question>> {
+    let Ok(name) = text(arguments, RESTORE, "checkpoint") else { return Ok(None) };
+    let checkpointer = threads.checkpointer()?;
+    let found = match find_checkpoint(&*checkpointer, scope, &name).await {
+        Ok(found) => found,
+        // That is the call's own to tell.
+        Err(_) => return Ok(None),
+    };
+    let head = checkpointer.get(scope, At::Latest).await?;
+    if head.is_none_or(|head| head.checkpoint.id == found.id) {
+        return Ok(None);
+    }
+    let label = found.label.as_ref().map_or_else(String::new, |label| format!(", `{label}`"));
+    let time = found.created_at.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let doing = format!(
+        "set the files of this conversation back to the checkpoint `{}` of {time} ({} entries{label}); what is there now stays a checkpoint",
+        found.id, found.entries
+    );
+    Ok(Some(Question::new("Restore", doing, None)))
 }
 
 async fn restore(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Result<ToolOutput> {

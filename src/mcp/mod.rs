@@ -52,6 +52,7 @@ use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::workspace::Workspace;
 use connection::Connection;
+use consent::Consents;
 use offer::Offer;
 use reference::Reference;
 use std::fmt;
@@ -136,6 +137,7 @@ struct Offered {
     /// Where something is mounted, the root first.
     mounts: Vec<VfsPathBuf>,
     threads: Arc<Threads>,
+    consents: Consents,
     #[cfg(feature = "conformance")]
     fixtures: Option<fixtures::Fixtures>,
 }
@@ -164,6 +166,7 @@ impl McpServer {
             instructions,
             mounts,
             threads: Arc::new(Threads::new(workspace)),
+            consents: Consents::new(),
         }))
     }
 

@@ -40,6 +40,18 @@ impl ApplyPatch {
         Self { patch: patch.into(), base: VfsPathBuf::root() }
     }
 
+    /// Returns the files whose content would be gone: those that are removed, and those that another takes the place of without having
+    /// been read. None when the patch does not fit the tree.
+    pub(crate) async fn losses(&self, backend: &dyn Backend) -> (Vec<VfsPathBuf>, Vec<VfsPathBuf>) {
+        let mut plan = Plan::new(backend);
+        for section in &patch::parse(&self.patch).unwrap_or_default() {
+            if plan.add(&self.base, section).await.is_err() {
+                return Default::default();
+            }
+        }
+        plan.losses()
+    }
+
     /// Returns the paths that the patch is about, as written; none when it cannot be read.
     pub(super) fn paths(&self) -> Vec<String> {
         let sections = patch::parse(&self.patch).unwrap_or_default();

@@ -8,12 +8,17 @@ use crate::path::{VfsPath, VfsPathBuf};
 use crate::tools::patch::{self, Section};
 use crate::tools::render;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The files of a patch, worked out section by section as if each had been applied.
 pub(super) struct Plan<'a> {
     backend: &'a dyn Backend,
     files: BTreeMap<VfsPathBuf, Planned>,
+    /// The files that were there and are removed, and those that are replaced by what is not made of them.
+    removed: BTreeSet<VfsPathBuf>,
+    replaced: BTreeSet<VfsPathBuf>,
+    /// Which file that was there a moved one was.
+    moved: BTreeMap<VfsPathBuf, VfsPathBuf>,
     pub(super) summary: Summary,
 }
 
@@ -40,17 +45,27 @@ enum Content {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(backend: &'a dyn Backend) -> Self {
-        Self { backend, files: BTreeMap::new(), summary: Summary::default() }
+        Self {
+            backend,
+            files: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            replaced: BTreeSet::new(),
+            moved: BTreeMap::new(),
+            summary: Summary::default(),
+        }
     }
 
     pub(super) async fn add(&mut self, base: &VfsPath, section: &Section) -> Result<()> {
         match section {
             Section::Add { path, content } => {
-                self.put(resolved(base, path)?, Bytes::from(content.clone())).await?;
+                self.put_over(resolved(base, path)?, Bytes::from(content.clone())).await?;
                 note(&mut self.summary.added, path);
             }
             Section::Delete { path } => {
-                self.remove(resolved(base, path)?).await?;
+                let place = resolved(base, path)?;
+                self.remove(place.clone()).await?;
+                let gone = self.at(&place);
+                self.removed.extend(gone);
                 note(&mut self.summary.deleted, path);
             }
             Section::Update { path, target, chunks } => {
@@ -60,8 +75,11 @@ impl<'a> Plan<'a> {
                 let place = target.as_deref().map(|target| resolved(base, target)).transpose()?;
                 match place.filter(|place| *place != source) {
                     Some(place) => {
-                        self.put(place, updated.into()).await?;
-                        self.remove(source).await?;
+                        self.put_over(place.clone(), updated.into()).await?;
+                        self.remove(source.clone()).await?;
+                        if let Some(origin) = self.at(&source) {
+                            self.moved.insert(place, origin);
+                        }
                     }
                     None => self.put(source, updated.into()).await?,
                 }
@@ -84,6 +102,29 @@ impl<'a> Plan<'a> {
         }
         self.set(&path, Content::Present(content));
         Ok(())
+    }
+
+    /// Writes what is not made of the file that may be there.
+    async fn put_over(&mut self, path: VfsPathBuf, content: Bytes) -> Result<()> {
+        self.put(path.clone(), content).await?;
+        let gone = self.at(&path);
+        self.replaced.extend(gone);
+        Ok(())
+    }
+
+    /// Takes the file that was there before the patch and whose content stands at a path; none when that is of the patch.
+    fn at(&mut self, path: &VfsPath) -> Option<VfsPathBuf> {
+        let was_there = matches!(self.files.get(path), Some(Planned { before: Before::There(_), .. }));
+        self.moved.remove(path).or_else(|| was_there.then(|| path.to_owned()))
+    }
+
+    /// Returns the files that were there and whose content is gone: removed, or replaced. What is written again after it was removed is
+    /// replaced.
+    pub(super) fn losses(self) -> (Vec<VfsPathBuf>, Vec<VfsPathBuf>) {
+        let Self { files, removed, replaced, .. } = self;
+        let is_gone = |path: &VfsPathBuf| matches!(files.get(path), Some(Planned { after: Content::Absent, .. }));
+        let (gone, written): (Vec<_>, Vec<_>) = removed.into_iter().chain(replaced).collect::<BTreeSet<_>>().into_iter().partition(is_gone);
+        (gone, written)
     }
 
     /// Tells whether a file above a path is gone by then.

@@ -18,7 +18,7 @@ use crate::backend::{Backend, BackendExt, StateBackend};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file;
 use crate::ops::{Change, Edit, EntryKind, FileRead, ReadOptions, WriteMode};
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 use crate::text;
 use bytes::Bytes;
 use schemars::JsonSchema;
@@ -179,6 +179,12 @@ impl Tool for Memory {
 }
 
 impl Memory {
+    /// Returns what a `delete` removes with all it holds; none for other commands, and for a path that is refused.
+    pub(crate) fn removed(&self) -> Option<VfsPathBuf> {
+        let path = self.path.as_deref().filter(|_| self.command == MemoryCommand::Delete)?;
+        within(path).ok().filter(|path| *path != ROOT)
+    }
+
     /// Returns the first line to show and, unless it is the end, the last.
     fn range(&self) -> Result<(usize, Option<usize>)> {
         match self.view_range.as_deref() {

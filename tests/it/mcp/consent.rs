@@ -20,19 +20,28 @@ fn remove() -> Value {
     serde_json::from_str(REMOVE).unwrap()
 }
 
+/// Makes a call, and answers the question that comes with the state that comes with it.
+fn answered(client: &mut Client, tool: &str, arguments: &Value, answer: Value) -> (String, Value) {
+    let params = json!({"name": tool, "arguments": arguments});
+    let asked = client.result("tools/call", params.clone());
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let mut again = params;
+    again["inputResponses"] = json!({"confirm": answer});
+    again["requestState"] = asked["requestState"].clone();
+    let question = asked["inputRequests"]["confirm"]["params"]["message"].as_str().unwrap().to_owned();
+    (question, client.result("tools/call", again))
+}
+
+fn yes() -> Value {
+    json!({"action": "accept", "content": {"confirm": true}})
+}
+
 #[test]
 fn a_client_of_today_is_asked_by_the_answer_and_asks_again_with_the_decision() {
     let home = Home::new();
     build(&home);
     let mut client = Client::start_with(&home, Era::Modern, &["mcp"], can_ask());
-    let call = |answer: Option<Value>| {
-        let mut params = json!({"name": "delete", "arguments": remove()});
-        if let Some(answer) = answer {
-            params["inputResponses"] = json!({"confirm": answer});
-        }
-        params
-    };
-    let asked = client.result("tools/call", call(None));
+    let asked = client.result("tools/call", json!({"name": "delete", "arguments": remove()}));
     assert_eq!(asked["resultType"], "input_required");
     let question = &asked["inputRequests"]["confirm"];
     assert_eq!(question["method"], "elicitation/create");
@@ -46,13 +55,84 @@ fn a_client_of_today_is_asked_by_the_answer_and_asks_again_with_the_decision() {
         json!({"action": "accept", "content": {"confirm": "true"}}),
         json!("yes"),
     ] {
-        let refused = client.result("tools/call", call(Some(answer)));
+        let (_, refused) = answered(&mut client, "delete", &remove(), answer);
         assert!(text(&refused).starts_with("error [permission_denied]: the user did not agree"), "{refused}");
     }
     assert!(home.work().join("tree/b/c").exists());
-    let removed = client.result("tools/call", call(Some(json!({"action": "accept", "content": {"confirm": true}}))));
+    let (_, removed) = answered(&mut client, "delete", &remove(), yes());
     assert_eq!(text(&removed), "Deleted /workspace/tree and the 3 entries in it");
     assert!(!home.work().join("tree").exists());
+}
+
+#[test]
+fn a_yes_without_its_question_or_to_another_one_is_none() {
+    let home = Home::new();
+    build(&home);
+    home.put("other/x", "x");
+    let mut client = Client::start_with(&home, Era::Modern, &["mcp"], can_ask());
+    let call = |path: &str, state: Option<&Value>| {
+        let arguments = json!({"path": path, "recursive": true});
+        let mut params = json!({"name": "delete", "arguments": arguments, "inputResponses": {"confirm": yes()}});
+        if let Some(state) = state {
+            params["requestState"] = state.clone();
+        }
+        params
+    };
+    // A model's client that makes the answer up is asked all the same.
+    let asked = client.result("tools/call", call("/workspace/tree", None));
+    assert_eq!(asked["resultType"], "input_required");
+    let state = &asked["requestState"];
+    for (path, state) in [("/workspace/other", state), ("/workspace/tree", &json!("forged"))] {
+        assert_eq!(client.error("tools/call", call(path, Some(state)))["code"], -32602);
+    }
+    // What has been added since was not agreed to.
+    home.put("tree/more", "x");
+    let again = client.result("tools/call", call("/workspace/tree", Some(state)));
+    assert_eq!(again["inputRequests"]["confirm"]["params"]["message"], "Remove `/workspace/tree` and the 4 entries in it?");
+    assert!(home.work().join("tree/b/c").exists() && home.work().join("other/x").exists());
+    text(&client.result("tools/call", call("/workspace/tree", Some(&again["requestState"]))));
+    assert!(!home.work().join("tree").exists());
+    // A yes is taken once.
+    build(&home);
+    home.put("tree/more", "x");
+    let spent = client.result("tools/call", call("/workspace/tree", Some(&again["requestState"])));
+    assert_eq!(spent["resultType"], "input_required", "{spent}");
+}
+
+#[test]
+fn moves_patches_and_restores_that_take_something_away_are_asked_about() {
+    let home = Home::new();
+    let mut client = Client::start_with(&home, Era::Modern, &["mcp", "--tools", "admin"], can_ask());
+    for name in ["a", "b", "c", "d"] {
+        client.text("write_file", json!({"path": format!("/{name}"), "content": format!("{name}\n")}));
+    }
+    // Nothing goes by these: nobody is asked.
+    client.text("move", json!({"from": "/d", "to": "/e", "overwrite": true}));
+    let patch = |body: &str| json!({"patch": format!("*** Begin Patch\n{body}\n*** End Patch")});
+    client.text("apply_patch", patch("*** Update File: /e\n*** Move to: /d\n-d\n+D\n*** Add File: /f\n+f"));
+    assert!(client.failure("apply_patch", patch("*** Delete File: /none")).contains("not_found"));
+
+    let shown = |client: &mut Client| client.text("glob", json!({"pattern": "/*"}));
+    let before = shown(&mut client);
+    let arguments = json!({"from": "/a", "to": "/b", "overwrite": true});
+    let (question, refused) = answered(&mut client, "move", &arguments, json!({"action": "decline"}));
+    assert_eq!(question, "Move `/a` to `/b` and replace the file that is there?");
+    assert!(text(&refused).ends_with("nothing was changed"), "{refused}");
+    let changes = patch("*** Delete File: /a\n*** Add File: /b\n+new\n*** Update File: /c\n*** Move to: /z\n-c\n+C\n*** Delete File: /z");
+    let (question, _) = answered(&mut client, "apply_patch", &changes, json!({"action": "decline"}));
+    assert_eq!(question, "Apply a patch that removes `/a` and `/c` and replaces `/b`?");
+    assert_eq!(shown(&mut client), before);
+    let (_, moved) = answered(&mut client, "move", &arguments, yes());
+    assert_eq!(text(&moved), "Moved /a to /b");
+
+    client.text("checkpoint", json!({"label": "good"}));
+    assert_eq!(client.result("tools/call", json!({"name": "restore", "arguments": {"checkpoint": "good"}}))["resultType"], "complete");
+    client.text("write_file", json!({"path": "/b", "content": "worse"}));
+    let (question, restored) = answered(&mut client, "restore", &json!({"checkpoint": "good"}), yes());
+    assert!(question.starts_with("Set the files of this conversation back to the checkpoint `"), "{question}");
+    assert!(question.ends_with("entries, `good`); what is there now stays a checkpoint?"), "{question}");
+    assert!(text(&restored).starts_with("Restored "));
+    assert_eq!(client.text("read_file", json!({"path": "/b"})), "a\n");
 }
 
 #[test]
@@ -96,7 +176,10 @@ fn memories_are_asked_about_as_files_are() {
     let question = &asked["inputRequests"]["confirm"]["params"]["message"];
     assert_eq!(question, "Remove `/memories/notes` and the 3 entries in it?", "{asked}");
     assert_eq!(text(&client.result("tools/call", remove("/memories/notes/a.md"))), "Successfully deleted /memories/notes/a.md");
-    let mut call = remove("/memories/notes");
-    call["inputResponses"] = json!({"confirm": {"action": "accept", "content": {"confirm": true}}});
-    assert_eq!(text(&client.result("tools/call", call)), "Successfully deleted /memories/notes");
+    // However the path is written.
+    for path in ["/memories/notes/", "/memories/x/../notes"] {
+        assert_eq!(client.result("tools/call", remove(path))["resultType"], "input_required", "{path}");
+    }
+    let (_, removed) = answered(&mut client, "memory", &json!({"command": "delete", "path": "/memories/notes"}), yes());
+    assert_eq!(text(&removed), "Successfully deleted /memories/notes");
 }
