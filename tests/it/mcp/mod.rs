@@ -80,8 +80,12 @@ impl Client {
     }
 
     fn send(&mut self, message: Value) {
+        self.send_line(&message.to_string());
+    }
+
+    fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{message}\n").as_bytes()).unwrap();
+        stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
         stdin.flush().unwrap();
     }
 

@@ -70,3 +70,19 @@ fn a_client_that_goes_away_at_once_is_no_error() {
     let home = Home::new();
     home.command(&["mcp"]).write_stdin("").assert().success().stdout("");
 }
+
+/// A line that was no JSON got no answer, and its client waited.
+#[test]
+fn what_is_no_message_is_answered_by_an_error_of_the_protocol() {
+    let home = Home::new();
+    for era in ERAS {
+        let mut client = Client::start(&home, era, &["mcp"]);
+        for (line, code) in [("{\"jsonrpc\": \"2.0\", \"id\": 1, ", -32700), ("hello", -32700), ("[1, 2]", -32600)] {
+            client.send_line(line);
+            let answer = client.next();
+            assert_eq!((&answer["error"]["code"], answer.get("id")), (&json!(code), Some(&json!(null))), "{answer}");
+        }
+        client.text("ls", json!({}));
+        client.close();
+    }
+}
