@@ -14,12 +14,23 @@ use crate::memory::MemorySettings;
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 use crate::session::{LiveThread, OpenThreads, Session, ThreadDurability, ThreadTree};
+use crate::store::{Namespace, Store, Watch};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
+type OpenRows = Arc<dyn Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send + Sync>;
 type OpenLayer = Arc<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
+
+/// What tells of changes in a mount.
+#[derive(Clone)]
+enum Told {
+    /// The store that its rows are in.
+    Rows(OpenRows),
+    /// What keeps the history of the thread whose state it is.
+    State,
+}
 
 /// What a mount is opened for: a scope, and the state of its thread.
 #[derive(Debug)]
@@ -82,6 +93,7 @@ pub struct Workspace(Arc<Plan>);
 
 struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
+    told: BTreeMap<VfsPathBuf, Told>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
@@ -98,6 +110,7 @@ impl Workspace {
     pub fn builder() -> WorkspaceBuilder {
         WorkspaceBuilder {
             mounts: BTreeMap::new(),
+            told: BTreeMap::new(),
             layers: Vec::new(),
             checkpointer: None,
             audit: None,
@@ -164,6 +177,29 @@ impl Workspace {
         self.0.mounts.keys().map(|path| &**path)
     }
 
+    /// Returns the mount that a path lies in.
+    pub(crate) fn mount_of<'a>(&'a self, path: &'a VfsPath) -> &'a VfsPath {
+        path.ancestors().chain([path]).filter(|above| self.0.mounts.contains_key(*above)).last().unwrap_or(VfsPath::ROOT)
+    }
+
+    /// Watches what is mounted at a path: the [`Watch`] tells of every change of its files, by whatever process, and may tell without one.
+    /// None where nothing tells of changes, such as a directory of the host or a state that is not saved by each call; what stands there
+    /// has to be looked at. What is mounted beneath is watched by itself.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope without a field that the mount asks for, and those of
+    /// [`Store::watch`].
+    pub async fn watch(&self, scope: &Scope, path: &VfsPath) -> Result<Option<Watch>> {
+        match (self.0.told.get(self.mount_of(path)), &self.0.checkpointer) {
+            (Some(Told::Rows(open)), _) => {
+                let (store, namespace) = open(scope)?;
+                store.watch(&namespace).await.map(Some)
+            }
+            (Some(Told::State), Some(checkpointer)) if self.0.durability != ThreadDurability::Exit => checkpointer.watch(scope).await,
+            _ => Ok(None),
+        }
+    }
+
     /// Returns when the state of a thread is saved by itself.
     pub fn durability(&self) -> ThreadDurability {
         self.0.durability
@@ -221,6 +257,7 @@ impl fmt::Debug for Workspace {
 #[must_use]
 pub struct WorkspaceBuilder {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
+    told: BTreeMap<VfsPathBuf, Told>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
@@ -254,6 +291,26 @@ impl WorkspaceBuilder {
     /// As [`WorkspaceBuilder::mount`].
     pub fn backend(self, path: impl AsRef<str>, backend: Arc<dyn Backend>) -> Result<Self> {
         self.mount(path, move |_| Ok(backend.clone()))
+    }
+
+    /// Says in which rows the files of a mount are kept for a scope, so that [`Workspace::watch`] is told of changes there by the store. All
+    /// that changes the mount has to be a commit in that namespace; files that end with time are not.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for what is no path.
+    pub fn watched(
+        mut self,
+        path: impl AsRef<str>,
+        rows: impl Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.told.insert(VfsPathBuf::parse(path)?, Told::Rows(Arc::new(rows)));
+        Ok(self)
+    }
+
+    /// Says that a mount is the state of the thread.
+    pub(crate) fn watched_state(mut self, path: impl AsRef<str>) -> Result<Self> {
+        self.told.insert(VfsPathBuf::parse(path)?, Told::State);
+        Ok(self)
     }
 
     /// Puts a layer around the whole tree of each session. The one that is added last is asked first.
@@ -294,9 +351,12 @@ impl WorkspaceBuilder {
 
     /// Makes the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, layers, checkpointer, audit, durability, memory, threads_bytes_max } = self;
+        let Self { mounts, mut told, layers, checkpointer, audit, durability, memory, threads_bytes_max } = self;
         let open = Arc::new(OpenThreads::new(threads_bytes_max));
-        Workspace(Arc::new(Plan { mounts, layers, checkpointer, audit, durability, memory: Arc::new(memory), open }))
+        if !mounts.contains_key(VfsPath::ROOT) {
+            told.insert(VfsPathBuf::root(), Told::State);
+        }
+        Workspace(Arc::new(Plan { mounts, told, layers, checkpointer, audit, durability, memory: Arc::new(memory), open }))
     }
 }
 
@@ -387,6 +447,46 @@ mod tests {
         session.save().await.expect("the dropped save was this session's own");
         let again = saving(&store).session(scope("t")).await.expect("opened");
         assert_eq!(again.backend().read_text("/a").await.expect("as saved"), "two");
+    }
+
+    #[test]
+    fn a_path_lies_in_the_innermost_mount() {
+        let shared: Arc<dyn Backend> = Arc::new(crate::backend::StateBackend::new());
+        let mounted = |builder: WorkspaceBuilder, path: &str| builder.backend(path, shared.clone()).expect("a mount");
+        let workspace = mounted(mounted(Workspace::builder(), "/mem"), "/mem/all/here").build();
+        for (path, mount) in
+            [("/", "/"), ("/a", "/"), ("/memo", "/"), ("/mem", "/mem"), ("/mem/all", "/mem"), ("/mem/all/here/a", "/mem/all/here")]
+        {
+            let path = VfsPathBuf::parse(path).expect("legal");
+            assert_eq!(workspace.mount_of(&path).as_str(), mount, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_tells_of_changes_is_that_of_the_mount() {
+        let store: Arc<MemoryStore> = Arc::default();
+        let rows = Namespace::new(["rows"]).expect("a namespace");
+        let builder = |durability| {
+            let (told, rows) = (store.clone(), rows.clone());
+            let builder = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).durability(durability);
+            let builder = builder.backend("/looked-at", Arc::new(crate::backend::StateBackend::new())).expect("a mount");
+            builder.watched("/rows", move |_| Ok((told.clone() as Arc<dyn Store>, rows.clone()))).expect("a path")
+        };
+        let tree = Arc::new(crate::backend::StoreBackend::new(store.clone(), rows.clone()));
+        let workspace = builder(ThreadDurability::Step).backend("/rows", tree.clone()).expect("a mount").build();
+        let watch = async |workspace: &Workspace, path: &str| {
+            workspace.watch(&scope("t"), &VfsPathBuf::parse(path).expect("legal")).await.expect("watched")
+        };
+        assert!(watch(&workspace, "/looked-at/a").await.is_none());
+        let (mut own, mut shared) = (watch(&workspace, "/own.md").await.expect("told"), watch(&workspace, "/rows/a").await.expect("told"));
+        tree.write("/a", "x").await.expect("written");
+        shared.changed().await.expect("told");
+        let session = workspace.session(scope("t")).await.expect("opened");
+        session.backend().write("/own.md", "x").await.expect("written");
+        session.save().await.expect("saved");
+        own.changed().await.expect("told");
+        // A state that is not saved by each call is told of by nobody.
+        assert!(watch(&builder(ThreadDurability::Exit).build(), "/own.md").await.is_none());
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::ops::Version;
 use crate::scope::Scope;
+use crate::store::Watch;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -130,6 +131,10 @@ async fn in_memory(state: &StateSnapshot) -> Result<StateSnapshot> {
 
 #[async_trait]
 impl Checkpointer for MemoryCheckpointer {
+    async fn watch(&self, _scope: &Scope) -> Result<Option<Watch>> {
+        Ok(None)
+    }
+
     async fn put(&self, scope: &Scope, state: &StateSnapshot, options: &PutOptions) -> Result<Saved> {
         let thread = thread_of(scope)?;
         record::check_notes(options)?;

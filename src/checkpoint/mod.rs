@@ -12,7 +12,7 @@ use crate::backend::StateSnapshot;
 use crate::error::Result;
 use crate::ops::Version;
 use crate::scope::Scope;
-use crate::store::whole_microseconds;
+use crate::store::{Watch, whole_microseconds};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -133,6 +133,10 @@ pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
     ///
     /// Cost: one round trip.
     async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage>;
+
+    /// Watches the threads of the scope's tenant and user: the [`Watch`] tells whenever one of them got another head, by whatever process.
+    /// None where nothing tells of it; then the head has to be asked for.
+    async fn watch(&self, scope: &Scope) -> Result<Option<Watch>>;
 }
 
 /// Which checkpoint of a thread.

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::scope::Scope;
-use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
+use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, ScanEntry, ScanOptions, Store, Watch};
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -246,6 +246,10 @@ impl StoreCheckpointer {
 
 #[async_trait]
 impl Checkpointer for StoreCheckpointer {
+    async fn watch(&self, scope: &Scope) -> Result<Option<Watch>> {
+        self.store.watch(&self.place(scope)?.heads).await.map(Some)
+    }
+
     async fn put(&self, scope: &Scope, state: &StateSnapshot, options: &PutOptions) -> Result<Saved> {
         let (place, thread) = (self.place(scope)?, thread_of(scope)?);
         record::check_notes(options)?;

@@ -71,6 +71,16 @@ impl Config {
                 let (_, tree) = open(opening)?;
                 Ok(if read_only { Arc::new(Layered::new(ReadOnly::new(), tree)) } else { tree })
             })?;
+            workspace = match route.tier {
+                RouteType::State => workspace.watched_state(path)?,
+                // An overlay shows two trees, of which no one thing tells.
+                RouteType::Store if route.overlay.is_none() => {
+                    let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
+                    let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
+                    workspace.watched(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
+                }
+                RouteType::Store | RouteType::Filesystem | RouteType::History => workspace,
+            };
         }
         Ok(self.layered(workspace)?.build())
     }

@@ -20,6 +20,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// How long a client may hold on to the list of tools: it changes with the server alone.
 const TOOLS_TTL_MS: u64 = 3_600_000;
@@ -30,8 +31,7 @@ const INSTRUCTIONS_CHARS_MAX: usize = 4_096;
 
 /// What is answered over one connection.
 #[derive(Clone)]
-#[cfg_attr(not(feature = "serve"), expect(unreachable_pub, reason = "the type of the HTTP service names it"))]
-pub struct Connection {
+pub(super) struct Connection {
     offered: Arc<Offered>,
     subscriptions: Arc<Subscriptions>,
 }
@@ -61,6 +61,11 @@ impl Connection {
         #[cfg(not(feature = "serve"))]
         let known = context.extensions.get::<McpCaller>().cloned();
         known.unwrap_or_else(|| McpCaller::new(self.offered.options.scope.clone()))
+    }
+
+    /// Takes a place among the subscriptions that the server may have.
+    fn place(&self) -> Result<OwnedSemaphorePermit, ErrorData> {
+        self.offered.places.clone().try_acquire_owned().map_err(|_| subscriptions::too_many())
     }
 
     /// Returns the tree of the connection's thread.
@@ -218,7 +223,7 @@ impl ServerHandler for Connection {
         let uris = subscription.accepted().resource_subscriptions.clone().unwrap_or_default();
         let mark = self.subscriptions.mark(&uris).unwrap_or_else(|| self.offered.threads.changes().now());
         let scope = self.caller(subscription.request_context()).scope;
-        let watched = Watched::begin(self.offered.threads.clone(), scope, &uris).await;
+        let watched = Watched::begin(self.offered.threads.clone(), scope, &uris, self.place()?).await;
         subscriptions::listen(watched, mark, subscription).await;
         Ok(())
     }
@@ -230,7 +235,8 @@ impl ServerHandler for Connection {
         }
         uri::path(&request.uri).ok_or_else(|| resources::foreign(&request.uri))?;
         let scope = self.caller(&context).scope;
-        let watched = Watched::begin(self.offered.threads.clone(), scope, std::slice::from_ref(&request.uri)).await;
+        let uris = std::slice::from_ref(&request.uri);
+        let watched = Watched::begin(self.offered.threads.clone(), scope, uris, self.place()?).await;
         if self.subscriptions.add(request.uri, watched, context.peer) {
             Ok(())
         } else {

@@ -47,7 +47,7 @@ pub use caller::McpCaller;
 pub use http::{HttpLimits, HttpService};
 pub use profile::McpTools;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::workspace::Workspace;
@@ -58,6 +58,7 @@ use reference::Reference;
 use std::fmt;
 use std::sync::Arc;
 use threads::Threads;
+use tokio::sync::Semaphore;
 
 /// What a server offers, and to whom.
 #[derive(Debug, Clone, Default)]
@@ -138,6 +139,8 @@ struct Offered {
     mounts: Vec<VfsPathBuf>,
     threads: Arc<Threads>,
     consents: Consents,
+    /// The places for subscriptions.
+    places: Arc<Semaphore>,
     #[cfg(feature = "conformance")]
     fixtures: Option<fixtures::Fixtures>,
 }
@@ -167,7 +170,31 @@ impl McpServer {
             mounts,
             threads: Arc::new(Threads::new(workspace)),
             consents: Consents::new(),
+            places: Arc::new(Semaphore::new(subscriptions::SUBSCRIPTIONS_MAX)),
         }))
+    }
+
+    /// Looks whether what the options name is there: the directories that the tools of the reference server reach. What lies in the files of
+    /// a thread is not looked for where a call may name another thread.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a directory that is not there, and those of opening the tree.
+    pub async fn check(&self) -> Result<()> {
+        let Offered { options, threads, .. } = &*self.0;
+        for path in &options.allowed {
+            let tree = threads.session(&options.scope).await?.backend();
+            let is_missing = match tree.stat(path).await {
+                Ok(entry) => !entry.is_directory(),
+                Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+            };
+            if is_missing {
+                let message = format!(
+                    "`{path}` is no directory of the tree; make it first (`stratafs mkdir {path}`), or allow one that `stratafs ls /` shows"
+                );
+                return Err(Error::invalid_argument(message).at(path));
+            }
+        }
+        Ok(())
     }
 
     /// Serves one connection on standard input and output, until the client closes it or `stop` ends. Threads are saved then.

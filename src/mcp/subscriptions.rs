@@ -2,15 +2,28 @@
 
 use super::uri;
 use super::watches::{Changes, WATCHED_MAX, Watched};
+use crate::error::ErrorKind;
 use parking_lot::Mutex;
-use rmcp::RoleServer;
-use rmcp::model::{ResourceUpdatedNotificationParam, SubscriptionFilter};
+use rmcp::model::{ErrorCode, ResourceUpdatedNotificationParam, SubscriptionFilter};
 use rmcp::service::{Peer, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer};
+use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use tokio::task::AbortHandle;
 
 /// How many accepted subscriptions may wait for their start.
 const ACCEPTED_MAX: usize = 64;
+
+/// The most subscriptions that a server has at a time, of all connections together: each `subscriptions/listen`, and each resource of
+/// `resources/subscribe`.
+pub(super) const SUBSCRIPTIONS_MAX: usize = 1_000;
+
+/// The error of one subscription too many: one of those that a server may define
+/// ([JSON-RPC](https://www.jsonrpc.org/specification#error_object)).
+pub(super) fn too_many() -> ErrorData {
+    let message = format!("this server has {SUBSCRIPTIONS_MAX} subscriptions, and may not have more; end one, or try again later");
+    ErrorData::new(ErrorCode(-32000), message, Some(json!({"code": ErrorKind::Unavailable.code()})))
+}
 
 /// The subscriptions of one connection; they end with it.
 #[derive(Debug, Default)]

@@ -7,9 +7,11 @@
 use super::watches::Changes;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind};
+use crate::path::VfsPath;
 use crate::scope::Scope;
 use crate::session::{Session, ThreadDurability};
 use crate::shared::Shared;
+use crate::store::Watch;
 use crate::tools::ToolOutput;
 use crate::workspace::Workspace;
 use crate::{Result, ToolCall};
@@ -51,6 +53,22 @@ impl Threads {
     /// Returns what tells when calls write.
     pub(super) fn changes(&self) -> &Changes {
         &self.changes
+    }
+
+    /// Returns the mount that a path lies in.
+    pub(super) fn mount_of<'a>(&'a self, path: &'a VfsPath) -> &'a VfsPath {
+        self.workspace.mount_of(path)
+    }
+
+    /// Returns what tells of changes at a path; none where it has to be looked at.
+    pub(super) async fn watch(&self, scope: &Scope, path: &VfsPath) -> Option<Watch> {
+        match self.workspace.watch(scope, path).await {
+            Ok(watch) => watch,
+            Err(error) => {
+                tracing::debug!(%error, %path, "changes are not told of, and are looked for");
+                None
+            }
+        }
     }
 
     /// Returns what keeps the history of threads.
@@ -143,7 +161,7 @@ impl Threads {
     }
 
     /// Keeps a session that a call only read by, where its state is nowhere else.
-    fn keep_unless_saved(&self, scope: &Scope, session: Session) {
+    pub(super) fn keep_unless_saved(&self, scope: &Scope, session: Session) {
         if self.is_saved_at_the_end() {
             self.kept.lock().entry(scope.clone()).or_insert(session);
         }

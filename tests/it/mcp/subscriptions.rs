@@ -103,3 +103,38 @@ fn a_subscriber_of_the_older_era_hears_until_it_ends_the_subscription() {
     assert_eq!(updated(&mut client), "vfs:///memories/b.md", "and nothing of the other before");
     client.close();
 }
+
+#[test]
+fn one_subscription_more_than_a_server_may_have_is_refused() {
+    let home = Home::new();
+    let mut client = Client::start(&home, Era::Modern, &["mcp"]);
+    let first = listen(&mut client, &["vfs:///memories/a.md"]);
+    for _ in 1..1_000 {
+        listen(&mut client, &["vfs:///memories/a.md"]);
+    }
+    let uris = ["vfs:///memories/b.md"];
+    let request = || json!({"notifications": {"resourceSubscriptions": uris}});
+    let refused = client.error("subscriptions/listen", request());
+    assert_eq!((&refused["code"], &refused["data"]["code"]), (&json!(-32000), &json!("unavailable")), "{refused}");
+    client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": first}}));
+    // The server gives the place back when it has heard that.
+    loop {
+        let id = client.ask("subscriptions/listen", request());
+        acknowledged(&mut client);
+        client.text("write_file", json!({"path": "/memories/b.md", "content": id.to_string()}));
+        let is_refusal = |message: &Value| message["id"] == id && message.get("error").is_some();
+        let heard = |message: &Value| message["params"]["uri"] == uris[0];
+        let answer = loop {
+            match client.heard.iter().position(|message| is_refusal(message) || heard(message)) {
+                Some(at) => break client.heard.remove(at),
+                None => {
+                    let message = client.next();
+                    client.heard.push(message);
+                }
+            }
+        };
+        if heard(&answer) {
+            break;
+        }
+    }
+}
