@@ -3,20 +3,45 @@
 //! Clients of the era of handshakes get a session, whose stream tells of what they subscribed to; those of today none. A request
 //! from a web page is refused unless its origin is allowed, and one for a host that is not this one is refused too, as the
 //! protocol asks for ([DNS rebinding](https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#security-warning)).
+//! What a browser asks before a page of an allowed origin may send requests is answered by [`HttpLimits::cors`].
 
-use super::connection::Connection;
 use super::{McpCaller, McpServer};
+use crate::error::{Error, ErrorKind, Result};
+use axum::extract::{Request, State};
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any_service};
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
+use tower_http::cors::{AllowHeaders, AllowOrigin, AllowPrivateNetwork, CorsLayer};
+
+/// How long a browser may hold on to what it was told of an origin.
+const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
+
+/// What a client is told to wait for when there are too many sessions, in seconds.
+const RETRY_AFTER: &str = "30";
+
+/// The header that names a session.
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// The header that names the method of a request.
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+
+/// What a page may read of an answer, beside what every page may.
+const EXPOSED: [HeaderName; 4] = [SESSION, HeaderName::from_static("mcp-protocol-version"), header::WWW_AUTHENTICATE, header::RETRY_AFTER];
 
 /// The service of one path; any number of paths may share one.
 ///
 /// Who calls is the [`McpCaller`] among the extensions of a request, if there is one.
-pub type HttpService = StreamableHttpService<Connection, LocalSessionManager>;
+pub type HttpService = MethodRouter;
 
 /// Whose requests are answered, and how large they may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +53,98 @@ pub struct HttpLimits {
     pub origins: Vec<String>,
     /// The most bytes of a request. Default 16 MiB.
     pub body_bytes_max: usize,
+    /// The most sessions of clients of the era of handshakes; one more is answered by status 503. A session that nothing comes of for five
+    /// minutes ends. Default 1,000.
+    pub sessions_max: usize,
 }
 
 impl Default for HttpLimits {
     fn default() -> Self {
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-        Self { hosts, origins: Vec::new(), body_bytes_max: 16 << 20 }
+        Self { hosts, origins: Vec::new(), body_bytes_max: 16 << 20, sessions_max: 1_000 }
+    }
+}
+
+impl HttpLimits {
+    /// Adds a host that a request may name, with or without a port.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no host.
+    pub fn add_host(&mut self, host: &str) -> Result<()> {
+        let is_address = host.parse::<std::net::IpAddr>().is_ok();
+        if !is_address && !host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@') && !host.host().is_empty()) {
+            let message = format!("`{host}` is no host; give a name or an address, with or without a port, such as files.example.com");
+            return Err(Error::invalid_argument(message));
+        }
+        self.hosts.push(host.to_owned());
+        Ok(())
+    }
+
+    /// Adds the origin of web pages that may send requests: a scheme, a host, and a port where it is not that of the scheme.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no origin.
+    pub fn add_origin(&mut self, text: &str) -> Result<()> {
+        let origin = Origin::parse(text).ok_or_else(|| {
+            Error::invalid_argument(format!(
+                "`{text}` is no origin; give a scheme and a host and nothing else, such as https://app.example.com"
+            ))
+        })?;
+        // With its port, as any port is allowed without one.
+        self.origins.push(origin.to_string());
+        Ok(())
+    }
+
+    /// Answers what a browser asks before a page of another origin may send a request or read its answer
+    /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)). It goes around all else, a check of tokens too: a browser asks without.
+    pub fn cors(&self) -> CorsLayer {
+        let origins: Arc<Vec<Origin>> = Arc::new(self.origins.iter().filter_map(|origin| Origin::parse(origin)).collect());
+        let is_allowed =
+            move |origin: &HeaderValue| origin.to_str().ok().and_then(Origin::parse).is_some_and(|origin| origins.contains(&origin));
+        let is_near = is_allowed.clone();
+        CorsLayer::new()
+            .allow_origin(AllowOrigin::predicate(move |origin, _| is_allowed(origin)))
+            .allow_private_network(AllowPrivateNetwork::predicate(move |origin, _| is_near(origin)))
+            .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
+            // Those of the protocol are not a closed list (`Mcp-Param-*`), and whose origin is allowed may send what others send.
+            .allow_headers(AllowHeaders::mirror_request())
+            .expose_headers(EXPOSED)
+            .max_age(PREFLIGHT_AGE)
+    }
+}
+
+/// Where a page came from: scheme, host, port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Origin {
+    scheme: String,
+    host: String,
+    port: u16,
+}
+
+impl Origin {
+    fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.parse().ok()?;
+        let scheme = uri.scheme_str()?.to_ascii_lowercase();
+        let default = match scheme.as_str() {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let authority = uri.authority()?;
+        let says_more = uri.path() != "/" || text.ends_with('/') || uri.query().is_some() || authority.as_str().contains('@');
+        // The port as it is written: one that is none counts for nothing to `Authority`.
+        let port = match authority.as_str().strip_prefix(authority.host())? {
+            "" => default,
+            port => port.strip_prefix(':')?.parse().ok()?,
+        };
+        let host = authority.host().to_ascii_lowercase();
+        (!says_more && !host.is_empty()).then_some(Self { scheme, host, port })
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}://{}:{}", self.scheme, self.host, self.port)
     }
 }
 
@@ -48,12 +159,81 @@ impl McpServer {
             .with_json_response(true);
         let stop = config.cancellation_token.clone();
         let server = self.clone();
-        let service = StreamableHttpService::new(move || Ok(server.connection()), Arc::new(LocalSessionManager::default()), config);
+        let sessions = Arc::new(LocalSessionManager::default());
+        let service = StreamableHttpService::new(move || Ok(server.connection()), sessions.clone(), config);
+        let places = Places { sessions, sessions_max: limits.sessions_max };
+        let service = any_service(service).layer(middleware::from_fn_with_state(places, refuse_when_full));
         (service, move || stop.cancel())
     }
+}
+
+/// How many sessions there are, and may be.
+#[derive(Debug, Clone)]
+struct Places {
+    sessions: Arc<LocalSessionManager>,
+    sessions_max: usize,
+}
+
+/// Refuses a handshake when there are as many sessions as there may be. Handshakes that come at one moment may be some too many.
+async fn refuse_when_full(State(places): State<Places>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    // A request of a session names it, and one of today its method: what is left is a handshake, or is refused anyway.
+    let says_method = headers.get(METHOD).is_some_and(|method| method != "initialize");
+    let is_handshake = request.method() == Method::POST && !headers.contains_key(SESSION) && !says_method;
+    if is_handshake && places.sessions.sessions.read().await.len() >= places.sessions_max {
+        let message = format!("this server has {} sessions, and may not have more; try again later", places.sessions_max);
+        let error = json!({"code": -32000, "message": message, "data": {"code": ErrorKind::Unavailable.code()}});
+        let body = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+        let headers = [(header::CONTENT_TYPE, "application/json"), (header::RETRY_AFTER, RETRY_AFTER)];
+        return (StatusCode::SERVICE_UNAVAILABLE, headers, body).into_response();
+    }
+    next.run(request).await
 }
 
 /// Returns who calls, as the router found out.
 pub(super) fn caller(context: &RequestContext<RoleServer>) -> Option<McpCaller> {
     context.extensions.get::<Parts>()?.extensions.get::<McpCaller>().cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_scheme_a_host_and_a_port() {
+        for (text, origin) in [
+            ("https://app.example.com", Some("https://app.example.com:443")),
+            ("HTTPS://App.Example.com:443", Some("https://app.example.com:443")),
+            ("http://[::1]:3000", Some("http://[::1]:3000")),
+            ("http://localhost", Some("http://localhost:80")),
+            ("nonsense", None),
+            ("app.example.com", None),
+            ("null", None),
+            ("*", None),
+            ("https://", None),
+            ("https://a.example/", None),
+            ("https://a.example/path", None),
+            ("https://a.example?x", None),
+            ("https://user@a.example", None),
+            ("https://a.example:99999", None),
+            ("https://a.example:*", None),
+            ("ftp://a.example", None),
+            ("", None),
+        ] {
+            let mut limits = HttpLimits::default();
+            assert_eq!(limits.add_origin(text).is_ok(), origin.is_some(), "{text}");
+            assert_eq!(limits.origins.first().map(String::as_str), origin, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_no_url() {
+        let mut limits = HttpLimits::default();
+        for host in ["files.example.com", "files.example.com:7777", "10.0.0.1", "[::1]:80", "::1"] {
+            limits.add_host(host).expect(host);
+        }
+        for host in ["", "https://files.example.com", "a b", "user@files.example.com", "files.example.com/mcp"] {
+            assert!(limits.add_host(host).is_err(), "{host}");
+        }
+    }
 }

@@ -138,13 +138,15 @@ impl HttpServer {
         let Self { listener, mcp, mut options } = self;
         // A page of this server itself is of its own origin, whichever name it was asked by.
         options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("http://{host}:{port}")));
+        let cors = options.limits.cors();
         let (service, end_streams) = mcp.http_service(options.limits);
         let doorkeeper = Arc::new(caller::Doorkeeper::new(options.scope, options.token));
         let router = Router::new()
             .route_service("/mcp", service.clone())
             .route_service("/mcp/t/{thread}", service)
             .route_layer(middleware::from_fn_with_state(doorkeeper, caller::admit))
-            .route("/livez", get(async || "ok\n"));
+            .route("/livez", get(async || "ok\n"))
+            .layer(cors);
         let (stopping, stopped) = tokio::sync::oneshot::channel();
         let served = axum::serve(listener, router).with_graceful_shutdown(async move {
             stop.await;

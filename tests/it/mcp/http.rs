@@ -16,8 +16,12 @@ pub(super) struct Served {
 
 impl Served {
     pub(super) fn start(home: &Home, args: &[&str]) -> Self {
+        Self::start_at(home, "127.0.0.1:0", args)
+    }
+
+    fn start_at(home: &Home, listen: &str, args: &[&str]) -> Self {
         let mut command = Command::new(binary());
-        command.arg("serve").args(["--listen", "127.0.0.1:0"]).args(args);
+        command.arg("serve").args(["--listen", listen]).args(args);
         command.current_dir(home.work()).env("STRATAFS_DATA", home.data()).env("HOME", home.data()).stdout(Stdio::piped());
         for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
             command.env_remove(format!("STRATAFS_{name}"));
@@ -31,6 +35,12 @@ impl Served {
 
     /// Sends one request and returns the status and the body of its answer.
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let (head, body) = self.exchange(method, path, headers, body);
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
+    }
+
+    /// Sends one request and returns the head and the body of its answer.
+    fn exchange(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
@@ -43,8 +53,8 @@ impl Served {
         stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_ascii_lowercase(), body.to_owned())
     }
 
     /// Calls a tool as a client of today does.
@@ -190,4 +200,78 @@ fn both_doors_serve_one_tree() {
     client.text("write_file", json!({"path": "/a.md", "content": "over stdio"}));
     assert_eq!(served.text("/mcp", "read_file", json!({"path": "/a.md"})), "over stdio");
     served.stop();
+}
+
+#[test]
+fn a_page_of_an_allowed_origin_may_use_the_protocol() {
+    let home = Home::new();
+    let token = home.put("token", "0123456789abcdef\n");
+    let served = Served::start(&home, &["--allow-origin", "https://app.example.com", "--token-file", token.to_str().unwrap()]);
+    let asked = "authorization,content-type,mcp-method,mcp-param-x,mcp-protocol-version,mcp-session-id";
+    let preflight = |origin: &str| {
+        let headers = [
+            ("Origin", origin),
+            ("Access-Control-Request-Method", "POST"),
+            ("Access-Control-Request-Headers", asked),
+            ("Access-Control-Request-Private-Network", "true"),
+        ];
+        served.exchange("OPTIONS", "/mcp/t/x", &headers, "").0
+    };
+    let head = preflight("https://app.example.com");
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    for line in [
+        "access-control-allow-origin: https://app.example.com",
+        &format!("access-control-allow-headers: {asked}"),
+        "access-control-allow-private-network: true",
+        "access-control-max-age: 600",
+    ] {
+        assert!(head.lines().any(|other| other == line), "{line}: {head}");
+    }
+    assert!(head.contains("access-control-allow-methods: ") && head.contains("delete") && head.contains("vary: origin"), "{head}");
+    for origin in ["https://evil.example", "https://app.example.com:444", "http://app.example.com", "null"] {
+        assert!(!preflight(origin).contains("access-control-allow-origin"), "{origin}");
+    }
+    // A browser shows the page what the answer says it may see, a refusal as well.
+    let own = [("Origin", "https://app.example.com"), ("Authorization", "Bearer 0123456789abcdef"), ("Content-Type", "application/json")];
+    let accept = ("Accept", "application/json, text/event-stream");
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "page", "version": "1"}}});
+    let mut headers = own.to_vec();
+    headers.push(accept);
+    for (headers, status) in [(&headers[..], "200"), (&headers[..1], "401")] {
+        let (head, _) = served.exchange("POST", "/mcp", headers, &initialize.to_string());
+        assert!(head.starts_with(&format!("http/1.1 {status}")), "{head}");
+        assert!(head.contains("access-control-allow-origin: https://app.example.com"), "{head}");
+        let exposed = head.lines().find(|line| line.starts_with("access-control-expose-headers: ")).unwrap();
+        assert!(exposed.contains("mcp-session-id") && exposed.contains("mcp-protocol-version"), "{exposed}");
+    }
+}
+
+#[test]
+fn a_name_is_listened_at_by_what_it_means() {
+    let home = Home::new();
+    let served = Served::start_at(&home, "localhost:0", &[]);
+    assert!(served.address.starts_with("127.0.0.1:") || served.address.starts_with("[::1]:"), "{}", served.address);
+    served.text("/mcp", "ls", json!({}));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_would() {
+    let home = Home::new();
+    let serve = |more: &[&'static str]| [&["serve", "--listen", "127.0.0.1:0"], more].concat();
+    for (args, says) in [
+        (serve(&["--allow-origin", "nonsense"]), "`nonsense` is no origin; give a scheme and a host"),
+        (serve(&["--allow-origin", "https://app.example.com/path"]), "is no origin"),
+        (serve(&["--allow-host", "https://files.example.com"]), "is no host; give a name or an address"),
+        (serve(&["--allow", "/memories"]), "add --tools reference"),
+        (vec!["serve", "--listen", "localhost"], "such as 127.0.0.1:7777 or localhost:7777"),
+        (vec!["serve", "--listen", "no-such-name.invalid:80"], "`no-such-name.invalid:80` is nothing to listen at"),
+        (vec!["mcp", "--allow", "/memories"], "add --tools reference"),
+        (vec!["mcp", "--tools", "reference", "--allow", "memories"], "the path is not absolute; start it with `/`"),
+        (vec!["mcp", "--tools", "reference", "--allow", "/nope"], "make it first (`stratafs mkdir /nope`)"),
+    ] {
+        let said = home.command(&args).assert().code(2).get_output().stderr.clone();
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
 }

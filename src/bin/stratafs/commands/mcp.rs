@@ -4,9 +4,9 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::signal;
 use clap::Args;
-use stratafs::VfsPathBuf;
 use stratafs::config::{Config, RouteType};
 use stratafs::mcp::{McpOptions, McpServer, McpTools};
+use stratafs::{Error, ErrorKind, VfsPathBuf};
 
 /// Serve the tree to an MCP client on standard input and output
 ///
@@ -43,6 +43,7 @@ impl Mcp {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let options = self.offered.options(&context.config()?)?;
         let server = McpServer::new(context.workspace()?.clone(), options);
+        server.check().await?;
         server.serve_stdio(signal::stop()).await?;
         Ok(Outcome::Done)
     }
@@ -52,6 +53,10 @@ impl Offered {
     /// Returns what is offered of a configuration: a thread is worth an argument where the tree has one.
     pub(crate) fn options(self, config: &Config) -> Result<McpOptions, Failure> {
         let has_threads = config.routes.values().any(|route| route.tier == RouteType::State);
+        if !self.allowed.is_empty() && self.tools != McpTools::Reference {
+            let message = "--allow is about the tools of the set `reference`; add --tools reference, or leave --allow out";
+            return Err(Error::new(ErrorKind::InvalidArgument, message).into());
+        }
         let allowed = self.allowed.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
         let options = McpOptions::new(config.scope()).with_thread_argument(has_threads).with_tools(self.tools).with_allowed(allowed);
         #[cfg(feature = "conformance")]

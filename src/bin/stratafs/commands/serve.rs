@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use stratafs::mcp::{HttpLimits, McpServer};
 use stratafs::serve::{HttpServer, ServeOptions, Token};
+use stratafs::{Error, ErrorKind};
 
 /// Serve the tree over HTTP: to MCP clients at /mcp
 ///
@@ -18,30 +19,61 @@ use stratafs::serve::{HttpServer, ServeOptions, Token};
 #[command(after_long_help = "Examples:
   stratafs serve
   claude mcp add --transport http files http://127.0.0.1:7777/mcp
+  stratafs serve --listen localhost:8080
   stratafs serve --listen 0.0.0.0:7777 --token-file token --allow-host files.example.com")]
 pub(crate) struct Serve {
-    /// Address to listen at; port 0 takes any that is free
+    /// Address or name, and port, to listen at; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
-    listen: SocketAddr,
+    listen: String,
     /// File with the token that requests bring as `Authorization: Bearer`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Host that requests may name, beside those of the loopback device; may be repeated
     #[arg(long = "allow-host", value_name = "HOST")]
     hosts: Vec<String>,
-    /// Origin of web pages that may send requests, such as https://app.example.com:443; may be repeated
+    /// Origin of web pages that may send requests, such as https://app.example.com; may be repeated
     #[arg(long = "allow-origin", value_name = "ORIGIN")]
     origins: Vec<String>,
     #[command(flatten)]
     offered: Offered,
 }
 
+/// Returns the addresses that a text means, those of version 4 first: where a name has both, clients try both.
+async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, Error> {
+    let found = tokio::net::lookup_host(listen).await.map_err(|error| {
+        let message =
+            format!("`{listen}` is nothing to listen at; give an address or a name, and a port, such as 127.0.0.1:7777 or localhost:7777");
+        Error::new(ErrorKind::InvalidArgument, message).with_source(error)
+    })?;
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    Ok(addresses)
+}
+
+fn unguarded(listen: &str, address: SocketAddr) -> Error {
+    let which = if listen == address.to_string() { listen.to_owned() } else { format!("{listen} ({address})") };
+    let message = format!("{which} is reached by others, and there is no token; set one by --token-file, or listen at 127.0.0.1");
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+/// Listens at the first address that can be.
+async fn bound(mcp: &McpServer, places: impl Iterator<Item = ServeOptions>) -> Result<HttpServer, Error> {
+    let mut failed = None;
+    for options in places {
+        match HttpServer::bind(mcp.clone(), options).await {
+            Ok(server) => return Ok(server),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.unwrap_or_else(|| Error::new(ErrorKind::InvalidArgument, "the name has no address; give one, such as 127.0.0.1:7777")))
+}
+
 impl Serve {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let config = context.config()?;
         let mut limits = HttpLimits::default();
-        limits.hosts.extend(self.hosts);
-        limits.origins.extend(self.origins);
+        self.hosts.iter().try_for_each(|host| limits.add_host(host))?;
+        self.origins.iter().try_for_each(|origin| limits.add_origin(origin))?;
         let token = match &self.token_file {
             Some(file) => {
                 let text = std::fs::read_to_string(file).map_err(|error| unread(&file.display().to_string(), error))?;
@@ -49,9 +81,14 @@ impl Serve {
             }
             None => None,
         };
+        let addresses = resolved(&self.listen).await?;
+        if let Some(address) = addresses.iter().find(|address| token.is_none() && !address.ip().is_loopback()) {
+            return Err(unguarded(&self.listen, *address).into());
+        }
         let mcp = McpServer::new(context.workspace()?.clone(), self.offered.options(&config)?);
-        let options = ServeOptions::new(self.listen, config.scope()).with_token(token).with_limits(limits);
-        let server = HttpServer::bind(mcp, options).await?;
+        mcp.check().await?;
+        let options = |address| ServeOptions::new(address, config.scope()).with_token(token.clone()).with_limits(limits.clone());
+        let server = bound(&mcp, addresses.into_iter().map(options)).await?;
         context.out.line(format_args!("http://{}/mcp", server.address()?))?;
         context.out.flush()?;
         server.run(signal::stop()).await?;
