@@ -212,14 +212,13 @@ fn inserted_ending(content: &[u8], old: &[u8], new: &str) -> Option<LineEnding> 
     if memchr(b'\n', old).is_some() || !new.contains('\n') || new.contains("\r\n") {
         return None;
     }
-    let mut any = false;
-    for at in memchr_iter(b'\n', content) {
-        if at == 0 || content[at - 1] != b'\r' {
-            return None;
-        }
-        any = true;
-    }
-    any.then_some(LineEnding::CrLf)
+    ends_lines_by_crlf(content).then_some(LineEnding::CrLf)
+}
+
+/// Tells whether a content has lines with an end, and each of them ends with `\r\n`.
+pub(crate) fn ends_lines_by_crlf(content: &[u8]) -> bool {
+    let mut ends = memchr_iter(b'\n', content).peekable();
+    ends.peek().is_some() && ends.all(|at| at > 0 && content[at - 1] == b'\r')
 }
 
 fn ambiguous(content: &[u8], old: &[u8], count: usize) -> Error {

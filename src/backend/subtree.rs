@@ -173,6 +173,7 @@ impl Backend for Subtree {
             entry = self.root_entry(entry)?;
         }
         entry.path = path.to_owned();
+        entry.leads_to = entry.leads_to.and_then(|target| target.strip_prefix(&self.base).map(ToOwned::to_owned));
         Ok(entry)
     }
 

@@ -208,7 +208,10 @@ impl Backend for CompositeBackend {
         }
         let target = self.target(place, path)?;
         match target.backend.stat(target.rest).await {
-            Ok(entry) => Ok(Entry { path: path.to_owned(), ..entry }),
+            Ok(entry) => {
+                let leads_to = entry.leads_to.as_deref().map(|leads_to| target.prefix.concat(leads_to));
+                Ok(Entry { path: path.to_owned(), leads_to, ..entry })
+            }
             Err(error) => Err(self.read_error(error, target, path).await),
         }
     }

@@ -213,7 +213,9 @@ impl<B: Backend> Backend for Permissions<B> {
             return Err(Error::not_found(path));
         }
         self.check_links(path, false).await?;
-        let entry = self.inner.stat(path).await?;
+        let mut entry = self.inner.stat(path).await?;
+        // Where a link leads to may be hidden.
+        entry.leads_to = entry.leads_to.filter(|target| self.policy.shows(target, true));
         if self.policy.shows(path, entry.is_directory()) { Ok(entry) } else { Err(Error::not_found(path)) }
     }
 

@@ -6,6 +6,7 @@ use crate::path::VfsPath;
 use crate::scope::Scope;
 use crate::tools::ToolOutput;
 use futures::future::BoxFuture;
+use serde_json::json;
 
 /// The directory of the thread that they are put in: hidden, so that the next search does not find the answers of those before.
 const DIRECTORY: &str = "/.large_tool_results";
@@ -36,7 +37,11 @@ pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, outp
         })
     };
     match threads.lasting(scope, OnConflict::Again, work).await {
-        Ok(Ok(())) => ToolOutput { text: started(&output.text, tool, &path), ..output },
+        // The data of such an answer is as long as its text, and who wants it reads the file.
+        Ok(Ok(())) => {
+            let data = json!({"file": path, "size_bytes": output.text.len()});
+            ToolOutput::new(started(&output.text, tool, &path)).with_data(data)
+        }
         Ok(Err(error)) | Err(error) => {
             tracing::debug!(%error, tool, "a long answer cannot be put into a file");
             output
@@ -68,11 +73,13 @@ mod tests {
         let threads = Threads::new(Workspace::builder().build());
         let scope = Scope::new().with_thread("t");
         let long: String = (0..5_000).map(|line| format!("line {line} ü\n")).collect();
-        let output = offloaded(&threads, &scope, "grep", ToolOutput::new(long.clone())).await;
+        let told = ToolOutput::new(long.clone()).with_data(json!({"lines": long}));
+        let output = offloaded(&threads, &scope, "grep", told).await;
         assert!(output.text.starts_with("line 0 ü\nline 1 ü\n") && output.text.chars().count() < SHOWN_CHARS + 400);
         let path = output.text.split('`').nth(1).expect("its name");
         let tree = threads.session(&scope).await.expect("opened").backend();
         assert_eq!(tree.read_text(path).await.expect("written"), long);
+        assert_eq!(output.data, Some(json!({"file": path, "size_bytes": long.len()})));
         let again = offloaded(&threads, &scope, "grep", ToolOutput::new(long.clone())).await;
         assert_eq!(again.text, output.text);
         let options = GrepOptions::new("line 4999");

@@ -140,10 +140,10 @@ impl MemoryFiles {
         MemoryPrompt { tokens: estimate_tokens(&text), text, files }
     }
 
-    /// Returns the name of the marks, which no file can close.
+    /// Returns the name of the marks, which no file can close, however the closing mark is written.
     fn tag(&self) -> String {
         let mut tag = "memory".to_owned();
-        while self.files.iter().any(|file| file.text.contains(&format!("</{tag}"))) {
+        while self.files.iter().any(|file| closes(&file.text, &tag)) {
             tag.push_str("_file");
         }
         tag
@@ -167,6 +167,14 @@ impl MemoryFiles {
         }
         remarks
     }
+}
+
+/// Tells whether a text has what a reader may take for the closing mark of a name: in capitals, or with white space in it.
+fn closes(text: &str, tag: &str) -> bool {
+    text.match_indices('<').any(|(at, _)| {
+        let name = text[at + 1..].trim_start().strip_prefix('/').map(str::trim_start);
+        name.and_then(|name| name.get(..tag.len())).is_some_and(|name| name.eq_ignore_ascii_case(tag))
+    })
 }
 
 /// Puts a text between the marks of a file.
@@ -241,6 +249,16 @@ mod tests {
             prompt.text,
             format!("# Memory\n\n\n\n<{tag} path=\"/a.md\">\n{forged}</{tag}>\n\n<{tag} path=\"/b.md\">\ny\n</{tag}>\n")
         );
+    }
+
+    #[test]
+    fn a_closing_mark_is_one_however_it_is_written() {
+        for text in ["</memory>", "</MEMORY>", "x</Memory >", "< /memory>", "<\n/ \tmeMory", "<</memory_file>"] {
+            assert!(closes(text, "memory"), "{text}");
+        }
+        for text in ["<memory>", "</memor", "</memo\u{301}ry>", "/memory>", "<//memory>", "<", "</", "</é"] {
+            assert!(!closes(text, "memory"), "{text}");
+        }
     }
 
     #[test]

@@ -52,23 +52,50 @@ pub struct Entry {
     /// When its content last changed, where the tier knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modified_at: Option<Timestamp>,
+    /// Of a link of the host, where it leads to once every link on the way is followed: told by [`stat`](crate::Backend::stat) alone, and
+    /// none where it leads out of the tree or to nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leads_to: Option<VfsPathBuf>,
 }
 
 impl Entry {
     /// Makes the entry of a directory without times.
     pub fn directory(path: impl Into<VfsPathBuf>) -> Self {
-        Self { path: path.into(), kind: EntryKind::Directory, size_bytes: 0, version: None, created_at: None, modified_at: None }
+        Self {
+            path: path.into(),
+            kind: EntryKind::Directory,
+            size_bytes: 0,
+            version: None,
+            created_at: None,
+            modified_at: None,
+            leads_to: None,
+        }
     }
 
     /// Makes the entry of a file without times.
     pub fn file(path: impl Into<VfsPathBuf>, size_bytes: u64, version: Version) -> Self {
-        Self { path: path.into(), kind: EntryKind::File, size_bytes, version: Some(version), created_at: None, modified_at: None }
+        Self {
+            path: path.into(),
+            kind: EntryKind::File,
+            size_bytes,
+            version: Some(version),
+            created_at: None,
+            modified_at: None,
+            leads_to: None,
+        }
     }
 
     /// Sets the kind.
     #[must_use]
     pub fn with_kind(mut self, kind: EntryKind) -> Self {
         self.kind = kind;
+        self
+    }
+
+    /// Sets where a link leads to.
+    #[must_use]
+    pub fn with_leads_to(mut self, leads_to: Option<VfsPathBuf>) -> Self {
+        self.leads_to = leads_to;
         self
     }
 

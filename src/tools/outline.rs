@@ -1,5 +1,6 @@
 //! A directory two levels deep, as Anthropic's memory tool and text editor show it.
 
+use super::memory;
 use super::render::{self, Page};
 use crate::backend::Backend;
 use crate::error::{ErrorKind, Result};
@@ -10,13 +11,19 @@ use serde_json::{Value, json};
 /// A directory has no size here. It is shown with the one that it takes on a usual disk, which is what models were shown.
 const DIRECTORY_SIZE: &str = "4K";
 
-/// Puts a directory into words and data; `shown` is its path as the caller wrote it.
+/// Puts a directory into words and data; `shown` is its path as the caller wrote it. Of memories, links that lead out of there are left out.
 ///
 /// Cost: one glob, and one look at each link that it finds.
 ///
 /// # Errors
 /// Those of [`Backend::glob`].
-pub(super) async fn outline(backend: &dyn Backend, path: &VfsPath, shown: &str, tool: &'static str) -> Result<(String, Value)> {
+pub(super) async fn outline(
+    backend: &dyn Backend,
+    path: &VfsPath,
+    shown: &str,
+    tool: &'static str,
+    is_memory: bool,
+) -> Result<(String, Value)> {
     let options = GlobOptions::new("/{*,*/*}").with_directories(true).with_ignored(true).with_on_failure(OnFailure::Partial);
     let found = backend.glob(path, &options).await?;
     let mut page = Page::new(tool);
@@ -29,6 +36,9 @@ pub(super) async fn outline(backend: &dyn Backend, path: &VfsPath, shown: &str, 
         let Some(name) = entry.path.strip_prefix(path).filter(|name| name.segments().all(|segment| segment != "node_modules")) else {
             continue;
         };
+        if is_memory && entry.kind == EntryKind::Symlink && memory::placed(backend, entry.path.as_str(), true).await.is_err() {
+            continue;
+        }
         let Some((size, mark)) = sized(backend, entry).await else { continue };
         if !page.push(&format!("\n{size}\t{base}{name}{mark}")) {
             full = true;

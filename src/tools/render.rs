@@ -17,20 +17,27 @@ pub(super) struct Page {
     tool: &'static str,
     content: String,
     chars: usize,
+    chars_max: usize,
     notices: Vec<String>,
 }
 
 impl Page {
     /// Starts an empty answer of a tool.
     pub(super) fn new(tool: &'static str) -> Self {
-        Self { tool, content: String::new(), chars: 0, notices: Vec::new() }
+        Self { tool, content: String::new(), chars: 0, chars_max: TEXT_CHARS_MAX, notices: Vec::new() }
     }
 
-    /// Adds content, unless it would go over [`TEXT_CHARS_MAX`]; the first piece always fits. Tells whether it was added.
+    /// Takes less content than [`TEXT_CHARS_MAX`].
+    pub(super) fn with_chars_max(mut self, chars_max: usize) -> Self {
+        self.chars_max = chars_max.min(TEXT_CHARS_MAX);
+        self
+    }
+
+    /// Adds content, unless it would go over what the answer takes; the first piece always fits. Tells whether it was added.
     #[must_use]
     pub(super) fn push(&mut self, piece: &str) -> bool {
         let chars = piece.chars().count();
-        if self.chars > 0 && self.chars + chars > TEXT_CHARS_MAX {
+        if self.chars > 0 && self.chars + chars > self.chars_max {
             return false;
         }
         self.chars += chars;

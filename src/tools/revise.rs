@@ -4,6 +4,7 @@ use crate::backend::{Backend, BackendExt};
 use crate::error::{ErrorKind, Result};
 use crate::ops::{Change, Changed, FileRead, ReadOptions};
 use crate::path::VfsPath;
+use crate::text;
 
 /// How often a change that met another writer is worked out anew. Each time another writer got on, so only a file that is written
 /// without end comes to this.
@@ -37,17 +38,31 @@ pub(super) fn lines(content: &[u8]) -> Vec<&[u8]> {
     content.split(|byte| *byte == b'\n').collect()
 }
 
-/// Inserts a text after `line` lines of a content; the result ends in `\n`. As the helpers of the SDKs do, the text counts without
-/// the line ends that it ends with. None when the content has fewer lines; how many it has stands beside.
+/// Inserts a text after `line` lines of a content; the result ends with the end of a line. As the helpers of the SDKs do, the text counts
+/// without the line ends that it ends with. In a content whose every line ends with `\r\n` the inserted lines do too, as what `edit_file`
+/// adds does. None when the content has fewer lines; how many it has stands beside.
 pub(super) fn insert(content: &[u8], line: i64, text: &str) -> (Option<Vec<u8>>, usize) {
+    let is_crlf = text::ends_lines_by_crlf(content);
+    let end: &[u8] = if is_crlf { b"\r\n" } else { b"\n" };
     let mut lines = lines(content);
     lines.pop_if(|last| last.is_empty());
     let count = lines.len();
     let Some(place) = usize::try_from(line).ok().filter(|place| *place <= count) else { return (None, count) };
-    lines.insert(place, text.trim_end_matches('\n').as_bytes());
-    let mut inserted = lines.join(&b'\n');
-    if inserted.last() != Some(&b'\n') {
-        inserted.push(b'\n');
+    let adapted;
+    let text = match is_crlf {
+        true => {
+            adapted = text.replace("\r\n", "\n").trim_end_matches('\n').replace('\n', "\r\n");
+            adapted.as_bytes()
+        }
+        false => text.trim_end_matches('\n').as_bytes(),
+    };
+    if is_crlf {
+        lines.iter_mut().for_each(|line| *line = line.strip_suffix(b"\r").unwrap_or(line));
+    }
+    lines.insert(place, text);
+    let mut inserted = lines.join(end);
+    if !inserted.ends_with(b"\n") {
+        inserted.extend_from_slice(end);
     }
     (Some(inserted), count)
 }
@@ -74,7 +89,11 @@ mod tests {
         for (content, line, text, expected, count) in [
             ("a\nb", 1, "x", Some("a\nx\nb\n"), 2),
             ("a\nb\n", 2, "x\n\n", Some("a\nb\nx\n"), 2),
-            ("a\r\nb\r\n", 1, "x", Some("a\r\nx\nb\r\n"), 2),
+            ("a\r\nb\r\n", 1, "x", Some("a\r\nx\r\nb\r\n"), 2),
+            ("a\r\nb\r\n", 2, "x\ny\r\n", Some("a\r\nb\r\nx\r\ny\r\n"), 2),
+            ("a\r\nb", 2, "x", Some("a\r\nb\r\nx\r\n"), 2),
+            ("a\r\nb\nc\r\n", 1, "x", Some("a\r\nx\nb\nc\r\n"), 3),
+            ("a\r\n", 0, "", Some("\r\na\r\n"), 1),
             ("", 0, "x", Some("x\n"), 0),
             ("a\n", 0, "", Some("\na\n"), 1),
             ("\n", 1, "x", Some("\nx\n"), 1),

@@ -52,6 +52,11 @@ pub struct TextEditor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub insert_text: Option<String>,
+    /// The most characters of a file that view shows, as the definition of the tool says it ([`TextEditor::with_definition`]): no argument
+    /// of a call.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub max_characters: Option<usize>,
 }
 
 /// What `str_replace_based_edit_tool` does.
@@ -70,7 +75,35 @@ pub enum TextEditorCommand {
 
 impl TextEditor {
     fn of(command: TextEditorCommand, path: VfsPathBuf) -> Self {
-        Self { command, path, view_range: None, file_text: None, old_str: None, new_str: None, insert_line: None, insert_text: None }
+        Self {
+            command,
+            path,
+            view_range: None,
+            file_text: None,
+            old_str: None,
+            new_str: None,
+            insert_line: None,
+            insert_text: None,
+            max_characters: None,
+        }
+    }
+
+    /// Takes what a program told the API of the tool: `max_characters`, where it is there.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use stratafs::tools::{TextEditor, ToolCall, ToolSet};
+    ///
+    /// let definition = json!({"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 10_000});
+    /// let call = ToolSet::TextEditor.decode("str_replace_based_edit_tool", json!({"command": "view", "path": "/a.md"}))?;
+    /// let ToolCall::TextEditor(call) = call else { unreachable!("the set has one tool") };
+    /// assert_eq!(call.with_definition(&definition).max_characters, Some(10_000));
+    /// # Ok::<(), stratafs::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_definition(mut self, definition: &serde_json::Value) -> Self {
+        self.max_characters = definition["max_characters"].as_u64().map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        self
     }
 
     /// Shows a file or directory.
@@ -125,7 +158,7 @@ impl TextEditor {
         match backend.read(&self.path, &ReadOptions::new()).await {
             Ok(read) => self.file_view(&read, first, last),
             Err(error) if error.kind() == ErrorKind::IsDirectory => {
-                let (text, data) = outline(backend, &self.path, self.path.as_str(), Self::NAME).await?;
+                let (text, data) = outline(backend, &self.path, self.path.as_str(), Self::NAME, false).await?;
                 Ok(ToolOutput::new(text).with_data(data))
             }
             Err(error) => Err(error),
@@ -139,11 +172,13 @@ impl TextEditor {
         let mut lines = revise::lines(&read.content);
         lines.pop_if(|last| last.is_empty());
         let last = last.unwrap_or(lines.len()).min(lines.len());
-        let mut page = Page::new(Self::NAME);
+        let chars_max = self.max_characters.unwrap_or(usize::MAX).max(1);
+        let line_chars_max = LINE_CHARS_MAX.min(chars_max);
+        let mut page = Page::new(Self::NAME).with_chars_max(chars_max);
         let (mut next, mut cut) = (first, Vec::new());
         while next <= last {
             let line = String::from_utf8_lossy(text::trim_terminator(lines[next - 1]));
-            let (part, more) = render::cut_line(&line, 0, LINE_CHARS_MAX);
+            let (part, more) = render::cut_line(&line, 0, line_chars_max);
             if !page.push(&format!("{}{next}: {part}", if next > first { "\n" } else { "" })) {
                 break;
             }
@@ -161,7 +196,7 @@ impl TextEditor {
             page.note(format!("the file has {}", render::counted(lines.len(), "line")));
         }
         if !cut.is_empty() {
-            page.note(format!("{} cut after {} characters", render::counted(cut.len(), "line"), render::thousands(LINE_CHARS_MAX as u64)));
+            page.note(format!("{} cut after {} characters", render::counted(cut.len(), "line"), render::thousands(line_chars_max as u64)));
         }
         let data = json!({
             "path": self.path,
@@ -278,6 +313,21 @@ mod tests {
         insta::assert_snapshot!(played(&backend, TextEditor::NAME, &calls).await);
         assert_eq!(backend.read_text("/new/a.md").await.expect("the file"), "one\ntwo\n");
         assert_eq!(backend.read_text("/twice").await.expect("the file"), "x\nx\n");
+    }
+
+    #[tokio::test]
+    async fn a_view_shows_as_much_as_the_definition_of_the_tool_says() {
+        let backend = tree(&[("/a", "one\ntwo\nthree\n"), ("/long", &"x".repeat(50))]).await;
+        let view = async |path: &str, most: u64| {
+            let path = VfsPathBuf::parse(path).expect("legal");
+            let call = TextEditor::view(path).with_definition(&json!({"max_characters": most}));
+            call.run(&backend).await.expect("shown").text
+        };
+        let name = TextEditor::NAME;
+        assert_eq!(view("/a", 13).await, format!("1: one\n2: two\n\n[{name}] lines 1-2 of 3; to go on, set view_range=[3, -1]"));
+        assert_eq!(view("/a", 100_000_000).await, "1: one\n2: two\n3: three");
+        assert_eq!(view("/long", 10).await, format!("1: xxxxxxxxxx\n\n[{name}] 1 line cut after 10 characters"));
+        assert!(view("/a", 0).await.starts_with("1: o\n\n"));
     }
 
     #[tokio::test]

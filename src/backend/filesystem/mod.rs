@@ -240,11 +240,16 @@ impl Backend for FilesystemBackend {
 
     async fn stat(&self, path: &VfsPath) -> Result<Entry> {
         tokio::task::coop::consume_budget().await;
-        if let Some(meta) = self.root.stat_in_memory(path) {
+        if let Some(meta) = self.root.stat_in_memory(path).filter(|meta| !meta.as_ref().is_ok_and(meta::Meta::is_symlink)) {
             return meta.map(|meta| meta.entry(path)).map_err(|error| error.during(OpKind::Stat));
         }
         let at = path.to_owned();
-        self.run(OpKind::Stat, path, move |root, _| Ok(root.stat(&at)?.entry(&at))).await
+        self.run(OpKind::Stat, path, move |root, _| {
+            let meta = root.stat(&at)?;
+            let leads_to = if meta.is_symlink() { root.leads_to(&at) } else { None };
+            Ok(meta.entry(&at).with_leads_to(leads_to))
+        })
+        .await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {

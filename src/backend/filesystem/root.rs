@@ -11,7 +11,7 @@ use super::openat2::LOOK;
 use super::seal::Seal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::EntryKind;
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, Result as Host};
@@ -78,6 +78,14 @@ impl Root {
     /// Looks at a path, without following a link at its end.
     pub(super) fn stat(&self, path: &VfsPath) -> Result<Meta> {
         self.seal.look(relative(path)?, false).map_err(|errno| self.fault(path, errno))
+    }
+
+    /// Returns where a path leads to once every link is followed; none when that is outside, is not there, or has no legal path.
+    pub(super) fn leads_to(&self, path: &VfsPath) -> Option<VfsPathBuf> {
+        let resolved = self.seal.resolve(relative(path).ok()?, true).ok()?;
+        let names: Option<Vec<&str>> = resolved.names().iter().map(|name| name.to_str()).collect();
+        let path = VfsPathBuf::parse(format!("/{}", names?.join("/"))).ok()?;
+        self.stat(&path).ok().map(|_| path)
     }
 
     /// Looks at a path like [`Root::stat`], if nothing but memory is needed for it; none when the host would have to wait for a

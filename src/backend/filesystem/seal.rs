@@ -196,6 +196,11 @@ impl Resolved {
     pub(super) fn is_root(&self) -> bool {
         self.names.is_empty()
     }
+
+    /// Returns the real names from the root down.
+    pub(super) fn names(&self) -> &[OsString] {
+        &self.names
+    }
 }
 
 /// Cuts the text of a link into names; a link that starts at the host's root leaves ours.

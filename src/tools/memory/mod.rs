@@ -203,17 +203,45 @@ fn missing(name: &str) -> Error {
     Error::invalid_argument(format!("Parameter `{name}` is required for this command."))
 }
 
-async fn view(backend: &dyn Backend, shown: &str, (first, last): (usize, Option<usize>)) -> Result<ToolOutput> {
+/// Reads a path within `/memories`, and refuses one that a link on its way leads out of there: the last name too, unless it is the link
+/// itself that is meant. As the helpers of the SDKs do, `/memories` may be a link by itself, and links within it may be followed.
+///
+/// Cost: one look at each directory on the way, and only where the tree has links of the host.
+pub(super) async fn placed(backend: &dyn Backend, shown: &str, follows_last: bool) -> Result<VfsPathBuf> {
     let path = within(shown)?;
+    if backend.capabilities().symlinks {
+        let on_the_way = path.ancestors().filter(|step| step.as_str().len() > ROOT.len());
+        let last = (follows_last && path != ROOT).then_some(&*path);
+        for step in on_the_way.chain(last) {
+            // What is not there leads nowhere, and what cannot be looked at is told of by what is done with the path.
+            let Ok(entry) = backend.stat(step).await else { break };
+            if entry.kind == EntryKind::Symlink && !is_inside(backend, entry.leads_to.as_deref()).await {
+                return Err(says(ErrorKind::PermissionDenied, escapes(shown)).at(&path));
+            }
+        }
+    }
+    Ok(path)
+}
+
+/// Tells whether what a link leads to lies within `/memories`.
+async fn is_inside(backend: &dyn Backend, leads_to: Option<&VfsPath>) -> bool {
+    let Some(leads_to) = leads_to else { return false };
+    let root = VfsPathBuf::parse(ROOT).expect("the root of memories is a legal path");
+    let real = backend.stat(&root).await.ok().and_then(|entry| entry.leads_to).unwrap_or(root);
+    leads_to.starts_with(&real)
+}
+
+async fn view(backend: &dyn Backend, shown: &str, (first, last): (usize, Option<usize>)) -> Result<ToolOutput> {
+    let path = placed(backend, shown, true).await?;
     match backend.read(&path, &ReadOptions::new()).await {
         Ok(read) => file_view(shown, &path, &read, first, last),
         Err(error) if error.kind() == ErrorKind::IsDirectory => {
-            let (text, data) = outline(backend, &path, shown, Memory::NAME).await?;
+            let (text, data) = outline(backend, &path, shown, Memory::NAME, true).await?;
             Ok(ToolOutput::new(text).with_data(data))
         }
         // Memories that nobody made yet are an empty directory.
         Err(error) if error.kind() == ErrorKind::NotFound && path == ROOT => {
-            let (text, mut data) = outline(&StateBackend::new(), VfsPath::ROOT, shown, Memory::NAME).await?;
+            let (text, mut data) = outline(&StateBackend::new(), VfsPath::ROOT, shown, Memory::NAME, true).await?;
             data["path"] = json!(path);
             Ok(ToolOutput::new(text).with_data(data))
         }
@@ -270,7 +298,7 @@ fn numbered(number: usize, line: &str) -> String {
 }
 
 async fn create(backend: &dyn Backend, shown: &str, text: &str) -> Result<ToolOutput> {
-    let path = within(shown)?;
+    let path = placed(backend, shown, true).await?;
     let exists = || says(ErrorKind::AlreadyExists, format!("File {shown} already exists"));
     if path == ROOT {
         return Err(exists());
@@ -285,7 +313,7 @@ async fn create(backend: &dyn Backend, shown: &str, text: &str) -> Result<ToolOu
 }
 
 async fn str_replace(backend: &dyn Backend, shown: &str, old: &str, new: &str) -> Result<ToolOutput> {
-    let path = within(shown)?;
+    let path = placed(backend, shown, true).await?;
     let edits = vec![Edit::new(old, new)];
     let revised = revise(backend, &path, |read| {
         let after = text::edit(&read.content, &edits).map_err(|error| unreplaced(shown, &read.content, old, error))?.0;
@@ -344,7 +372,7 @@ fn snippet(before: &[u8], after: &[u8], old: &str) -> String {
 }
 
 async fn insert(backend: &dyn Backend, shown: &str, line: i64, text: &str) -> Result<ToolOutput> {
-    let path = within(shown)?;
+    let path = placed(backend, shown, true).await?;
     let revised = revise(backend, &path, |read| {
         let (inserted, lines) = revise::insert(&read.content, line, text);
         let content = inserted.ok_or_else(|| {
@@ -360,7 +388,7 @@ async fn insert(backend: &dyn Backend, shown: &str, line: i64, text: &str) -> Re
 }
 
 async fn delete(backend: &dyn Backend, shown: &str) -> Result<ToolOutput> {
-    let path = within(shown)?;
+    let path = placed(backend, shown, false).await?;
     if path == ROOT {
         return Err(says(ErrorKind::PermissionDenied, "Cannot delete the /memories directory itself"));
     }
@@ -372,7 +400,7 @@ async fn delete(backend: &dyn Backend, shown: &str) -> Result<ToolOutput> {
 }
 
 async fn rename(backend: &dyn Backend, shown: &str, to_shown: &str) -> Result<ToolOutput> {
-    let (path, to) = (within(shown)?, within(to_shown)?);
+    let (path, to) = (placed(backend, shown, false).await?, placed(backend, to_shown, false).await?);
     if path == ROOT {
         return Err(says(ErrorKind::PermissionDenied, "Cannot rename the /memories directory itself"));
     }

@@ -120,3 +120,56 @@ async fn a_link_that_leads_out_is_refused_in_the_words_of_the_tool_and_not_liste
     assert_eq!(listed.lines().skip(2).collect::<Vec<_>>(), ["5B\t/memories/inside", "5B\t/memories/link"]);
     assert!(run(&*tree, Memory::view("/memories/link")).await.text.ends_with("     1\thello"));
 }
+
+/// The directory of the host may hold more than memories: then a link leads out of them without leaving the mount.
+#[cfg(all(feature = "filesystem", unix))]
+#[tokio::test]
+async fn a_link_that_leads_out_of_memories_within_one_mount_is_refused() {
+    let host = tempfile::tempdir().unwrap();
+    let at = |path: &str| host.path().join(path);
+    for directory in ["memories/real", "project/deep"] {
+        std::fs::create_dir_all(at(directory)).unwrap();
+    }
+    std::fs::write(at("project/secret"), "secret").unwrap();
+    std::fs::write(at("memories/real/note"), "hello").unwrap();
+    for (target, link) in [
+        ("../project", "memories/away"),
+        ("../project/secret", "memories/file"),
+        ("/memories/away/secret", "memories/absolute"),
+        ("away", "memories/chained"),
+        ("../project/none", "memories/dangling"),
+        ("real", "memories/inside"),
+        ("../memories/real/note", "memories/back"),
+    ] {
+        std::os::unix::fs::symlink(target, at(link)).unwrap();
+    }
+    let tree = stratafs::FilesystemBackend::open(host.path(), stratafs::FilesystemOptions::new()).unwrap();
+    for memory in [
+        Memory::view("/memories/away"),
+        Memory::view("/memories/away/secret"),
+        Memory::view("/memories/file"),
+        Memory::view("/memories/absolute"),
+        Memory::view("/memories/chained/secret"),
+        Memory::create("/memories/away/new", ""),
+        Memory::create("/memories/dangling", ""),
+        Memory::str_replace("/memories/file", "secret", ""),
+        Memory::insert("/memories/away/secret", 0, ""),
+        Memory::delete("/memories/away/deep"),
+        Memory::delete("/memories/inside/../away/secret"),
+        Memory::rename("/memories/away/secret", "/memories/mine"),
+        Memory::rename("/memories/real/note", "/memories/away/note"),
+    ] {
+        let output = run(&tree, memory.clone()).await;
+        assert!(output.is_error && output.text.contains("would escape /memories directory"), "{memory:?}: {}", output.text);
+    }
+    assert_eq!(std::fs::read_to_string(at("project/secret")).unwrap(), "secret");
+    assert_eq!(std::fs::read_dir(at("project")).unwrap().count(), 2);
+    let listed = run(&tree, Memory::view("/memories")).await.text;
+    assert!(!listed.contains("away") && !listed.contains("secret") && listed.contains("/memories/inside"), "{listed}");
+    for path in ["/memories/inside/note", "/memories/back", "/memories/real/note"] {
+        assert!(run(&tree, Memory::view(path)).await.text.ends_with("     1\thello"), "{path}");
+    }
+    // The link itself may go.
+    assert_eq!(run(&tree, Memory::delete("/memories/away")).await.text, "Successfully deleted /memories/away");
+    assert!(at("project/secret").exists());
+}
