@@ -5,7 +5,7 @@ use super::threads::{OnConflict, Threads};
 use crate::checkpoint::{At, Checkpoint, ListOptions, PutOptions, find_checkpoint};
 use crate::error::{Error, Result};
 use crate::scope::Scope;
-use crate::tools::ToolOutput;
+use crate::tools::{ToolOutput, arguments_without_contents};
 use futures::future::BoxFuture;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
@@ -47,12 +47,19 @@ pub(super) fn tools() -> Vec<Tool> {
 
 /// Answers a call of one of the tools.
 pub(super) async fn call(threads: &Threads, scope: &Scope, tool: &str, arguments: &JsonObject) -> ToolOutput {
-    let answer = match tool {
-        "history" => history(threads, scope, arguments).await,
-        "checkpoint" => checkpoint(threads, scope, arguments).await,
-        _ => restore(threads, scope, arguments).await,
+    let answer = async {
+        let answer = match tool {
+            "history" => history(threads, scope, arguments).await,
+            "checkpoint" => checkpoint(threads, scope, arguments).await,
+            _ => restore(threads, scope, arguments).await,
+        };
+        answer.unwrap_or_else(|error| ToolOutput::from_error(&error))
     };
-    answer.unwrap_or_else(|error| ToolOutput::from_error(&error))
+    match threads.session(scope).await {
+        // They save the thread themselves, where they do: nothing is left to save.
+        Ok(session) => session.call_as(tool, arguments_without_contents(arguments), true, answer).await,
+        Err(error) => ToolOutput::from_error(&error),
+    }
 }
 
 async fn history(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Result<ToolOutput> {

@@ -99,6 +99,14 @@ impl CallNotes {
     }
 }
 
+/// What is on record of a call, whoever answers it.
+struct Called<'a> {
+    tool: &'a str,
+    /// Without what files hold.
+    arguments: serde_json::Value,
+    read_only: bool,
+}
+
 /// What the metadata of a checkpoint calls the tool whose call led to it.
 pub const TOOL: &str = "tool";
 
@@ -142,21 +150,40 @@ impl Session {
 
     /// Runs one tool call as [`Session::call`] does, and notes with the checkpoint who asked for it.
     pub async fn call_noting(&self, call: ToolCall, notes: CallNotes) -> ToolOutput {
-        let recording = self.recording(&call, &notes);
-        let mut output = call.run(&*self.backend).await;
+        let info = call.info();
+        let called = Called { tool: info.name, arguments: call.arguments_without_contents(), read_only: info.read_only };
+        self.run_noting(called, notes, call.run(&*self.backend)).await
+    }
+
+    /// Runs work as the call of a tool that is no [`ToolCall`]: it is saved, noted and recorded as those are. `arguments` hold no contents.
+    #[cfg(feature = "mcp")]
+    pub(crate) async fn call_as(
+        &self,
+        tool: &str,
+        arguments: serde_json::Value,
+        read_only: bool,
+        work: impl Future<Output = ToolOutput>,
+    ) -> ToolOutput {
+        self.run_noting(Called { tool, arguments, read_only }, CallNotes::new(), work).await
+    }
+
+    async fn run_noting(&self, called: Called<'_>, notes: CallNotes, work: impl Future<Output = ToolOutput>) -> ToolOutput {
+        let Called { tool, read_only, .. } = called;
+        let recording = self.recording(called, &notes);
+        let mut output = work.await;
         let mut checkpoint = None;
-        if self.thread.durability() == ThreadDurability::Step && !call.info().read_only {
+        if self.thread.durability() == ThreadDurability::Step && !read_only {
             let mut options = self.noted(notes);
-            options.metadata.insert(TOOL.to_owned(), call.name().to_owned());
+            options.metadata.insert(TOOL.to_owned(), tool.to_owned());
             match self.thread.save(options).await {
                 Ok(saved) => checkpoint = saved.map(|saved| saved.id),
                 Err(error) => {
-                    output.text.push_str(&format!("\n[{}] the change is made, and is not saved yet: {}", call.name(), error.message()));
+                    output.text.push_str(&format!("\n[{tool}] the change is made, and is not saved yet: {}", error.message()));
                 }
             }
         }
         if let Some((recording, begun)) = recording {
-            if self.thread.durability() == ThreadDurability::Sync && !call.info().read_only {
+            if self.thread.durability() == ThreadDurability::Sync && !read_only {
                 checkpoint = self.thread.saved_since(begun);
             }
             recording.end(&output, checkpoint).await;
@@ -230,10 +257,10 @@ impl Session {
     }
 
     /// Begins the audit row of a call, where the workspace keeps them; returns the id it began at too.
-    fn recording(&self, call: &ToolCall, notes: &CallNotes) -> Option<(Recording, CheckpointId)> {
+    fn recording(&self, called: Called<'_>, notes: &CallNotes) -> Option<(Recording, CheckpointId)> {
         let log = self.audit.clone()?;
         let id = self.thread.next_id();
-        let mut row = AuditRow::new(id, Timestamp::now(), call.name(), call.arguments_without_contents());
+        let mut row = AuditRow::new(id, Timestamp::now(), called.tool, called.arguments);
         row.tool_call_id.clone_from(&notes.tool_call_id);
         row.actor = notes.actor.clone().or_else(|| self.scope.agent.clone());
         Some((Recording::begin(log, self.thread.scope().clone(), row), id))

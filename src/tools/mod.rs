@@ -60,6 +60,8 @@ pub use ls::Ls;
 pub use memory::{Memory, MemoryCommand};
 pub use r#move::Move;
 pub use read_file::ReadFile;
+#[cfg(feature = "mcp")]
+pub(crate) use record::arguments_without_contents;
 pub use schema::ToolFormat;
 pub use search::Search;
 pub use set::ToolSet;

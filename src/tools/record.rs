@@ -4,11 +4,15 @@ use super::ToolCall;
 use serde_json::{Map, Value, json};
 
 /// The texts that are kept: paths, patterns and choices. Of any other only the size is.
-const KEPT: [&str; 16] = [
+const KEPT: [&str; 20] = [
     "path",
     "file_path",
     "from",
     "to",
+    "source",
+    "destination",
+    "sortBy",
+    "checkpoint",
     "old_path",
     "new_path",
     "base",
@@ -50,6 +54,21 @@ impl ToolCall {
         }
         Value::Object(kept)
     }
+}
+
+/// Returns the arguments of a tool that is no [`ToolCall`] as [`ToolCall::arguments_without_contents`] does. A list of paths is kept.
+#[cfg(feature = "mcp")]
+pub(crate) fn arguments_without_contents(arguments: &Map<String, Value>) -> Value {
+    let kept = arguments.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
+        let value = match value {
+            Value::Array(paths) if name == "paths" && text_bytes(value) <= TEXT_BYTES_MAX => {
+                paths.iter().filter(|path| path.is_string()).take(PATHS_MAX).cloned().collect()
+            }
+            value => without_content(value.clone(), KEPT.contains(&name.as_str())),
+        };
+        (name.clone(), value)
+    });
+    Value::Object(kept.collect())
 }
 
 fn without_content(value: Value, is_kept: bool) -> Value {

@@ -11,6 +11,11 @@ impl Arguments {
         Self(arguments)
     }
 
+    /// Returns all of them.
+    pub(super) fn given(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
     /// Returns a text; the empty one for what may be left out.
     pub(super) fn text(&self, name: &str) -> &str {
         self.0.get(name).and_then(Value::as_str).unwrap_or_default()

@@ -21,6 +21,8 @@ use super::threads::{OnConflict, Threads};
 use crate::error::{Error, ErrorKind};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
+use crate::session::Session;
+use crate::tools::{ToolOutput, arguments_without_contents};
 use arguments::Arguments;
 use paths::Allowed;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
@@ -54,11 +56,19 @@ impl Reference {
                 return refused(&format!("MCP error -32602: Input validation error: Invalid arguments for tool {name}: {wrong}"));
             }
         };
+        let recorded = arguments_without_contents(arguments.given());
         let answer = match name.as_str() {
-            "write_file" | "edit_file" | "create_directory" => self.change(threads, scope, OnConflict::Again, name, arguments).await,
-            "move_file" => self.change(threads, scope, OnConflict::Aside, name, arguments).await,
+            "write_file" | "edit_file" | "create_directory" => {
+                self.change(threads, scope, OnConflict::Again, name, arguments, recorded).await
+            }
+            "move_file" => self.change(threads, scope, OnConflict::Aside, name, arguments, recorded).await,
             _ => match threads.session(scope).await {
-                Ok(session) => self.look(&*session.backend(), &name, &arguments).await,
+                Ok(session) => {
+                    let tree = session.backend();
+                    let answer = on_record(&session, &name, recorded, true, self.look(&*tree, &name, &arguments)).await;
+                    threads.keep_unless_saved(scope, session);
+                    answer
+                }
                 Err(error) => Err(Refused(error.message().to_owned())),
             },
         };
@@ -83,22 +93,64 @@ impl Reference {
         }
     }
 
-    async fn change(&self, threads: &Threads, scope: &Scope, on_conflict: OnConflict, name: String, arguments: Arguments) -> Answer {
+    async fn change(
+        &self,
+        threads: &Threads,
+        scope: &Scope,
+        on_conflict: OnConflict,
+        name: String,
+        arguments: Arguments,
+        recorded: Value,
+    ) -> Answer {
         let (name, arguments, allowed) = (Arc::<str>::from(name), Arc::new(arguments), self.allowed.clone());
-        let work = move |session: crate::session::Session| -> futures::future::BoxFuture<'static, Answer> {
-            let (name, arguments, allowed) = (name.clone(), arguments.clone(), allowed.clone());
+        let work = move |session: Session| -> futures::future::BoxFuture<'static, Answer> {
+            let (name, arguments, allowed, recorded) = (name.clone(), arguments.clone(), allowed.clone(), recorded.clone());
             Box::pin(async move {
                 let tree = session.backend();
-                match &*name {
-                    "write_file" => write::file(&*tree, &allowed, &arguments).await,
-                    "edit_file" => edit::file(&*tree, &allowed, &arguments).await,
-                    "create_directory" => write::directory(&*tree, &allowed, &arguments).await,
-                    _ => write::moved(&*tree, &allowed, &arguments).await,
-                }
+                let work = async {
+                    match &*name {
+                        "write_file" => write::file(&*tree, &allowed, &arguments).await,
+                        "edit_file" => edit::file(&*tree, &allowed, &arguments).await,
+                        "create_directory" => write::directory(&*tree, &allowed, &arguments).await,
+                        _ => write::moved(&*tree, &allowed, &arguments).await,
+                    }
+                };
+                on_record(&session, &name, recorded, false, work).await
             })
         };
         threads.lasting(scope, on_conflict, work).await.unwrap_or_else(|error| Err(Refused(error.message().to_owned())))
     }
+}
+
+/// Does the work of a call, and has it noted and recorded as a call of our own tools is.
+async fn on_record(session: &Session, name: &str, arguments: Value, read_only: bool, work: impl Future<Output = Answer>) -> Answer {
+    let mut answer = Ok(Vec::new());
+    let noted = async {
+        answer = work.await;
+        match &answer {
+            Ok(_) => ToolOutput::new(""),
+            Err(Refused(message)) => ToolOutput::from_error(&Error::new(kind_of(message), message.clone())),
+        }
+    };
+    let _ = session.call_as(name, arguments, read_only, noted).await;
+    answer
+}
+
+/// Returns the kind of error that an answer in the words of that server is: the words are all it has.
+fn kind_of(message: &str) -> ErrorKind {
+    let kinds = [
+        ("ENOENT", ErrorKind::NotFound),
+        ("ENOTDIR", ErrorKind::NotADirectory),
+        ("EISDIR", ErrorKind::IsDirectory),
+        ("EEXIST", ErrorKind::AlreadyExists),
+        ("Destination already exists", ErrorKind::AlreadyExists),
+        ("EROFS", ErrorKind::ReadOnly),
+        ("EACCES", ErrorKind::PermissionDenied),
+        ("Access denied", ErrorKind::PermissionDenied),
+        ("EDQUOT", ErrorKind::QuotaExceeded),
+        ("Could not find exact match", ErrorKind::NoMatch),
+    ];
+    kinds.into_iter().find(|(start, _)| message.starts_with(start)).map_or(ErrorKind::InvalidArgument, |(_, kind)| kind)
 }
 
 /// Answers a call of a tool that is not there.
@@ -141,4 +193,40 @@ fn failed(error: &Error, call: &str, path: &VfsPath) -> Refused {
         _ => error.message().to_owned(),
     };
     Refused(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history;
+    use super::*;
+    use crate::audit::AuditLog;
+    use crate::checkpoint::StoreCheckpointer;
+    use crate::store::MemoryStore;
+    use crate::workspace::Workspace;
+
+    /// What the tools of the reference server and those of the history did was on nobody's record.
+    #[tokio::test]
+    async fn calls_are_on_record_as_those_of_our_own_tools_are() {
+        let store = Arc::new(MemoryStore::new());
+        let workspace = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).audit_log(AuditLog::new(store)).build();
+        let (threads, scope) = (Threads::new(workspace.clone()), Scope::new().with_thread("t"));
+        let (reference, offered) = (Reference::new(&[]), tools());
+        let call = async |name: &str, arguments: Value| {
+            let tool = offered.iter().find(|tool| tool.name == name).expect("a tool");
+            reference.call(&threads, &scope, tool, arguments.as_object().cloned().expect("arguments")).await
+        };
+        call("write_file", json!({"path": "/a.md", "content": "secret"})).await;
+        call("read_multiple_files", json!({"paths": ["/a.md", "/b.md"]})).await;
+        call("move_file", json!({"source": "/none", "destination": "/b.md"})).await;
+        history::call(&threads, &scope, "checkpoint", json!({"label": "secret"}).as_object().expect("arguments")).await;
+        let rows = workspace.audit_log().expect("recorded").calls(&scope, None, None, 9).await.expect("read").calls;
+        // Calls of one millisecond stand in no order, as each opened the thread anew.
+        let row = |tool: &str| rows.iter().find(|row| row.tool == tool).expect("a row");
+        let told = ["write_file", "read_multiple_files", "move_file", "checkpoint"].map(|tool| row(tool).outcome.as_str());
+        assert_eq!((told, rows.len()), (["ok", "ok", "not_found", "ok"], 4));
+        assert_eq!(row("write_file").arguments, json!({"path": "/a.md", "content": {"bytes": 6}}));
+        assert!(row("write_file").checkpoint.is_some() && row("read_multiple_files").checkpoint.is_none());
+        assert_eq!(row("read_multiple_files").arguments, json!({"paths": ["/a.md", "/b.md"]}));
+        assert!(rows.iter().all(|row| !row.arguments.to_string().contains("secret")));
+    }
 }
