@@ -85,9 +85,11 @@ pub mod serve;
 pub mod conformance;
 
 pub use audit::AuditLog;
-pub use backend::{Backend, BackendExt, OverlayBackend, StateBackend, StoreBackend, Subtree};
+pub use backend::{Backend, BackendExt, CacheOptions, CachedBackend, OverlayBackend, StateBackend, StoreBackend, Subtree, TreeNews};
 #[cfg(all(feature = "filesystem", unix))]
 pub use backend::{FilesystemBackend, FilesystemOptions, SyncMode};
+#[cfg(feature = "remote")]
+pub use backend::{RemoteBackend, RemoteOptions};
 pub use checkpoint::{CheckpointId, Checkpointer, HistoryBackend, MemoryCheckpointer, StoreCheckpointer};
 pub use clock::Clock;
 pub use composite::CompositeBackend;

@@ -7,7 +7,8 @@
 //!
 //! [`StateBackend`] keeps a tree in memory, [`StoreBackend`] in the rows of a [`Store`](crate::Store), and
 //! [`FilesystemBackend`] in a directory of the host; [`Subtree`] shows a part of any of them as a tree of its own,
-//! and [`OverlayBackend`] keeps what is changed in one apart from it.
+//! [`OverlayBackend`] keeps what is changed in one apart from it, and [`CachedBackend`] what was read of one near.
+#![cfg_attr(feature = "remote", doc = "[`RemoteBackend`] is the tree of another server.")]
 
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
@@ -20,24 +21,32 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
+mod cached;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod flat;
+mod news;
 mod overlay;
 pub(crate) mod rebase;
 pub(crate) mod recall;
+#[cfg(feature = "remote")]
+mod remote;
 mod state;
 mod store;
 mod subtree;
 
+pub use cached::{CacheOptions, CachedBackend, Staleness};
 #[cfg(all(feature = "filesystem", unix))]
 pub use filesystem::{FilesystemBackend, FilesystemOptions, SyncMode};
+pub use news::TreeNews;
 pub use overlay::{
     OverlayApplied, OverlayApplyOptions, OverlayBackend, OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference,
     OverlayDifferenceKind, OverlayStrategy,
 };
 pub use recall::search_by_reading;
 pub(crate) use recall::{add_snippets, listed_files};
+#[cfg(feature = "remote")]
+pub use remote::{RemoteBackend, RemoteOptions};
 pub(crate) use state::{Child, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::{IndexKind, IndexProgress, IndexState, StoreBackend, Verification};

@@ -43,7 +43,7 @@ mod mysql;
 mod namespace;
 mod page;
 #[cfg(any(test, feature = "postgres"))]
-mod pause;
+pub(crate) mod pause;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -8,7 +8,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Returns how long to wait before the attempt after `attempt`, which counts from 0: twice as long each time, up to a bound, and
 /// between half of that and all of it at random, so that those who met do not meet again.
-pub(super) fn random_pause(first: Duration, attempt: u32) -> Duration {
+pub(crate) fn random_pause(first: Duration, attempt: u32) -> Duration {
     let longest = first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(PAUSE_MAX);
     // Each state has keys of its own.
     let random = RandomState::new().build_hasher().finish();

@@ -12,7 +12,9 @@ mod request;
 
 pub use change::{ApplyReply, ApplyRequest, ChangeRecord};
 pub use problem::{PROBLEM_TYPE, Problem};
-pub use request::{CapabilitiesReply, GlobRequest, GrepRequest, LsRequest, ReadRequest, SearchRequest, StatRequest, TreeRequest};
+pub use request::{
+    CapabilitiesReply, GlobRequest, GrepRequest, LIMIT_MAX, LsRequest, ReadRequest, SearchRequest, StatRequest, TreeRequest,
+};
 
 /// Where version 1 stands on a server.
 pub const PREFIX: &str = "/v1";

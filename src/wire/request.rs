@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most entries, matches or hits of one answer, whatever is asked for.
-const LIMIT_MAX: usize = 100_000;
+pub const LIMIT_MAX: usize = 100_000;
 
 /// What of a file to read. All of it by default; lines or bytes, not both.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

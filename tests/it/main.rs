@@ -5,6 +5,9 @@
 #[cfg(feature = "cli")]
 mod cli;
 mod composite;
+#[cfg(feature = "remote")]
+#[path = "../far/mod.rs"]
+mod far;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod layers;
@@ -12,6 +15,8 @@ mod layers;
 mod mcp;
 mod merge;
 mod overlay;
+#[cfg(feature = "remote")]
+mod remote;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 #[path = "../servers/mod.rs"]
 mod servers;
