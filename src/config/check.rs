@@ -1,6 +1,7 @@
 //! What the types of a configuration cannot say: that names meet, templates parse, and each key stands where it means something.
 
 use super::fault::{Broken, did_you_mean};
+use super::remote::{check_peer, check_remote};
 use super::url::StoreUrl;
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
 use crate::checkpoint::check_checkpoint_name;
@@ -18,6 +19,9 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     for (name, store) in &config.stores {
         StoreUrl::parse(&store.url).map_err(|broken| Broken::new(&["stores", name, "url"], broken.0).with_hint(broken.1))?;
         sweep_every(&store.sweep_every).map_err(|error| Broken::new(&["stores", name, "sweep_every"], error.message()))?;
+    }
+    for (name, peer) in &config.peers {
+        check_peer(name, peer)?;
     }
     check_store_name(config, &["threads", "store"], &config.threads.store)?;
     for source in &config.memory.sources {
@@ -138,9 +142,13 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
         ("create_root", route.create_root.is_some(), RouteType::Filesystem),
         ("thread", route.thread.is_some(), RouteType::History),
         ("at", route.at.is_some(), RouteType::History),
+        ("url", route.url.is_some(), RouteType::Remote),
+        ("cache_bytes_max", route.cache_bytes_max.is_some(), RouteType::Remote),
+        ("serve_stale", route.serve_stale.is_some(), RouteType::Remote),
     ];
     for (key, is_set, owner) in keys {
-        if is_set && route.tier != owner {
+        let is_shared = key == "thread" && route.tier == RouteType::Remote;
+        if is_set && route.tier != owner && !is_shared {
             return Err(Broken::new(
                 &["routes", path, key],
                 format!("`{key}` belongs to a route of type `{}` and this one is `{}`", owner.name(), route.tier.name()),
@@ -159,6 +167,7 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
             NamespaceTemplate::parse(namespace).map(drop).map_err(|error| template("namespace", error))
         }
         RouteType::History => check_history(config, path, route),
+        RouteType::Remote => check_remote(config, path, route),
         RouteType::Filesystem => {
             let root = route.root.as_deref().ok_or_else(|| missing(path, "root", "."))?;
             if root.is_empty() {
@@ -204,6 +213,6 @@ fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &Overlay
     namespace.map_err(|error| Broken::new(&["routes", path, "overlay", "namespace"], error.message()))
 }
 
-fn missing(path: &str, key: &str, example: &str) -> Broken {
+pub(super) fn missing(path: &str, key: &str, example: &str) -> Broken {
     Broken::new(&["routes", path], format!("the route `{path}` names no `{key}`")).with_hint(Some(format!("write `{key} = \"{example}\"`")))
 }

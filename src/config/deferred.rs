@@ -1,7 +1,7 @@
 //! A mount that could not be opened: it is there, and only what is asked of it fails.
 //!
-//! One directory that is missing must not take the other routes with it. Each call tries to open it again, so that it works as
-//! soon as the directory is made.
+//! One directory or token that is missing must not take the other routes with it. Each call tries to open it again, so that it works as
+//! soon as it is there.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};

@@ -17,13 +17,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 mod check;
-#[cfg(all(feature = "filesystem", unix))]
+#[cfg(any(feature = "remote", all(feature = "filesystem", unix)))]
 mod deferred;
 mod fault;
 mod history;
 mod open;
 mod open_store;
 mod overlay;
+mod remote;
 mod route_index;
 mod settings;
 mod stores;
@@ -85,6 +86,9 @@ pub struct Config {
     /// The stores, by the name that routes use.
     #[serde(default)]
     pub stores: BTreeMap<String, StoreConfig>,
+    /// Other servers, by the name that routes use.
+    #[serde(default)]
+    pub peers: BTreeMap<String, PeerConfig>,
     /// What stands where in the tree, by path. A file that names any route names all of them but `/`.
     #[serde(default)]
     pub routes: BTreeMap<String, RouteConfig>,
@@ -195,6 +199,28 @@ fn sweep_every() -> String {
     "1m".to_owned()
 }
 
+/// Another stratafs server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PeerConfig {
+    /// Where it is: `https://HOST:PORT`, with a path to mean a directory of its tree.
+    pub url: String,
+    /// Where its token is: `env:VARIABLE` or `file:PATH`. Default none is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Allows `http` to another host, where content and token go in the clear. Default false.
+    #[serde(default)]
+    pub plain_http: bool,
+}
+
+impl PeerConfig {
+    /// Names a server by its URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), token: None, plain_http: false }
+    }
+}
+
 /// The tier that a route leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -208,6 +234,8 @@ pub enum RouteType {
     Filesystem,
     /// The state of a thread as it was at a checkpoint, read-only.
     History,
+    /// The tree of another server.
+    Remote,
 }
 
 impl RouteType {
@@ -218,6 +246,7 @@ impl RouteType {
             Self::Store => "store",
             Self::Filesystem => "filesystem",
             Self::History => "history",
+            Self::Remote => "remote",
         }
     }
 }
@@ -265,12 +294,22 @@ pub struct RouteConfig {
     /// Of a filesystem route: whether a missing root is made. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_root: Option<bool>,
-    /// Of a history route: the thread, which may hold scope fields. Default `{thread}`, the caller's own.
+    /// Of a history route: the thread, which may hold scope fields. Default `{thread}`, the caller's own. Of a remote route: the
+    /// thread of the far side. Default its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
     /// Of a history route: the checkpoint, by its id, its label, or how far it lies back, such as `~1`. Default `latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+    /// Of a remote route: `agent://PEER/PATH` for a server among `peers`, or the URL of one that asks for no token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Of a remote route: how many bytes of what is read are kept near. Default nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_bytes_max: Option<usize>,
+    /// Of a remote route that keeps what is read: whether that is served while the far side is away. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serve_stale: Option<bool>,
     /// Whether changes are refused. Default false; a history route is always read-only.
     #[serde(default)]
     pub read_only: bool,
@@ -383,6 +422,9 @@ impl RouteConfig {
             create_root: None,
             thread: None,
             at: None,
+            url: None,
+            cache_bytes_max: None,
+            serve_stale: None,
             read_only: false,
             quota: None,
             overlay: None,
@@ -398,6 +440,11 @@ impl RouteConfig {
             index: Some(RouteIndex::default()),
             ..Self::state()
         }
+    }
+
+    /// Makes a route to the tree of another server.
+    pub fn remote(url: impl Into<String>) -> Self {
+        Self { tier: RouteType::Remote, url: Some(url.into()), ..Self::state() }
     }
 
     /// Makes a route to a directory of the host.
@@ -449,6 +496,7 @@ impl Config {
             threads: ThreadsConfig::default(),
             memory: MemoryConfig::default(),
             stores: BTreeMap::new(),
+            peers: BTreeMap::new(),
             routes: BTreeMap::new(),
             layers: LayersConfig::default(),
             place: place.clone(),
@@ -533,6 +581,11 @@ impl Config {
             }
             match route.tier {
                 RouteType::State => {}
+                RouteType::Remote => {
+                    if route.cache_bytes_max.is_some() {
+                        route.serve_stale.get_or_insert(false);
+                    }
+                }
                 RouteType::History => {
                     route.thread.get_or_insert_with(|| HISTORY_THREAD.to_owned());
                     route.at.get_or_insert_with(|| HISTORY_AT.to_owned());

@@ -79,7 +79,7 @@ impl Config {
                     let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
                     workspace.watched(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
                 }
-                RouteType::Store | RouteType::Filesystem | RouteType::History => workspace,
+                RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote => workspace,
             };
         }
         Ok(self.layered(workspace)?.build())
@@ -154,7 +154,7 @@ impl Config {
                 scope.agent = None;
                 Ok((Place::State(scope), opening.state()))
             })),
-            RouteType::Store | RouteType::Filesystem | RouteType::History => {
+            RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote => {
                 let open = self.files(path, route, stores)?;
                 let open = match &route.overlay {
                     Some(overlay) => self.overlaid(path, overlay, stores, open)?,
@@ -170,6 +170,7 @@ impl Config {
         match route.tier {
             RouteType::Filesystem => return self.filesystem(path, route),
             RouteType::History => return self.history(path, route, stores),
+            RouteType::Remote => return self.remote(path, route),
             RouteType::State | RouteType::Store => {}
         }
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
@@ -282,6 +283,9 @@ pub(super) enum Place {
     Directory(PathBuf),
     /// A checkpoint, by its name, of the thread of a scope.
     History(Scope, String),
+    /// A directory of another server, by its URL, and the thread there.
+    #[cfg(feature = "remote")]
+    Remote(String, Option<String>),
     /// The changes kept in these rows, over another place.
     Overlay(Namespace, Box<Place>),
 }

@@ -73,7 +73,7 @@ const SHOWN: &[&str] =
 /// Returns a URL as it may be shown: without the password, and without what a parameter says that is not known to be harmless.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':') else { return url.to_owned() };
-    if matches!(scheme, "memory" | "sled" | "sqlite" | "env") {
+    if matches!(scheme, "memory" | "sled" | "sqlite" | "env" | "agent") {
         return url.to_owned();
     }
     // A password may hold any character where somebody did not escape it: the last `@` of all ends it.
@@ -106,6 +106,8 @@ mod tests {
     fn passwords_are_not_shown() {
         for (url, shown) in [
             ("sqlite:a:b@c", "sqlite:a:b@c"),
+            ("agent://ada/x@y?z", "agent://ada/x@y?z"),
+            ("https://ada:s3cret@h/w", "https://ada:***@h/w"),
             ("postgres://ada@db/x", "postgres://ada@db/x"),
             ("postgres://ada:s3cret@db:5432/x?sslmode=require", "postgres://ada:***@db:5432/x?sslmode=require"),
             ("mysql://ada:p@ss/w:rd@db/x", "mysql://ada:***@db/x"),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 use stratafs::checkpoint::At;
-use stratafs::config::{Config, RouteType, Stores};
+use stratafs::config::{Config, RouteType, Stores, without_password};
 use stratafs::ops::{Durability, LsOptions};
 use stratafs::{Backend, Error, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath, Workspace};
 
@@ -205,7 +205,10 @@ async fn check_routes(config: &Config, workspace: &Workspace, checks: &mut Vec<C
         checks.push(match look_at(&*tree, path).await {
             Ok(()) if route.read_only => Check::new(check, Status::Ok, format!("{}, read-only", route.tier.name())),
             Ok(()) if route.overlay.is_some() => Check::new(check, Status::Ok, format!("{}, an overlay", route.tier.name())),
-            Ok(()) => Check::new(check, Status::Ok, route.tier.name()),
+            Ok(()) => match &route.url {
+                Some(url) => Check::new(check, Status::Ok, format!("{}, {}", route.tier.name(), without_password(url))),
+                None => Check::new(check, Status::Ok, route.tier.name()),
+            },
             Err(error) => match store_of(config, path).and_then(|store| behind(checks, &check, store)) {
                 Some(told) => told,
                 None => Check::failed(check, &error),

@@ -1,0 +1,358 @@
+//! Routes to other servers. Only a peer of the registry is ever sent a token, and only what stands in the configuration is sent anything:
+//! a name that is not in it is refused before there is a host to ask.
+
+use super::check::missing;
+use super::fault::{Broken, did_you_mean};
+#[cfg(not(feature = "remote"))]
+use super::open::OpenFiles;
+use super::{Config, PeerConfig, RouteConfig};
+use crate::error::{Error, Result};
+use crate::path::VfsPathBuf;
+use crate::scope::Template;
+
+/// The scheme of a URL that names a peer of the registry.
+const AGENT: &str = "agent://";
+
+/// The most characters of a peer's name.
+const PEER_NAME_MAX: usize = 63;
+
+/// What the URL of a remote route names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RemoteUrl<'a> {
+    /// `agent://PEER/PATH`
+    Peer {
+        /// The name in the registry.
+        name: &'a str,
+        /// The directory beneath what the peer's own URL means.
+        path: VfsPathBuf,
+    },
+    /// The URL of a server.
+    Server(&'a str),
+}
+
+impl<'a> RemoteUrl<'a> {
+    /// Reads the URL of a route. A peer's name holds nothing that a URL gives a meaning to; the path is a path of a tree, as written.
+    pub(super) fn parse(url: &'a str) -> Result<Self> {
+        let Some(rest) = url.strip_prefix(AGENT) else { return Ok(Self::Server(url)) };
+        let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        check_peer_name(name)?;
+        let path = if path.is_empty() { VfsPathBuf::root() } else { VfsPathBuf::parse(path)? };
+        Ok(Self::Peer { name, path })
+    }
+}
+
+fn check_peer_name(name: &str) -> Result<()> {
+    let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
+    if !starts_well || name.len() > PEER_NAME_MAX || !name.bytes().all(is_legal) {
+        let message =
+            format!("the name of a peer has up to {PEER_NAME_MAX} lower-case letters, digits, `-` and `_`, a letter or digit first");
+        return Err(Error::invalid_argument(message));
+    }
+    Ok(())
+}
+
+/// Checks a peer of the registry.
+pub(super) fn check_peer(name: &str, peer: &PeerConfig) -> Result<(), Broken> {
+    check_peer_name(name).map_err(|error| Broken::new(&["peers", name], error.message()))?;
+    check_url(&peer.url, peer.plain_http).map_err(|error| Broken::new(&["peers", name, "url"], error.message()))?;
+    match &peer.token {
+        Some(token) => TokenPlace::parse(token).map(drop).map_err(|error| Broken::new(&["peers", name, "token"], error.message())),
+        None => Ok(()),
+    }
+}
+
+/// Checks a remote route, without asking anybody.
+pub(super) fn check_remote(config: &Config, path: &str, route: &RouteConfig) -> Result<(), Broken> {
+    let broken = |key: &str, message: &str| Broken::new(&["routes", path, key], message);
+    let url = route.url.as_deref().ok_or_else(|| missing(path, "url", "agent://PEER/PATH"))?;
+    match RemoteUrl::parse(url).map_err(|error| broken("url", error.message()))? {
+        RemoteUrl::Peer { name, .. } if !config.peers.contains_key(name) => {
+            let known = config.peers.keys().map(String::as_str);
+            let hint = did_you_mean(name, known).or_else(|| Some(format!("add `[peers.{name}]` with its `url`")));
+            return Err(broken("url", &format!("no peer is named `{name}`")).with_hint(hint));
+        }
+        RemoteUrl::Peer { .. } => {}
+        RemoteUrl::Server(url) => check_url(url, false).map_err(|error| broken("url", error.message()))?,
+    }
+    if let Some(thread) = &route.thread {
+        Template::parse(thread).map_err(|error| broken("thread", error.message()))?;
+    }
+    if route.serve_stale.is_some() && route.cache_bytes_max.is_none() {
+        return Err(broken("serve_stale", "`serve_stale` serves what is kept, and nothing is")
+            .with_hint(Some("set `cache_bytes_max` too".to_owned())));
+    }
+    if route.cache_bytes_max == Some(0) {
+        return Err(broken("cache_bytes_max", "a cache of 0 bytes keeps nothing").with_hint(Some("leave it out".to_owned())));
+    }
+    Ok(())
+}
+
+/// Where a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TokenPlace<'a> {
+    Variable(&'a str),
+    File(&'a str),
+}
+
+impl<'a> TokenPlace<'a> {
+    /// Reads where a token is. What is neither place may be the token itself, and is not repeated.
+    fn parse(text: &'a str) -> Result<Self> {
+        match text.split_once(':') {
+            Some(("env", variable)) if !variable.is_empty() => Ok(Self::Variable(variable)),
+            Some(("file", file)) if !file.is_empty() => Ok(Self::File(file)),
+            _ => Err(Error::invalid_argument("a token does not stand in the configuration; write `env:VARIABLE` or `file:PATH`")),
+        }
+    }
+}
+
+#[cfg(feature = "remote")]
+fn check_url(url: &str, plain_http: bool) -> Result<()> {
+    crate::backend::RemoteBackend::check_url(url, plain_http)
+}
+
+/// Without the client of other servers nothing is sent to any.
+#[cfg(not(feature = "remote"))]
+fn check_url(_url: &str, _plain_http: bool) -> Result<()> {
+    Ok(())
+}
+
+#[cfg(not(feature = "remote"))]
+impl Config {
+    /// Returns what opens a route to another server.
+    pub(super) fn remote(&self, _path: &str, _route: &RouteConfig) -> Result<OpenFiles> {
+        Err(Error::unsupported("this program was built without `remote`; build it with that feature or leave its routes out"))
+    }
+}
+
+#[cfg(feature = "remote")]
+mod opened {
+    use super::{RemoteUrl, TokenPlace};
+    use crate::backend::{Backend, CacheOptions, CachedBackend, RemoteBackend, RemoteOptions};
+    use crate::config::deferred::Deferred;
+    use crate::config::open::{OpenFiles, Place, check_fields};
+    use crate::config::{Config, PeerConfig, RouteConfig};
+    use crate::error::{AtHost, Error, ErrorKind, Result};
+    use crate::scope::Template;
+    use crate::shared::Shared;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    impl Config {
+        /// Returns what opens a route to another server. All sessions of one thread over there share one client, and what it keeps.
+        pub(in crate::config) fn remote(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
+            let url = route.url.clone().unwrap_or_default();
+            let (url, peer) = match RemoteUrl::parse(&url)? {
+                RemoteUrl::Server(url) => (url.to_owned(), PeerConfig::new(url)),
+                RemoteUrl::Peer { name, path } => {
+                    let known = self.peers.get(name).cloned();
+                    let peer = known.ok_or_else(|| Error::invalid_argument(format!("no peer is named `{name}`; add `[peers.{name}]`")))?;
+                    (beneath(&peer.url, path.segments()), peer)
+                }
+            };
+            RemoteBackend::check_url(&url, peer.plain_http)?;
+            let template = route.thread.as_deref().map(Template::parse).transpose()?;
+            let cache = route.cache_bytes_max.map(|bytes_max| {
+                let options = CacheOptions::new().with_bytes_max(bytes_max).with_serve_stale(route.serve_stale.unwrap_or_default());
+                let file_bytes_max = options.file_bytes_max.min(bytes_max as u64 / 4);
+                options.with_file_bytes_max(file_bytes_max)
+            });
+            let (config, path) = (self.clone(), path.to_owned());
+            let opened: Mutex<Shared<Place, dyn Backend>> = Mutex::default();
+            Ok(Box::new(move |scope| {
+                let thread = match &template {
+                    Some(template) => {
+                        check_fields(&path, template, template.fields(), scope)?;
+                        Some(template.fill(scope)?)
+                    }
+                    None => None,
+                };
+                let actor = scope.agent.clone();
+                // Who acts is a part of what is told over there, so nobody shares the client of another.
+                let place = Place::Remote(format!("{url}\n{}", actor.as_deref().unwrap_or_default()), thread.clone());
+                let open = {
+                    let (config, peer, url, path, cache) = (config.clone(), peer.clone(), url.clone(), path.clone(), cache.clone());
+                    move || config.client(&peer, &url, thread.clone(), actor.clone(), cache.clone()).map_err(|error| unopened(&path, error))
+                };
+                let tree = opened.lock().get_or_insert(place.clone(), || Deferred::open(open));
+                Ok((place, tree))
+            }))
+        }
+
+        /// Makes the client of a server. Nobody is asked yet.
+        fn client(
+            &self,
+            peer: &PeerConfig,
+            url: &str,
+            thread: Option<String>,
+            actor: Option<String>,
+            cache: Option<CacheOptions>,
+        ) -> Result<Arc<dyn Backend>> {
+            let mut options = RemoteOptions::new().with_plain_http(peer.plain_http);
+            (options.thread, options.actor) = (thread, actor);
+            if let Some(token) = &peer.token {
+                options = options.with_token(self.token(token)?);
+            }
+            let remote = RemoteBackend::new(url, options)?;
+            Ok(match cache {
+                Some(cache) => {
+                    let feed = remote.changes();
+                    Arc::new(CachedBackend::new(remote, cache).with_feed(feed))
+                }
+                None => Arc::new(remote),
+            })
+        }
+
+        /// Reads a token from where it is. Neither it nor the place of a file is told.
+        fn token(&self, place: &str) -> Result<String> {
+            let token = match TokenPlace::parse(place)? {
+                TokenPlace::Variable(variable) => std::env::var(variable).map_err(|_| {
+                    Error::invalid_argument(format!("the variable `{variable}` is not set; put the token of the peer into it"))
+                })?,
+                TokenPlace::File(file) => {
+                    let file = self.resolve(file);
+                    std::fs::read_to_string(&file).map_err(|error| {
+                        let message = "the file of the peer's token cannot be read; look at `token` of the peer";
+                        Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(&file).with_cause(error))
+                    })?
+                }
+            };
+            match token.trim() {
+                "" => Err(Error::invalid_argument("the token of the peer is empty; leave `token` out where none is asked for")),
+                token => Ok(token.to_owned()),
+            }
+        }
+    }
+
+    /// Makes the error of a route whose client cannot be made: what it lacks is no fault of the call.
+    fn unopened(path: &str, error: Error) -> Error {
+        let message = format!("the route `{path}` cannot be opened: {}", error.message());
+        let kind = match error.kind() {
+            ErrorKind::InvalidArgument => ErrorKind::Unavailable,
+            kind => kind,
+        };
+        error.with_message(message).with_kind(kind).without_effect()
+    }
+
+    /// Returns the URL of a path beneath another.
+    fn beneath<'s>(url: &str, segments: impl Iterator<Item = &'s str>) -> String {
+        let mut whole = url.trim_end_matches('/').to_owned();
+        for segment in segments {
+            whole.push('/');
+            for byte in segment.bytes() {
+                match byte {
+                    b'-' | b'.' | b'_' | b'~' => whole.push(byte.into()),
+                    _ if byte.is_ascii_alphanumeric() => whole.push(byte.into()),
+                    _ => whole.push_str(&format!("%{byte:02X}")),
+                }
+            }
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(feature = "remote")]
+    use crate::backend::BackendExt;
+    #[cfg(feature = "remote")]
+    use crate::config::Place;
+
+    #[cfg(feature = "remote")]
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, &Place::new("/etc/agent", "/var/lib/stratafs")).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn an_agent_url_names_a_peer_and_a_path_and_nothing_else() {
+        let peer = |name, path: &str| Ok(RemoteUrl::Peer { name, path: VfsPathBuf::parse(path).expect("a legal path") });
+        assert_eq!(RemoteUrl::parse("agent://ada").map_err(drop), peer("ada", "/"));
+        assert_eq!(RemoteUrl::parse("agent://ada-2/w x/%2e%2e@h:1?#").map_err(drop), peer("ada-2", "/w x/%2e%2e@h:1?#"));
+        assert_eq!(RemoteUrl::parse("https://h/x").map_err(drop), Ok(RemoteUrl::Server("https://h/x")));
+        for url in [
+            "agent://",
+            "agent:///w",
+            "agent://a@b/w",
+            "agent://a:b@c/w",
+            "agent://host:80/w",
+            "agent://a.b/w",
+            "agent://A/w",
+            "agent://a%2Fb/w",
+            "agent://a?b",
+            "agent://a#b",
+            "agent://a\\b",
+            "agent://[::1]/w",
+            "agent://-a/w",
+            "agent://ä/w",
+            "agent://a/../b",
+            "agent://a/b\n",
+        ] {
+            assert!(RemoteUrl::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "remote")]
+    fn an_unknown_peer_and_an_unsound_one_are_refused() {
+        let route = |url: &str| format!("[routes.\"/p\"]\ntype = \"remote\"\nurl = \"{url}\"\n");
+        let peer = "[peers.ada]\nurl = \"https://ada.example.org\"\n";
+        assert!(parse(&format!("{peer}{}", route("agent://ada/w"))).is_ok());
+        for (text, fault) in [
+            (format!("{peer}{}", route("agent://adda/w")), "configuration:5:7: no peer is named `adda`; did you mean `ada`?"),
+            (route("agent://zed/w"), "configuration:3:7: no peer is named `zed`; add `[peers.zed]` with its `url`"),
+            (
+                "[routes.\"/p\"]\ntype = \"remote\"\n".to_owned(),
+                "configuration:1:9: the route `/p` names no `url`; write `url = \"agent://PEER/PATH\"`",
+            ),
+            (
+                "[peers.ada]\nurl = \"https://h\"\ntoken = \"s3cret-s3cret-s3cret\"\n".to_owned(),
+                "configuration:3:9: a token does not stand in the configuration; write `env:VARIABLE` or `file:PATH`",
+            ),
+            (
+                route("http://example.org"),
+                "configuration:3:7: `http://example.org` would be sent to in the clear, its token too; use `https`, or allow it by `plain_http = true`",
+            ),
+            (
+                format!("{}serve_stale = true\n", route("http://127.0.0.1")),
+                "configuration:4:15: `serve_stale` serves what is kept, and nothing is; set `cache_bytes_max` too",
+            ),
+        ] {
+            assert_eq!(parse(&text).expect_err(fault), fault);
+        }
+        for text in [
+            "[peers.\"a.b\"]\nurl = \"https://h\"\n".to_owned(),
+            "[peers.ada]\nurl = \"https://ada:s3cret@h\"\n".to_owned(),
+            route("https://ada:s3cret@h"),
+            "[routes.\"/p\"]\ntype = \"state\"\nurl = \"https://h\"\n".to_owned(),
+        ] {
+            let fault = parse(&text).expect_err(&text);
+            assert!(!fault.contains("s3cret"), "{fault}");
+        }
+        let open = "[peers.ada]\nurl = \"http://ada.example.org\"\nplain_http = true\n";
+        assert!(parse(open).is_ok());
+    }
+
+    /// Opening needs the token, and asks nobody.
+    #[tokio::test]
+    #[cfg(feature = "remote")]
+    async fn a_route_is_opened_without_a_call_and_its_token_is_not_shown() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("token"), "s3cret-s3cret-s3cret\n").expect("written");
+        let text = "[stores.default]\nurl = \"memory:\"\n[peers.ada]\nurl = \"https://ada.invalid/w\"\ntoken = \"file:token\"\n\
+                    [routes.\"/p\"]\ntype = \"remote\"\nurl = \"agent://ada/x y\"\nthread = \"{user}\"\ncache_bytes_max = 1000\n\
+                    [routes.\"/q\"]\ntype = \"remote\"\nurl = \"agent://ada\"\n";
+        let config = Config::parse(text, &Place::new(directory.path(), directory.path())).expect("a sound configuration");
+        let session = config.workspace().expect("a workspace").session(config.scope()).await.expect("opened");
+        let shown = session.backend().to_string();
+        assert!(shown.contains("/p => Cached(Remote(https://ada.invalid/w/x y))"), "{shown}");
+        assert!(shown.contains("/q => Remote(https://ada.invalid/w)"), "{shown}");
+        assert!(!format!("{:?}", session.backend()).contains("s3cret"), "{:?}", session.backend());
+        std::fs::remove_file(directory.path().join("token")).expect("removed");
+        let workspace = config.workspace().expect("a workspace");
+        let session = workspace.session(config.scope()).await.expect("the other routes work");
+        let error = session.backend().exists("/q/a").await.expect_err("without a token").to_string();
+        assert_eq!(error, "the route `/q` cannot be opened: the file of the peer's token cannot be read; look at `token` of the peer");
+        assert!(!error.contains(&directory.path().display().to_string()), "{error}");
+    }
+}
