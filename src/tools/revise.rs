@@ -39,10 +39,10 @@ pub(super) fn lines(content: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Inserts a text after `line` lines of a content; the result ends with the end of a line. As the helpers of the SDKs do, the text counts
-/// without the line ends that it ends with. In a content whose every line ends with `\r\n` the inserted lines do too, as what `edit_file`
-/// adds does. None when the content has fewer lines; how many it has stands beside.
-pub(super) fn insert(content: &[u8], line: i64, text: &str) -> (Option<Vec<u8>>, usize) {
-    let is_crlf = text::ends_lines_by_crlf(content);
+/// without the line ends that it ends with. With `takes_ending` the inserted lines of a content whose every line ends with `\r\n` do too, as
+/// what `edit_file` adds does; the memory tool's own tests ask for `\n`. None when the content has fewer lines; how many it has stands beside.
+pub(super) fn insert(content: &[u8], line: i64, text: &str, takes_ending: bool) -> (Option<Vec<u8>>, usize) {
+    let is_crlf = takes_ending && text::ends_lines_by_crlf(content);
     let end: &[u8] = if is_crlf { b"\r\n" } else { b"\n" };
     let mut lines = lines(content);
     lines.pop_if(|last| last.is_empty());
@@ -100,10 +100,12 @@ mod tests {
             ("a\n", 2, "x", None, 1),
             ("a\n", -1, "x", None, 1),
         ] {
-            let (inserted, found) = insert(content.as_bytes(), line, text);
+            let (inserted, found) = insert(content.as_bytes(), line, text, true);
             assert_eq!(inserted.as_deref(), expected.map(str::as_bytes), "{content:?} {line}");
             assert_eq!(found, count, "{content:?}");
         }
+        let (inserted, _) = insert(b"a\r\nb\r\n", 1, "x", false);
+        assert_eq!(inserted.as_deref(), Some(&b"a\r\nx\nb\r\n"[..]));
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl TextEditor {
         let text = needed(&self.insert_text, "insert_text")?;
         let line = self.insert_line.ok_or_else(|| missing("insert_line"))?;
         let (changed, ()) = revise(backend, &self.path, |read| {
-            let (inserted, lines) = revise::insert(&read.content, line, text);
+            let (inserted, lines) = revise::insert(&read.content, line, text, true);
             let content = inserted.ok_or_else(|| {
                 Error::invalid_argument(format!("Invalid `insert_line` parameter: {line}. It should be within the range [0, {lines}]."))
             })?;

@@ -374,7 +374,7 @@ fn snippet(before: &[u8], after: &[u8], old: &str) -> String {
 async fn insert(backend: &dyn Backend, shown: &str, line: i64, text: &str) -> Result<ToolOutput> {
     let path = placed(backend, shown, true).await?;
     let revised = revise(backend, &path, |read| {
-        let (inserted, lines) = revise::insert(&read.content, line, text);
+        let (inserted, lines) = revise::insert(&read.content, line, text, false);
         let content = inserted.ok_or_else(|| {
             let message = format!("Invalid `insert_line` parameter: {line}. It should be within the range [0, {lines}].");
             says(ErrorKind::InvalidArgument, message)
