@@ -12,7 +12,7 @@ use std::fmt;
 pub const SCOPE_ID_BYTES_MAX: usize = 255;
 
 /// The caller of an operation.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Scope {
     /// The organisation.

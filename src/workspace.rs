@@ -91,6 +91,7 @@ impl Opening<'_> {
 #[derive(Clone)]
 pub struct Workspace(Arc<Plan>);
 
+#[derive(Clone)]
 struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     told: BTreeMap<VfsPathBuf, Told>,
@@ -170,6 +171,16 @@ impl Workspace {
             tree = layer(tree, opening.scope);
         }
         Ok(tree)
+    }
+
+    /// Returns the same workspace, its open threads among it, with a layer around what the others are in: for callers who may do less.
+    ///
+    /// What goes past the tree (checkpoints, restores, the record of calls) is not seen by a layer.
+    #[must_use]
+    pub fn with_layer(&self, wrap: impl Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync + 'static) -> Self {
+        let mut plan = (*self.0).clone();
+        plan.layers.push(Arc::new(wrap));
+        Self(Arc::new(plan))
     }
 
     /// Returns where something is mounted, in path order.

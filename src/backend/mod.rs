@@ -379,7 +379,8 @@ pub trait BackendExt: Backend {
 impl<B: Backend + ?Sized> BackendExt for B {}
 
 /// What [`BackendExt::tree`] returns.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Tree {
     /// The entries in path order.

@@ -175,14 +175,19 @@ impl Config {
         }
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
-        let reserved = [
+        let reserved: &[(&[&str], &str)] = &[
             (&[RESERVED_NAMESPACE][..], "threads are saved"),
             (&[OVERLAY_NAMESPACE], "overlays are kept"),
             (&COPY_NAMESPACE, "a copy of the store notes how far it is"),
             (&[INDEX_NAMESPACE], "indexes are kept"),
+            #[cfg(feature = "serve")]
+            (&[crate::serve::TOKENS_NAMESPACE], "tokens are kept"),
+            #[cfg(feature = "serve")]
+            (&[crate::serve::ITEMS_NAMESPACE], "items are kept"),
+            #[cfg(feature = "serve")]
+            (&[crate::serve::ANSWERS_NAMESPACE], "answers are kept"),
         ];
-        let reserved = reserved.map(|(name, what)| Namespace::new(name).map(|namespace| (namespace, what)));
-        let reserved = reserved.into_iter().collect::<Result<Vec<_>>>()?;
+        let reserved = reserved.iter().map(|(name, what)| Ok((Namespace::new(*name)?, *what))).collect::<Result<Vec<_>>>()?;
         let path = path.to_owned();
         let index = route.index.clone();
         Ok(Box::new(move |scope| {

@@ -13,18 +13,27 @@ pub struct McpCaller {
     pub scope: Scope,
     /// The connection is about the thread of `scope` and no other.
     pub thread_fixed: bool,
+    /// The only threads that calls may be about; any when there are none.
+    pub threads: Vec<String>,
 }
 
 impl McpCaller {
     /// Makes a caller whose calls may name any thread.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, thread_fixed: false }
+        Self { scope, thread_fixed: false, threads: Vec::new() }
     }
 
     /// Makes a caller that is about one thread alone: that of the scope.
     #[must_use]
     pub fn with_thread_fixed(mut self) -> Self {
         self.thread_fixed = true;
+        self
+    }
+
+    /// Sets the only threads that calls may be about.
+    #[must_use]
+    pub fn with_threads(mut self, threads: Vec<String>) -> Self {
+        self.threads = threads;
         self
     }
 
@@ -40,6 +49,10 @@ impl McpCaller {
         if self.thread_fixed {
             let own = scope.thread.as_deref().unwrap_or_default();
             let message = format!("this connection is about thread `{own}` alone; leave `thread_id` out");
+            return Err(Error::new(ErrorKind::PermissionDenied, message));
+        }
+        if !self.threads.is_empty() && !self.threads.iter().any(|own| own == thread) {
+            let message = format!("this token is not for thread `{thread}`; name one of its own");
             return Err(Error::new(ErrorKind::PermissionDenied, message));
         }
         scope.thread = Some(thread.to_owned());

@@ -36,7 +36,19 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 
 /// What a page may read of an answer, beside what every page may.
-const EXPOSED: [HeaderName; 4] = [SESSION, HeaderName::from_static("mcp-protocol-version"), header::WWW_AUTHENTICATE, header::RETRY_AFTER];
+const EXPOSED: [HeaderName; 11] = [
+    SESSION,
+    HeaderName::from_static("mcp-protocol-version"),
+    header::WWW_AUTHENTICATE,
+    header::RETRY_AFTER,
+    header::ETAG,
+    header::CONTENT_RANGE,
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("idempotency-replayed"),
+    HeaderName::from_static("stratafs-modified-at"),
+    HeaderName::from_static("stratafs-size"),
+    HeaderName::from_static("stratafs-window"),
+];
 
 /// The service of one path; any number of paths may share one.
 ///
@@ -93,6 +105,12 @@ impl HttpLimits {
         // With its port, as any port is allowed without one.
         self.origins.push(origin.to_string());
         Ok(())
+    }
+
+    /// Tells whether pages of an origin may send requests.
+    pub(crate) fn allows_origin(&self, origin: &HeaderValue) -> bool {
+        let origin = origin.to_str().ok().and_then(Origin::parse);
+        origin.is_some_and(|origin| self.origins.iter().any(|own| Origin::parse(own).as_ref() == Some(&origin)))
     }
 
     /// Answers what a browser asks before a page of another origin may send a request or read its answer

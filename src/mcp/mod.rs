@@ -57,7 +57,7 @@ use offer::Offer;
 use reference::Reference;
 use std::fmt;
 use std::sync::Arc;
-use threads::Threads;
+pub(crate) use threads::{OnConflict, Threads};
 use tokio::sync::Semaphore;
 
 /// What a server offers, and to whom.
@@ -215,6 +215,12 @@ impl McpServer {
     /// Those of [`Session::save`](crate::Session::save), of the first thread that cannot be saved; the others are.
     pub async fn close(&self) -> Result<()> {
         self.0.threads.close().await
+    }
+
+    /// Returns the threads that calls find.
+    #[cfg(feature = "serve")]
+    pub(crate) fn threads(&self) -> &Arc<Threads> {
+        &self.0.threads
     }
 
     fn connection(&self) -> Connection {

@@ -27,7 +27,7 @@ const REPLAYS_MAX: u32 = 20;
 
 /// The threads of a workspace, as calls find them.
 #[derive(Debug)]
-pub(super) struct Threads {
+pub(crate) struct Threads {
     workspace: Workspace,
     /// Sessions whose state is not saved.
     kept: Mutex<HashMap<Scope, Session>>,
@@ -38,7 +38,7 @@ pub(super) struct Threads {
 
 /// What becomes of work whose save met that of another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnConflict {
+pub(crate) enum OnConflict {
     /// It is done again on what the other left: it changed nothing but the thread.
     Again,
     /// What it left is saved as a thread of its own, and the caller is told.
@@ -46,7 +46,7 @@ pub(super) enum OnConflict {
 }
 
 impl Threads {
-    pub(super) fn new(workspace: Workspace) -> Self {
+    pub(crate) fn new(workspace: Workspace) -> Self {
         Self { workspace, kept: Mutex::default(), turns: Mutex::default(), changes: Changes::default() }
     }
 
@@ -75,12 +75,12 @@ impl Threads {
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) in a workspace that keeps no threads.
-    pub(super) fn checkpointer(&self) -> Result<Arc<dyn Checkpointer>> {
+    pub(crate) fn checkpointer(&self) -> Result<Arc<dyn Checkpointer>> {
         self.workspace.checkpointer().cloned().ok_or_else(|| Error::unsupported("this workspace keeps no threads"))
     }
 
     /// Opens a session of a thread.
-    pub(super) async fn session(&self, scope: &Scope) -> Result<Session> {
+    pub(crate) async fn session(&self, scope: &Scope) -> Result<Session> {
         let kept = self.kept.lock().get(scope).cloned();
         match kept {
             Some(session) => Ok(session),
@@ -89,7 +89,7 @@ impl Threads {
     }
 
     /// Runs a tool call on a thread, and saves the thread.
-    pub(super) async fn call(&self, scope: &Scope, call: ToolCall) -> ToolOutput {
+    pub(crate) async fn call(&self, scope: &Scope, call: ToolCall) -> ToolOutput {
         if call.info().read_only {
             return match self.session(scope).await {
                 Ok(session) => {
@@ -114,7 +114,7 @@ impl Threads {
 
     /// Does work on a thread and saves it. A state that cannot be saved for another reason than a conflict is kept, and saved by the
     /// next call; the work's own answer says that much.
-    pub(super) async fn lasting<T>(
+    pub(crate) async fn lasting<T>(
         &self,
         scope: &Scope,
         on_conflict: OnConflict,

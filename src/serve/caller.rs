@@ -1,84 +1,167 @@
 //! Who a request comes from: its token, and the thread that it is about by its path or by a header.
 
-use super::Token;
+use super::api::problem;
+use super::doors::{Door, Doors};
+use super::rights::{Access, Rights};
+use super::token::{Token, TokenBook};
+use crate::error::{Error, ErrorKind, Result};
 use crate::mcp::McpCaller;
 use crate::scope::Scope;
+use crate::wire::{ACTOR_HEADER, THREAD_HEADER};
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use percent_encoding::percent_decode;
 use std::sync::Arc;
-
-/// The header that names the thread of a request.
-pub const THREAD_HEADER: &str = "stratafs-thread";
 
 /// What is asked of requests.
 #[derive(Debug)]
 pub(super) struct Doorkeeper {
     scope: Scope,
     token: Option<Token>,
+    book: Option<TokenBook>,
+    doors: Doors,
+    /// Lets those in that bring no token.
+    open: bool,
+}
+
+/// Who a request comes from, and the door that is theirs.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) scope: Scope,
+    pub(super) rights: Rights,
+    pub(super) door: Arc<Door>,
 }
 
 impl Doorkeeper {
-    pub(super) fn new(scope: Scope, token: Option<Token>) -> Self {
-        Self { scope, token }
+    pub(super) fn new(scope: Scope, token: Option<Token>, book: Option<TokenBook>, doors: Doors, open: bool) -> Self {
+        Self { scope, token, book, doors, open }
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else { return true };
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| {
-            let (scheme, token) = value.as_bytes().split_at_checked("Bearer ".len())?;
-            scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
-        });
-        given.is_some_and(|given| token.is(given))
+    /// Returns who brings the headers, as its token says; nobody for a token that is none.
+    async fn who(&self, headers: &HeaderMap) -> Result<Option<(Scope, Rights)>> {
+        let Some(given) = headers.get(header::AUTHORIZATION) else {
+            return Ok(self.open.then(|| (self.scope.clone(), Rights::new(Access::Admin))));
+        };
+        let Some((scheme, given)) = given.as_bytes().split_at_checked("Bearer ".len()) else { return Ok(None) };
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return Ok(None);
+        }
+        if self.token.as_ref().is_some_and(|token| token.is(given)) {
+            return Ok(Some((self.scope.clone(), Rights::new(Access::Admin))));
+        }
+        let Some(book) = &self.book else { return Ok(None) };
+        let Some(mut record) = book.find(given).await? else { return Ok(None) };
+        if record.scope.thread.is_none() {
+            let own = record.rights.threads.first().cloned();
+            record.scope.thread = own.or_else(|| self.scope.thread.clone());
+        }
+        Ok(Some((record.scope, record.rights)))
     }
 
     /// Returns who calls; a thread that the path or a header names is the only one of the request.
-    fn caller(&self, in_path: Option<&str>, headers: &HeaderMap) -> Result<McpCaller, &'static str> {
-        let in_header = match headers.get(THREAD_HEADER) {
-            Some(value) => Some(value.to_str().map_err(|_| "the thread in the header is not visible ASCII")?),
-            None => None,
-        };
+    fn caller(&self, (scope, rights): (Scope, Rights), in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
+        let in_header = decoded(headers, THREAD_HEADER)?;
         let thread = match (in_path, in_header) {
-            (Some(path), Some(header)) if path != header => return Err("path and header name two threads"),
-            (path, header) => path.or(header),
+            (Some(path), Some(header)) if path != header => {
+                return Err(Error::invalid_argument("path and header name two threads; leave the header out"));
+            }
+            (path, header) => path.map(str::to_owned).or(header),
         };
-        let Some(thread) = thread else { return Ok(McpCaller::new(self.scope.clone())) };
-        let scope = self.scope.clone().with_thread(thread);
-        scope.validate().map_err(|_| "the thread's name is not legal")?;
-        Ok(McpCaller::new(scope).with_thread_fixed())
+        let fixed = thread.is_some();
+        let mut scope = scope;
+        if let Some(thread) = thread {
+            scope.thread = Some(thread);
+        }
+        // Who acts is told to the history; whom a token names it names for good.
+        if scope.agent.is_none() {
+            scope.agent = decoded(headers, ACTOR_HEADER)?;
+        }
+        scope.validate()?;
+        rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
+        let door = self.doors.of(&rights)?;
+        Ok((Caller { scope, rights, door }, fixed))
+    }
+
+    async fn admit(&self, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {
+        match self.who(headers).await? {
+            Some(who) => self.caller(who, in_path, headers).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn doors(&self) -> &Doors {
+        &self.doors
     }
 }
 
-/// Lets a request in, and notes who it comes from.
-pub(super) async fn admit(State(doorkeeper): State<Arc<Doorkeeper>>, params: RawPathParams, mut request: Request, next: Next) -> Response {
-    if !doorkeeper.admits(request.headers()) {
-        let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-        return (StatusCode::UNAUTHORIZED, challenge, "this server asks for a token\n").into_response();
+/// Returns what a header says: UTF-8, percent-encoded where it is not visible ASCII.
+fn decoded(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let text = percent_decode(value.as_bytes()).decode_utf8();
+    let text =
+        text.map_err(|error| Error::invalid_argument(format!("the header `{name}` is not UTF-8, percent-encoded")).with_source(error))?;
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(Error::invalid_argument(format!("the header `{name}` is empty or holds a control character")));
     }
+    Ok(Some(text.into_owned()))
+}
+
+/// Lets a request in, and notes who it comes from.
+pub(super) async fn admit(
+    State(doorkeeper): State<Arc<Doorkeeper>>,
+    params: std::result::Result<RawPathParams, RawPathParamsRejection>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Ok(params) = params else {
+        return problem::response(&Error::new(ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded"));
+    };
     let in_path = params.iter().find_map(|(name, value)| (name == "thread").then_some(value));
-    match doorkeeper.caller(in_path, request.headers()) {
-        Ok(caller) => {
+    match doorkeeper.admit(in_path, request.headers()).await {
+        Ok(Some((caller, fixed))) => {
+            let mut mcp = McpCaller::new(caller.scope.clone()).with_threads(caller.rights.threads.clone());
+            if fixed || caller.rights.threads.len() == 1 {
+                mcp = mcp.with_thread_fixed();
+            }
+            request.extensions_mut().insert(mcp);
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(message) => (StatusCode::BAD_REQUEST, format!("{message}\n")).into_response(),
+        Ok(None) => {
+            let error = Error::new(ErrorKind::PermissionDenied, "this server asks for a token; send it as `Authorization: Bearer TOKEN`");
+            let mut response = problem::with_status(&error, StatusCode::UNAUTHORIZED);
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+        Err(error) => problem::response(&error),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::{HttpLimits, McpOptions};
+    use crate::store::MemoryStore;
+    use crate::workspace::Workspace;
 
     fn headers(name: &'static str, value: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(header::HeaderName::from_static(name), header::HeaderValue::from_static(value))])
     }
 
-    #[test]
-    fn a_token_is_asked_for_where_there_is_one() {
-        let open = Doorkeeper::new(Scope::new(), None);
-        assert!(open.admits(&HeaderMap::new()));
-        let closed = Doorkeeper::new(Scope::new(), Token::new("0123456789abcdef").ok());
+    fn doorkeeper(scope: Scope, token: Option<Token>, book: Option<TokenBook>) -> Doorkeeper {
+        let open = token.is_none() && book.is_none();
+        let doors = Doors::new(Workspace::builder().build(), McpOptions::default(), HttpLimits::default());
+        Doorkeeper::new(scope, token, book, doors, open)
+    }
+
+    #[tokio::test]
+    async fn a_token_is_asked_for_where_there_is_one() {
+        let open = doorkeeper(Scope::new(), None, None);
+        assert!(open.who(&HeaderMap::new()).await.expect("no store").is_some());
+        let closed = doorkeeper(Scope::new(), Token::new("0123456789abcdef").ok(), None);
         for (value, admitted) in [
             ("Bearer 0123456789abcdef", true),
             ("bearer 0123456789abcdef", true),
@@ -87,27 +170,44 @@ mod tests {
             ("0123456789abcdef", false),
             ("", false),
         ] {
-            assert_eq!(closed.admits(&headers("authorization", value)), admitted, "{value}");
+            assert_eq!(closed.who(&headers("authorization", value)).await.expect("no store").is_some(), admitted, "{value}");
         }
-        assert!(!closed.admits(&HeaderMap::new()));
+        assert!(closed.who(&HeaderMap::new()).await.expect("no store").is_none());
+        assert!(open.who(&headers("authorization", "Bearer wrong")).await.expect("no store").is_none(), "a wrong token is none");
     }
 
-    #[test]
-    fn path_and_header_name_the_only_thread() {
-        let doorkeeper = Doorkeeper::new(Scope::new().with_user("ada").with_thread("own"), None);
-        let any = doorkeeper.caller(None, &HeaderMap::new()).expect("no thread");
-        assert_eq!((any.scope.thread.as_deref(), any.thread_fixed), (Some("own"), false));
-        for caller in [
-            doorkeeper.caller(Some("t"), &HeaderMap::new()),
-            doorkeeper.caller(None, &headers(THREAD_HEADER, "t")),
-            doorkeeper.caller(Some("t"), &headers(THREAD_HEADER, "t")),
-        ] {
-            let caller = caller.expect("a thread");
-            assert_eq!((caller.scope.thread.as_deref(), caller.thread_fixed), (Some("t"), true));
-            assert_eq!(caller.scope.user.as_deref(), Some("ada"));
+    #[tokio::test]
+    async fn a_token_of_the_book_is_its_own_scope_and_threads() {
+        let book = TokenBook::new(Arc::new(MemoryStore::new()));
+        let rights = Rights::new(Access::Write).with_threads(["monday".to_owned()]);
+        let (_, text) = book.create(Scope::new().with_tenant("acme").with_user("ada"), rights, None, None).await.expect("made");
+        let doorkeeper = doorkeeper(Scope::new().with_tenant("own").with_user("bob").with_thread("default"), None, Some(book));
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, format!("Bearer {text}").parse().expect("visible"));
+        let (caller, _) = doorkeeper.admit(None, &headers).await.expect("let in").expect("known");
+        assert_eq!(caller.scope, Scope::new().with_tenant("acme").with_user("ada").with_thread("monday"));
+        let other = doorkeeper.admit(Some("tuesday"), &headers).await.err().expect("another thread");
+        assert_eq!(other.kind(), ErrorKind::PermissionDenied);
+        assert!(doorkeeper.admit(None, &HeaderMap::new()).await.expect("read").is_none());
+    }
+
+    #[tokio::test]
+    async fn path_and_header_name_the_only_thread() {
+        let doorkeeper = doorkeeper(Scope::new().with_user("ada").with_thread("own"), None, None);
+        let admitted = async |path: Option<&str>, headers: HeaderMap| {
+            let (caller, fixed) = doorkeeper.admit(path, &headers).await?.expect("open to all");
+            Ok::<_, Error>((caller.scope.thread.unwrap_or_default(), fixed, caller.scope.user.unwrap_or_default()))
+        };
+        assert_eq!(admitted(None, HeaderMap::new()).await.expect("no thread"), ("own".to_owned(), false, "ada".to_owned()));
+        for (path, headers) in
+            [(Some("t"), HeaderMap::new()), (None, headers(THREAD_HEADER, "t")), (Some("t"), headers(THREAD_HEADER, "t"))]
+        {
+            assert_eq!(admitted(path, headers).await.expect("a thread"), ("t".to_owned(), true, "ada".to_owned()));
         }
-        assert!(doorkeeper.caller(Some("t"), &headers(THREAD_HEADER, "u")).is_err());
-        assert!(doorkeeper.caller(Some("a\nb"), &HeaderMap::new()).is_err());
-        assert!(doorkeeper.caller(None, &headers(THREAD_HEADER, "")).is_err());
+        assert_eq!(admitted(None, headers(THREAD_HEADER, "%c3%a9")).await.expect("a thread").0, "é");
+        for (path, value) in [(Some("t"), "u"), (None, ""), (None, "%00"), (None, "%ff")] {
+            assert!(admitted(path, headers(THREAD_HEADER, value)).await.is_err(), "{value}");
+        }
+        assert!(admitted(Some("a\nb"), HeaderMap::new()).await.is_err());
     }
 }

@@ -1,29 +1,49 @@
 //! The tree over HTTP: one address, and at each path the door that stands there.
 //!
+//! - `/v1` is the API, for any language: files as resources, searches, threads, items; described at `/openapi.json`.
 //! - `/mcp` is the Model Context Protocol ([`mcp`](crate::mcp)); `/mcp/t/{thread}` is the same about one thread alone, as is a request with
 //!   the header [`THREAD_HEADER`].
-//! - `/livez` says that the process answers.
+//! - `/livez` says that the process answers, `/readyz` that its store does too, `/metrics` counts, `/version` names the program.
 //!
-//! Whoever reaches the address may read and write, so without a token only the loopback device is served. A token is compared
-//! without telling by the time it takes how much of it was right.
+//! A request without a token is let in only where the server has none, and then only the loopback device is served. A token
+//! ([`TokenBook`]) names who calls and what they may do ([`Rights`]); tenant and user are the token's, whatever a request says. Where to
+//! start reading: `caller.rs` finds out who calls, `doors.rs` keeps a tree to their rights, `api/routes.rs` is the table of what there is.
 
+mod api;
 mod caller;
+mod doors;
+mod rights;
+mod tls;
+mod token;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::mcp::{HttpLimits, McpServer};
+use crate::mcp::{HttpLimits, McpOptions};
 use crate::scope::Scope;
-use axum::Router;
-use axum::middleware;
-use axum::routing::get;
-use std::net::SocketAddr;
+use crate::store::{MemoryStore, Store};
+use crate::workspace::Workspace;
+use api::{Api, ApiLimits};
+use axum_server::Handle;
+use caller::Doorkeeper;
+use doors::Doors;
+use hyper_util::rt::TokioTimer;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 
-pub use caller::THREAD_HEADER;
+pub use crate::wire::THREAD_HEADER;
+pub(crate) use api::{ANSWERS_NAMESPACE, ITEMS_NAMESPACE};
+pub use rights::{Access, Rights};
+pub use tls::TlsFiles;
+pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 
 /// How long requests that run are waited for when the server is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the head of a request may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The most bytes of the head of a request.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Where a tree is served, and to whom.
 #[derive(Debug, Clone)]
@@ -33,22 +53,66 @@ pub struct ServeOptions {
     pub address: SocketAddr,
     /// Who calls when a request says no more.
     pub scope: Scope,
-    /// What every request has to bring as `Authorization: Bearer`; none by default.
+    /// A secret that lets do everything as the caller of `scope`; none by default.
     pub token: Option<Token>,
+    /// Whether the tokens of the store are looked up: then a request has to bring one. Default false.
+    pub tokens: bool,
+    /// What tokens, items and answers are kept in. By default the memory of the process.
+    pub store: Option<Arc<dyn Store>>,
+    /// The certificate to serve TLS with; none by default.
+    pub tls: Option<TlsFiles>,
     /// Whose requests are answered, and how large they may be.
     pub limits: HttpLimits,
+    /// The most bytes of bodies that are in memory at once. Default 256 MiB.
+    pub bodies_bytes_max: usize,
+    /// The most requests that run at once; what is more is refused. Default 1,024.
+    pub requests_max: usize,
+    /// How long a request of the API may take. Default a minute.
+    pub deadline: Duration,
 }
 
 impl ServeOptions {
     /// Serves one caller at an address.
     pub fn new(address: SocketAddr, scope: Scope) -> Self {
-        Self { address, scope, token: None, limits: HttpLimits::default() }
+        Self {
+            address,
+            scope,
+            token: None,
+            tokens: false,
+            store: None,
+            tls: None,
+            limits: HttpLimits::default(),
+            bodies_bytes_max: 256 << 20,
+            requests_max: 1_024,
+            deadline: Duration::from_secs(60),
+        }
     }
 
-    /// Sets what every request has to bring.
+    /// Sets a secret that lets do everything.
     #[must_use]
     pub fn with_token(mut self, token: Option<Token>) -> Self {
         self.token = token;
+        self
+    }
+
+    /// Sets whether the tokens of the store are looked up.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: bool) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// Sets what tokens, items and answers are kept in.
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Sets the certificate to serve TLS with.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<TlsFiles>) -> Self {
+        self.tls = tls;
         self
     }
 
@@ -58,38 +122,26 @@ impl ServeOptions {
         self.limits = limits;
         self
     }
-}
 
-/// A secret that a request has to bring. It is kept as its hash, and printed nowhere.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(blake3::Hash);
-
-impl Token {
-    /// The fewest bytes of a token: fewer are guessed.
-    pub const BYTES_MIN: usize = 16;
-
-    /// Takes a token, without the line break that a file ends with.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for one that is too short, or is not made of visible ASCII.
-    pub fn new(text: &str) -> Result<Self> {
-        let text = text.trim_end_matches(['\n', '\r']);
-        if text.len() < Self::BYTES_MIN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let message = format!("a token has at least {} characters, all of them visible ASCII", Self::BYTES_MIN);
-            return Err(Error::invalid_argument(message));
-        }
-        Ok(Self(blake3::hash(text.as_bytes())))
+    /// Sets the most bytes of bodies that are in memory at once.
+    #[must_use]
+    pub fn with_bodies_bytes_max(mut self, bytes: usize) -> Self {
+        self.bodies_bytes_max = bytes;
+        self
     }
 
-    /// Tells whether a text is the token. Hashes are compared in constant time.
-    fn is(&self, text: &[u8]) -> bool {
-        self.0 == blake3::hash(text)
+    /// Sets the most requests that run at once.
+    #[must_use]
+    pub fn with_requests_max(mut self, requests: usize) -> Self {
+        self.requests_max = requests;
+        self
     }
-}
 
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(..)")
+    /// Sets how long a request of the API may take.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
     }
 }
 
@@ -97,7 +149,8 @@ impl std::fmt::Debug for Token {
 #[derive(Debug)]
 pub struct HttpServer {
     listener: TcpListener,
-    mcp: McpServer,
+    workspace: Workspace,
+    mcp: McpOptions,
     options: ServeOptions,
 }
 
@@ -107,16 +160,18 @@ impl HttpServer {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that others reach, without a token;
     /// [`Unavailable`](ErrorKind::Unavailable) for one that cannot be listened at.
-    pub async fn bind(mcp: McpServer, options: ServeOptions) -> Result<Self> {
+    pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
         let address = options.address;
-        if options.token.is_none() && !address.ip().is_loopback() {
+        if options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
             let message = format!("{address} is reached by others, and there is no token; set one, or listen at 127.0.0.1");
             return Err(Error::invalid_argument(message));
         }
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| Error::new(ErrorKind::Unavailable, format!("{address} cannot be listened at: {error}")).with_source(error))?;
-        Ok(Self { listener, mcp, options })
+        let failed = |error: std::io::Error| {
+            Error::new(ErrorKind::Unavailable, format!("{address} cannot be listened at: {error}")).with_source(error)
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { listener, workspace, mcp, options })
     }
 
     /// Returns the address it listens at.
@@ -132,65 +187,71 @@ impl HttpServer {
     /// Answers requests until `stop` ends. Those that run then are finished, for 10 seconds at most; streams are closed, threads saved.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the system takes the listener away, and those of saving threads.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the system takes the listener away,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a certificate that cannot be used, and those of saving threads.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let port = self.address()?.port();
-        let Self { listener, mcp, mut options } = self;
+        let Self { listener, workspace, mcp, mut options } = self;
+        let tls = options.tls.as_ref().map(TlsFiles::config).transpose()?;
         // A page of this server itself is of its own origin, whichever name it was asked by.
-        options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("http://{host}:{port}")));
-        let cors = options.limits.cors();
-        let (service, end_streams) = mcp.http_service(options.limits);
-        let doorkeeper = Arc::new(caller::Doorkeeper::new(options.scope, options.token));
-        let router = Router::new()
-            .route_service("/mcp", service.clone())
-            .route_service("/mcp/t/{thread}", service)
-            .route_layer(middleware::from_fn_with_state(doorkeeper, caller::admit))
-            .route("/livez", get(async || "ok\n"))
-            .layer(cors);
-        let (stopping, stopped) = tokio::sync::oneshot::channel();
-        let served = axum::serve(listener, router).with_graceful_shutdown(async move {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
+        let limits = ApiLimits {
+            body_bytes_max: options.limits.body_bytes_max,
+            bodies_bytes_max: options.bodies_bytes_max,
+            requests_max: options.requests_max,
+            deadline: options.deadline,
+            http: options.limits.clone(),
+        };
+        let store = options.store.clone().unwrap_or_else(|| Arc::new(MemoryStore::new()));
+        let book = options.tokens.then(|| TokenBook::new(store.clone()));
+        let is_open = options.token.is_none() && book.is_none();
+        let doors = Doors::new(workspace.clone(), mcp, options.limits);
+        let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
+        let router = api::router(Arc::new(Api::new(workspace, store, limits)), doorkeeper.clone());
+
+        let handle: Handle<SocketAddr> = Handle::new();
+        let (stopping, ending) = (handle.clone(), doorkeeper.clone());
+        let stopper = tokio::spawn(async move {
             stop.await;
-            end_streams();
-            // Nobody waits for it when the server has failed.
-            let _ = stopping.send(());
+            ending.doors().end_streams();
+            stopping.graceful_shutdown(Some(STOP_TIMEOUT));
         });
-        let late = async {
-            let _ = stopped.await;
-            tokio::time::sleep(STOP_TIMEOUT).await;
+        let service = router.into_make_service();
+        let failed = |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("the server stopped: {error}")).with_source(error);
+        let served = match tls {
+            Some(tls) => {
+                let mut server = axum_server::from_tcp_rustls(listener, tls).map_err(failed)?.handle(handle);
+                bound(server.http_builder());
+                server.serve(service).await
+            }
+            None => {
+                let mut server = axum_server::from_tcp(listener).map_err(failed)?.handle(handle);
+                bound(server.http_builder());
+                server.serve(service).await
+            }
         };
-        let served = tokio::select! {
-            served = served.into_future() => served,
-            () = late => Ok(()),
-        };
-        let served = served.map_err(|error| Error::new(ErrorKind::Unavailable, format!("the server stopped: {error}")).with_source(error));
-        mcp.close().await.and(served)
+        stopper.abort();
+        doorkeeper.doors().close().await.and(served.map_err(failed))
     }
+}
+
+/// Bounds what a connection may cost before a request is whole.
+fn bound(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::TokioExecutor>) {
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX.max(8 << 10));
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32).max_concurrent_streams(256);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::McpOptions;
-    use crate::workspace::Workspace;
-
-    #[test]
-    fn a_token_is_compared_whole_and_never_printed() {
-        let token = Token::new("0123456789abcdef\n").expect("long enough");
-        assert!(token.is(b"0123456789abcdef"));
-        assert!(!token.is(b"0123456789abcdeg") && !token.is(b"") && !token.is(b"0123456789abcdef\n"));
-        assert_eq!(format!("{token:?}"), "Token(..)");
-        for text in ["short", "0123456789abcde f", "0123456789abcdeü"] {
-            assert_eq!(Token::new(text).expect_err("no token").kind(), ErrorKind::InvalidArgument);
-        }
-    }
 
     #[tokio::test]
     async fn what_others_reach_needs_a_token() {
-        let mcp = || McpServer::new(Workspace::builder().build(), McpOptions::default());
+        let bind = async |options| HttpServer::bind(Workspace::builder().build(), McpOptions::default(), options).await;
         let open = ServeOptions::new(([0, 0, 0, 0], 0).into(), Scope::new());
-        let refused = HttpServer::bind(mcp(), open.clone()).await.expect_err("open to all");
-        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
-        let closed = open.with_token(Token::new("0123456789abcdef").ok());
-        HttpServer::bind(mcp(), closed).await.expect("a token is asked for");
+        assert_eq!(bind(open.clone()).await.expect_err("open to all").kind(), ErrorKind::InvalidArgument);
+        bind(open.clone().with_token(Token::new("0123456789abcdef").ok())).await.expect("a token is asked for");
+        bind(open.with_tokens(true)).await.expect("tokens are asked for");
     }
 }

@@ -253,14 +253,18 @@ impl JsonStore {
             return;
         }
         let now = self.clock.now();
-        let touches = rows.iter().filter_map(|(namespace, row)| {
-            let time_to_live = time_to_live_of(row)?;
-            let begun = row.expires_at?.checked_sub(time_to_live).unwrap_or(row.modified_at);
+        // Owned before anything is awaited, so that the future may move between threads.
+        let mut touches = Vec::new();
+        for (namespace, row) in rows {
+            let (Some(time_to_live), Some(expires_at)) = (time_to_live_of(row), row.expires_at) else { continue };
+            let begun = expires_at.checked_sub(time_to_live).unwrap_or(row.modified_at);
             let is_young = begun.checked_add(time_to_live / REFRESH_AFTER).is_ok_and(|until| now < until);
             // The version keeps a touch away from an item that was put anew meanwhile.
             let batch = Batch::new().expect(namespace, &*row.key, Condition::Version(row.version));
-            (!is_young).then(|| self.store.commit(batch.touch(namespace, &*row.key, Some(time_to_live))))
-        });
+            if !is_young {
+                touches.push(self.store.commit(batch.touch(namespace, &*row.key, Some(time_to_live))));
+            }
+        }
         // A few at a time: they share the store's commits, and a long page does not crowd out those who write.
         let mut touched = futures::stream::iter(touches).buffer_unordered(REFRESHES_AT_ONCE);
         while let Some(touched) = touched.next().await {

@@ -246,7 +246,7 @@ pub struct ToolInfo {
 }
 
 /// What a tool answered.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct ToolOutput {
     /// The answer for a model, of bounded size.

@@ -127,6 +127,7 @@ pub(crate) enum Command {
     Tools(commands::tools::Tools),
     Mcp(commands::mcp::Mcp),
     Serve(commands::serve::Serve),
+    Token(commands::token::Token),
     #[command(subcommand)]
     Checkpoint(commands::checkpoint::Checkpoint),
     #[command(subcommand)]

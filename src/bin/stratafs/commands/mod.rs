@@ -28,6 +28,7 @@ pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod store;
 pub(crate) mod thread;
+pub(crate) mod token;
 pub(crate) mod tools;
 pub(crate) mod tree;
 pub(crate) mod write;
@@ -57,6 +58,7 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Tools(tools) => tools.run(context),
         Command::Mcp(mcp) => mcp.run(context).await,
         Command::Serve(serve) => serve.run(context).await,
+        Command::Token(token) => token.run(context).await,
         Command::Checkpoint(checkpoint) => checkpoint.run(context).await,
         Command::Thread(thread) => thread.run(context).await,
         Command::Overlay(overlay) => overlay.run(context).await,

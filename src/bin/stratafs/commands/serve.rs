@@ -7,11 +7,11 @@ use crate::signal;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use stratafs::mcp::{HttpLimits, McpServer};
-use stratafs::serve::{HttpServer, ServeOptions, Token};
-use stratafs::{Error, ErrorKind};
+use stratafs::mcp::{HttpLimits, McpOptions, McpServer};
+use stratafs::serve::{HttpServer, ServeOptions, TlsFiles, Token};
+use stratafs::{Error, ErrorKind, Workspace};
 
-/// Serve the tree over HTTP: to MCP clients at /mcp
+/// Serve the tree over HTTP: the API at /v1, MCP at /mcp
 ///
 /// A call is about the thread that its URL names (/mcp/t/THREAD), else its header Stratafs-Thread, else its argument `thread_id`, else
 /// the one of --thread. Whoever reaches the address may read and write, so an address that others reach needs a token.
@@ -20,6 +20,8 @@ use stratafs::{Error, ErrorKind};
   stratafs serve
   claude mcp add --transport http files http://127.0.0.1:7777/mcp
   stratafs serve --listen localhost:8080
+  curl http://127.0.0.1:7777/v1/fs/memories/notes.md
+  stratafs serve --tokens --listen 0.0.0.0:7777 --allow-host files.example.com
   stratafs serve --listen 0.0.0.0:7777 --token-file token --allow-host files.example.com")]
 pub(crate) struct Serve {
     /// Address or name, and port, to listen at; port 0 takes any that is free
@@ -28,6 +30,15 @@ pub(crate) struct Serve {
     /// File with the token that requests bring as `Authorization: Bearer`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Look up tokens in the store: each names its caller and what it may do (see `stratafs token`)
+    #[arg(long)]
+    tokens: bool,
+    /// File with the certificate to serve TLS with, as PEM, those up to its root behind it
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// File with the key of the certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Host that requests may name, beside those of the loopback device; may be repeated
     #[arg(long = "allow-host", value_name = "HOST")]
     hosts: Vec<String>,
@@ -52,15 +63,15 @@ async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, Error> {
 
 fn unguarded(listen: &str, address: SocketAddr) -> Error {
     let which = if listen == address.to_string() { listen.to_owned() } else { format!("{listen} ({address})") };
-    let message = format!("{which} is reached by others, and there is no token; set one by --token-file, or listen at 127.0.0.1");
+    let message = format!("{which} is reached by others, and there is no token; set one by --token-file, ask for those of the store by --tokens, or listen at 127.0.0.1");
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
 /// Listens at the first address that can be.
-async fn bound(mcp: &McpServer, places: impl Iterator<Item = ServeOptions>) -> Result<HttpServer, Error> {
+async fn bound(workspace: &Workspace, mcp: &McpOptions, places: impl Iterator<Item = ServeOptions>) -> Result<HttpServer, Error> {
     let mut failed = None;
     for options in places {
-        match HttpServer::bind(mcp.clone(), options).await {
+        match HttpServer::bind(workspace.clone(), mcp.clone(), options).await {
             Ok(server) => return Ok(server),
             Err(error) => failed = failed.or(Some(error)),
         }
@@ -82,14 +93,22 @@ impl Serve {
             None => None,
         };
         let addresses = resolved(&self.listen).await?;
-        if let Some(address) = addresses.iter().find(|address| token.is_none() && !address.ip().is_loopback()) {
+        let is_open = token.is_none() && !self.tokens;
+        if let Some(address) = addresses.iter().find(|address| is_open && !address.ip().is_loopback()) {
             return Err(unguarded(&self.listen, *address).into());
         }
-        let mcp = McpServer::new(context.workspace()?.clone(), self.offered.options(&config)?);
-        mcp.check().await?;
-        let options = |address| ServeOptions::new(address, config.scope()).with_token(token.clone()).with_limits(limits.clone());
-        let server = bound(&mcp, addresses.into_iter().map(options)).await?;
-        context.out.line(format_args!("http://{}/mcp", server.address()?))?;
+        let workspace = context.workspace()?.clone();
+        let offered = self.offered.options(&config)?;
+        McpServer::new(workspace.clone(), offered.clone()).check().await?;
+        let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| TlsFiles { certificate, key });
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let store = config.stores()?.get(&config.threads.store)?;
+        let options = |address| {
+            let options = ServeOptions::new(address, config.scope()).with_token(token.clone()).with_tokens(self.tokens);
+            options.with_tls(tls.clone()).with_limits(limits.clone()).with_store(store.clone())
+        };
+        let server = bound(&workspace, &offered, addresses.into_iter().map(options)).await?;
+        context.out.line(format_args!("{scheme}://{}/mcp", server.address()?))?;
         context.out.flush()?;
         server.run(signal::stop()).await?;
         Ok(Outcome::Done)

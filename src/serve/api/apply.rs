@@ -1,0 +1,145 @@
+//! Changes beside those of one file: batches, copies, moves, and the calls of tools.
+
+use super::exchange::{Answer, Asked, json};
+use super::problem::Failed;
+use crate::error::Error;
+use crate::mcp::OnConflict;
+use crate::ops::{ApplyOptions, Change};
+use crate::path::VfsPathBuf;
+use crate::serve::rights::Access;
+use crate::session::Session;
+use crate::tools::{ToolInfo, ToolSet};
+use crate::wire::{ApplyReply, ApplyRequest, ChangeRecord};
+use axum::http::StatusCode;
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub(super) async fn apply(mut asked: Asked) -> Answer {
+    let request: ApplyRequest = asked.json().await?;
+    let changes = request.changes.into_iter().map(ChangeRecord::into_change).collect::<Result<Vec<_>, Error>>()?;
+    let options = ApplyOptions::new().with_allow_partial(request.allow_partial);
+    json(StatusCode::OK, &ApplyReply::new(asked.apply(changes, options).await?))
+}
+
+/// From where to where.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TransferRequest {
+    /// What to copy or move.
+    from: VfsPathBuf,
+    /// Where to.
+    to: VfsPathBuf,
+    /// Replaces a file that is there. Default false.
+    #[serde(default)]
+    overwrite: bool,
+}
+
+pub(super) async fn copy(mut asked: Asked) -> Answer {
+    let TransferRequest { from, to, overwrite } = asked.json().await?;
+    json(StatusCode::OK, &asked.change(Change::Copy { from, to, overwrite }).await?)
+}
+
+pub(super) async fn rename(mut asked: Asked) -> Answer {
+    let TransferRequest { from, to, overwrite } = asked.json().await?;
+    json(StatusCode::OK, &asked.change(Change::Rename { from, to, overwrite }).await?)
+}
+
+/// A set of tools to choose from.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ToolQuery {
+    /// The set: `default`, `memory`, `text-editor` or `agent`. Default `default`.
+    set: Option<String>,
+}
+
+impl ToolQuery {
+    fn set(&self) -> Result<ToolSet, Error> {
+        let name = self.set.as_deref().unwrap_or("default");
+        ToolSet::ALL.into_iter().find(|set| set.name() == name).ok_or_else(|| {
+            let names = ToolSet::ALL.map(ToolSet::name).join(", ");
+            Error::invalid_argument(format!("there is no set of tools `{name}`; the choices are {names}"))
+        })
+    }
+}
+
+/// A tool, as it is told to a model.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ToolRecord {
+    /// The name a call gives.
+    name: &'static str,
+    /// What it does and how to use it.
+    description: &'static str,
+    /// The JSON Schema of its arguments.
+    input_schema: Value,
+    /// It changes nothing.
+    read_only: bool,
+    /// It may remove or replace what is there.
+    destructive: bool,
+}
+
+impl From<&ToolInfo> for ToolRecord {
+    fn from(info: &ToolInfo) -> Self {
+        let ToolInfo { name, description, read_only, destructive, .. } = *info;
+        Self { name, description, input_schema: info.input_schema.clone(), read_only, destructive }
+    }
+}
+
+pub(super) async fn tools(asked: Asked) -> Answer {
+    let query: ToolQuery = asked.query()?;
+    let records: Vec<ToolRecord> = query.set()?.tools().iter().map(ToolRecord::from).collect();
+    json(StatusCode::OK, &records)
+}
+
+/// Calls a tool. A call that fails answers with 200 and `is_error`, as it does everywhere.
+pub(super) async fn call(mut asked: Asked) -> Answer {
+    let query: ToolQuery = asked.query()?;
+    let name = asked.param("name").to_owned();
+    let set = query.set()?;
+    if !set.tools().iter().any(|tool| tool.name == name) {
+        let error = Error::new(crate::ErrorKind::NotFound, format!("there is no tool `{name}`; GET /v1/tools lists those there are"));
+        return Err(Failed::from(error));
+    }
+    let arguments: Value = asked.json().await?;
+    let call = set.decode(&name, arguments)?;
+    if !call.info().read_only {
+        asked.caller.rights.need(Access::Write)?;
+    }
+    json(StatusCode::OK, &asked.caller.door.threads().call(&asked.caller.scope, call).await)
+}
+
+impl Asked {
+    /// Opens the tree of the caller.
+    pub(super) async fn tree(&self) -> Result<std::sync::Arc<dyn crate::backend::Backend>, Error> {
+        Ok(self.session().await?.backend())
+    }
+
+    /// Opens a session of the caller's thread.
+    pub(super) async fn session(&self) -> Result<Session, Error> {
+        self.caller.door.threads().session(&self.caller.scope).await
+    }
+
+    /// Makes one change, and saves the thread.
+    pub(super) async fn change(&self, change: Change) -> Result<crate::ops::Changed, Error> {
+        let mut changed = self.apply(vec![change], ApplyOptions::new()).await?;
+        changed.pop().ok_or_else(|| Error::new(crate::ErrorKind::Internal, "a batch of one change returned no result"))
+    }
+
+    /// Makes a batch of changes, and saves the thread.
+    pub(super) async fn apply(&self, changes: Vec<Change>, options: ApplyOptions) -> Result<Vec<crate::ops::Changed>, Error> {
+        self.caller.rights.need(Access::Write)?;
+        let on_conflict = match changes.as_slice() {
+            [Change::Rename { .. }] => OnConflict::Aside,
+            [_] => OnConflict::Again,
+            // Several may have reached into another mount, and would do so twice.
+            _ => OnConflict::Aside,
+        };
+        let changes = std::sync::Arc::new(changes);
+        let work = move |session: Session| -> BoxFuture<'static, Result<Vec<crate::ops::Changed>, Error>> {
+            let changes = changes.clone();
+            Box::pin(async move { session.backend().apply(&changes, &options).await })
+        };
+        self.caller.door.threads().lasting(&self.caller.scope, on_conflict, work).await?
+    }
+}

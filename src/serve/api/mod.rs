@@ -1,0 +1,212 @@
+//! Version 1 of the HTTP API: the same operations as everywhere, as resources and as data.
+//!
+//! [`routes`] is the one table: the router and the description of the API ([`openapi`]) are both made of it. A handler takes an [`Asked`] and
+//! answers or fails; errors become `application/problem+json` in one place ([`problem`]).
+
+mod apply;
+pub(super) mod etag;
+mod exchange;
+mod fs;
+mod idempotency;
+mod metrics;
+mod openapi;
+pub(super) mod problem;
+mod query;
+mod range;
+mod routes;
+mod store;
+mod threads;
+
+pub(crate) use idempotency::ANSWERS_NAMESPACE;
+pub(crate) use store::ITEMS_NAMESPACE;
+
+use super::caller::{Caller, Doorkeeper, admit};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mcp::HttpLimits;
+use crate::store::{Namespace, Store};
+use crate::workspace::Workspace;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tower_http::compression::{CompressionLayer, Predicate};
+
+/// What bounds requests.
+#[derive(Debug, Clone)]
+pub(super) struct ApiLimits {
+    pub(super) body_bytes_max: usize,
+    pub(super) bodies_bytes_max: usize,
+    pub(super) requests_max: usize,
+    pub(super) deadline: Duration,
+    pub(super) http: HttpLimits,
+}
+
+/// What all handlers share.
+#[derive(Debug)]
+pub(super) struct Api {
+    workspace: Workspace,
+    store: Arc<dyn Store>,
+    limits: ApiLimits,
+    /// How much more of bodies may be in memory, in KiB.
+    room: Semaphore,
+    running: Semaphore,
+    metrics: metrics::Metrics,
+}
+
+impl Api {
+    pub(super) fn new(workspace: Workspace, store: Arc<dyn Store>, limits: ApiLimits) -> Self {
+        let room = Semaphore::new(kib(limits.bodies_bytes_max) as usize);
+        let running = Semaphore::new(limits.requests_max);
+        Self { workspace, store, limits, room, running, metrics: metrics::Metrics::new() }
+    }
+
+    /// Waits until a body of this size may be in memory.
+    async fn hold(&self, bytes: usize) -> Result<SemaphorePermit<'_>> {
+        let wanted = kib(bytes.min(self.limits.bodies_bytes_max));
+        self.room.acquire_many(wanted).await.map_err(|_| Error::new(ErrorKind::Unavailable, "the server stops").without_effect())
+    }
+}
+
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX)
+}
+
+/// Makes the router of the API and of the doors beside it.
+pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
+    let cors = api.limits.http.cors();
+    let admitted = Router::new()
+        .merge(routes::router())
+        .layer(middleware::from_fn_with_state(api.clone(), idempotency::once))
+        .layer(middleware::from_fn_with_state(api.clone(), within_deadline))
+        .route("/metrics", get(metrics::show))
+        .route("/mcp", axum::routing::any(mcp))
+        .route("/mcp/t/{thread}", axum::routing::any(mcp))
+        .route_layer(middleware::from_fn_with_state(doorkeeper, admit));
+    Router::new()
+        .merge(admitted)
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/healthz", get(ready))
+        .route("/version", get(async || Json(serde_json::json!({"name": "stratafs", "version": env!("CARGO_PKG_VERSION"), "api": "v1"}))))
+        .route("/openapi.json", get(async || Json(openapi::document())))
+        .route("/", get(async || Html(openapi::page())))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(not_so)
+        .layer(middleware::map_response(etag::of_coding))
+        .layer(CompressionLayer::new().compress_when(whole_answers()))
+        .layer(middleware::from_fn_with_state(api.clone(), from_this_house))
+        .layer(cors)
+        .layer(middleware::from_fn_with_state(api.clone(), one_of_many))
+        .layer(middleware::from_fn_with_state(api.clone(), metrics::time))
+        .with_state(api)
+}
+
+/// Tells which answers are compressed: whole ones of some size. A range is of the bytes as they are, and a stream is sent at once.
+fn whole_answers() -> impl Predicate {
+    let whole = |status: StatusCode, _: axum::http::Version, headers: &axum::http::HeaderMap, _: &axum::http::Extensions| {
+        let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+        status != StatusCode::PARTIAL_CONTENT
+            && (media.starts_with("text/") && !media.starts_with("text/event-stream") || media.contains("json"))
+    };
+    tower_http::compression::predicate::SizeAbove::new(1_024).and(whole)
+}
+
+/// The protocol for models, kept to the rights of who calls.
+async fn mcp(Extension(caller): Extension<Caller>, request: Request) -> Response {
+    axum::handler::Handler::call(caller.door.service.clone(), request, ()).await
+}
+
+/// Tells whether requests can be served: the store of threads answers.
+async fn ready(State(api): State<Arc<Api>>) -> Response {
+    let asked = async {
+        let namespace = Namespace::new([ANSWERS_NAMESPACE])?;
+        api.store.get(&namespace, "ready").await
+    };
+    match tokio::time::timeout(Duration::from_secs(5), asked).await {
+        Ok(Ok(_)) => "ok\n".into_response(),
+        Ok(Err(error)) => problem::with_status(&error, StatusCode::SERVICE_UNAVAILABLE),
+        Err(_) => problem::response(&Error::new(ErrorKind::Unavailable, "the store did not answer within 5 seconds")),
+    }
+}
+
+async fn nowhere(request: Request) -> Response {
+    let message = format!("there is nothing at `{}`; GET /openapi.json tells what there is", request.uri().path());
+    problem::response(&Error::new(ErrorKind::NotFound, message))
+}
+
+async fn not_so(request: Request) -> Response {
+    let message = format!("`{}` is not done here; GET /openapi.json tells what is", request.method());
+    problem::with_status(&Error::unsupported(message), StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// Ends a request that takes too long.
+async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let writes = !matches!(*request.method(), axum::http::Method::GET | axum::http::Method::HEAD);
+    match tokio::time::timeout(api.limits.deadline, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let message = format!("the request was not done within {:?}; ask for less", api.limits.deadline);
+            let error = Error::new(ErrorKind::Deadline, message);
+            problem::response(&if writes { error.with_unknown_effect() } else { error })
+        }
+    }
+}
+
+/// Refuses what is too much at once.
+async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    match api.running.try_acquire() {
+        Ok(_permit) => next.run(request).await,
+        Err(_) => {
+            api.metrics.refuse();
+            problem::response(&Error::new(ErrorKind::Unavailable, "too many requests run; try again in a second").without_effect())
+        }
+    }
+}
+
+/// Refuses requests for another host than this one, and those of web pages that are not allowed: a page that a name of its own
+/// leads to this address must not speak for whoever looks at it.
+async fn from_this_house(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| request.uri().authority().map(|at| at.as_str()));
+    let known = host.is_some_and(|host| api.limits.http.hosts.iter().any(|own| own == host || own.as_str() == without_port(host)));
+    if !known {
+        let message =
+            format!("this server does not answer for the host `{}`; allow it when the server is started", host.unwrap_or_default());
+        return problem::response(&Error::new(ErrorKind::PermissionDenied, message).without_effect());
+    }
+    if let Some(origin) = headers.get(header::ORIGIN)
+        && !api.limits.http.allows_origin(origin)
+    {
+        let error =
+            Error::new(ErrorKind::PermissionDenied, "pages of this origin may not send requests; allow it when the server is started");
+        return problem::response(&error.without_effect());
+    }
+    next.run(request).await
+}
+
+fn without_port(host: &str) -> &str {
+    let named = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or(host, |(address, _)| address),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    named.trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_port;
+
+    #[test]
+    fn a_host_is_told_from_its_port() {
+        for (host, name) in
+            [("localhost:80", "localhost"), ("localhost", "localhost"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a.b.:1", "a.b")]
+        {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}

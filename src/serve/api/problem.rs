@@ -1,0 +1,76 @@
+//! Errors as answers.
+
+use crate::error::Error;
+use crate::wire::{PROBLEM_TYPE, Problem};
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+
+/// Whether the change that an answer tells of may have been made all the same; among the answer's extensions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MayHaveEffect(pub(super) bool);
+
+/// An error that is on its way to become an answer.
+#[derive(Debug)]
+pub(in crate::serve) struct Failed {
+    error: Error,
+    /// Another status than that of the kind.
+    status: Option<StatusCode>,
+}
+
+impl Failed {
+    /// Says that what a header expected does not hold (RFC 9110, section 13).
+    pub(super) fn precondition(error: Error) -> Self {
+        Self { error, status: Some(StatusCode::PRECONDITION_FAILED) }
+    }
+
+    /// Answers with another status than that of the kind.
+    pub(super) fn with_status(error: Error, status: StatusCode) -> Self {
+        Self { error, status: Some(status) }
+    }
+
+    pub(super) fn into_response(self) -> Response {
+        match self.status {
+            Some(status) => with_status(&self.error, status),
+            None => response(&self.error),
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, status: None }
+    }
+}
+
+/// Answers with an error.
+pub(in crate::serve) fn response(error: &Error) -> Response {
+    answer(Problem::new(error), error)
+}
+
+/// Answers with an error under another status than that of its kind.
+pub(in crate::serve) fn with_status(error: &Error, status: StatusCode) -> Response {
+    let mut problem = Problem::new(error);
+    problem.status = status.as_u16();
+    answer(problem, error)
+}
+
+fn answer(problem: Problem, error: &Error) -> Response {
+    if problem.status >= 500 {
+        tracing::warn!(code = error.kind().code(), source = ?std::error::Error::source(error), "{error}");
+    }
+    let body = serde_json::to_vec(&problem).unwrap_or_default();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.extensions_mut().insert(MayHaveEffect(error.may_have_effect()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(version) = error.current_version() {
+        headers.insert(header::ETAG, super::etag::header(version));
+    }
+    if problem.status == 503 {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}

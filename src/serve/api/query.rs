@@ -1,0 +1,51 @@
+//! Reads beside that of a file: what stands at a path, listings and searches. Each is a GET with a query, and a POST with the same words.
+
+use super::exchange::{Answer, Asked, json};
+use crate::backend::BackendExt;
+use crate::wire::{CapabilitiesReply, GlobRequest, GrepRequest, LsRequest, SearchRequest, StatRequest, TreeRequest};
+use axum::http::StatusCode;
+
+pub(super) async fn stat(mut asked: Asked) -> Answer {
+    let request: StatRequest = asked.words().await?;
+    json(StatusCode::OK, &asked.tree().await?.stat(&request.path).await?)
+}
+
+pub(super) async fn ls(mut asked: Asked) -> Answer {
+    let request: LsRequest = asked.words().await?;
+    let path = request.path.clone();
+    let options = request.options()?;
+    json(StatusCode::OK, &asked.tree().await?.ls(&path, &options).await?)
+}
+
+pub(super) async fn tree(mut asked: Asked) -> Answer {
+    let request: TreeRequest = asked.words().await?;
+    let request = request.checked()?;
+    json(StatusCode::OK, &asked.tree().await?.tree(request.path.as_str(), request.depth, request.limit).await?)
+}
+
+pub(super) async fn glob(mut asked: Asked) -> Answer {
+    let request: GlobRequest = asked.words().await?;
+    let path = request.path.clone();
+    let options = request.options()?;
+    json(StatusCode::OK, &asked.tree().await?.glob(&path, &options).await?)
+}
+
+pub(super) async fn grep(mut asked: Asked) -> Answer {
+    let request: GrepRequest = asked.words().await?;
+    let path = request.path.clone();
+    let options = request.options()?;
+    json(StatusCode::OK, &asked.tree().await?.grep(&path, &options).await?)
+}
+
+pub(super) async fn search(mut asked: Asked) -> Answer {
+    let request: SearchRequest = asked.words().await?;
+    let path = request.path.clone();
+    let options = request.options()?;
+    json(StatusCode::OK, &asked.tree().await?.search(&path, &options).await?)
+}
+
+pub(super) async fn capabilities(asked: Asked) -> Answer {
+    let tree = asked.tree().await?;
+    let mounts = asked.caller.door.workspace.mounts().filter(|mount| asked.caller.rights.shows(mount)).map(ToOwned::to_owned).collect();
+    json(StatusCode::OK, &CapabilitiesReply::new(tree.capabilities(), mounts))
+}

@@ -1,0 +1,235 @@
+//! The table of what there is: for each path and method who handles it, and what it is told to be.
+
+use super::exchange::{Answer, Asked};
+use super::{Api, apply, fs, problem, query, store, threads};
+use crate::audit::AuditPage;
+use crate::backend::Tree;
+use crate::checkpoint::{Checkpoint, CheckpointPage, Diff, MergeOutcome, Pruned, ThreadPage};
+use crate::error::Error;
+use crate::memory::MemoryPrompt;
+use crate::ops::{Changed, Entry, GlobResult, GrepResult, Listing, SearchResult};
+use crate::serve::caller::Caller;
+use crate::tools::ToolOutput;
+use crate::wire::{
+    ApplyReply, ApplyRequest, CapabilitiesReply, GlobRequest, GrepRequest, LsRequest, ReadRequest, SearchRequest, StatRequest, TreeRequest,
+};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, Request, State};
+use axum::http::Method;
+use axum::response::IntoResponse;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::{Extension, Router};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use std::sync::Arc;
+
+/// What makes a schema.
+pub(super) type Schemas = fn(&mut SchemaGenerator) -> Schema;
+
+/// What goes over the wire beside the path.
+#[derive(Clone, Copy)]
+pub(super) enum Content {
+    /// Nothing.
+    None,
+    /// Bytes of a file.
+    Bytes,
+    /// JSON.
+    Json(Schemas),
+}
+
+/// One method of one path.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    /// The name of the operation, by which generated clients call it.
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) query: Option<Schemas>,
+    pub(super) body: Content,
+    pub(super) status: u16,
+    pub(super) reply: Content,
+    handler: MethodRouter<Arc<Api>>,
+}
+
+fn schema<T: JsonSchema>() -> Schemas {
+    |generator| generator.subschema_for::<T>()
+}
+
+/// The schema with its properties in place, for queries.
+fn fields<T: JsonSchema>() -> Schemas {
+    |generator| T::json_schema(generator)
+}
+
+fn route<F, Fut>(method: Method, path: &'static str, id: &'static str, summary: &'static str, handle: F) -> Route
+where
+    F: Fn(Asked) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Answer> + Send + 'static,
+{
+    let filter = MethodFilter::try_from(method.clone()).expect("a method that routers know");
+    let handler = on(
+        filter,
+        move |State(api): State<Arc<Api>>,
+              Extension(caller): Extension<Caller>,
+              params: Result<RawPathParams, RawPathParamsRejection>,
+              request: Request| {
+            let handle = handle.clone();
+            async move {
+                let Ok(params) = params else {
+                    return problem::response(&Error::new(crate::ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded"));
+                };
+                let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+                match handle(Asked::new(api, caller, params, request)).await {
+                    Ok(response) => response,
+                    Err(failed) => failed.into_response(),
+                }
+                .into_response()
+            }
+        },
+    );
+    Route { method, path, id, summary, query: None, body: Content::None, status: 200, reply: Content::None, handler }
+}
+
+impl Route {
+    fn query<T: JsonSchema>(mut self) -> Self {
+        self.query = Some(fields::<T>());
+        self
+    }
+
+    fn takes<T: JsonSchema>(mut self) -> Self {
+        self.body = Content::Json(schema::<T>());
+        self
+    }
+
+    fn takes_bytes(mut self) -> Self {
+        self.body = Content::Bytes;
+        self
+    }
+
+    fn gives<T: JsonSchema>(mut self) -> Self {
+        self.reply = Content::Json(schema::<T>());
+        self
+    }
+
+    fn gives_bytes(mut self) -> Self {
+        self.reply = Content::Bytes;
+        self
+    }
+
+    fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+/// Returns every route.
+#[rustfmt::skip]
+pub(super) fn routes() -> Vec<Route> {
+    use Method as M;
+    vec![
+        route(M::GET, "/v1/fs/{*path}", "readFile", "Reads a file, or a part of it", fs::get).query::<ReadRequest>().gives_bytes(),
+        route(M::HEAD, "/v1/fs/{*path}", "statFile", "Tells size, version and time of a file", fs::get),
+        route(M::PUT, "/v1/fs/{*path}", "writeFile", "Creates a file or replaces its content; or makes a directory", fs::put)
+            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>(),
+        route(M::POST, "/v1/fs/{*path}", "appendFile", "Adds to the end of a file", fs::append).takes_bytes().gives::<Changed>(),
+        route(M::PATCH, "/v1/fs/{*path}", "editFile", "Replaces text within a file", fs::patch)
+            .takes::<fs::PatchRequest>().gives::<Changed>(),
+        route(M::DELETE, "/v1/fs/{*path}", "deleteFile", "Removes a file or directory", fs::delete)
+            .query::<fs::DeleteQuery>().gives::<Changed>(),
+        route(M::GET, "/v1/stat", "stat", "Looks at one path", query::stat).query::<StatRequest>().gives::<Entry>(),
+        route(M::POST, "/v1/stat", "statBy", "Looks at one path", query::stat).takes::<StatRequest>().gives::<Entry>(),
+        route(M::GET, "/v1/ls", "ls", "Lists a directory", query::ls).query::<LsRequest>().gives::<Listing>(),
+        route(M::POST, "/v1/ls", "lsBy", "Lists a directory", query::ls).takes::<LsRequest>().gives::<Listing>(),
+        route(M::GET, "/v1/tree", "tree", "Lists what lies beneath a directory", query::tree).query::<TreeRequest>().gives::<Tree>(),
+        route(M::POST, "/v1/tree", "treeBy", "Lists what lies beneath a directory", query::tree).takes::<TreeRequest>().gives::<Tree>(),
+        route(M::GET, "/v1/glob", "glob", "Finds paths by a pattern", query::glob).query::<GlobRequest>().gives::<GlobResult>(),
+        route(M::POST, "/v1/glob", "globBy", "Finds paths by a pattern", query::glob).takes::<GlobRequest>().gives::<GlobResult>(),
+        route(M::GET, "/v1/grep", "grep", "Finds lines by a pattern", query::grep).query::<GrepRequest>().gives::<GrepResult>(),
+        route(M::POST, "/v1/grep", "grepBy", "Finds lines by a pattern", query::grep).takes::<GrepRequest>().gives::<GrepResult>(),
+        route(M::POST, "/v1/search", "search", "Recalls files by what they are about", query::search)
+            .takes::<SearchRequest>().gives::<SearchResult>(),
+        route(M::GET, "/v1/capabilities", "capabilities", "Tells what the tree can do", query::capabilities).gives::<CapabilitiesReply>(),
+        route(M::POST, "/v1/apply", "apply", "Makes several changes, all or none where the tree can", apply::apply)
+            .takes::<ApplyRequest>().gives::<ApplyReply>(),
+        route(M::POST, "/v1/copy", "copy", "Copies a file or directory", apply::copy).takes::<apply::TransferRequest>().gives::<Changed>(),
+        route(M::POST, "/v1/move", "move", "Moves a file or directory", apply::rename).takes::<apply::TransferRequest>().gives::<Changed>(),
+        route(M::GET, "/v1/tools", "listTools", "Lists the tools of a set", apply::tools)
+            .query::<apply::ToolQuery>().gives::<Vec<apply::ToolRecord>>(),
+        route(M::POST, "/v1/tools/{name}", "callTool", "Calls a tool, with its arguments as the body", apply::call)
+            .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>(),
+        route(M::GET, "/v1/memory", "memory", "Tells the memory of the workspace, in words for a system prompt", threads::memory)
+            .gives::<MemoryPrompt>(),
+        route(M::GET, "/v1/audit", "audit", "Tells the calls of the thread", threads::audit)
+            .query::<threads::AuditQuery>().gives::<AuditPage>(),
+        route(M::GET, "/v1/threads", "listThreads", "Lists the threads that were saved", threads::threads)
+            .query::<threads::ThreadsQuery>().gives::<ThreadPage>(),
+        route(M::GET, "/v1/threads/{thread}", "getThread", "Tells the newest checkpoint of a thread", threads::thread).gives::<Checkpoint>(),
+        route(M::DELETE, "/v1/threads/{thread}", "deleteThread", "Removes a thread with its history", threads::delete).with_status(204),
+        route(M::GET, "/v1/threads/{thread}/fs/{*path}", "readThreadFile", "Reads a file as a thread sees it", fs::get)
+            .query::<ReadRequest>().gives_bytes(),
+        route(M::PUT, "/v1/threads/{thread}/fs/{*path}", "writeThreadFile", "Writes a file as a thread sees it", fs::put)
+            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>(),
+        route(M::POST, "/v1/threads/{thread}/fs/{*path}", "appendThreadFile", "Adds to a file as a thread sees it", fs::append)
+            .takes_bytes().gives::<Changed>(),
+        route(M::PATCH, "/v1/threads/{thread}/fs/{*path}", "editThreadFile", "Edits a file as a thread sees it", fs::patch)
+            .takes::<fs::PatchRequest>().gives::<Changed>(),
+        route(M::DELETE, "/v1/threads/{thread}/fs/{*path}", "deleteThreadFile", "Removes a path as a thread sees it", fs::delete)
+            .query::<fs::DeleteQuery>().gives::<Changed>(),
+        route(M::POST, "/v1/threads/{thread}/tools/{name}", "callThreadTool", "Calls a tool in a thread", apply::call)
+            .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>(),
+        route(M::GET, "/v1/threads/{thread}/checkpoints", "listCheckpoints", "Lists the checkpoints of a thread, the newest first",
+            threads::checkpoints).query::<threads::CheckpointsQuery>().gives::<CheckpointPage>(),
+        route(M::POST, "/v1/threads/{thread}/checkpoints", "makeCheckpoint", "Makes a checkpoint of a thread", threads::make_checkpoint)
+            .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201),
+        route(M::GET, "/v1/threads/{thread}/checkpoints/{checkpoint}", "getCheckpoint", "Tells of a checkpoint", threads::checkpoint)
+            .gives::<Checkpoint>(),
+        route(M::POST, "/v1/threads/{thread}/checkpoints/{checkpoint}/restore", "restoreCheckpoint",
+            "Goes back to a checkpoint, as a new one", threads::restore)
+            .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201),
+        route(M::GET, "/v1/threads/{thread}/checkpoints/{checkpoint}/fs/{*path}", "readCheckpointFile",
+            "Reads a file as it was at a checkpoint", threads::read_at).query::<ReadRequest>().gives_bytes(),
+        route(M::POST, "/v1/threads/{thread}/fork", "forkThread", "Starts another thread from a checkpoint", threads::fork)
+            .takes::<threads::ForkRequest>().gives::<Checkpoint>().with_status(201),
+        route(M::POST, "/v1/threads/{thread}/merge", "mergeThread", "Merges another thread into this one", threads::merge)
+            .takes::<threads::MergeRequest>().gives::<MergeOutcome>(),
+        route(M::GET, "/v1/threads/{thread}/diff", "diffCheckpoints", "Tells what differs between two checkpoints", threads::compare)
+            .query::<threads::DiffQuery>().gives::<Diff>(),
+        route(M::POST, "/v1/threads/{thread}/prune", "pruneThread", "Removes old checkpoints", threads::prune)
+            .takes::<threads::PruneRequest>().gives::<Pruned>(),
+        route(M::GET, "/v1/store/item", "getItem", "Reads an item", store::get).query::<store::ItemQuery>().gives::<store::ItemRecord>(),
+        route(M::PUT, "/v1/store/item", "putItem", "Puts an item", store::put)
+            .query::<store::ItemQuery>().takes::<serde_json::Value>().gives::<store::ItemVersion>(),
+        route(M::DELETE, "/v1/store/item", "deleteItem", "Removes an item", store::delete).query::<store::ItemQuery>().with_status(204),
+        route(M::POST, "/v1/store/search", "searchItems", "Finds items", store::search)
+            .takes::<store::ItemSearch>().gives::<store::ItemPage>(),
+        route(M::GET, "/v1/store/namespaces", "listNamespaces", "Lists the namespaces that hold items", store::namespaces)
+            .query::<store::NamespacesQuery>().gives::<store::NamespacesReply>(),
+    ]
+}
+
+/// Makes the router of the table.
+pub(super) fn router() -> Router<Arc<Api>> {
+    let mut router = Router::new();
+    for route in routes() {
+        if let Some(root) = route.path.strip_suffix("/{*path}") {
+            // A wildcard does not match nothing, and the root of the tree is a path too.
+            let slash = format!("{root}/");
+            router = router.route(root, route.handler.clone()).route(&slash, route.handler.clone());
+        }
+        router = router.route(route.path, route.handler);
+    }
+    router
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own() {
+        let routes = routes();
+        let ids: HashSet<&str> = routes.iter().map(|route| route.id).collect();
+        assert_eq!(ids.len(), routes.len());
+        // Two handlers of one method at one path make the router panic.
+        let _ = router();
+    }
+}

@@ -1,0 +1,315 @@
+//! Threads and their history.
+
+use super::exchange::{Answer, Asked, json, nothing};
+use super::fs;
+use crate::checkpoint::{
+    Checkpoint, CheckpointId, ListOptions, MergeOptions, MergeStrategy, PruneOptions, PutOptions, diff, find_checkpoint,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mcp::OnConflict;
+use crate::path::VfsPathBuf;
+use crate::serve::rights::Access;
+use crate::session::Session;
+use axum::http::StatusCode;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The most checkpoints, threads or differences of a page.
+const PAGE_MAX: usize = 1_000;
+
+/// A page of threads.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ThreadsQuery {
+    /// Where the page before ended: its `next`.
+    cursor: Option<String>,
+    /// The most threads. Default 100.
+    limit: Option<usize>,
+}
+
+pub(super) async fn threads(asked: Asked) -> Answer {
+    let query: ThreadsQuery = asked.query()?;
+    let rights = &asked.caller.rights;
+    rights.need_history(Access::Read)?;
+    let mut page = asked.checkpointer()?.threads(&asked.caller.scope, query.cursor.as_deref(), page(query.limit)?).await?;
+    page.threads.retain(|thread| rights.need_thread(&thread.thread).is_ok());
+    json(StatusCode::OK, &page)
+}
+
+/// A thread, by its newest checkpoint.
+pub(super) async fn thread(asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Read)?;
+    let newest = find_checkpoint(&*asked.checkpointer()?, &asked.caller.scope, "latest").await?;
+    json(StatusCode::OK, &newest)
+}
+
+pub(super) async fn delete(asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Admin)?;
+    asked.caller.door.workspace.delete_thread(&asked.caller.scope).await?;
+    Ok(nothing(StatusCode::NO_CONTENT))
+}
+
+/// A page of checkpoints.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct CheckpointsQuery {
+    /// Only those of this label.
+    label: Option<String>,
+    /// Only those made at this time or later.
+    since: Option<Timestamp>,
+    /// Only those made before this time.
+    until: Option<Timestamp>,
+    /// Where the page before ended: its `next`.
+    cursor: Option<CheckpointId>,
+    /// The most checkpoints. Default 100.
+    limit: Option<usize>,
+}
+
+pub(super) async fn checkpoints(asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Read)?;
+    let query: CheckpointsQuery = asked.query()?;
+    let mut options = ListOptions::new().with_limit(page(query.limit)?);
+    options.label = query.label;
+    options.since = query.since;
+    options.until = query.until;
+    options.start_after = query.cursor;
+    json(StatusCode::OK, &asked.checkpointer()?.list(&asked.caller.scope, &options).await?)
+}
+
+/// What is noted with a new checkpoint.
+#[derive(Debug, Default, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NotesRequest {
+    /// What to call it.
+    label: Option<String>,
+    /// What to note with it.
+    metadata: BTreeMap<String, String>,
+}
+
+impl NotesRequest {
+    fn options(self) -> PutOptions {
+        let mut options = PutOptions::new();
+        options.label = self.label;
+        options.metadata = self.metadata;
+        options
+    }
+}
+
+pub(super) async fn make_checkpoint(mut asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Write)?;
+    let notes: NotesRequest = asked.json().await?;
+    let work = move |session: Session| -> BoxFuture<'static, Result<Checkpoint>> {
+        let notes = notes.clone();
+        Box::pin(async move { session.checkpoint(notes.options()).await })
+    };
+    let made = asked.caller.door.threads().lasting(&asked.caller.scope, OnConflict::Again, work).await??;
+    json(StatusCode::CREATED, &made)
+}
+
+pub(super) async fn checkpoint(asked: Asked) -> Answer {
+    json(StatusCode::OK, &asked.checkpoint(asked.param("checkpoint")).await?)
+}
+
+pub(super) async fn restore(mut asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Write)?;
+    let id = asked.checkpoint(asked.param("checkpoint")).await?.id;
+    let notes: NotesRequest = asked.json().await?;
+    let work = move |session: Session| -> BoxFuture<'static, Result<Checkpoint>> {
+        let notes = notes.clone();
+        Box::pin(async move { session.restore(id, notes.options()).await })
+    };
+    json(StatusCode::CREATED, &asked.caller.door.threads().lasting(&asked.caller.scope, OnConflict::Again, work).await??)
+}
+
+/// A file as it was at a checkpoint.
+pub(super) async fn read_at(asked: Asked) -> Answer {
+    let id = asked.checkpoint(asked.param("checkpoint")).await?.id;
+    let tree = asked.caller.door.workspace.tree_at(&asked.caller.scope, id.into()).await?;
+    let path = asked.path()?;
+    fs::read(&asked, tree, &path).await
+}
+
+/// Which thread to make, and of what.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ForkRequest {
+    /// The thread to make.
+    thread: String,
+    /// The checkpoint to start from, by its id, its label, or how far it lies back, such as `~1`. Default `latest`.
+    #[serde(default)]
+    at: Option<String>,
+    /// Copies the thread with all its checkpoints instead. Default false.
+    #[serde(default)]
+    history: bool,
+    /// What to call the first checkpoint.
+    #[serde(default)]
+    label: Option<String>,
+}
+
+pub(super) async fn fork(mut asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Write)?;
+    let request: ForkRequest = asked.json().await?;
+    asked.caller.rights.need_thread(&request.thread)?;
+    asked.caller.scope.clone().with_thread(&request.thread).validate()?;
+    let checkpointer = asked.checkpointer()?;
+    let scope = &asked.caller.scope;
+    if request.history {
+        if request.at.is_some() || request.label.is_some() {
+            return Err(Error::invalid_argument("a copy with `history` is of all checkpoints; leave `at` and `label` out").into());
+        }
+        checkpointer.copy(scope, &request.thread).await?;
+        let newest = find_checkpoint(&*checkpointer, &scope.clone().with_thread(&request.thread), "latest").await?;
+        return json(StatusCode::CREATED, &newest);
+    }
+    let from = asked.checkpoint(request.at.as_deref().unwrap_or("latest")).await?;
+    let mut options = PutOptions::new();
+    options.label = request.label;
+    let made = checkpointer.fork(scope, from.id.into(), &request.thread, &options).await?;
+    json(StatusCode::CREATED, &made.checkpoint)
+}
+
+/// Which checkpoint of which thread to merge, and how.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MergeRequest {
+    /// The thread to merge.
+    source: String,
+    /// Its checkpoint. Default `latest`.
+    #[serde(default)]
+    at: Option<String>,
+    /// How to decide conflicts. By default nothing is written when there are any.
+    #[serde(default)]
+    strategy: Option<MergeStrategy>,
+    /// How to decide conflicts by path.
+    #[serde(default)]
+    resolutions: BTreeMap<VfsPathBuf, MergeStrategy>,
+    /// Writes nothing, and tells what would be done. Default false.
+    #[serde(default)]
+    dry_run: bool,
+    /// What to call the new checkpoint.
+    #[serde(default)]
+    label: Option<String>,
+}
+
+pub(super) async fn merge(mut asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Write)?;
+    let request: MergeRequest = asked.json().await?;
+    asked.caller.rights.need_thread(&request.source)?;
+    let theirs = asked.caller.scope.clone().with_thread(&request.source);
+    theirs.validate()?;
+    let at = find_checkpoint(&*asked.checkpointer()?, &theirs, request.at.as_deref().unwrap_or("latest")).await?.id;
+    let mut options = MergeOptions::new();
+    options.strategy = request.strategy;
+    options.resolutions = request.resolutions.into_iter().map(|(path, strategy)| (path, strategy.into())).collect();
+    options.dry_run = request.dry_run;
+    options.label = request.label;
+    let source = request.source;
+    let work = move |session: Session| -> BoxFuture<'static, Result<crate::checkpoint::MergeOutcome>> {
+        let (source, options) = (source.clone(), options.clone());
+        Box::pin(async move { session.merge(&source, at.into(), options).await })
+    };
+    json(StatusCode::OK, &asked.caller.door.threads().lasting(&asked.caller.scope, OnConflict::Again, work).await??)
+}
+
+/// Which two checkpoints to compare.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DiffQuery {
+    /// The older one. Default the one before the newest.
+    from: Option<String>,
+    /// The newer one. Default `latest`.
+    to: Option<String>,
+    /// Where the page before ended: its `next`.
+    cursor: Option<VfsPathBuf>,
+    /// The most paths. Default 100.
+    limit: Option<usize>,
+}
+
+pub(super) async fn compare(asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Read)?;
+    let query: DiffQuery = asked.query()?;
+    let (older, newer) = (query.from.as_deref().unwrap_or("latest~1"), query.to.as_deref().unwrap_or("latest"));
+    let checkpointer = asked.checkpointer()?;
+    let mut states = Vec::with_capacity(2);
+    for name in [older, newer] {
+        let id = asked.checkpoint(name).await?.id;
+        let opened = checkpointer.open(&asked.caller.scope, id.into()).await?;
+        states.push(opened.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the checkpoint `{name}` is gone")))?.state);
+    }
+    json(StatusCode::OK, &diff(&states[0], &states[1], query.cursor.as_deref(), page(query.limit)?).await?)
+}
+
+/// Which checkpoints to remove: those that each of the rules given removes.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PruneRequest {
+    /// Keeps this many of the newest.
+    keep_last: Option<u64>,
+    /// Keeps those that are at most this old.
+    older_than_seconds: Option<u64>,
+    /// Keeps those with a label. Default false.
+    keep_labelled: bool,
+    /// Removes nothing, and only counts. Default false.
+    dry_run: bool,
+}
+
+pub(super) async fn prune(mut asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Admin)?;
+    let request: PruneRequest = asked.json().await?;
+    if request.keep_last.is_none() && request.older_than_seconds.is_none() {
+        return Err(Error::invalid_argument("say what to keep: `keep_last`, `older_than_seconds`, or both").into());
+    }
+    let mut options = PruneOptions::new().with_keep_labelled(request.keep_labelled).with_dry_run(request.dry_run);
+    options.keep_last = request.keep_last;
+    options.older_than = request.older_than_seconds.map(Duration::from_secs);
+    json(StatusCode::OK, &asked.checkpointer()?.prune(&asked.caller.scope, &options).await?)
+}
+
+/// A page of the record of calls.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct AuditQuery {
+    /// Only calls after this one or after this checkpoint.
+    after: Option<CheckpointId>,
+    /// Only calls up to this checkpoint.
+    until: Option<CheckpointId>,
+    /// The most calls. Default 100.
+    limit: Option<usize>,
+}
+
+/// The record of the calls of a thread.
+pub(super) async fn audit(asked: Asked) -> Answer {
+    asked.caller.rights.need_history(Access::Admin)?;
+    let query: AuditQuery = asked.query()?;
+    let log = asked.caller.door.workspace.audit_log().ok_or_else(|| Error::unsupported("this workspace keeps no record of calls"))?;
+    json(StatusCode::OK, &log.calls(&asked.caller.scope, query.after, query.until, page(query.limit)?).await?)
+}
+
+/// The memory of the workspace, in words for a system prompt.
+pub(super) async fn memory(asked: Asked) -> Answer {
+    json(StatusCode::OK, &asked.session().await?.memory_prompt().await)
+}
+
+impl Asked {
+    fn checkpointer(&self) -> Result<std::sync::Arc<dyn crate::checkpoint::Checkpointer>> {
+        self.caller.door.threads().checkpointer()
+    }
+
+    /// Finds a checkpoint of the caller's thread by its name.
+    async fn checkpoint(&self, name: &str) -> Result<Checkpoint> {
+        self.caller.rights.need(Access::Read)?;
+        find_checkpoint(&*self.checkpointer()?, &self.caller.scope, name).await
+    }
+}
+
+fn page(limit: Option<usize>) -> Result<usize> {
+    match limit {
+        None => Ok(100),
+        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Error::invalid_argument(format!("a limit of {limit} is not from 1 to {PAGE_MAX}"))),
+    }
+}

@@ -1,0 +1,103 @@
+//! What callers of the same rights share: the workspace kept to these rights, its threads, and the service of the protocol for models.
+
+use super::rights::{Access, Rights};
+use crate::error::Result;
+use crate::mcp::{HttpLimits, HttpService, McpOptions, McpServer, McpTools, Threads};
+use crate::workspace::Workspace;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The most rights that doors are kept for; with more the eldest is made again.
+const DOORS_MAX: usize = 1_000;
+
+/// The doors by the rights of who goes in.
+pub(super) struct Doors {
+    workspace: Workspace,
+    options: McpOptions,
+    limits: HttpLimits,
+    made: Mutex<HashMap<Rights, Arc<Door>>>,
+}
+
+/// The tree as callers of some rights see it.
+pub(super) struct Door {
+    pub(super) workspace: Workspace,
+    pub(super) mcp: McpServer,
+    pub(super) service: HttpService,
+    end_streams: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Door {
+    /// Returns the threads that calls find.
+    pub(super) fn threads(&self) -> &Arc<Threads> {
+        self.mcp.threads()
+    }
+
+    fn end_streams(&self) {
+        if let Some(end) = self.end_streams.lock().take() {
+            end();
+        }
+    }
+}
+
+impl Doors {
+    pub(super) fn new(workspace: Workspace, options: McpOptions, limits: HttpLimits) -> Self {
+        Self { workspace, options, limits, made: Mutex::default() }
+    }
+
+    /// Returns the door of some rights. Threads are not part of it: they are looked at request by request.
+    pub(super) fn of(&self, rights: &Rights) -> Result<Arc<Door>> {
+        let key = Rights { threads: Vec::new(), ..rights.clone() };
+        let mut made = self.made.lock();
+        if let Some(door) = made.get(&key) {
+            return Ok(door.clone());
+        }
+        let workspace = match key.layer()? {
+            Some(layer) => self.workspace.with_layer(layer),
+            None => self.workspace.clone(),
+        };
+        let mut options = self.options.clone();
+        options.tools = offered(&key, options.tools);
+        let mcp = McpServer::new(workspace.clone(), options);
+        let (service, end_streams) = mcp.http_service(self.limits.clone());
+        let door = Arc::new(Door { workspace, mcp, service, end_streams: Mutex::new(Some(Box::new(end_streams))) });
+        if made.len() >= DOORS_MAX
+            && let Some(some) = made.keys().next().cloned()
+        {
+            made.remove(&some);
+        }
+        made.insert(key, door.clone());
+        Ok(door)
+    }
+
+    /// Ends the streams of all doors.
+    pub(super) fn end_streams(&self) {
+        self.made.lock().values().for_each(|door| door.end_streams());
+    }
+
+    /// Saves the threads that were kept open.
+    pub(super) async fn close(&self) -> Result<()> {
+        let doors: Vec<Arc<Door>> = self.made.lock().values().cloned().collect();
+        let mut closed = Ok(());
+        for door in doors {
+            closed = closed.and(door.mcp.close().await);
+        }
+        closed
+    }
+}
+
+/// Returns the tools that rights leave of those that are offered: the history of a thread shows and changes every path of it.
+fn offered(rights: &Rights, tools: McpTools) -> McpTools {
+    match tools {
+        McpTools::Default | McpTools::ReadWrite | McpTools::Admin if rights.access == Access::Read => McpTools::ReadOnly,
+        McpTools::Admin if rights.access < Access::Admin || !rights.paths.is_empty() => McpTools::ReadWrite,
+        tools => tools,
+    }
+}
+
+impl fmt::Debug for Doors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Doors").field("workspace", &self.workspace).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,274 @@
+//! Tokens: secrets that name who calls and what they may do, kept as hashes in a store.
+//!
+//! | namespace | key | value |
+//! | --- | --- | --- |
+//! | `tokens` | the token's id | its record as JSON, the hash of its secret among it |
+//!
+//! A token is written `sfs_ID_SECRET`: 76 and 244 random bits in hexadecimal. The secret is shown once, when it is made. As it is random
+//! and long, one pass of BLAKE3 is enough: there is nothing to guess that a slow hash would protect.
+
+use super::rights::Rights;
+use crate::error::{Error, ErrorKind, Result};
+use crate::scope::Scope;
+use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, Store};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// The first component of the namespace of tokens, which no route has.
+pub const TOKENS_NAMESPACE: &str = "tokens";
+
+/// What every token of a book begins with.
+const PREFIX: &str = "sfs_";
+
+/// How long what was read of a token holds: so soon a revoked one is refused.
+const READ_FOR: Duration = Duration::from_secs(1);
+
+/// The most tokens that are remembered.
+const READ_MAX: usize = 10_000;
+
+/// A secret that a request has to bring. It is kept as its hash, and printed nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(blake3::Hash);
+
+impl Token {
+    /// The fewest bytes of a token: fewer are guessed.
+    pub const BYTES_MIN: usize = 16;
+
+    /// Takes a token, without the line break that a file ends with.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for one that is too short, or is not made of visible ASCII.
+    pub fn new(text: &str) -> Result<Self> {
+        let text = text.trim_end_matches(['\n', '\r']);
+        if text.len() < Self::BYTES_MIN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let message = format!("a token has at least {} characters, all of them visible ASCII", Self::BYTES_MIN);
+            return Err(Error::invalid_argument(message));
+        }
+        Ok(Self(blake3::hash(text.as_bytes())))
+    }
+
+    /// Tells whether a text is the token. Hashes are compared in constant time.
+    pub(super) fn is(&self, text: &[u8]) -> bool {
+        self.0 == blake3::hash(text)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// What is kept of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct TokenRecord {
+    /// The id, which is no secret.
+    pub id: String,
+    /// Who calls with it: tenant and user, and the thread of calls that name none.
+    pub scope: Scope,
+    /// What it may do.
+    pub rights: Rights,
+    /// What it is for, in the words of who made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A record as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    #[serde(flatten)]
+    record: TokenRecord,
+    /// The BLAKE3 hash of the secret, in hexadecimal.
+    hash: String,
+}
+
+/// The tokens of a store.
+pub struct TokenBook {
+    store: Arc<dyn Store>,
+    namespace: Namespace,
+    read: Mutex<HashMap<String, (Instant, Option<Arc<Known>>)>>,
+}
+
+/// A token that was read.
+struct Known {
+    record: TokenRecord,
+    hash: blake3::Hash,
+}
+
+impl TokenBook {
+    /// Keeps tokens in a store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        let namespace = Namespace::new([TOKENS_NAMESPACE]).expect("one short component");
+        Self { store, namespace, read: Mutex::default() }
+    }
+
+    /// Makes a token, and returns its record and its text, which is kept nowhere.
+    ///
+    /// Cost: one conditional put.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope that is not legal, and those of the store.
+    pub async fn create(
+        &self,
+        scope: Scope,
+        rights: Rights,
+        label: Option<String>,
+        expires_at: Option<Timestamp>,
+    ) -> Result<(TokenRecord, String)> {
+        scope.validate()?;
+        let id = Uuid::new_v4().simple().to_string()[..20].to_owned();
+        let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let text = format!("{PREFIX}{id}_{secret}");
+        let record = TokenRecord { id: id.clone(), scope, rights, label, created_at: Timestamp::now(), expires_at };
+        let row = Row { record: record.clone(), hash: blake3::hash(text.as_bytes()).to_hex().to_string() };
+        let value =
+            serde_json::to_vec(&row).map_err(|error| Error::new(ErrorKind::Internal, "a token cannot be encoded").with_source(error))?;
+        self.store.commit(Batch::new().expect(&self.namespace, &*id, Condition::Absent).put(&self.namespace, &*id, value)).await?;
+        Ok((record, text))
+    }
+
+    /// Returns the tokens that there are, by their ids.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) for a row that is no token, and those of the store.
+    pub async fn list(&self) -> Result<Vec<TokenRecord>> {
+        let mut options = ScanOptions::new().with_limit(1_000).with_values(true);
+        let mut records = Vec::new();
+        loop {
+            let page = self.store.scan(&self.namespace, options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                records.push(known(&item.value)?.record);
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(records),
+            }
+        }
+    }
+
+    /// Ends a token. Servers refuse it within a second.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) when there is no such token, and those of the store.
+    pub async fn revoke(&self, id: &str) -> Result<()> {
+        let batch = Batch::new().expect(&self.namespace, id, Condition::Exists).delete(&self.namespace, id);
+        self.read.lock().remove(id);
+        match self.store.commit(batch).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                Err(Error::new(ErrorKind::NotFound, format!("there is no token `{id}`; list them to see those there are")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells whose token a text is; nobody's when it is none, or has ended. What was read of it before holds for a second.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn find(&self, text: &[u8]) -> Result<Option<TokenRecord>> {
+        let Some(id) = id_of(text) else { return Ok(None) };
+        let read = self.read.lock().get(id).filter(|(at, _)| at.elapsed() < READ_FOR).map(|(_, known)| known.clone());
+        let known = match read {
+            Some(known) => known,
+            None => {
+                let row = self.store.get(&self.namespace, id).await?;
+                let known = row.map(|row| known(&row.value)).transpose()?.map(Arc::new);
+                let mut read = self.read.lock();
+                if read.len() >= READ_MAX {
+                    read.clear();
+                }
+                read.insert(id.to_owned(), (Instant::now(), known.clone()));
+                known
+            }
+        };
+        // Compared in constant time, and whether there is such an id is no secret.
+        let found = known.filter(|known| known.hash == blake3::hash(text));
+        Ok(found.map(|known| known.record.clone()).filter(|record| record.expires_at.is_none_or(|end| Timestamp::now() < end)))
+    }
+}
+
+impl fmt::Debug for TokenBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenBook").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// Returns the id in a token's text, if it is one of a book.
+fn id_of(text: &[u8]) -> Option<&str> {
+    let rest = std::str::from_utf8(text).ok()?.strip_prefix(PREFIX)?;
+    let (id, secret) = rest.split_once('_')?;
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (id.len() == 20 && secret.len() == 64 && is_hex(id) && is_hex(secret)).then_some(id)
+}
+
+fn known(value: &[u8]) -> Result<Known> {
+    let corrupt = || Error::new(ErrorKind::Corrupt, "what is kept of a token cannot be read; revoke it and make another");
+    let row: Row = serde_json::from_slice(value).map_err(|error| corrupt().with_source(error))?;
+    let hash = blake3::Hash::from_hex(&row.hash).map_err(|error| corrupt().with_source(error))?;
+    Ok(Known { record: row.record, hash })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::Access;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn a_token_is_compared_whole_and_never_printed() {
+        let token = Token::new("0123456789abcdef\n").expect("long enough");
+        assert!(token.is(b"0123456789abcdef"));
+        assert!(!token.is(b"0123456789abcdeg") && !token.is(b"") && !token.is(b"0123456789abcdef\n"));
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        for text in ["short", "0123456789abcde f", "0123456789abcdeü"] {
+            assert_eq!(Token::new(text).expect_err("no token").kind(), ErrorKind::InvalidArgument);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_found_by_its_whole_text_until_it_is_revoked() {
+        let store = Arc::new(MemoryStore::new());
+        let book = TokenBook::new(store.clone());
+        let scope = Scope::new().with_tenant("acme").with_user("ada");
+        let rights = Rights::new(Access::Write);
+        let (record, text) = book.create(scope.clone(), rights.clone(), Some("laptop".to_owned()), None).await.expect("made");
+        let found = book.find(text.as_bytes()).await.expect("read").expect("there");
+        assert_eq!((&found, &found.scope, &found.rights), (&record, &scope, &rights));
+        assert_eq!(book.list().await.expect("listed"), [record.clone()]);
+        let row = store.get(&Namespace::new([TOKENS_NAMESPACE]).expect("legal"), &record.id).await.expect("read").expect("there");
+        let secret = text.rsplit('_').next().expect("three parts");
+        assert!(!String::from_utf8_lossy(&row.value).contains(secret), "the secret is kept nowhere");
+        let mut wrong = text.clone().into_bytes();
+        let last = wrong.last_mut().expect("not empty");
+        *last = if *last == b'0' { b'1' } else { b'0' };
+        for none in [&wrong[..], b"", b"sfs_", text[..text.len() - 1].as_bytes(), secret.as_bytes()] {
+            assert_eq!(book.find(none).await.expect("read"), None);
+        }
+        book.revoke(&record.id).await.expect("revoked");
+        assert_eq!(book.find(text.as_bytes()).await.expect("read"), None);
+        assert_eq!(book.revoke(&record.id).await.expect_err("gone").kind(), ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn a_token_ends_by_itself() {
+        let book = TokenBook::new(Arc::new(MemoryStore::new()));
+        let ended = Some(Timestamp::now() - jiff::SignedDuration::from_secs(1));
+        let (_, text) = book.create(Scope::new(), Rights::new(Access::Read), None, ended).await.expect("made");
+        assert_eq!(book.find(text.as_bytes()).await.expect("read"), None);
+    }
+}
