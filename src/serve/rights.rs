@@ -125,7 +125,7 @@ impl Rights {
     }
 
     /// Returns what keeps a tree to these rights; none where they allow all of it.
-    pub(super) fn layer(&self) -> Result<Option<impl Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync + 'static>> {
+    pub(super) fn layer(&self) -> Result<Option<Wrap>> {
         if self.access >= Access::Write && self.paths.is_empty() {
             return Ok(None);
         }

@@ -17,6 +17,8 @@ mod merge;
 mod overlay;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "serve")]
+mod serve;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 #[path = "../servers/mod.rs"]
 mod servers;

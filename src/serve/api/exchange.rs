@@ -11,10 +11,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
+use futures::StreamExt;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
+
+/// How much of a body that is too large is taken before it is refused.
+const LINGER_BYTES: usize = 32 << 20;
 
 /// What a handler answers.
 pub(super) type Answer = std::result::Result<Response, Failed>;
@@ -60,6 +64,15 @@ impl Asked {
             Error::new(ErrorKind::TooLarge, message).without_effect()
         };
         if announced.is_some_and(|bytes| bytes > limit) {
+            // A client that still sends when it is answered loses the answer with the connection: what is a little too large is taken first.
+            let mut rest = std::mem::replace(self.body.get_mut(), Body::empty()).into_data_stream();
+            let mut taken = 0;
+            while let Some(Ok(part)) = rest.next().await {
+                taken += part.len();
+                if taken > LINGER_BYTES {
+                    break;
+                }
+            }
             return Err(too_large());
         }
         // What is not announced may be as large as the limit.

@@ -103,7 +103,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
         parameters.push(header("Idempotency-Key", "makes the change once, however often the request is sent"));
     }
     let is_file = route.path.contains("/fs/");
-    if is_file && writes || route.path == "/v1/store/item" && writes {
+    if writes && (is_file || route.path == "/v1/store/item") {
         parameters.push(header("If-Match", "the tag that the file must have"));
     }
     if is_file && route.method == "PUT" {
@@ -152,7 +152,14 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
 }
 
 fn header(name: &str, description: &str) -> Value {
-    json!({"name": name, "in": "header", "required": false, "description": description, "schema": {"type": "string"}})
+    let pattern = match name {
+        "If-Match" | "If-None-Match" => r#"^(\*|"[0-9a-f]{1,16}")$"#,
+        "Range" => "^bytes=[0-9]{1,9}-[0-9]{0,9}$",
+        _ => "^[A-Za-z0-9._%-]{1,100}$",
+    };
+    json!({
+        "name": name, "in": "header", "required": false, "description": description, "schema": {"type": "string", "pattern": pattern}
+    })
 }
 
 /// Makes parameters of the properties of an object.

@@ -63,7 +63,9 @@ async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, Error> {
 
 fn unguarded(listen: &str, address: SocketAddr) -> Error {
     let which = if listen == address.to_string() { listen.to_owned() } else { format!("{listen} ({address})") };
-    let message = format!("{which} is reached by others, and there is no token; set one by --token-file, ask for those of the store by --tokens, or listen at 127.0.0.1");
+    let message = format!(
+        "{which} is reached by others, and there is no token; set one by --token-file, ask for those of the store by --tokens, or listen at 127.0.0.1"
+    );
     Error::new(ErrorKind::InvalidArgument, message)
 }
 

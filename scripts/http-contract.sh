@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Asks the HTTP API what its own description says, by generated requests, and fails on a server error or an answer that the description
+# does not name. Requests that keep to the description and are refused all the same do not count: paths and conditions mean more than a schema says.
+#   scripts/http-contract.sh [EXAMPLES]
+# Installs schemathesis under the target directory by pip, once. PYTHON (python3) names the interpreter.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=4.32.5
+examples="${1:-20}"
+target="${CARGO_TARGET_DIR:-$PWD/target}"
+venv="$target/http-contract"
+[ -x "$venv/bin/st" ] || {
+  "${PYTHON:-python3}" -m venv "$venv"
+  timeout 600 "$venv/bin/pip" install --quiet "schemathesis==$version"
+}
+cargo build --quiet --bin stratafs
+work=$(mktemp -d)
+mkdir "$work/tree" "$work/data"
+(cd "$work/tree" && exec env STRATAFS_DATA="$work/data" "$target/debug/stratafs" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
+server=$!
+trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true; rm -rf "$work"' EXIT
+for _ in $(seq 100); do
+  [ -s "$work/address" ] && break
+  sleep 0.1
+done
+base=$(sed 's#/mcp$##' "$work/address")
+(cd "$work" && timeout 900 "$venv/bin/st" run "$base/openapi.json" --max-examples "$examples" --generation-deterministic \
+  --exclude-checks positive_data_acceptance --suppress-health-check all > "$work/report" 2>&1) || {
+  cat "$work/report" "$work/log"
+  exit 1
+}
+tail -n 4 "$work/report"

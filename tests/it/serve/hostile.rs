@@ -1,0 +1,97 @@
+//! Requests that mean no good: each is answered with a typed error, and the server goes on.
+
+use super::Served;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+use stratafs::mcp::HttpLimits;
+
+/// Sends bytes as they are, and returns the status that comes back.
+fn raw(served: &Served, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(served.base.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // The server may hang up before it has read all of it.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn odd_paths_are_refused_and_reach_nothing() {
+    let served = Served::start();
+    for path in ["/v1/fs/..%2f..%2fetc%2fpasswd", "/v1/fs/a%00b", "/v1/fs/%2e%2e/x", "/v1/fs/a%0ab", "/v1/fs/%ff"] {
+        assert_eq!(served.get(path).code(), "invalid_path", "{path}");
+    }
+    let long = format!("/v1/fs/{}", "a".repeat(300));
+    assert_eq!(served.get(&long).code(), "invalid_path");
+    assert_eq!(served.send("GET", "/v1/ls?path=../x", &[], b"").code(), "invalid_argument");
+    for thread in ["%00", "%0a"] {
+        assert_eq!(served.get(&format!("/v1/threads/{thread}/fs/a")).code(), "invalid_argument");
+    }
+    assert_eq!(served.get("/v1/fs/memories").code(), "is_directory");
+    for root in ["/v1/fs/memories?recursive=true", "/v1/fs?recursive=true"] {
+        assert_eq!(served.send("DELETE", root, &[], b"").code(), "invalid_argument", "{root}");
+    }
+}
+
+#[test]
+fn odd_bodies_are_refused() {
+    let limits = |bytes| {
+        let mut limits = HttpLimits::default();
+        limits.body_bytes_max = bytes;
+        limits
+    };
+    let served = Served::with(|options| options.with_limits(limits(1 << 20)));
+    assert_eq!(served.put("/v1/fs/large", &vec![b'x'; (1 << 20) + 1]).code(), "too_large");
+    assert_eq!(served.put("/v1/fs/just", &vec![b'x'; 1 << 20]).status, 201);
+    let deep = format!("{{\"changes\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    for body in [&b"\xff\xfe"[..], b"{", b"[]", deep.as_bytes(), br#"{"changes": [{"operation": "write", "path": "/a"}]}"#] {
+        let answer = served.send("POST", "/v1/apply", &[("content-type", "application/json")], body);
+        assert_eq!(answer.code(), "invalid_argument");
+    }
+    let answer = served.send("POST", "/v1/apply", &[("content-type", "text/plain")], br#"{"changes": []}"#);
+    assert_eq!(answer.code(), "invalid_argument");
+    assert_eq!(served.get("/livez").status, 200);
+}
+
+#[test]
+fn odd_heads_are_refused() {
+    let served = Served::start();
+    let host = served.base.trim_start_matches("http://").to_owned();
+    let many = (0..2_000).map(|number| format!("x-{number}: {}\r\n", "y".repeat(60))).collect::<String>();
+    let line = raw(&served, format!("GET /v1/ls HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{many}\r\n").as_bytes());
+    assert!(line.contains("431"), "{line}");
+    let line = raw(&served, b"GET /v1/ls HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n");
+    assert!(line.contains("403"), "a name that leads here is not this server: {line}");
+    let line = raw(
+        &served,
+        format!("GET /v1/ls HTTP/1.1\r\nhost: {host}\r\norigin: https://evil.example\r\nconnection: close\r\n\r\n").as_bytes(),
+    );
+    assert!(line.contains("403"), "{line}");
+    let line = raw(&served, format!("BREW /v1/ls HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes());
+    assert!(line.contains("405"), "{line}");
+    assert_eq!(served.get("/v1/nothing").code(), "not_found");
+}
+
+#[test]
+fn what_is_too_much_at_once_is_refused() {
+    let served = Served::with(|options| options.with_requests_max(0));
+    let answer = served.get("/v1/ls");
+    assert_eq!((answer.status, answer.header("retry-after").as_deref()), (503, Some("1")));
+    assert_eq!(answer.code(), "unavailable");
+}
+
+#[test]
+fn every_error_is_a_problem_that_the_description_names() {
+    let served = Served::start();
+    let document: Value = served.get("/openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let problem = served.get("/v1/fs/none").json();
+    assert_eq!(problem["type"], "urn:stratafs:error:not_found");
+    for field in document["components"]["schemas"]["Problem"]["required"].as_array().unwrap() {
+        assert!(problem.get(field.as_str().unwrap()).is_some(), "{field}");
+    }
+    assert_eq!(problem["path"], json!("/none"));
+}

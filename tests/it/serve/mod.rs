@@ -1,0 +1,144 @@
+//! The HTTP API, asked over real connections on the loopback device.
+
+mod files;
+mod hostile;
+mod threads;
+mod tokens;
+
+use serde_json::Value;
+use std::sync::Arc;
+use stratafs::checkpoint::StoreCheckpointer;
+use stratafs::mcp::McpOptions;
+use stratafs::serve::{HttpServer, Rights, ServeOptions, TokenBook};
+use stratafs::store::Store;
+use stratafs::{AuditLog, MemoryStore, NamespaceTemplate, Scope, StoreBackend, Workspace};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+/// A server in this process, which ends with this value.
+pub(crate) struct Served {
+    runtime: Runtime,
+    stop: Option<oneshot::Sender<()>>,
+    served: Option<tokio::task::JoinHandle<stratafs::Result<()>>>,
+    pub(crate) base: String,
+    pub(crate) store: Arc<dyn Store>,
+    agent: Agent,
+}
+
+/// What was answered.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    response: Response<Body>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        self.response.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
+    }
+
+    pub(crate) fn bytes(mut self) -> Vec<u8> {
+        self.response.body_mut().with_config().limit(1 << 30).read_to_vec().unwrap()
+    }
+
+    pub(crate) fn text(self) -> String {
+        String::from_utf8(self.bytes()).unwrap()
+    }
+
+    pub(crate) fn json(self) -> Value {
+        let text = self.text();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Returns the code of a problem.
+    pub(crate) fn code(self) -> String {
+        assert_eq!(self.header("content-type").as_deref(), Some("application/problem+json"));
+        let (status, problem) = (self.status, self.json());
+        assert_eq!(problem["status"], status, "{problem}");
+        problem["code"].as_str().unwrap().to_owned()
+    }
+}
+
+/// The tree that is served: the thread's state at `/`, rows of the user at `/memories`.
+pub(crate) fn workspace(store: &Arc<dyn Store>) -> Workspace {
+    let rows = store.clone();
+    let memories = NamespaceTemplate::parse("{tenant}/{user}/memories").unwrap();
+    Workspace::builder()
+        .mount("/memories", move |opening| Ok(Arc::new(StoreBackend::new(rows.clone(), memories.fill(opening.scope())?))))
+        .unwrap()
+        .checkpointer(StoreCheckpointer::new(store.clone()))
+        .audit_log(AuditLog::new(store.clone()))
+        .build()
+}
+
+impl Served {
+    pub(crate) fn start() -> Self {
+        Self::with(|options| options)
+    }
+
+    /// Starts a server that asks for tokens.
+    pub(crate) fn closed() -> Self {
+        Self::with(|options| options.with_tokens(true))
+    }
+
+    pub(crate) fn with(options: impl FnOnce(ServeOptions) -> ServeOptions) -> Self {
+        Self::on(Arc::new(MemoryStore::new()), options)
+    }
+
+    pub(crate) fn on(store: Arc<dyn Store>, options: impl FnOnce(ServeOptions) -> ServeOptions) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let scope = Scope::new().with_tenant("acme").with_user("ada").with_thread("default");
+        let options = options(ServeOptions::new(([127, 0, 0, 1], 0).into(), scope.clone()).with_store(store.clone()));
+        let server = runtime.block_on(HttpServer::bind(workspace(&store), McpOptions::new(scope), options)).unwrap();
+        let base = format!("http://{}", server.address().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let served = runtime.spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        let agent = Agent::config_builder().http_status_as_error(false).build().new_agent();
+        Self { runtime, stop: Some(stop), served: Some(served), base, store, agent }
+    }
+
+    /// Makes a token of a user.
+    pub(crate) fn token(&self, tenant: &str, user: &str, rights: Rights) -> String {
+        let scope = Scope::new().with_tenant(tenant).with_user(user);
+        let book = TokenBook::new(self.store.clone());
+        self.runtime.block_on(book.create(scope, rights, None, None)).unwrap().1
+    }
+
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = match (method, body.is_empty()) {
+            ("GET" | "HEAD" | "DELETE", true) => self.agent.run(request.body(()).unwrap()),
+            _ => self.agent.run(request.body(body).unwrap()),
+        };
+        let response = response.unwrap();
+        Answer { status: response.status().as_u16(), response }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], b"")
+    }
+
+    pub(crate) fn put(&self, path: &str, content: &[u8]) -> Answer {
+        self.send("PUT", path, &[], content)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    /// Ends the server, and returns how it ended.
+    pub(crate) fn stop(mut self) -> stratafs::Result<()> {
+        drop(self.stop.take());
+        self.runtime.block_on(self.served.take().unwrap()).unwrap()
+    }
+}
