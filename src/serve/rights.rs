@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
+/// What puts a layer around a tree.
+type Wrap = Box<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
+
 /// How much a caller may do. Each may do what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -133,7 +136,7 @@ impl Rights {
         let everywhere = ["/".to_owned()];
         let paths: Vec<String> = self.paths.iter().map(literal).collect();
         let rule = Rule::allow(operations, if paths.is_empty() { &everywhere[..] } else { &paths })?;
-        Ok(Some(move |tree, _: &Scope| Arc::new(Permissions::new([rule.clone()], tree).with_default(Effect::Deny)) as Arc<dyn Backend>))
+        Ok(Some(Box::new(move |tree, _| Arc::new(Permissions::new([rule.clone()], tree).with_default(Effect::Deny)))))
     }
 }
 

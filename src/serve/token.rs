@@ -99,8 +99,11 @@ struct Row {
 pub struct TokenBook {
     store: Arc<dyn Store>,
     namespace: Namespace,
-    read: Mutex<HashMap<String, (Instant, Option<Arc<Known>>)>>,
+    read: Mutex<HashMap<String, Read>>,
 }
+
+/// When a token was looked for, and what was found.
+type Read = (Instant, Option<Arc<Known>>);
 
 /// A token that was read.
 struct Known {
@@ -249,14 +252,14 @@ mod tests {
         let (record, text) = book.create(scope.clone(), rights.clone(), Some("laptop".to_owned()), None).await.expect("made");
         let found = book.find(text.as_bytes()).await.expect("read").expect("there");
         assert_eq!((&found, &found.scope, &found.rights), (&record, &scope, &rights));
-        assert_eq!(book.list().await.expect("listed"), [record.clone()]);
+        assert_eq!(book.list().await.expect("listed"), std::slice::from_ref(&record));
         let row = store.get(&Namespace::new([TOKENS_NAMESPACE]).expect("legal"), &record.id).await.expect("read").expect("there");
         let secret = text.rsplit('_').next().expect("three parts");
         assert!(!String::from_utf8_lossy(&row.value).contains(secret), "the secret is kept nowhere");
         let mut wrong = text.clone().into_bytes();
         let last = wrong.last_mut().expect("not empty");
         *last = if *last == b'0' { b'1' } else { b'0' };
-        for none in [&wrong[..], b"", b"sfs_", text[..text.len() - 1].as_bytes(), secret.as_bytes()] {
+        for none in [&wrong[..], b"", b"sfs_", &text.as_bytes()[..text.len() - 1], secret.as_bytes()] {
             assert_eq!(book.find(none).await.expect("read"), None);
         }
         book.revoke(&record.id).await.expect("revoked");
