@@ -42,7 +42,7 @@ mod memory;
 mod mysql;
 mod namespace;
 mod page;
-#[cfg(any(test, feature = "postgres"))]
+#[cfg(any(test, feature = "postgres", feature = "remote"))]
 pub(crate) mod pause;
 #[cfg(feature = "postgres")]
 mod postgres;
