@@ -17,8 +17,9 @@ pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Argu
     let path = allowed.path(tree, arguments.text("path")).await?;
     let mut attempts = 0;
     loop {
-        let before = decoded(&content(tree, &path, "open").await?).replace("\r\n", "\n");
+        // The version first: a writer between the two reads is met by the write, and not overwritten.
         let version = version(tree, &path).await;
+        let before = decoded(&content(tree, &path, "open").await?).replace("\r\n", "\n");
         let after = edited(&before, arguments.list("edits"))?;
         let shown = fenced(&diff::unified(path.as_str(), &before, &after));
         if arguments.flag("dryRun") {
