@@ -57,7 +57,9 @@ use offer::Offer;
 use reference::Reference;
 use std::fmt;
 use std::sync::Arc;
-pub(crate) use threads::{OnConflict, Threads};
+#[cfg(feature = "serve")]
+pub(crate) use threads::OnConflict;
+pub(crate) use threads::Threads;
 use tokio::sync::Semaphore;
 
 /// What a server offers, and to whom.

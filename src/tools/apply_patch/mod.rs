@@ -42,6 +42,7 @@ impl ApplyPatch {
 
     /// Returns the files whose content would be gone: those that are removed, and those that another takes the place of without having
     /// been read. None when the patch does not fit the tree.
+    #[cfg(any(test, feature = "mcp"))]
     pub(crate) async fn losses(&self, backend: &dyn Backend) -> (Vec<VfsPathBuf>, Vec<VfsPathBuf>) {
         let mut plan = Plan::new(backend);
         for section in &patch::parse(&self.patch).unwrap_or_default() {

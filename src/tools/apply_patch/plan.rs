@@ -120,6 +120,7 @@ impl<'a> Plan<'a> {
 
     /// Returns the files that were there and whose content is gone: removed, or replaced. What is written again after it was removed is
     /// replaced.
+    #[cfg(any(test, feature = "mcp"))]
     pub(super) fn losses(self) -> (Vec<VfsPathBuf>, Vec<VfsPathBuf>) {
         let Self { files, removed, replaced, .. } = self;
         let is_gone = |path: &VfsPathBuf| matches!(files.get(path), Some(Planned { after: Content::Absent, .. }));

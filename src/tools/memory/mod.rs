@@ -180,6 +180,7 @@ impl Tool for Memory {
 
 impl Memory {
     /// Returns what a `delete` removes with all it holds; none for other commands, and for a path that is refused.
+    #[cfg(any(test, feature = "mcp"))]
     pub(crate) fn removed(&self) -> Option<VfsPathBuf> {
         let path = self.path.as_deref().filter(|_| self.command == MemoryCommand::Delete)?;
         within(path).ok().filter(|path| *path != ROOT)
