@@ -63,7 +63,7 @@ pub struct ServeOptions {
     pub tls: Option<TlsFiles>,
     /// Whose requests are answered, and how large they may be.
     pub limits: HttpLimits,
-    /// The most bytes of bodies that are in memory at once. Default 256 MiB.
+    /// The most bytes of bodies that are received at once; handlers hold theirs beyond that. Default 256 MiB.
     pub bodies_bytes_max: usize,
     /// The most requests that run at once; what is more is refused. Default 1,024.
     pub requests_max: usize,
@@ -123,7 +123,7 @@ impl ServeOptions {
         self
     }
 
-    /// Sets the most bytes of bodies that are in memory at once.
+    /// Sets the most bytes of bodies that are received at once.
     #[must_use]
     pub fn with_bodies_bytes_max(mut self, bytes: usize) -> Self {
         self.bodies_bytes_max = bytes;
