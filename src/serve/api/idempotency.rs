@@ -71,10 +71,12 @@ async fn keyed(api: &Arc<Api>, scope: Scope, key: String, request: Request, next
     let owner = [ANSWERS_NAMESPACE, scope.tenant.as_deref().unwrap_or("-"), scope.user.as_deref().unwrap_or("-")];
     let namespace = Namespace::new(owner)?;
     let (parts, body) = request.into_parts();
-    let _held = api.hold(api.limits.body_bytes_max.min(announced(&parts.headers).unwrap_or(api.limits.body_bytes_max))).await?;
+    let held = api.hold(api.limits.body_bytes_max.min(announced(&parts.headers).unwrap_or(api.limits.body_bytes_max))).await?;
     let body = to_bytes(body, api.limits.body_bytes_max)
         .await
         .map_err(|error| Error::new(ErrorKind::TooLarge, "the body is too large, or was cut").without_effect().with_source(error))?;
+    // The handler asks for room itself: requests that held theirs meanwhile would wait for each other.
+    drop(held);
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("{} {}\n{}\n", parts.method, parts.uri, scope.thread.as_deref().unwrap_or_default()).as_bytes());
     hasher.update(&body);
