@@ -69,6 +69,18 @@ pub enum BatchWrite {
         /// Sets the creation time instead of keeping or starting one: for what is moved or copied in.
         created_at: Option<Timestamp>,
     },
+    /// Adds an item at the end of a log: its key is [`log_key`] of its version, so that the items of a namespace which is written to in
+    /// this way alone stand in the order of their commits. Whoever read up to some key finds all that was committed later behind it.
+    Append {
+        /// The namespace.
+        namespace: Namespace,
+        /// The small part.
+        meta: Bytes,
+        /// The body.
+        value: Bytes,
+        /// How long it lives; for good when none.
+        time_to_live: Option<Duration>,
+    },
     /// Puts an item just as it was elsewhere: with its version and its times. What copies one store into another is made of
     /// these; the store's counter goes on behind the highest version restored, so no version is used again. The version of a
     /// restore is not among those that a commit returns.
@@ -167,6 +179,14 @@ impl Batch {
         self
     }
 
+    /// Adds an item at the end of a log, see [`BatchWrite::Append`].
+    #[must_use]
+    pub fn append(mut self, namespace: &Namespace, value: impl Into<Bytes>, time_to_live: Option<Duration>) -> Self {
+        let (namespace, value) = (namespace.clone(), value.into());
+        self.writes.push(BatchWrite::Append { namespace, meta: Bytes::new(), value, time_to_live });
+        self
+    }
+
     /// Adds an item just as it was elsewhere, see [`BatchWrite::Restore`].
     #[must_use]
     pub fn restore(mut self, namespace: &Namespace, item: Item) -> Self {
@@ -195,6 +215,10 @@ impl Batch {
         self
     }
 
+    fn appends_to(&self, space: &Namespace) -> bool {
+        self.writes.iter().any(|write| matches!(write, BatchWrite::Append { namespace, .. } if namespace == space))
+    }
+
     /// Tells whether the batch writes nothing.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
@@ -204,6 +228,7 @@ impl Batch {
     pub(super) fn written(&self) -> impl Iterator<Item = &Namespace> {
         self.writes.iter().filter_map(|write| match write {
             BatchWrite::Put { namespace, .. }
+            | BatchWrite::Append { namespace, .. }
             | BatchWrite::Restore { namespace, .. }
             | BatchWrite::Delete { namespace, .. }
             | BatchWrite::DeletePrefix { namespace, .. } => Some(namespace),
@@ -216,6 +241,7 @@ impl Batch {
     pub(super) fn size_bytes(&self) -> usize {
         let bytes = |write: &BatchWrite| match write {
             BatchWrite::Put { key, meta, value, .. } => key.len() + meta.len() + value.len(),
+            BatchWrite::Append { meta, value, .. } => LOG_KEY_BYTES + meta.len() + value.len(),
             BatchWrite::Restore { item, .. } => item.key.len() + item.meta.len() + item.value.len(),
             BatchWrite::Touch { key, .. } | BatchWrite::Delete { key, .. } => key.len(),
             BatchWrite::DeletePrefix { prefix, .. } => prefix.len(),
@@ -226,13 +252,14 @@ impl Batch {
     /// Checks keys, metas and bodies against the limits of a store; every engine calls it before anything is sent.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or holds NUL, and a restored version that is
-    /// 0 or from 2^52 on,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or holds NUL, a restored version that is
+    /// 0 or from 2^52 on, and a range delete in a namespace that the batch appends to,
     /// [`TooLarge`](ErrorKind::TooLarge) for a meta or body over the limit.
     pub fn validate(&self, capabilities: &StoreCapabilities) -> Result<()> {
         for write in &self.writes {
             let (key, meta, value) = match write {
-                BatchWrite::Put { key, meta, value, .. } => (key, meta, value),
+                BatchWrite::Put { key, meta, value, .. } => (key.as_str(), meta, value),
+                BatchWrite::Append { meta, value, .. } => ("-", meta, value),
                 BatchWrite::Restore { item, .. } if item.version.number() == 0 => {
                     let message = "the version of the item to restore is 0, which no put gives; it was not made by a store";
                     return Err(Error::invalid_argument(message));
@@ -241,7 +268,11 @@ impl Batch {
                     let message = "the version of the item to restore is beyond what stores count to; it was not made by a store";
                     return Err(Error::invalid_argument(message));
                 }
-                BatchWrite::Restore { item, .. } => (&item.key, &item.meta, &item.value),
+                BatchWrite::Restore { item, .. } => (item.key.as_str(), &item.meta, &item.value),
+                BatchWrite::DeletePrefix { namespace, .. } if self.appends_to(namespace) => {
+                    let message = format!("the batch adds to the log `{namespace}` and removes from it by prefix; make two batches of it");
+                    return Err(Error::invalid_argument(message));
+                }
                 BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
             };
             if key.is_empty() || key.contains('\0') {
@@ -269,6 +300,15 @@ impl Batch {
         }
         Ok(())
     }
+}
+
+/// How many bytes [`log_key`] has.
+#[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
+const LOG_KEY_BYTES: usize = 20;
+
+/// Returns the key of an item that was added to a log at a version: its decimal digits, 20 of them.
+pub fn log_key(version: Version) -> String {
+    format!("{:020}", version.number())
 }
 
 /// Makes the `conflict` of a precondition that did not hold.

@@ -12,13 +12,15 @@ use std::collections::BTreeMap;
 pub(super) struct Effect<'b> {
     /// The rows that will be, in the order of namespaces and keys.
     pub(super) puts: Vec<PutEffect<'b>>,
+    /// The rows that are added to logs: without a key, which is that of the version they get.
+    pub(super) appends: Vec<PutEffect<'b>>,
     /// Keys whose row goes.
     pub(super) deletes: Vec<(&'b Namespace, &'b str)>,
     /// Prefixes whose rows go, but for those of `puts`.
     pub(super) prefixes: Vec<(&'b Namespace, &'b str)>,
     /// Keys whose row, if it is live, gets another end in microseconds, or none.
     pub(super) touches: Vec<(&'b Namespace, &'b str, Option<i64>)>,
-    /// How many numbers the batch takes from the store's counter: one for each put and each restore, in their order.
+    /// How many numbers the batch takes from the store's counter: one for each put, append and restore, in their order.
     pub(super) numbers: u64,
     /// Which of those numbers, counted from 0, are the versions that the commit returns.
     pub(super) versions: Vec<u64>,
@@ -79,6 +81,21 @@ impl<'b> Effect<'b> {
                     effect.versions.push(effect.numbers);
                     effect.numbers += 1;
                     fates.insert((namespace, key), Fate::Put(put));
+                }
+                BatchWrite::Append { namespace, meta, value, time_to_live } => {
+                    effect.appends.push(PutEffect {
+                        namespace,
+                        key: "",
+                        meta,
+                        value,
+                        number: effect.numbers,
+                        version: None,
+                        created_at: Some(now.as_microsecond()),
+                        modified_at: now.as_microsecond(),
+                        expires_at: time_to_live.map(|duration| expiry(now, duration).as_microsecond()),
+                    });
+                    effect.versions.push(effect.numbers);
+                    effect.numbers += 1;
                 }
                 BatchWrite::Restore { namespace, item } => {
                     let put = PutEffect {

@@ -7,7 +7,7 @@ use super::page::{PageBuilder, Step, key_after, prefix_end};
 use super::watch::Watches;
 use super::{
     Batch, BatchWrite, Condition, Item, LentParts, LentRow, LentRows, Namespace, NamespacePage, NamespacesOptions, Precondition, Scan,
-    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, precondition_failed, whole_microseconds,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, log_key, precondition_failed, whole_microseconds,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -334,6 +334,22 @@ impl Rows {
                         key.into(),
                         Record { meta: meta.into(), value, version, created_at, modified_at: now, expires_at, binary: OnceLock::new() },
                     );
+                }
+                BatchWrite::Append { namespace, meta, value, time_to_live } => {
+                    let expires_at = time_to_live.map(|duration| expiry(now, duration));
+                    self.version += 1;
+                    let version = Version::new(self.version);
+                    versions.push(version);
+                    let record = Record {
+                        meta: meta.into(),
+                        value,
+                        version,
+                        created_at: now,
+                        modified_at: now,
+                        expires_at,
+                        binary: OnceLock::new(),
+                    };
+                    self.put(namespace, log_key(version).into(), record);
                 }
                 BatchWrite::Restore { namespace, item } => {
                     self.version += 1;

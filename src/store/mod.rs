@@ -48,6 +48,7 @@ pub(crate) mod pause;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+mod rider;
 mod scan;
 #[cfg(any(test, feature = "mysql", feature = "postgres"))]
 mod server_url;
@@ -64,7 +65,7 @@ mod watch;
 #[cfg(feature = "archive")]
 pub use archive::{ARCHIVE_FORMAT, ArchiveProgress, ArchiveReport, ImportOptions, export, import};
 pub(crate) use batch::precondition_failed;
-pub use batch::{Batch, BatchWrite, Condition, Precondition};
+pub use batch::{Batch, BatchWrite, Condition, Precondition, log_key};
 pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage, copy};
 pub use derived::INDEX_NAMESPACE;
 pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
@@ -78,6 +79,7 @@ pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
 pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
+pub(crate) use rider::{Ride, Rider, is_same};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
 #[cfg(feature = "sled")]
 pub use sled::{SledOptions, SledStore};

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 use stratafs::ErrorKind;
 use stratafs::ops::Version;
-use stratafs::store::{Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
+use stratafs::store::{
+    Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, log_key,
+};
 
 const NAMESPACES: [&str; 4] = ["a", "a/b", "ab", "b"];
 
@@ -40,6 +42,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 enum Write {
     Put { namespace: usize, key: String, meta: u8, size: usize, time_to_live: Option<Duration> },
+    Append { size: usize, time_to_live: Option<Duration> },
     Restore { namespace: usize, key: String, size: usize, version: RestoredVersion, ends: Option<bool> },
     Touch { namespace: usize, key: String, time_to_live: Option<Duration> },
     Delete { namespace: usize, key: String },
@@ -78,9 +81,11 @@ fn write() -> impl Strategy<Value = Write> {
     let ends = prop_oneof![3 => Just(None), 1 => any::<bool>().prop_map(Some)];
     let restore = (namespace_index(), text(1), 0..20_usize, version, ends);
     let touch = (namespace_index(), text(1), time_to_live());
+    let append = (0..20_usize, time_to_live());
     let put = (namespace_index(), text(1), any::<u8>(), size, time_to_live());
     prop_oneof![
         6 => put.prop_map(|(namespace, key, meta, size, time_to_live)| Write::Put { namespace, key, meta, size, time_to_live }),
+        1 => append.prop_map(|(size, time_to_live)| Write::Append { size, time_to_live }),
         1 => restore.prop_map(|(namespace, key, size, version, ends)| Write::Restore { namespace, key, size, version, ends }),
         1 => touch.prop_map(|(namespace, key, time_to_live)| Write::Touch { namespace, key, time_to_live }),
         2 => (namespace_index(), text(1)).prop_map(|(namespace, key)| Write::Delete { namespace, key }),
@@ -191,6 +196,14 @@ impl Model {
                     let is_live = *time_to_live != Some(Duration::ZERO);
                     let row = Row { meta: meta.clone(), value: value.clone(), version, is_live };
                     self.rows.insert((namespace.clone(), key.clone()), row);
+                }
+                BatchWrite::Append { namespace, meta, value, time_to_live } => {
+                    let version = *versions.next().expect("a version for each append");
+                    assert!(self.versions.last().is_none_or(|last| version > *last), "{version:?} is not newer");
+                    self.versions.push(version);
+                    let is_live = *time_to_live != Some(Duration::ZERO);
+                    let row = Row { meta: meta.clone(), value: value.clone(), version, is_live };
+                    self.rows.insert((namespace.clone(), log_key(version)), row);
                 }
                 BatchWrite::Restore { namespace, item } => {
                     let is_live = item.expires_at.is_none_or(|at| Timestamp::now() < at);
@@ -326,6 +339,13 @@ async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, St
                 let item = Item::new(key, Bytes::new(), vec![7; size].into(), version, at, at).with_expires_at(ends);
                 BatchWrite::Restore { namespace: namespace(space), item }
             }
+            Write::Append { size, time_to_live } => BatchWrite::Append {
+                // Of its own: a batch that adds to a log takes nothing from it by prefix.
+                namespace: Namespace::parse("log").unwrap(),
+                meta: Bytes::new(),
+                value: vec![9; size].into(),
+                time_to_live,
+            },
             Write::Touch { namespace: space, key, time_to_live } => BatchWrite::Touch { namespace: namespace(space), key, time_to_live },
             Write::Put { namespace: space, key, meta, size, time_to_live } => BatchWrite::Put {
                 namespace: namespace(space),

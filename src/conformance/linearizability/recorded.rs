@@ -153,8 +153,8 @@ fn action(batch: &Batch) -> Action {
         BatchWrite::DeletePrefix { namespace, prefix } => Some(Write::DeletePrefix { prefix: place(namespace, prefix) }),
         // What lives for good goes on to do so.
         BatchWrite::Touch { time_to_live: None, .. } => None,
-        BatchWrite::Put { .. } | BatchWrite::Touch { .. } | BatchWrite::Restore { .. } => {
-            panic!("a history has no words for a time to live or a restore")
+        BatchWrite::Put { .. } | BatchWrite::Touch { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. } => {
+            panic!("a history has no words for a time to live, a log or a restore")
         }
     };
     Action::Commit {

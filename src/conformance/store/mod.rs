@@ -7,6 +7,7 @@ mod batches;
 mod concurrency;
 mod expiry;
 mod items;
+mod logs;
 mod reports;
 mod restores;
 mod scans;
@@ -16,6 +17,7 @@ use batches::*;
 use concurrency::*;
 use expiry::*;
 use items::*;
+use logs::*;
 use reports::*;
 use restores::*;
 use scans::*;
@@ -55,6 +57,11 @@ cases! { $
     get_many_without_values_reads_no_bodies,
     get_many_of_many_keys_finds_each,
     get_many_reads_large_bodies,
+    // logs
+    an_append_has_its_version_as_its_key,
+    a_refused_batch_appends_nothing,
+    an_append_ends_with_its_time,
+    a_reader_of_a_log_misses_nothing,
     // batches
     commit_is_all_or_nothing,
     a_batch_spans_namespaces,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::clock::Clock;
 use crate::ops::Version;
-use crate::store::{Batch, Item, MemoryStore, ScanEntry, ScanOptions, Store};
+use crate::store::{Batch, Item, MemoryStore, ScanEntry, ScanOptions, Store, log_key};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -55,6 +55,11 @@ fn write() -> impl Strategy<Value = BatchWrite> {
     prop_oneof![
         4 => put(),
         2 => restore(),
+        2 => (any::<u8>(), time_to_live()).prop_map(|(value, time_to_live)| {
+            // Of its own: a batch that adds to a log takes nothing from it by prefix.
+            let namespace = Namespace::parse("log").expect("a legal namespace");
+            BatchWrite::Append { namespace, meta: Bytes::new(), value: Bytes::from(vec![value]), time_to_live }
+        }),
         3 => (namespace(), key(), time_to_live())
             .prop_map(|(namespace, key, time_to_live)| BatchWrite::Touch { namespace, key, time_to_live }),
         3 => (namespace(), key()).prop_map(|(namespace, key)| BatchWrite::Delete { namespace, key }),
@@ -72,7 +77,7 @@ fn is_live(item: &Item, now: i64) -> bool {
 
 async fn rows(store: &MemoryStore) -> Rows {
     let mut rows = Rows::new();
-    for name in ["a", "b"] {
+    for name in ["a", "b", "log"] {
         let namespace = Namespace::parse(name).expect("a legal namespace");
         let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.expect("a scan");
         for entry in page.entries {
@@ -107,6 +112,11 @@ fn apply(effect: &Effect<'_>, before: &Rows, counter: u64) -> (Rows, u64, Vec<Ve
         let (meta, value) = (Bytes::copy_from_slice(put.meta), Bytes::copy_from_slice(put.value));
         let item = Item::new(put.key, meta, value, version, created_at, time(put.modified_at));
         rows.insert(place, item.with_expires_at(put.expires_at.map(time)));
+    }
+    for put in &effect.appends {
+        let version = Version::new(counter + 1 + put.number);
+        let item = Item::new(log_key(version), Bytes::new(), Bytes::copy_from_slice(put.value), version, time(NOW), time(put.modified_at));
+        rows.insert((put.namespace.clone(), item.key.clone()), item.with_expires_at(put.expires_at.map(time)));
     }
     let counted = if effect.numbers == 0 { counter + u64::from(is_removed) } else { counter + effect.numbers };
     let versions = effect.versions.iter().map(|number| Version::new(counter + 1 + number)).collect();

@@ -17,10 +17,11 @@ use crate::ops::Version;
 use crate::store::combiner::GroupWriter;
 use crate::store::effect::Effect;
 use crate::store::watch::Watches;
-use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, precondition_failed, whole_microseconds};
+use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, log_key, precondition_failed, whole_microseconds};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mysql_async::prelude::Queryable;
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -181,8 +182,9 @@ impl Writer {
         }
         let after = if decided.numbers > 0 { After::Known(decided.counter) } else { After::Counted(counter) };
         let mut plan = Plan::new(&self.tables, after);
-        for run in &decided.runs {
-            plan.add(&Effect::of(run.batches.iter().flat_map(|batch| &batch.writes), now), run.counter, now);
+        let keyed: Vec<Vec<Cow<'_, BatchWrite>>> = decided.runs.iter().map(Run::keyed).collect();
+        for (run, writes) in decided.runs.iter().zip(&keyed) {
+            plan.add(&Effect::of(writes.iter().map(Cow::as_ref), now), run.counter, now);
         }
         let mut is_open = false;
         let writing = timeout_at(until, self.write_plan(connection, plan.finish(), after, &mut is_open)).await;
@@ -377,6 +379,29 @@ struct Run<'g> {
     restores: bool,
 }
 
+impl<'g> Run<'g> {
+    /// Returns its writes; what is added to a log has its key, as the numbers are known here.
+    fn keyed(&self) -> Vec<Cow<'g, BatchWrite>> {
+        let mut number = self.counter;
+        let writes = self.batches.iter().flat_map(|batch| &batch.writes);
+        let keyed = writes.map(|write| {
+            number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. }));
+            match write {
+                BatchWrite::Append { namespace, meta, value, time_to_live } => Cow::Owned(BatchWrite::Put {
+                    namespace: namespace.clone(),
+                    key: log_key(Version::new(number)),
+                    meta: meta.clone(),
+                    value: value.clone(),
+                    time_to_live: *time_to_live,
+                    created_at: None,
+                }),
+                write => Cow::Borrowed(write),
+            }
+        });
+        keyed.collect()
+    }
+}
+
 /// What was read for preconditions.
 #[derive(Debug, Default)]
 struct Read {
@@ -418,7 +443,7 @@ impl<'g> Decided<'g> {
         let (before, mut floor, mut versions) = (self.counter, None, Vec::new());
         for write in &batch.writes {
             match write {
-                BatchWrite::Put { .. } => versions.push(Version::new(self.counter + 1)),
+                BatchWrite::Put { .. } | BatchWrite::Append { .. } => versions.push(Version::new(self.counter + 1)),
                 BatchWrite::Restore { item, .. } => floor = floor.max(Some(item.version.number())),
                 BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
             }

@@ -24,7 +24,7 @@ pub(super) fn statements(group: &[Batch], now: Timestamp) -> Vec<Vec<Part<'_>>> 
     let mut statements: Vec<Statement<'_>> = Vec::new();
     let mut rest = group;
     while !rest.is_empty() {
-        let alike = rest.iter().take_while(|batch| is_without_conditions(batch)).count().max(1);
+        let alike = alike(rest);
         let (batches, others) = rest.split_at(alike);
         rest = others;
         let part = Part { batches, effect: Effect::of(batches.iter().flat_map(|batch| &batch.writes), now) };
@@ -35,6 +35,24 @@ pub(super) fn statements(group: &[Batch], now: Timestamp) -> Vec<Vec<Part<'_>>> 
         }
     }
     statements.into_iter().map(|statement| statement.parts).collect()
+}
+
+/// Counts the batches at the start that one part takes: those without conditions that follow each other, or the first alone. What was added to
+/// a log is not there yet for a removal by prefix in the same statement.
+fn alike(group: &[Batch]) -> usize {
+    let mut logs: BTreeSet<&Namespace> = BTreeSet::new();
+    for (count, batch) in group.iter().enumerate() {
+        let clears = |write: &BatchWrite| matches!(write, BatchWrite::DeletePrefix { namespace, .. } if logs.contains(namespace));
+        if !is_without_conditions(batch) || batch.writes.iter().any(clears) {
+            return count.max(1);
+        }
+        for write in &batch.writes {
+            if let BatchWrite::Append { namespace, .. } = write {
+                logs.insert(namespace);
+            }
+        }
+    }
+    group.len().max(1)
 }
 
 /// Parts that go together.
@@ -75,9 +93,10 @@ impl<'g> Reach<'g> {
     /// Returns that of a part, if it may go with others: it takes as many numbers of the counter as it has puts, whatever it
     /// finds, and is small.
     fn of(part: &Part<'g>) -> Option<Self> {
-        let Effect { puts, deletes, prefixes, touches, numbers, floor, .. } = &part.effect;
+        let Effect { puts, appends, deletes, prefixes, touches, numbers, floor, .. } = &part.effect;
         let conditions = || part.batches.iter().flat_map(|batch| &batch.preconditions);
-        let is_small = puts.len() + deletes.len() + conditions().count() <= ROWS_MAX;
+        // What is added to a log meets nothing.
+        let is_small = puts.len() + appends.len() + deletes.len() + conditions().count() <= ROWS_MAX;
         if !is_small || *numbers == 0 || *floor > 0 || !prefixes.is_empty() || !touches.is_empty() {
             return None;
         }
@@ -139,6 +158,11 @@ mod tests {
             ("without conditions", vec![put("k"), put("k"), new("l"), put("m")], vec![vec![2, 1, 1]]),
             ("a prefix", vec![new("k"), new("l").delete_prefix(&a, "d/"), new("m")], vec![vec![1], vec![1], vec![1]]),
             ("nothing put", vec![new("k"), Batch::new().delete(&a, "l"), new("m")], vec![vec![1], vec![1], vec![1]]),
+            (
+                "a log that is cleared behind",
+                vec![Batch::new().append(&a, "e", None), put("k"), Batch::new().delete_prefix(&a, "")],
+                vec![vec![2], vec![1]],
+            ),
             (
                 "many rows",
                 vec![new("k"), (0..ROWS_MAX).fold(new("l"), |batch, number| batch.put(&a, format!("{number}"), "v"))],

@@ -282,9 +282,10 @@ fn push_touches<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], n
     ));
 }
 
-/// Adds the puts: those that keep the creation time of what they replace, and those that set it.
+/// Adds the puts: those that keep the creation time of what they replace, and those that set it. No key is empty; what is added to a
+/// log has none yet, and the server makes it of the version.
 fn push_puts<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) -> Result<()> {
-    let puts = numbered(parts).flat_map(|(index, part)| part.effect.puts.iter().map(move |put| (index, put)));
+    let puts = numbered(parts).flat_map(|(index, part)| part.effect.puts.iter().chain(&part.effect.appends).map(move |put| (index, put)));
     let (setting, keeping): (Vec<_>, Vec<_>) = puts.partition(|(_, put)| put.created_at.is_some());
     if !keeping.is_empty() {
         let now = script.parameter(now);
@@ -315,7 +316,8 @@ fn push_puts_as<'g>(script: &mut Script<'g>, schema: &str, name: &str, puts: &[(
     script.push(&format!(
         ", {name} AS (INSERT INTO {schema}.items AS i
                (namespace, head, tail, tail_digest, version, created_at, modified_at, expires_at, size, meta, body)
-             SELECT d.namespace, d.head, d.tail, d.digest, COALESCE(d.version, go.version + 1 + d.number), d.created_at, d.modified_at,
+             SELECT d.namespace, CASE d.head WHEN '' THEN lpad((go.version + 1 + d.number)::text, 20, '0') ELSE d.head END, d.tail, d.digest,
+                    COALESCE(d.version, go.version + 1 + d.number), d.created_at, d.modified_at,
                     d.expires_at, octet_length(d.body), d.meta, d.body
              FROM go JOIN unnest({indexes}::int[], {tails}::text[], {keys}, {numbers}::bigint[], {versions}::bigint[], {created}::bigint[],
                {modified}::bigint[], {ends}::bigint[], {metas}::bytea[], {bodies}::bytea[])

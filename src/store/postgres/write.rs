@@ -230,8 +230,8 @@ impl PostgresWriter {
         for batch in batches {
             let mut versions = Vec::new();
             for write in &batch.writes {
-                number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Restore { .. }));
-                if matches!(write, BatchWrite::Put { .. }) {
+                number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. }));
+                if matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. }) {
                     versions.push(Version::new(number));
                 }
             }

@@ -109,17 +109,22 @@ end
 local kept = {}
 for from = 1, puts, PIECE do
   local count = math.min(PIECE, puts - from + 1)
-  local fields, set, added, gone, ends, endless = {}, first or {}, {}, {}, {}, {}
+  local names, fields, set, added, gone, ends, endless = {}, {}, first or {}, {}, {}, {}, {}
   for index = 1, count do
-    fields[index] = 'r' .. ARGV[at + (index - 1) * 3]
+    local row, head = ARGV[at + (index - 1) * 3], ARGV[at + (index - 1) * 3 + 1]
+    if string.sub(head, 2, 2) == 'a' then
+      -- What is added to a log has its version as its key.
+      row = row .. string.format('%020.0f', before + 1 + struct.unpack('>I8', head, 3))
+    end
+    names[index], fields[index] = row, 'r' .. row
   end
   local old = redis.call('HMGET', rows, unpack(fields))
   for index = 1, count do
-    local row, head, body = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    local row, head, body = names[index], ARGV[at + 1], ARGV[at + 2]
     at = at + 3
     local record = old[index]
     local version, created = string.sub(head, 3, 10), string.sub(head, 19, 26)
-    if string.sub(head, 2, 2) == 'n' then
+    if string.sub(head, 2, 2) ~= 'v' then
       version = struct.pack('>I8', before + 1 + struct.unpack('>I8', version))
     end
     if string.sub(head, 1, 1) == 'k' and record and is_live(record) then

@@ -78,9 +78,14 @@ fn invocation<'a>(keys: &'a Keys, batch: &'a Batch, effect: &Effect<'a>, now: Ti
     }
     let namespaces: BTreeSet<&Namespace> = batch.written().collect();
     let mut counts = Vec::with_capacity(48);
-    for count in
-        [batch.preconditions.len(), effect.puts.len(), effect.touches.len(), effect.deletes.len(), effect.prefixes.len(), namespaces.len()]
-    {
+    for count in [
+        batch.preconditions.len(),
+        effect.puts.len() + effect.appends.len(),
+        effect.touches.len(),
+        effect.deletes.len(),
+        effect.prefixes.len(),
+        namespaces.len(),
+    ] {
         counts.extend(u32::try_from(count).unwrap_or(u32::MAX).to_be_bytes());
     }
     counts.extend(effect.numbers.to_be_bytes());
@@ -88,7 +93,7 @@ fn invocation<'a>(keys: &'a Keys, batch: &'a Batch, effect: &Effect<'a>, now: Ti
     counts.extend(now.as_microsecond().to_be_bytes());
     let mut invocation = script::COMMIT.on(keys).arg(SCHEMA).arg(counts);
     batch.preconditions.iter().for_each(|precondition| invocation.push(condition(precondition)));
-    for put in &effect.puts {
+    for put in effect.puts.iter().chain(&effect.appends) {
         invocation.push(row(put.namespace, put.key));
         invocation.push(head(put)?);
         invocation.push(put.value);
@@ -132,11 +137,12 @@ fn condition(precondition: &Precondition) -> Vec<u8> {
     packed
 }
 
-/// Packs a record as far as it is known: whether a creation time is kept, whether the version is a number of the batch, then
-/// the record.
+/// Packs a record as far as it is known: whether a creation time is kept, whether the version is a number of the batch (`a`: and the key
+/// is made of it), then the record.
 fn head(put: &PutEffect<'_>) -> Result<Vec<u8>> {
     let size = u32::try_from(put.value.len()).map_err(|_| unexpected())?;
-    let mut head = vec![if put.created_at.is_some() { b'c' } else { b'k' }, if put.version.is_some() { b'v' } else { b'n' }];
+    let numbered = if put.key.is_empty() { b'a' } else { b'n' };
+    let mut head = vec![if put.created_at.is_some() { b'c' } else { b'k' }, if put.version.is_some() { b'v' } else { numbered }];
     head.extend(put.version.unwrap_or(put.number).to_be_bytes());
     head.extend(put.expires_at.unwrap_or(NEVER).to_be_bytes());
     head.extend(put.created_at.unwrap_or(put.modified_at).to_be_bytes());

@@ -13,7 +13,7 @@ use crate::ops::Version;
 use crate::store::committer::{Work, Writer, Written};
 use crate::store::page::prefix_end;
 use crate::store::watch::Watches;
-use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, Precondition, expiry, precondition_failed, whole_microseconds};
+use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, Precondition, expiry, log_key, precondition_failed, whole_microseconds};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -141,6 +141,13 @@ impl<'g> Gathered<'g> {
                     let created_at = created_at.map(|at| whole_microseconds(at).as_microsecond());
                     let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
                     self.put(record_key(namespace, key), (meta, value), now, created_at, expires_at)?;
+                }
+                BatchWrite::Append { namespace, meta, value, time_to_live } => {
+                    self.version += 1;
+                    let version = Version::new(self.version);
+                    versions.push(version);
+                    let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
+                    self.put(record_key(namespace, &log_key(version)), (meta, value), now, None, expires_at)?;
                 }
                 BatchWrite::Restore { namespace, item } => {
                     self.version += 1;

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::committer::{Work, Writer, Written};
 use crate::store::page::{key_after, prefix_end};
-use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, precondition_failed, whole_microseconds};
+use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, log_key, precondition_failed, whole_microseconds};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Params};
 use std::path::Path;
@@ -171,6 +171,21 @@ impl SqliteWriter {
                         value,
                         version: self.version,
                         created_at: created_at.map(|at| whole_microseconds(at).as_microsecond()),
+                        modified_at: now.as_microsecond(),
+                        expires_at: time_to_live.map(|duration| expiry(now, duration).as_microsecond()),
+                    };
+                    self.put(&row, now)?;
+                }
+                BatchWrite::Append { namespace, meta, value, time_to_live } => {
+                    self.version += 1;
+                    versions.push(Version::new(self.version));
+                    let row = NewRow {
+                        namespace,
+                        key: &log_key(Version::new(self.version)),
+                        meta,
+                        value,
+                        version: self.version,
+                        created_at: None,
                         modified_at: now.as_microsecond(),
                         expires_at: time_to_live.map(|duration| expiry(now, duration).as_microsecond()),
                     };
