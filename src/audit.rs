@@ -4,6 +4,10 @@
 //! what was written to it. Its id is that of the checkpoint it led to, or lies between those before and after it, so the calls
 //! between two checkpoints are one scan. Rows are removed with their thread; a fork or copy starts without any.
 //!
+//! The row of a call that changes something is committed with the change where both are kept in one store: with the checkpoint of the
+//! thread, or with the files of a store. Such a change without its row is never there, nor the row without the change. Of other calls the row
+//! is put when they end; how many were lost is counted.
+//!
 //! | namespace | key | value |
 //! | --- | --- | --- |
 //! | `threads/audit/{tenant}/{user}` | thread, U+0001, id | the row as JSON |
@@ -13,15 +17,17 @@
 use crate::checkpoint::{CheckpointId, SEPARATOR, namespace_of, thread_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
-use crate::store::{Batch, ScanEntry, ScanOptions, Store};
+use crate::store::{Batch, BatchWrite, ScanEntry, ScanOptions, Store};
+use bytes::Bytes;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The outcome of a call that was done.
 pub const OUTCOME_OK: &str = "ok";
@@ -47,6 +53,16 @@ pub struct AuditRow {
     pub actor: Option<String>,
     /// The arguments, with the size in bytes in place of each content.
     pub arguments: Value,
+    /// The BLAKE3 hash of all the arguments as JSON, in hexadecimal: it tells whether two calls were the same. Empty in rows that were written
+    /// before there was one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arguments_digest: String,
+    /// How many bytes the arguments have as JSON.
+    #[serde(default)]
+    pub bytes_in: u64,
+    /// How many bytes the answer has; none of a call whose row was committed with its change, before it was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_out: Option<u64>,
     /// How it ended: [`OUTCOME_OK`], [`OUTCOME_GIVEN_UP`], or the code of the error.
     pub outcome: String,
     /// How long it took; in JSON, whole microseconds.
@@ -68,6 +84,9 @@ impl AuditRow {
             tool_call_id: None,
             actor: None,
             arguments,
+            arguments_digest: String::new(),
+            bytes_in: 0,
+            bytes_out: None,
             outcome: OUTCOME_GIVEN_UP.to_owned(),
             duration: Duration::ZERO,
             checkpoint: None,
@@ -106,9 +125,7 @@ impl AuditLog {
     ///
     /// Cost: one put.
     pub async fn append(&self, scope: &Scope, row: &AuditRow) -> Result<()> {
-        let value = serde_json::to_vec(row)
-            .map_err(|error| Error::new(ErrorKind::Internal, "an audit row cannot be encoded").with_source(error))?;
-        let batch = Batch::new().put(&namespace_of(scope, KIND)?, key(thread_of(scope)?, row.id), value);
+        let batch = Batch { preconditions: Vec::new(), writes: vec![write(scope, row)?] };
         self.store.commit(batch).await.map(drop)
     }
 
@@ -174,6 +191,136 @@ impl fmt::Display for AuditLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AuditLog({})", self.store)
     }
+}
+
+/// A call that runs, and the row of it.
+#[derive(Debug)]
+pub(crate) struct OpenCall {
+    log: Arc<AuditLog>,
+    scope: Scope,
+    started: Instant,
+    state: Mutex<CallState>,
+}
+
+#[derive(Debug)]
+struct CallState {
+    row: AuditRow,
+    /// How it ended is in the row.
+    is_done: bool,
+    /// The row goes along with the checkpoint that the call itself saves, and with no other commit any more.
+    is_claimed: bool,
+    /// The outcome that was committed with a change.
+    kept: Option<String>,
+    /// The row was put when the call ended.
+    is_over: bool,
+}
+
+tokio::task_local! {
+    /// The call that a task works for.
+    static CALL: Arc<OpenCall>;
+}
+
+impl OpenCall {
+    pub(crate) fn new(log: Arc<AuditLog>, scope: Scope, row: AuditRow) -> Arc<Self> {
+        let state = CallState { row, is_done: false, is_claimed: false, kept: None, is_over: false };
+        Arc::new(Self { log, scope, started: Instant::now(), state: Mutex::new(state) })
+    }
+
+    /// Returns the call that this task works for.
+    pub(crate) fn current() -> Option<Arc<Self>> {
+        CALL.try_with(Arc::clone).ok()
+    }
+
+    /// Does work for this call.
+    pub(crate) async fn during<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
+        CALL.scope(self.clone(), work).await
+    }
+
+    /// Returns where the row is kept.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.log.store
+    }
+
+    /// Notes how the work of the call ended, before it is saved.
+    pub(crate) fn done(&self, outcome: &str, bytes_out: u64) {
+        let mut state = self.state.lock();
+        outcome.clone_into(&mut state.row.outcome);
+        state.row.bytes_out = Some(bytes_out);
+        (state.is_done, state.is_claimed) = (true, true);
+    }
+
+    /// Returns the write of the row as it is if the commit that it is part of is done, which may make a checkpoint: that of the call's own save
+    /// if `is_own`. None where the row does not go along.
+    pub(crate) fn write(&self, checkpoint: Option<CheckpointId>, is_own: bool) -> Result<Option<BatchWrite>> {
+        let row = {
+            let state = self.state.lock();
+            if state.is_over || state.is_claimed && !is_own {
+                return Ok(None);
+            }
+            let mut row = state.row.clone();
+            if !state.is_done {
+                OUTCOME_OK.clone_into(&mut row.outcome);
+            }
+            lead_to(&mut row, checkpoint, is_own && state.kept.is_none());
+            row
+        };
+        write(&self.scope, &AuditRow { duration: self.started.elapsed(), ..row }).map(Some)
+    }
+
+    /// Notes that the row was committed so.
+    pub(crate) fn settle(&self, checkpoint: Option<CheckpointId>, is_own: bool) {
+        let mut state = self.state.lock();
+        if state.is_over || state.is_claimed && !is_own {
+            return;
+        }
+        let is_first = state.kept.is_none();
+        lead_to(&mut state.row, checkpoint, is_own && is_first);
+        let outcome = if state.is_done { state.row.outcome.clone() } else { OUTCOME_OK.to_owned() };
+        state.kept = Some(outcome);
+    }
+
+    /// Keeps the row of a call that ended, unless it is kept so already.
+    pub(crate) async fn end(&self, outcome: &str, bytes_out: Option<u64>, checkpoint: Option<CheckpointId>) {
+        let row = {
+            let mut state = self.state.lock();
+            state.is_over = true;
+            let is_led = checkpoint.is_none() || state.row.checkpoint == checkpoint;
+            if is_led && state.kept.as_deref() == Some(outcome) {
+                return;
+            }
+            let is_first = state.kept.is_none();
+            outcome.clone_into(&mut state.row.outcome);
+            state.row.bytes_out = bytes_out;
+            state.row.duration = self.started.elapsed();
+            lead_to(&mut state.row, checkpoint, is_first);
+            state.row.clone()
+        };
+        self.log.record(&self.scope, &row).await;
+    }
+}
+
+/// The row of a call that led to a checkpoint has its id, unless it has been kept under its own, or the checkpoint is another call's.
+fn lead_to(row: &mut AuditRow, checkpoint: Option<CheckpointId>, takes_id: bool) {
+    if let Some(checkpoint) = checkpoint {
+        row.checkpoint = Some(checkpoint);
+        if takes_id {
+            row.id = checkpoint;
+        }
+    }
+}
+
+/// Returns the write of a row.
+fn write(scope: &Scope, row: &AuditRow) -> Result<BatchWrite> {
+    let value =
+        serde_json::to_vec(row).map_err(|error| Error::new(ErrorKind::Internal, "an audit row cannot be encoded").with_source(error))?;
+    Ok(BatchWrite::Put {
+        namespace: namespace_of(scope, KIND)?,
+        key: key(thread_of(scope)?, row.id),
+        meta: Bytes::new(),
+        value: value.into(),
+        time_to_live: None,
+        created_at: None,
+    })
 }
 
 /// The component of the namespace beneath that of threads.

@@ -27,12 +27,12 @@ impl CheckpointId {
     }
 
     /// Returns the id as a number.
-    pub(super) fn to_bytes(self) -> [u8; 16] {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
         self.0.into_bytes()
     }
 
     /// Makes an id of its number.
-    pub(super) fn from_bytes(bytes: [u8; 16]) -> Self {
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 

@@ -11,13 +11,14 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::ops::Version;
 use crate::scope::Scope;
-use crate::store::Watch;
+use crate::store::{Store, Watch};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Checkpoints that live as long as this value.
 ///
@@ -133,6 +134,10 @@ async fn in_memory(state: &StateSnapshot) -> Result<StateSnapshot> {
 impl Checkpointer for MemoryCheckpointer {
     async fn watch(&self, _scope: &Scope) -> Result<Option<Watch>> {
         Ok(None)
+    }
+
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        None
     }
 
     async fn put(&self, scope: &Scope, state: &StateSnapshot, options: &PutOptions) -> Result<Saved> {

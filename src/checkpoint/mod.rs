@@ -3,22 +3,23 @@
 //! A [`Checkpointer`] keeps for each thread a chain of immutable checkpoints, of which the newest is its *head*. A checkpoint
 //! costs what changed since the one before, whatever else there is; opening one loads nothing but what is looked at; going back to
 //! one, or forking one into another thread, writes a pointer. [`StoreCheckpointer`] keeps all of it in any
-//! [`Store`](crate::Store), [`MemoryCheckpointer`] in memory, as the reference.
+//! [`Store`], [`MemoryCheckpointer`] in memory, as the reference.
 //!
 //! Whoever puts a checkpoint names the head it follows on: of two sessions on one thread the second is told `conflict`, and
 //! neither state is mixed. What cannot be read is an error, never an empty thread.
 
 use crate::backend::StateSnapshot;
 use crate::error::Result;
-use crate::ops::Version;
+use crate::ops::{Along, Version};
 use crate::scope::Scope;
-use crate::store::{Watch, whole_microseconds};
+use crate::store::{Store, Watch, whole_microseconds};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod cache;
@@ -137,6 +138,10 @@ pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
     /// Watches the threads of the scope's tenant and user: the [`Watch`] tells whenever one of them got another head, by whatever process.
     /// None where nothing tells of it; then the head has to be asked for.
     async fn watch(&self, scope: &Scope) -> Result<Option<Watch>>;
+
+    /// Returns the store that the events and audit rows of a change are committed to together with its checkpoint; none where checkpoints
+    /// take nothing along, and these are committed after them. A checkpointer from outside of this crate returns none.
+    fn store(&self) -> Option<&Arc<dyn Store>>;
 }
 
 /// Which checkpoint of a thread.
@@ -266,6 +271,8 @@ pub struct PutOptions {
     pub metadata: BTreeMap<String, String>,
     /// The checkpoint that was merged into the state beside the head, and that must still be there. A restore and a fork do without.
     pub merged: Option<ThreadCheckpoint>,
+    /// What is committed with the checkpoint.
+    pub(crate) along: Along,
 }
 
 impl PutOptions {

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::scope::Scope;
-use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, ScanEntry, ScanOptions, Store, Watch};
+use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, Rider, ScanEntry, ScanOptions, Store, Watch};
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -150,10 +150,11 @@ impl StoreCheckpointer {
     }
 
     /// Commits a batch that ends with a put of a head. When it is unknown how it ended, the head tells.
-    async fn commit(&self, batch: Batch, place: &Place, thread: &str, record: Record) -> Result<Saved> {
+    async fn commit(&self, batch: Batch, place: &Place, thread: &str, record: Record, riders: &[Rider]) -> Result<Saved> {
         let id = record.checkpoint.id;
         match self.store.commit(batch).await {
             Ok(versions) => {
+                Rider::settle(riders, Some(id.to_bytes()));
                 let version = versions.last().copied();
                 let version = version.ok_or_else(|| Error::new(ErrorKind::Internal, "a batch with puts returned no version"))?;
                 Ok(Saved { checkpoint: record.checkpoint, head: Some(Head { id, version }) })
@@ -225,7 +226,9 @@ impl StoreCheckpointer {
             // Its pages are only sure to stay as long as it does.
             .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists);
         let created_at = head.is_none().then_some(record.checkpoint.created_at);
-        self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record).await
+        let riders = Rider::taken(&options.along, &self.store);
+        let batch = with_riders(batch, &riders, id)?;
+        self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, &riders).await
     }
 
     /// Calls `each` with every checkpoint of a thread, the newest first.
@@ -250,6 +253,10 @@ impl Checkpointer for StoreCheckpointer {
         self.store.watch(&self.place(scope)?.heads).await.map(Some)
     }
 
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        Some(&self.store)
+    }
+
     async fn put(&self, scope: &Scope, state: &StateSnapshot, options: &PutOptions) -> Result<Saved> {
         let (place, thread) = (self.place(scope)?, thread_of(scope)?);
         record::check_notes(options)?;
@@ -257,6 +264,7 @@ impl Checkpointer for StoreCheckpointer {
         let mut pack = self.pack_number();
         // Whether what holds the stored pages of the state is gone.
         let mut is_unheld = false;
+        let riders = Rider::taken(&options.along, &self.store);
         for attempt in 0..ATTEMPTS_MAX {
             let id = options.id_after(self.clock.now(), options.head.map(|head| head.id));
             let parent = options.head.map(|head| Parent { thread: None, id: head.id, restored: None });
@@ -302,7 +310,8 @@ impl Checkpointer for StoreCheckpointer {
                 batch = batch.put(&place.pages.packs, pack_key(*number), std::mem::take(bytes));
             }
             let created_at = options.head.is_none().then_some(record.checkpoint.created_at);
-            match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record).await {
+            let batch = with_riders(batch, &riders, id)?;
+            match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record, &riders).await {
                 Ok(saved) => {
                     if unsaved.can_be_marked() {
                         state.settle(&known, holder(&place, thread, id), || unsaved.mark_saved(&self.cache));
@@ -492,6 +501,15 @@ impl fmt::Display for StoreCheckpointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Checkpoints({})", self.store)
     }
+}
+
+/// Adds what goes along with a checkpoint to its batch.
+fn with_riders(mut batch: Batch, riders: &[Rider], id: CheckpointId) -> Result<Batch> {
+    for Rider(rider) in riders {
+        // Files of a state have versions of their own.
+        batch.writes.extend(rider.rows(0, &|_| None, Some(id.to_bytes()))?);
+    }
+    Ok(batch)
 }
 
 /// Returns the number of a first pack. A number is not used again, though a clock goes back: pages are known by it.

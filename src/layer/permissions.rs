@@ -108,6 +108,11 @@ impl<B: Backend> Permissions<B> {
         &self.inner
     }
 
+    /// Tells whether a path may be known of, which may be that of a directory.
+    pub(crate) fn shows(&self, path: &VfsPath, is_directory: bool) -> bool {
+        self.policy.shows(path, is_directory)
+    }
+
     /// Checks that a path may be known of.
     async fn see(&self, path: &VfsPath) -> Result<()> {
         if self.policy.shows(path, false) {

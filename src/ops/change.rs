@@ -1,6 +1,6 @@
 //! Everything that mutates: changes, and what they did.
 
-use super::{OpKind, Version};
+use super::{Along, OpKind, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
 use schemars::JsonSchema;
@@ -219,12 +219,14 @@ impl Changed {
 }
 
 /// How to apply a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ApplyOptions {
     /// Allows a batch that cannot be atomic as a whole, such as one over several mounts: it is then applied in order up to
     /// the first failure, and the error says how many changes took effect. Default false: such a batch is refused.
     pub allow_partial: bool,
+    /// What is committed with the batch.
+    pub(crate) along: Along,
 }
 
 impl ApplyOptions {

@@ -4,6 +4,7 @@
 //! for [`apply`](crate::Backend::apply). Every operation is bounded: limits come in with the options, and a result that
 //! was cut says why and how to go on in its [`Truncation`].
 
+mod along;
 mod call;
 mod capabilities;
 mod change;
@@ -17,6 +18,7 @@ mod scope;
 mod search;
 mod version;
 
+pub(crate) use along::Along;
 pub use call::Op;
 pub use capabilities::{Capabilities, Durability};
 pub use change::{ApplyOptions, Change, Changed, Edit, WriteMode};

@@ -8,21 +8,30 @@
 mod durability;
 mod open;
 mod record;
+mod riders;
 mod thread;
+#[cfg(feature = "mcp")]
+mod threads;
 
 pub use durability::ThreadDurability;
 pub(crate) use open::OpenThreads;
+#[cfg(all(test, feature = "mcp"))]
+pub(crate) use thread::tests::Lossy;
 pub(crate) use thread::{LiveThread, ThreadTree};
+#[cfg(feature = "mcp")]
+pub(crate) use threads::{OnConflict, Threads, Writes};
 
-use crate::audit::{AuditLog, AuditRow};
+use crate::audit::{AuditLog, AuditRow, OUTCOME_OK, OpenCall};
 use crate::backend::Backend;
 use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, MergeOptions, MergeOutcome, PutOptions};
 use crate::error::Result;
+use crate::feed::{Feed, Outbox};
 use crate::memory::{MemoryFiles, MemoryPrompt, MemoryReader, MemorySettings};
 use crate::ops::{ApplyOptions, Change, Changed};
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
-use crate::tools::{ToolCall, ToolOutput};
+use crate::store::{Ride, Rider};
+use crate::tools::{RecordedArguments, ToolCall, ToolOutput};
 use jiff::Timestamp;
 use record::Recording;
 use std::fmt;
@@ -59,6 +68,7 @@ pub struct Session {
     backend: Arc<dyn Backend>,
     open: Arc<OpenThreads>,
     audit: Option<Arc<AuditLog>>,
+    feed: Option<Arc<Feed>>,
     memory: Arc<SessionMemory>,
 }
 
@@ -103,7 +113,7 @@ impl CallNotes {
 struct Called<'a> {
     tool: &'a str,
     /// Without what files hold.
-    arguments: serde_json::Value,
+    arguments: RecordedArguments,
     read_only: bool,
 }
 
@@ -123,10 +133,11 @@ impl Session {
         backend: Arc<dyn Backend>,
         open: Arc<OpenThreads>,
         audit: Option<Arc<AuditLog>>,
+        feed: Option<Arc<Feed>>,
         memory: Arc<MemorySettings>,
     ) -> Self {
         let memory = Arc::new(SessionMemory { settings: memory, reader: MemoryReader::new() });
-        Self { scope, thread, backend, open, audit, memory }
+        Self { scope, thread, backend, open, audit, feed, memory }
     }
 
     /// Returns who calls.
@@ -151,7 +162,7 @@ impl Session {
     /// Runs one tool call as [`Session::call`] does, and notes with the checkpoint who asked for it.
     pub async fn call_noting(&self, call: ToolCall, notes: CallNotes) -> ToolOutput {
         let info = call.info();
-        let called = Called { tool: info.name, arguments: call.arguments_without_contents(), read_only: info.read_only };
+        let called = Called { tool: info.name, arguments: call.recorded(), read_only: info.read_only };
         self.run_noting(called, notes, call.run(&*self.backend)).await
     }
 
@@ -160,7 +171,7 @@ impl Session {
     pub(crate) async fn call_as(
         &self,
         tool: &str,
-        arguments: serde_json::Value,
+        arguments: RecordedArguments,
         read_only: bool,
         work: impl Future<Output = ToolOutput>,
     ) -> ToolOutput {
@@ -170,23 +181,35 @@ impl Session {
     async fn run_noting(&self, called: Called<'_>, notes: CallNotes, work: impl Future<Output = ToolOutput>) -> ToolOutput {
         let Called { tool, read_only, .. } = called;
         let recording = self.recording(called, &notes);
-        let mut output = work.await;
+        let call = recording.as_ref().map(|(call, _, _)| call.clone());
+        let mut output = match &call {
+            Some(call) => call.during(work).await,
+            None => work.await,
+        };
         let mut checkpoint = None;
+        let mut outcome = output.error.as_ref().map_or(OUTCOME_OK, |error| &error.code).to_owned();
         if self.thread.durability() == ThreadDurability::Step && !read_only {
             let mut options = self.noted(notes);
+            if let Some(call) = call {
+                call.done(&outcome, output.text.len() as u64);
+                options.along.push(Rider(Arc::new(Outbox::of_own(call))));
+            }
             options.metadata.insert(TOOL.to_owned(), tool.to_owned());
             match self.thread.save(options).await {
                 Ok(saved) => checkpoint = saved.map(|saved| saved.id),
                 Err(error) => {
+                    if output.error.is_none() {
+                        error.kind().code().clone_into(&mut outcome);
+                    }
                     output.text.push_str(&format!("\n[{tool}] the change is made, and is not saved yet: {}", error.message()));
                 }
             }
         }
-        if let Some((recording, begun)) = recording {
+        if let Some((_, recording, begun)) = recording {
             if self.thread.durability() == ThreadDurability::Sync && !read_only {
                 checkpoint = self.thread.saved_since(begun);
             }
-            recording.end(&output, checkpoint).await;
+            recording.end(outcome, &output, checkpoint).await;
         }
         self.open.relieve(&self.thread).await;
         output
@@ -257,13 +280,23 @@ impl Session {
     }
 
     /// Begins the audit row of a call, where the workspace keeps them; returns the id it began at too.
-    fn recording(&self, called: Called<'_>, notes: &CallNotes) -> Option<(Recording, CheckpointId)> {
+    fn recording(&self, called: Called<'_>, notes: &CallNotes) -> Option<(Arc<OpenCall>, Recording, CheckpointId)> {
         let log = self.audit.clone()?;
         let id = self.thread.next_id();
-        let mut row = AuditRow::new(id, Timestamp::now(), called.tool, called.arguments);
+        let RecordedArguments { kept, digest, bytes } = called.arguments;
+        let mut row = AuditRow::new(id, Timestamp::now(), called.tool, kept);
+        row.arguments_digest = digest;
+        row.bytes_in = bytes;
         row.tool_call_id.clone_from(&notes.tool_call_id);
         row.actor = notes.actor.clone().or_else(|| self.scope.agent.clone());
-        Some((Recording::begin(log, self.thread.scope().clone(), row), id))
+        let call = OpenCall::new(log, self.thread.scope().clone(), row);
+        Some((call.clone(), Recording::begin(call), id))
+    }
+
+    /// Returns what tells that the state is another.
+    fn restored(&self) -> Result<Option<Arc<Outbox>>> {
+        let Some(feed) = &self.feed else { return Ok(None) };
+        Ok(Some(Arc::new(Outbox::restored(feed.clone(), self.scope.clone())?)))
     }
 
     fn noted(&self, notes: CallNotes) -> PutOptions {
@@ -309,7 +342,11 @@ impl Session {
         let mut options = self.noted(CallNotes::new());
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
-        self.thread.restore(id, self.noted(CallNotes::new()), options).await
+        let told = self.restored()?;
+        told.iter().cloned().for_each(|outbox| options.along.push(Rider(outbox)));
+        let restored = self.thread.restore(id, self.noted(CallNotes::new()), options).await?;
+        tell(told).await;
+        Ok(restored)
     }
 
     /// Merges a checkpoint of another thread into this one, as [`merge`](crate::checkpoint::merge()) does: a fork goes back into what
@@ -324,7 +361,12 @@ impl Session {
         let noted = self.noted(CallNotes::new());
         let given = std::mem::take(&mut options.metadata);
         options.metadata = noted.metadata.clone().into_iter().chain(given).collect();
-        self.thread.merge(source.to_owned(), at, noted, options).await
+        let told = self.restored()?;
+        let merged = self.thread.merge(source.to_owned(), at, noted, options).await?;
+        if merged.checkpoint.is_some() {
+            tell(told).await;
+        }
+        Ok(merged)
     }
 
     /// Returns the thread's state as it was at a checkpoint, read-only.
@@ -341,7 +383,11 @@ impl Session {
     /// # Errors
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) when it does, and those of the store.
     pub async fn save_as(&self, thread: &str) -> Result<()> {
-        self.thread.save_as(thread).await
+        self.thread.save_as(thread).await?;
+        if let Some(feed) = &self.feed {
+            Outbox::restored(feed.clone(), self.scope.clone().with_thread(thread))?.send(1).await;
+        }
+        Ok(())
     }
 
     /// Makes the thread's state what was saved last. Changes since then are dropped, for every session of the thread.
@@ -358,6 +404,13 @@ impl Session {
     /// Those of [`Session::save`]; other sessions of the thread still hold its state then.
     pub async fn close(self) -> Result<()> {
         self.save().await.map(drop)
+    }
+}
+
+/// Sends what no commit took along.
+async fn tell(outbox: Option<Arc<Outbox>>) {
+    if let Some(outbox) = outbox.filter(|outbox| !outbox.is_taken()) {
+        outbox.send(1).await;
     }
 }
 

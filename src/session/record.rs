@@ -1,53 +1,36 @@
 //! The audit row of one call: begun with it, kept when it ends, however that is.
 
-use crate::audit::{AuditLog, AuditRow, OUTCOME_OK};
+use crate::audit::{OUTCOME_GIVEN_UP, OpenCall};
 use crate::checkpoint::CheckpointId;
-use crate::scope::Scope;
 use crate::tools::ToolOutput;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A row whose call runs. Dropped before the call ended, it records that it was given up.
-pub(super) struct Recording {
-    log: Arc<AuditLog>,
-    scope: Scope,
-    started: Instant,
-    row: Option<AuditRow>,
-}
+pub(super) struct Recording(Option<Arc<OpenCall>>);
 
 impl Recording {
-    pub(super) fn begin(log: Arc<AuditLog>, scope: Scope, row: AuditRow) -> Self {
-        Self { log, scope, started: Instant::now(), row: Some(row) }
+    pub(super) fn begin(call: Arc<OpenCall>) -> Self {
+        Self(Some(call))
     }
 
     /// Keeps the row of a call that ended; to the end even when the future is dropped.
-    pub(super) async fn end(mut self, output: &ToolOutput, checkpoint: Option<CheckpointId>) {
-        let Some(mut row) = self.row.take() else { return };
-        row.outcome = output.error.as_ref().map_or_else(|| OUTCOME_OK.to_owned(), |error| error.code.clone());
-        if let Some(checkpoint) = checkpoint {
-            row.id = checkpoint;
-            row.checkpoint = Some(checkpoint);
-        }
-        row.duration = self.started.elapsed();
-        let kept = tokio::spawn(keep(self.log.clone(), self.scope.clone(), row));
+    pub(super) async fn end(mut self, outcome: String, output: &ToolOutput, checkpoint: Option<CheckpointId>) {
+        let Some(call) = self.0.take() else { return };
+        let bytes_out = Some(output.text.len() as u64);
+        let kept = tokio::spawn(async move { call.end(&outcome, bytes_out, checkpoint).await });
         if let Err(error) = kept.await {
             tracing::error!(%error, "the audit row of a tool call was not finished");
         }
     }
 }
 
-async fn keep(log: Arc<AuditLog>, scope: Scope, row: AuditRow) {
-    log.record(&scope, &row).await;
-}
-
 impl Drop for Recording {
     fn drop(&mut self) {
         // Without a runtime the process ends; then there is nothing that could write.
-        if let Some(mut row) = self.row.take()
+        if let Some(call) = self.0.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            row.duration = self.started.elapsed();
-            runtime.spawn(keep(self.log.clone(), self.scope.clone(), row));
+            runtime.spawn(async move { call.end(OUTCOME_GIVEN_UP, None, None).await });
         }
     }
 }
@@ -57,13 +40,14 @@ mod tests {
     use super::super::thread::tests::Lossy;
     use super::super::{CallNotes, ThreadDurability};
     use crate::audit::{AuditLog, AuditRow};
-    use crate::backend::Backend;
+    use crate::backend::{Backend, StoreBackend};
     use crate::checkpoint::{At, CheckpointId, ListOptions, PutOptions, StoreCheckpointer};
     use crate::error::{Error, ErrorKind};
+    use crate::feed::Feed;
     use crate::layer::{Layer, LayerName, Layered, Next, Reply};
     use crate::ops::Op;
     use crate::scope::Scope;
-    use crate::store::MemoryStore;
+    use crate::store::{MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
     use crate::tools::ToolCall;
     use crate::workspace::{Workspace, WorkspaceBuilder};
     use async_trait::async_trait;
@@ -178,5 +162,130 @@ mod tests {
         tokio::task::yield_now().await;
         let found = calls(&workspace, None, None).await;
         assert_eq!(found.iter().map(|call| call.outcome.as_str()).collect::<Vec<_>>(), ["given_up"]);
+    }
+
+    /// Rows of a store at `/memories`, in the store of everything else.
+    fn with_rows(builder: WorkspaceBuilder, store: &Arc<MemoryStore>) -> Workspace {
+        let (rows, of_watch) = (store.clone(), store.clone());
+        let namespace = || Namespace::parse("memories");
+        builder
+            .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), namespace()?))))
+            .and_then(|builder| builder.watched("/memories", move |_| Ok((of_watch.clone(), namespace()?))))
+            .expect("one mount")
+            .feed(Feed::new(store.clone()))
+            .build()
+    }
+
+    fn call(tool: &str, arguments: serde_json::Value) -> ToolCall {
+        ToolCall::from_json(tool, arguments).expect("a legal call")
+    }
+
+    /// How many commits a call makes: versions follow each other within one, and each put has one.
+    async fn commits(store: &MemoryStore, call: impl Future<Output = ()>) -> Vec<Vec<String>> {
+        let before = store.current_version().await.expect("read");
+        call.await;
+        let mut rows = Vec::new();
+        for namespace in store.namespaces(NamespacesOptions::new()).await.expect("listed").namespaces {
+            let page = store.scan(&namespace, ScanOptions::new()).await.expect("scanned");
+            for entry in page.entries {
+                if let ScanEntry::Item(item) = entry
+                    && item.version > before
+                {
+                    rows.push((item.modified_at, item.version, namespace.to_string()));
+                }
+            }
+        }
+        rows.sort();
+        rows.chunk_by(|one, other| one.0 == other.0).map(|commit| commit.iter().map(|(_, _, at)| at.clone()).collect()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_change_its_event_and_its_record_are_one_commit() {
+        let (builder, store) = workspace(ThreadDurability::Step);
+        let workspace = with_rows(builder, &store);
+        let session = workspace.session(scope()).await.expect("opened");
+        session.call(write("in the state")).await;
+        for path in ["/memories/a.md", "/b.md"] {
+            let done = commits(&store, async {
+                let output = session.call(call("write_file", json!({"path": path, "content": "text"}))).await;
+                assert!(!output.is_error, "{}", output.text);
+            });
+            let done = done.await;
+            assert_eq!(done.len(), 1, "{path}: {done:?}");
+            for part in ["audit", "events"] {
+                assert_eq!(done[0].iter().filter(|at| at.contains(part)).count(), 1, "{path}: {done:?}");
+            }
+        }
+        let rows = calls(&workspace, None, None).await;
+        assert_eq!(rows.iter().map(|row| row.outcome.as_str()).collect::<Vec<_>>(), ["ok"; 3]);
+        assert!(rows.iter().all(|row| row.arguments_digest.len() == 64 && row.bytes_in > 0));
+        assert_eq!(rows[1].checkpoint, None, "the state did not change");
+        assert_ne!(rows[1].arguments_digest, rows[2].arguments_digest);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_goes_on_after_its_first_change_has_one_row_that_tells_its_end() {
+        let (builder, store) = workspace(ThreadDurability::Step);
+        let workspace = with_rows(builder, &store);
+        let session = workspace.session(scope()).await.expect("opened");
+        session.call(call("write_file", json!({"path": "/a.md", "content": "text"}))).await;
+        // Written to the rows first, then removed from the state.
+        let moved = session.call(call("move", json!({"from": "/a.md", "to": "/memories/a.md"}))).await;
+        assert!(!moved.is_error, "{}", moved.text);
+        let rows = calls(&workspace, None, None).await;
+        assert_eq!(
+            rows.iter().map(|row| (row.tool.as_str(), row.outcome.as_str())).collect::<Vec<_>>(),
+            [("write_file", "ok"), ("move", "ok")]
+        );
+        let latest = workspace.checkpointer().expect("kept").get(&scope(), At::Latest).await.expect("read").expect("saved");
+        assert_eq!(rows[1].checkpoint, Some(latest.checkpoint.id));
+        let until = calls(&workspace, rows[0].checkpoint, Some(latest.checkpoint.id)).await;
+        assert_eq!(until.len(), 1, "it lies between the checkpoints before and after it");
+        // The second part fails: the directory is there.
+        let batch = "*** Begin Patch\n*** Add File: /memories/b.md\n+text\n*** Update File: /none.md\n@@\n-a\n+b\n*** End Patch";
+        let failed = session.call(call("apply_patch", json!({"patch": batch}))).await;
+        let last = calls(&workspace, None, None).await.pop().expect("a row");
+        assert_eq!((last.tool.as_str(), last.outcome == "ok"), ("apply_patch", !failed.is_error));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_found_nothing_to_change_is_on_record() {
+        let (builder, store) = workspace(ThreadDurability::Step);
+        let workspace = with_rows(builder, &store);
+        let session = workspace.session(scope()).await.expect("opened");
+        session.call(call("write_file", json!({"path": "/memories/a.md", "content": "same"}))).await;
+        session.call(call("edit_file", json!({"path": "/memories/a.md", "old_string": "same", "new_string": "same"}))).await;
+        assert_eq!(calls(&workspace, None, None).await.len(), 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn calls_at_once_in_one_session_have_a_row_each() {
+        let (builder, _) = workspace(ThreadDurability::Step);
+        let workspace = builder.build();
+        let session = workspace.session(scope()).await.expect("opened");
+        let written = (0..40).map(|number| {
+            let session = session.clone();
+            tokio::spawn(async move { session.call(call("write_file", json!({"path": format!("/{number}"), "content": "x"}))).await })
+        });
+        for output in futures::future::join_all(written).await {
+            assert!(!output.expect("run").is_error);
+        }
+        let rows = calls(&workspace, None, None).await;
+        assert_eq!(rows.iter().filter(|row| row.outcome == "ok").count(), 40);
+        assert_eq!(rows.len(), 40);
+    }
+
+    /// A row said `ok` of work that met another's save and was gone, and named a checkpoint that never was.
+    #[tokio::test]
+    async fn a_call_whose_save_was_refused_is_not_recorded_as_done() {
+        let (builder, store) = workspace(ThreadDurability::Step);
+        let other = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).build();
+        let workspace = builder.build();
+        let session = workspace.session(scope()).await.expect("opened");
+        assert!(session.call(read("/a.md")).await.is_error);
+        other.session(scope()).await.expect("opened").call(write("theirs")).await;
+        session.call(write("ours")).await;
+        let last = calls(&workspace, None, None).await.pop().expect("a row");
+        assert_eq!((last.tool.as_str(), last.outcome.as_str(), last.checkpoint), ("write_file", "conflict", None));
     }
 }

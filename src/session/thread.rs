@@ -1,6 +1,7 @@
 //! The state of one live thread as a tree: opened when it is first needed, kept by checkpoints, put down when it is idle.
 
 use super::durability::ThreadDurability;
+use super::riders::Riders;
 use crate::backend::{Backend, StateBackend, StateSnapshot};
 use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, Head, MergeOptions, MergeOutcome, PutOptions, Saved, merge_state};
 use crate::error::{Error, ErrorKind, Result};
@@ -46,6 +47,8 @@ pub(crate) struct LiveThread {
     held_bytes: AtomicU64,
     /// The ids that were made here.
     ids: parking_lot::Mutex<Ids>,
+    /// What goes along with the checkpoint that makes changes last.
+    riders: Riders,
 }
 
 /// The ids of a thread's checkpoints and calls, which grow together: so it is told which call was before which checkpoint.
@@ -108,6 +111,7 @@ impl LiveThread {
             used_at: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
             ids: Default::default(),
+            riders: Default::default(),
         }
     }
 
@@ -217,6 +221,8 @@ impl LiveThread {
     ) -> Result<Option<Checkpoint>> {
         let version = snapshot.version();
         if !always && Some(version) == kept.state {
+            // Another's save took the change along before what tells of it was there to go with it.
+            self.riders.went(version, self.riders.waiting(version), None).await;
             return Ok(None);
         }
         if !kept.unsettled.is_empty() {
@@ -225,11 +231,15 @@ impl LiveThread {
             let found = checkpointer.get(&self.scope, At::Latest).await?;
             if let Some((found, of_state)) = found.and_then(|found| kept.own(found)) {
                 *kept = Kept { head: found.head, state: Some(of_state), unsettled: Vec::new() };
+                self.riders.went(of_state, self.riders.waiting(of_state), checkpointer.store()).await;
                 if !always && of_state == version {
                     return Ok(Some(found.checkpoint));
                 }
             }
         }
+        let waiting = self.riders.waiting(version);
+        let mut notes = notes;
+        waiting.iter().cloned().for_each(|rider| notes.along.push(rider));
         loop {
             let id = self.next_id();
             let options = notes.clone().with_head(kept.head).with_id(id);
@@ -238,6 +248,7 @@ impl LiveThread {
                     self.know(checkpoint.id);
                     self.ids.lock().saved = Some(checkpoint.id);
                     *kept = Kept { head, state: Some(version), unsettled: Vec::new() };
+                    self.riders.went(version, waiting, checkpointer.store()).await;
                     return Ok(Some(checkpoint));
                 }
                 Err(error) => error,
@@ -252,6 +263,7 @@ impl LiveThread {
             let Some((found, of_state)) = kept.own(found) else { return Err(error) };
             *kept = Kept { head: found.head, state: Some(of_state), unsettled: Vec::new() };
             if found.checkpoint.id == id {
+                self.riders.went(version, waiting, checkpointer.store()).await;
                 return Ok(Some(found.checkpoint));
             }
         }
@@ -375,6 +387,8 @@ impl LiveThread {
         let Some(state) = self.state.read().clone() else { return Ok(()) };
         let (snapshot, found) = self.open().await?;
         state.restore(&snapshot).await;
+        // The changes are gone, and so is what tells of them.
+        self.riders.clear();
         *kept = found;
         self.tell_reloaded();
         Ok(())
@@ -461,7 +475,12 @@ impl Backend for ThreadTree {
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        let changed = self.0.state().await?.apply(changes, options).await?;
+        let state = self.0.state().await?;
+        let changed = state.apply(changes, options).await?;
+        let version = changed.iter().filter_map(|changed| changed.version).max().unwrap_or_else(|| state.version());
+        if self.0.checkpointer.is_some() {
+            self.0.riders.hold(&options.along, version, &changed);
+        }
         let content: u64 = changed.iter().map(|changed| changed.size_bytes).sum();
         self.0.hold(content + changes.len() as u64 * CHANGE_BYTES);
         if self.0.durability == ThreadDurability::Sync {
@@ -490,13 +509,20 @@ pub(super) mod tests {
 
     /// A store that loses answers: of the first commits after their effect, and of the first reads.
     #[derive(Debug, Default)]
-    pub(in crate::session) struct Lossy {
+    pub(crate) struct Lossy {
         inner: MemoryStore,
         pub(in crate::session) commits: AtomicUsize,
         reads: AtomicUsize,
     }
 
     impl Lossy {
+        /// Loses this many answers of commits and reads each.
+        #[cfg(feature = "mcp")]
+        pub(crate) fn lose(&self, answers: usize) {
+            self.commits.store(answers, Ordering::Relaxed);
+            self.reads.store(answers, Ordering::Relaxed);
+        }
+
         fn answer<T>(left: &AtomicUsize, answer: Result<T>) -> Result<T> {
             match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
                 Ok(_) => answer.and(Err(Error::new(ErrorKind::Unavailable, "the answer was lost").with_unknown_effect())),

@@ -60,8 +60,7 @@ pub use ls::Ls;
 pub use memory::{Memory, MemoryCommand};
 pub use r#move::Move;
 pub use read_file::ReadFile;
-#[cfg(feature = "mcp")]
-pub(crate) use record::arguments_without_contents;
+pub(crate) use record::RecordedArguments;
 pub use schema::ToolFormat;
 pub use search::Search;
 pub use set::ToolSet;

@@ -27,6 +27,30 @@ const KEPT: [&str; 20] = [
     "output_mode",
 ];
 
+/// The arguments of a call, as a durable record keeps them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RecordedArguments {
+    /// Without what files hold.
+    pub(crate) kept: Value,
+    /// The BLAKE3 hash of all of them as JSON, in hexadecimal.
+    pub(crate) digest: String,
+    /// How many bytes they have as JSON.
+    pub(crate) bytes: u64,
+}
+
+impl RecordedArguments {
+    /// Records the arguments of a tool that is no [`ToolCall`].
+    #[cfg(feature = "mcp")]
+    pub(crate) fn of(arguments: &Map<String, Value>) -> Self {
+        Self::new(arguments_without_contents(arguments), &Value::Object(arguments.clone()))
+    }
+
+    fn new(kept: Value, all: &Value) -> Self {
+        let all = all.to_string();
+        Self { kept, digest: blake3::hash(all.as_bytes()).to_hex().to_string(), bytes: all.len() as u64 }
+    }
+}
+
 /// The longest text that is kept.
 const TEXT_BYTES_MAX: usize = 4096;
 
@@ -34,6 +58,11 @@ const TEXT_BYTES_MAX: usize = 4096;
 const PATHS_MAX: usize = 100;
 
 impl ToolCall {
+    /// Returns what is recorded of the arguments.
+    pub(crate) fn recorded(&self) -> RecordedArguments {
+        RecordedArguments::new(self.arguments_without_contents(), &self.arguments())
+    }
+
     /// Returns the arguments as JSON without contents: a text that may be one, or is long, is `{"bytes": n}`, a list of them
     /// `{"count": n, "bytes": n}`; a patch has the `paths` it is about beside it. What is as by default is left out.
     pub fn arguments_without_contents(&self) -> Value {
@@ -58,7 +87,7 @@ impl ToolCall {
 
 /// Returns the arguments of a tool that is no [`ToolCall`] as [`ToolCall::arguments_without_contents`] does. A list of paths is kept.
 #[cfg(feature = "mcp")]
-pub(crate) fn arguments_without_contents(arguments: &Map<String, Value>) -> Value {
+fn arguments_without_contents(arguments: &Map<String, Value>) -> Value {
     let kept = arguments.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
         let value = match value {
             Value::Array(paths) if name == "paths" && text_bytes(value) <= TEXT_BYTES_MAX => {

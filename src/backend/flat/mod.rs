@@ -120,6 +120,14 @@ pub(super) struct Done {
 }
 
 impl Done {
+    /// Returns which put of a file of the batch it is about, if it is about one.
+    pub(super) fn put(&self) -> Option<usize> {
+        match self.mark {
+            Some(Mark::Put(number)) => Some(number),
+            _ => None,
+        }
+    }
+
     /// Returns the result, given the version of each put of the batch.
     pub(super) fn resolve(self, version_of_put: impl FnOnce(usize) -> Version) -> Changed {
         let Self { mut changed, mark } = self;

@@ -26,14 +26,14 @@ use self::index::{Indexes, Standing};
 use self::rows::{Place, SEPARATOR, directory_key, file_key};
 use self::transaction::{INDEX_CONDITIONS, StoreTransaction};
 use super::Backend;
-use super::flat::{self, beneath_a_file};
+use super::flat::{self, Done, beneath_a_file};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
     ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
-use crate::store::{Namespace, ScanEntry, ScanOptions, Store};
+use crate::store::{Namespace, Rider, ScanEntry, ScanOptions, Store};
 use crate::text;
 use async_trait::async_trait;
 use std::fmt;
@@ -170,9 +170,10 @@ impl StoreBackend {
     }
 
     /// Does a batch once; none when something it relies on changed before it was committed.
-    async fn attempt(&self, mut transaction: StoreTransaction<'_>, changes: &[Change]) -> Result<Option<Vec<Changed>>> {
+    async fn attempt(&self, mut transaction: StoreTransaction<'_>, changes: &[Change], riders: &[Rider]) -> Result<Option<Vec<Changed>>> {
         let done = flat::apply(&mut transaction, changes).await?;
-        match transaction.commit().await {
+        let puts: Vec<Option<usize>> = done.iter().map(Done::put).collect();
+        match transaction.commit(riders, &puts).await {
             Ok(versions) => {
                 self.note_indexed(versions.len()).await;
                 Ok(Some(done.into_iter().map(|done| done.resolve(|put| versions[put])).collect()))
@@ -187,17 +188,17 @@ impl StoreBackend {
         }
     }
 
-    async fn apply_all(&self, changes: &[Change]) -> Result<Vec<Changed>> {
+    async fn apply_all(&self, changes: &[Change], riders: &[Rider]) -> Result<Vec<Changed>> {
         let mut transaction = StoreTransaction::new(self);
         if transaction.assume(changes)
-            && let Some(results) = self.attempt(transaction, changes).await?
+            && let Some(results) = self.attempt(transaction, changes, riders).await?
         {
             return Ok(results);
         }
         for attempt in 0..ATTEMPTS_MAX {
             let mut transaction = StoreTransaction::new(self);
             transaction.prefetch(changes).await?;
-            match self.attempt(transaction, changes).await? {
+            match self.attempt(transaction, changes, riders).await? {
                 Some(results) => return Ok(results),
                 None => pause(attempt).await,
             }
@@ -282,13 +283,14 @@ impl Backend for StoreBackend {
         recall::search(self, path, options).await.map_err(|error| located(error, path))
     }
 
-    async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
         let contended = changes.iter().filter(|change| matches!(change, Change::Append { .. } | Change::Edit { .. }));
         let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
         let op = Op::apply(changes);
-        self.apply_all(changes).await.map_err(|error| located(error, op.path).during(op.kind))
+        let riders = Rider::taken(&options.along, &self.store);
+        self.apply_all(changes, &riders).await.map_err(|error| located(error, op.path).during(op.kind))
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileRecord;
 use crate::ops::{Change, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
-use crate::store::{Batch, BatchWrite, Condition, Item, Precondition, ScanEntry, ScanOptions};
+use crate::store::{Batch, BatchWrite, Condition, Item, Precondition, Rider, ScanEntry, ScanOptions};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -144,13 +144,21 @@ impl<'b> StoreTransaction<'b> {
         Ok(())
     }
 
-    /// Commits the batch and returns the version of each put of a file.
+    /// Commits the batch, and what rides along, and returns the version of each put of a file. `puts` says which of these each change is
+    /// about.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) when something it relies on has changed, and those of the store.
-    pub(super) async fn commit(mut self) -> Result<Vec<Version>> {
+    pub(super) async fn commit(mut self, riders: &[Rider], puts: &[Option<usize>]) -> Result<Vec<Version>> {
         if self.writes.is_empty() {
             return Ok(Vec::new());
+        }
+        let mut next_put = self.puts;
+        for rider in riders {
+            let put_of = |change: usize| puts.get(change).copied().flatten().and_then(|put| self.puts_of_files.get(put).copied());
+            let rows = rider.0.rows(next_put, &put_of, None)?;
+            next_put += rows.len();
+            self.writes.extend(rows);
         }
         let row_bytes_max = self.file_bytes_max();
         let (places, files): (Vec<usize>, Vec<ToIndex>) = take(&mut self.to_index).into_iter().unzip();
@@ -164,6 +172,7 @@ impl<'b> StoreTransaction<'b> {
         let conditions = conditions.map(|(key, condition)| Precondition { namespace: namespace.clone(), key, condition });
         let preconditions = self.backend.indexes.preconditions(self.indexes).into_iter().chain(conditions).collect();
         let versions = self.backend.store.commit(Batch { preconditions, writes: self.writes }).await?;
+        Rider::settle(riders, None);
         self.puts_of_files
             .iter()
             .map(|put| {

@@ -1,0 +1,35 @@
+//! What goes down to a tier with a change or a checkpoint, for a tier that knows what it is.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// Things that layers hand down; whoever does not know them passes them on or lets them be.
+#[derive(Clone, Default)]
+pub(crate) struct Along(Vec<Arc<dyn Any + Send + Sync>>);
+
+impl Along {
+    /// Adds a thing.
+    pub(crate) fn push<T: Any + Send + Sync>(&mut self, thing: T) {
+        self.0.push(Arc::new(thing));
+    }
+
+    /// Returns the things of one type.
+    pub(crate) fn iter<T: Any>(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().filter_map(|thing| thing.downcast_ref())
+    }
+}
+
+impl PartialEq for Along {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+}
+
+impl Eq for Along {}
+
+impl fmt::Debug for Along {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Along").field(&self.0.len()).finish()
+    }
+}
