@@ -67,12 +67,15 @@ pub mod layer;
 pub mod tools;
 
 pub mod audit;
+pub mod feed;
 pub mod memory;
 pub mod session;
 pub mod workspace;
 
 pub mod config;
 
+#[cfg(any(feature = "remote", feature = "serve"))]
+pub mod trace;
 #[cfg(any(feature = "remote", feature = "serve"))]
 pub mod wire;
 
@@ -94,6 +97,7 @@ pub use checkpoint::{CheckpointId, Checkpointer, HistoryBackend, MemoryCheckpoin
 pub use clock::Clock;
 pub use composite::CompositeBackend;
 pub use error::{Error, ErrorKind, Result};
+pub use feed::Feed;
 pub use path::{InvalidPath, VfsPath, VfsPathBuf};
 pub use scope::{NamespaceTemplate, Scope};
 pub use session::{Session, ThreadDurability};

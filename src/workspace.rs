@@ -9,18 +9,21 @@ use crate::backend::Backend;
 use crate::checkpoint::{At, Checkpoint, Checkpointer, HistoryBackend};
 use crate::composite::CompositeBackend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::feed::{Announce, Feed, FeedView, Outbox};
 use crate::layer::Quota;
 use crate::memory::MemorySettings;
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 use crate::session::{LiveThread, OpenThreads, Session, ThreadDurability, ThreadTree};
-use crate::store::{Namespace, Store, Watch};
+use crate::store::{Namespace, Ride, Store, Watch};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
 type OpenRows = Arc<dyn Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send + Sync>;
+type OpenLog = Arc<dyn Fn(&Scope) -> Result<Option<Namespace>> + Send + Sync>;
+type Hides = Arc<dyn Fn(&Scope, &VfsPath, bool) -> bool + Send + Sync>;
 type OpenLayer = Arc<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
 
 /// What tells of changes in a mount.
@@ -53,6 +56,11 @@ impl Opening<'_> {
             Some(history) => Arc::new(history.clone()),
             None => Arc::new(ThreadTree(self.thread.clone())),
         }
+    }
+
+    /// Returns a number that no other state that is open now has.
+    pub(crate) fn state_id(&self) -> usize {
+        Arc::as_ptr(self.thread) as usize
     }
 
     /// Returns the checkpoint whose state it is, when it is not the state as it is now.
@@ -98,6 +106,9 @@ struct Plan {
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
+    feed: Option<Arc<Feed>>,
+    logs: BTreeMap<VfsPathBuf, OpenLog>,
+    hides: Vec<Hides>,
     durability: ThreadDurability,
     memory: Arc<MemorySettings>,
     open: Arc<OpenThreads>,
@@ -115,6 +126,9 @@ impl Workspace {
             layers: Vec::new(),
             checkpointer: None,
             audit: None,
+            feed: None,
+            logs: BTreeMap::new(),
+            hides: Vec::new(),
             durability: ThreadDurability::default(),
             memory: MemorySettings::default(),
             threads_bytes_max: THREADS_BYTES_MAX,
@@ -128,8 +142,20 @@ impl Workspace {
     /// for, and those of opening the mounts.
     pub async fn session(&self, scope: Scope) -> Result<Session> {
         let live = self.live(&scope)?;
+        self.session_on(live, scope)
+    }
+
+    /// Opens a session that shares the state of its thread with no other, until it is saved.
+    #[cfg(feature = "mcp")]
+    pub(crate) async fn session_apart(&self, scope: Scope) -> Result<Session> {
+        check(&scope)?;
+        let live = Arc::new(self.new_live(&scope));
+        self.session_on(live, scope)
+    }
+
+    fn session_on(&self, live: Arc<LiveThread>, scope: Scope) -> Result<Session> {
         let tree = self.tree(&Opening { scope: &scope, thread: &live, history: None })?;
-        Ok(Session::new(scope, live, tree, self.0.open.clone(), self.0.audit.clone(), self.0.memory.clone()))
+        Ok(Session::new(scope, live, tree, self.0.open.clone(), self.0.audit.clone(), self.0.feed.clone(), self.0.memory.clone()))
     }
 
     /// Opens the tree of a scope with the state as it was at a checkpoint, read-only; the other mounts are as they are now.
@@ -144,19 +170,26 @@ impl Workspace {
     }
 
     fn live(&self, scope: &Scope) -> Result<Arc<LiveThread>> {
-        scope.validate()?;
-        if scope.thread.is_none() {
-            return Err(Error::invalid_argument("the scope names no thread; set one"));
-        }
-        let make = || Arc::new(LiveThread::new(scope.clone(), self.0.checkpointer.clone(), self.0.durability));
-        Ok(self.0.open.get_or_insert(scope, make))
+        check(scope)?;
+        Ok(self.0.open.get_or_insert(scope, || Arc::new(self.new_live(scope))))
+    }
+
+    fn new_live(&self, scope: &Scope) -> LiveThread {
+        LiveThread::new(scope.clone(), self.0.checkpointer.clone(), self.0.durability)
     }
 
     fn tree(&self, opening: &Opening<'_>) -> Result<Arc<dyn Backend>> {
+        let is_told = opening.history.is_none();
         let mut root = opening.state();
+        if is_told && !self.0.mounts.contains_key(VfsPath::ROOT) {
+            root = self.announced(VfsPath::ROOT, root, opening.scope)?;
+        }
         let mut mounts = Vec::new();
         for (path, open) in &self.0.mounts {
-            let backend = open(opening)?;
+            let mut backend = open(opening)?;
+            if is_told {
+                backend = self.announced(path, backend, opening.scope)?;
+            }
             if path.is_root() {
                 root = backend;
             } else {
@@ -171,6 +204,61 @@ impl Workspace {
             tree = layer(tree, opening.scope);
         }
         Ok(tree)
+    }
+
+    /// Has the changes of a mount told of, and the calls that make them.
+    fn announced(&self, path: &VfsPath, backend: Arc<dyn Backend>, scope: &Scope) -> Result<Arc<dyn Backend>> {
+        let feed = match &self.0.feed {
+            Some(feed) => self.log_of(path, scope)?.map(|(log, _)| (feed.clone(), log)),
+            None => None,
+        };
+        if feed.is_none() && self.0.audit.is_none() {
+            return Ok(backend);
+        }
+        Ok(Arc::new(Announce::new(backend, feed, scope.clone())))
+    }
+
+    /// Returns the log of what a mount leads to for a scope, and whether it is that of its threads.
+    fn log_of(&self, path: &VfsPath, scope: &Scope) -> Result<Option<(Namespace, bool)>> {
+        if let Some(log) = self.0.logs.get(path) {
+            return Ok(log(scope)?.map(|log| (log, false)));
+        }
+        match self.0.told.get(path) {
+            Some(Told::Rows(open)) => {
+                let (store, rows) = open(scope)?;
+                let is_own = self.0.feed.as_ref().is_none_or(|feed| feed.is_in(&store));
+                let log = if is_own { Feed::log_of_rows(&rows)? } else { Feed::log("elsewhere", &format!("{store}\n{rows}"))? };
+                Ok(Some((log, false)))
+            }
+            Some(Told::State) => Ok(Some((Feed::log_of_threads(scope)?, true))),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns what keeps the changes of the mounts, if they are kept.
+    pub fn feed(&self) -> Option<&Arc<Feed>> {
+        self.0.feed.as_ref()
+    }
+
+    /// Returns what a scope sees of the feed: the changes of every mount whose changes are kept, in its paths, of all threads of its user; what
+    /// a layer hides is left out where the layer was added with [`WorkspaceBuilder::hides`].
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a field that a mount asks for.
+    pub fn feed_view(&self, scope: &Scope) -> Result<FeedView> {
+        scope.validate()?;
+        let mut view = FeedView::new(scope).with_mounts(self.mounts());
+        let root = (!self.0.mounts.contains_key(VfsPath::ROOT)).then_some(VfsPath::ROOT);
+        for path in root.into_iter().chain(self.mounts()) {
+            if let Some((log, is_state)) = self.log_of(path, scope)? {
+                view = view.with_place(path, log, is_state);
+            }
+        }
+        for hides in &self.0.hides {
+            let (hides, scope) = (hides.clone(), scope.clone());
+            view = view.with_shown(move |path, is_directory| !hides(&scope, path, is_directory));
+        }
+        Ok(view)
     }
 
     /// Returns the same workspace, its open threads among it, with a layer around what the others are in: for callers who may do less.
@@ -244,12 +332,35 @@ impl Workspace {
         {
             audit.delete(scope).await?;
         }
+        if deleted.is_ok() {
+            self.tell_restored(scope).await?;
+        }
         deleted
+    }
+
+    /// Tells the feed that the state of a thread is another: for who gives a thread another head past its sessions.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope that is not sound. A store that fails is logged and counted as
+    /// [`Feed::lost`].
+    pub async fn tell_restored(&self, scope: &Scope) -> Result<()> {
+        let Some(feed) = &self.0.feed else { return Ok(()) };
+        Outbox::restored(feed.clone(), scope.clone())?.send(1).await;
+        Ok(())
     }
 
     /// Returns how many threads are open now.
     pub fn open_threads(&self) -> usize {
         self.0.open.count()
+    }
+}
+
+/// Checks that a scope names a thread.
+fn check(scope: &Scope) -> Result<()> {
+    scope.validate()?;
+    match scope.thread {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid_argument("the scope names no thread; set one")),
     }
 }
 
@@ -272,6 +383,9 @@ pub struct WorkspaceBuilder {
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
+    feed: Option<Arc<Feed>>,
+    logs: BTreeMap<VfsPathBuf, OpenLog>,
+    hides: Vec<Hides>,
     durability: ThreadDurability,
     memory: MemorySettings,
     threads_bytes_max: u64,
@@ -330,6 +444,34 @@ impl WorkspaceBuilder {
         self
     }
 
+    /// Keeps what changes in a feed: in every mount that [`WorkspaceBuilder::watched`] or [`WorkspaceBuilder::logged`] names, and in the states
+    /// of threads.
+    pub fn feed(mut self, feed: Feed) -> Self {
+        self.feed = Some(Arc::new(feed));
+        self
+    }
+
+    /// Says in which log of the feed the changes of a mount are kept for a scope; none for a tree that changes without being told of. Whoever
+    /// sees the tree reads the log, so two scopes have one log if and only if they see one tree. What is `watched` needs none.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](ErrorKind::InvalidPath) for what is no path.
+    pub fn logged(
+        mut self,
+        path: impl AsRef<str>,
+        log: impl Fn(&Scope) -> Result<Option<Namespace>> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.logs.insert(VfsPathBuf::parse(path)?, Arc::new(log));
+        Ok(self)
+    }
+
+    /// Says which paths a layer hides from a scope: their changes are not told of either. The function is asked about a path, and whether it may be that of
+    /// a directory, which can be shown for what lies beneath it.
+    pub fn hides(mut self, hides: impl Fn(&Scope, &VfsPath, bool) -> bool + Send + Sync + 'static) -> Self {
+        self.hides.push(Arc::new(hides));
+        self
+    }
+
     /// Keeps the history of threads.
     pub fn checkpointer(mut self, checkpointer: impl Checkpointer + 'static) -> Self {
         self.checkpointer = Some(Arc::new(checkpointer));
@@ -362,12 +504,13 @@ impl WorkspaceBuilder {
 
     /// Makes the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, mut told, layers, checkpointer, audit, durability, memory, threads_bytes_max } = self;
+        let Self { mounts, mut told, layers, checkpointer, audit, feed, logs, hides, durability, memory, threads_bytes_max } = self;
         let open = Arc::new(OpenThreads::new(threads_bytes_max));
         if !mounts.contains_key(VfsPath::ROOT) {
             told.insert(VfsPathBuf::root(), Told::State);
         }
-        Workspace(Arc::new(Plan { mounts, told, layers, checkpointer, audit, durability, memory: Arc::new(memory), open }))
+        let memory = Arc::new(memory);
+        Workspace(Arc::new(Plan { mounts, told, layers, checkpointer, audit, feed, logs, hides, durability, memory, open }))
     }
 }
 

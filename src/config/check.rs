@@ -5,6 +5,7 @@ use super::remote::{check_peer, check_remote};
 use super::url::StoreUrl;
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
 use crate::checkpoint::check_checkpoint_name;
+use crate::clock::parse_age;
 use crate::error::Error;
 use crate::layer::{Operations, Rule};
 use crate::path::VfsPathBuf;
@@ -24,6 +25,8 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
         check_peer(name, peer)?;
     }
     check_store_name(config, &["threads", "store"], &config.threads.store)?;
+    check_store_name(config, &["events", "store"], &config.events.store)?;
+    kept_for(&config.events.keep).map_err(|error| Broken::new(&["events", "keep"], error.message()))?;
     for source in &config.memory.sources {
         VfsPathBuf::parse(source).map_err(|invalid| Broken::new(&["memory", "sources"], format!("`{source}`: {invalid}")))?;
     }
@@ -74,6 +77,12 @@ pub(super) fn sweep_every(text: &str) -> Result<Option<Duration>, Error> {
     }
     let none = || Error::invalid_argument(format!("`{text}` is no time between two sweeps; write it as `1m` or `30s`, or write `never`"));
     some_time(text).map(Some).ok_or_else(none)
+}
+
+/// Reads how long something is kept, such as `7d`: a day has 24 hours.
+pub(super) fn kept_for(text: &str) -> Result<Duration, Error> {
+    let none = || Error::invalid_argument(format!("`{text}` is no time to keep events for; write it as `7d` or `12h`"));
+    parse_age(text).ok().filter(|time| !time.is_zero()).ok_or_else(none)
 }
 
 fn some_time(text: &str) -> Option<Duration> {

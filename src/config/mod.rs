@@ -80,6 +80,9 @@ pub struct Config {
     /// Where the state of threads is saved.
     #[serde(default)]
     pub threads: ThreadsConfig,
+    /// Where changes are kept, for those who follow them.
+    #[serde(default)]
+    pub events: EventsConfig,
     /// Which files are memory, told to agents at the start.
     #[serde(default)]
     pub memory: MemoryConfig,
@@ -154,6 +157,25 @@ impl Default for ThreadsConfig {
             audit: true,
             memory_bytes_max: crate::workspace::THREADS_BYTES_MAX,
         }
+    }
+}
+
+/// Where changes are kept, for those who follow them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct EventsConfig {
+    /// Whether each change is kept as an event. Default true.
+    pub save: bool,
+    /// The store they are kept in; the events of files and threads that are kept there too are committed with them. Default `default`.
+    pub store: String,
+    /// How long they are kept. Default `7d`.
+    pub keep: String,
+}
+
+impl Default for EventsConfig {
+    fn default() -> Self {
+        Self { save: true, store: DEFAULT_STORE.to_owned(), keep: "7d".to_owned() }
     }
 }
 
@@ -494,6 +516,7 @@ impl Config {
             data: PathBuf::new(),
             scope: ScopeConfig::default(),
             threads: ThreadsConfig::default(),
+            events: EventsConfig::default(),
             memory: MemoryConfig::default(),
             stores: BTreeMap::new(),
             peers: BTreeMap::new(),

@@ -7,9 +7,10 @@ use super::{
     Config, DEFAULT_STORE, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check,
 };
 use crate::audit::AuditLog;
-use crate::backend::{Backend, StoreBackend};
+use crate::backend::{Backend, StateBackend, StoreBackend};
 use crate::checkpoint::{RESERVED_NAMESPACE, StoreCheckpointer};
 use crate::error::{AtHost, Error, ErrorKind, Result};
+use crate::feed::{EVENTS_NAMESPACE, Feed};
 use crate::layer::{
     Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
 };
@@ -63,6 +64,10 @@ impl Config {
                 workspace = workspace.audit_log(AuditLog::new(stores.get(&self.threads.store)?));
             }
         }
+        if self.events.save {
+            let keep = check::kept_for(&self.events.keep)?;
+            workspace = workspace.feed(Feed::new(stores.get(&self.events.store)?).with_keep(keep));
+        }
         workspace = workspace.memory(self.memory_settings()?);
         for (path, route) in &self.routes {
             let open = with_quota(self.tier(path, route, stores)?, route.quota);
@@ -79,7 +84,12 @@ impl Config {
                     let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
                     workspace.watched(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
                 }
-                RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote => workspace,
+                // What was does not change.
+                RouteType::History => workspace,
+                RouteType::Store | RouteType::Filesystem | RouteType::Remote => {
+                    let open = self.opener(path, route, stores)?;
+                    workspace.logged(path, move |scope| open(scope)?.0.log())?
+                }
             };
         }
         Ok(self.layered(workspace)?.build())
@@ -112,6 +122,8 @@ impl Config {
         }
         if !layers.permissions.is_empty() {
             let rules = layers.permissions.iter().map(rule).collect::<Result<Vec<_>>>()?;
+            let shown = Permissions::new(rules.clone(), StateBackend::new());
+            workspace = workspace.hides(move |_, path, is_directory| !shown.shows(path, is_directory));
             workspace = workspace.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree)));
         }
         if let Some(file) = &layers.audit {
@@ -155,13 +167,18 @@ impl Config {
                 Ok((Place::State(scope), opening.state()))
             })),
             RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote => {
-                let open = self.files(path, route, stores)?;
-                let open = match &route.overlay {
-                    Some(overlay) => self.overlaid(path, overlay, stores, open)?,
-                    None => open,
-                };
+                let open = self.opener(path, route, stores)?;
                 Ok(Box::new(move |opening| open(opening.scope())))
             }
+        }
+    }
+
+    /// Returns what opens the tier of a route that is not the thread's own.
+    fn opener(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
+        let open = self.files(path, route, stores)?;
+        match &route.overlay {
+            Some(overlay) => self.overlaid(path, overlay, stores, open),
+            None => Ok(open),
         }
     }
 
@@ -173,13 +190,15 @@ impl Config {
             RouteType::Remote => return self.remote(path, route),
             RouteType::State | RouteType::Store => {}
         }
-        let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
+        let name = route.store.as_deref().unwrap_or(DEFAULT_STORE).to_owned();
+        let store = stores.get(&name)?;
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
         let reserved: &[(&[&str], &str)] = &[
             (&[RESERVED_NAMESPACE][..], "threads are saved"),
             (&[OVERLAY_NAMESPACE], "overlays are kept"),
             (&COPY_NAMESPACE, "a copy of the store notes how far it is"),
             (&[INDEX_NAMESPACE], "indexes are kept"),
+            (&[EVENTS_NAMESPACE], "events are kept"),
             #[cfg(feature = "serve")]
             (&[crate::serve::TOKENS_NAMESPACE], "tokens are kept"),
             #[cfg(feature = "serve")]
@@ -198,7 +217,8 @@ impl Config {
                     "the namespace `{namespace}` is where {what}; start the template `{template}` with another name"
                 )));
             }
-            Ok((Place::Rows(namespace.clone()), Arc::new(with_indexes(StoreBackend::new(store.clone(), namespace), index.as_ref()))))
+            let place = Place::Rows(name.clone(), namespace.clone());
+            Ok((place, Arc::new(with_indexes(StoreBackend::new(store.clone(), namespace), index.as_ref()))))
         }))
     }
 
@@ -283,33 +303,60 @@ type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(Place, Arc<dyn Backend>)> + 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     State(Scope),
-    Rows(Namespace),
+    /// Rows of a namespace, and the name of their store.
+    Rows(String, Namespace),
     #[cfg(all(feature = "filesystem", unix))]
     Directory(PathBuf),
     /// A checkpoint, by its name, of the thread of a scope.
     History(Scope, String),
-    /// A directory of another server, by its URL, and the thread there.
+    /// A directory of another server, by its peer and URL, the thread there, and who acts.
     #[cfg(feature = "remote")]
-    Remote(String, Option<String>),
+    Remote(String, Option<String>, Option<String>),
     /// The changes kept in these rows, over another place.
-    Overlay(Namespace, Box<Place>),
+    Overlay(String, Namespace, Box<Place>),
 }
 
-/// Bounds what a tree may hold. All sessions that a route leads to the same tree share one count of it.
+impl Place {
+    /// Tells whether the state of a thread is in it, which is found by who opened it.
+    fn holds_state(&self) -> bool {
+        match self {
+            Self::State(_) => true,
+            Self::Overlay(_, _, lower) => lower.holds_state(),
+            _ => false,
+        }
+    }
+
+    /// Returns the log of what changes there; none of a place that tells of itself or does not change.
+    fn log(&self) -> Result<Option<Namespace>> {
+        match self {
+            Self::State(_) | Self::History(..) => Ok(None),
+            Self::Rows(store, rows) => Feed::log("rows of", &format!("{store}\n{rows}")).map(Some),
+            #[cfg(all(feature = "filesystem", unix))]
+            Self::Directory(root) => Feed::log("directory", &root.to_string_lossy()).map(Some),
+            #[cfg(feature = "remote")]
+            Self::Remote(peer, thread, _) => Feed::log("peer", &format!("{peer}\n{}", thread.as_deref().unwrap_or_default())).map(Some),
+            Self::Overlay(store, rows, _) => Feed::log("overlay", &format!("{store}\n{rows}")).map(Some),
+        }
+    }
+}
+
+/// Bounds what a tree may hold. All sessions that a route leads to the same tree share one count of it; the state of a thread may be
+/// open several times, each with a count of its own.
 fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
     let Some(quota) = quota else { return open };
     let mut limits = QuotaLimits::new();
     limits.bytes_max = quota.bytes_max;
     limits.files_max = quota.files_max;
     limits.file_bytes_max = quota.file_bytes_max;
-    let counted: Mutex<Shared<Place, dyn Backend>> = Mutex::default();
+    let counted: Mutex<Shared<(Place, Option<usize>), dyn Backend>> = Mutex::default();
     Box::new(move |opening| {
         let (place, tree) = open(opening)?;
         // What was is not counted as what is, and takes no changes.
         if opening.checkpoint().is_some() && matches!(place, Place::State(_)) {
             return Ok((place, tree));
         }
-        let tree = counted.lock().get_or_insert(place.clone(), || {
+        let key = (place.clone(), place.holds_state().then(|| opening.state_id()));
+        let tree = counted.lock().get_or_insert(key, || {
             let quota = Arc::new(Quota::new(limits, tree));
             if let Place::State(_) = place {
                 opening.recount_on_reload(&quota);

@@ -39,7 +39,8 @@ impl Config {
         Ok(Box::new(move |scope| {
             let (place, lower) = open(scope)?;
             let (namespace, upper) = config.changes(&path, &overlay, &stores, scope)?;
-            Ok((Place::Overlay(namespace, Box::new(place)), Arc::new(OverlayBackend::new(lower, Arc::new(upper)))))
+            let store = overlay.store.as_deref().unwrap_or(DEFAULT_STORE).to_owned();
+            Ok((Place::Overlay(store, namespace, Box::new(place)), Arc::new(OverlayBackend::new(lower, Arc::new(upper)))))
         }))
     }
 

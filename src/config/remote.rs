@@ -142,12 +142,12 @@ mod opened {
         /// Returns what opens a route to another server. All sessions of one thread over there share one client, and what it keeps.
         pub(in crate::config) fn remote(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
             let url = route.url.clone().unwrap_or_default();
-            let (url, peer) = match RemoteUrl::parse(&url)? {
-                RemoteUrl::Server(url) => (url.to_owned(), PeerConfig::new(url)),
+            let (named, url, peer) = match RemoteUrl::parse(&url)? {
+                RemoteUrl::Server(url) => (None, url.to_owned(), PeerConfig::new(url)),
                 RemoteUrl::Peer { name, path } => {
                     let known = self.peers.get(name).cloned();
                     let peer = known.ok_or_else(|| Error::invalid_argument(format!("no peer is named `{name}`; add `[peers.{name}]`")))?;
-                    (beneath(&peer.url, path.segments()), peer)
+                    (Some(name.to_owned()), beneath(&peer.url, path.segments()), peer)
                 }
             };
             RemoteBackend::check_url(&url, peer.plain_http)?;
@@ -169,7 +169,7 @@ mod opened {
                 };
                 let actor = scope.agent.clone();
                 // Who acts is a part of what is told over there, so nobody shares the client of another.
-                let place = Place::Remote(format!("{url}\n{}", actor.as_deref().unwrap_or_default()), thread.clone());
+                let place = Place::Remote(format!("{}\n{url}", named.as_deref().unwrap_or_default()), thread.clone(), actor.clone());
                 let open = {
                     let (config, peer, url, path, cache) = (config.clone(), peer.clone(), url.clone(), path.clone(), cache.clone());
                     move || config.client(&peer, &url, thread.clone(), actor.clone(), cache.clone()).map_err(|error| unopened(&path, error))
