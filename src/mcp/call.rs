@@ -50,8 +50,10 @@ pub(super) async fn answered(
     }
     // A change that has begun goes on when the client goes away, so that it is made and saved or not made.
     let doing = name.clone();
-    let work = tokio::spawn(async move { run(&offered, &offer, &scope, call, arguments).await });
-    let result = progress::told(context, &doing, work).await;
+    let work = async move { run(&offered, &offer, &scope, call, arguments).await };
+    #[cfg(feature = "serve")]
+    let work = super::http::within_trace(context, work);
+    let result = progress::told(context, &doing, tokio::spawn(work)).await;
     let result = result.map_err(|error| ErrorData::internal_error(format!("the call was not finished: {error}"), None))?;
     Ok(result.into())
 }

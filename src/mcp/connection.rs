@@ -216,12 +216,12 @@ impl ServerHandler for Connection {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        Some(self.subscriptions.accept(requested, self.offered.threads.changes()))
+        Some(self.subscriptions.accept(requested, self.offered.threads.writes()))
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let uris = subscription.accepted().resource_subscriptions.clone().unwrap_or_default();
-        let mark = self.subscriptions.mark(&uris).unwrap_or_else(|| self.offered.threads.changes().now());
+        let mark = self.subscriptions.mark(&uris).unwrap_or_else(|| self.offered.threads.writes().now());
         let scope = self.caller(subscription.request_context()).scope;
         let watched = Watched::begin(self.offered.threads.clone(), scope, &uris, self.place()?).await;
         subscriptions::listen(watched, mark, subscription).await;

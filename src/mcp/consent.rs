@@ -7,12 +7,15 @@
 //! A client of today gets the question as the answer, and makes the call again with what the person said and with the
 //! [`requestState`](https://modelcontextprotocol.io/specification/2026-07-28) that came with the question. That is sealed by a key of
 //! this server, belongs to one caller and one call with its arguments, holds what was asked, and counts once and for ten minutes. So a
-//! yes that nobody gave, a yes to something else, and a yes to what has changed since are none.
+//! yes that nobody gave, a yes to something else, and a yes to what has changed since are none. Servers that share a store share the key and
+//! what was taken, so the answer may come to another than asked.
 
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
+#[cfg(feature = "serve")]
+use crate::store::{Batch, Condition, Namespace, Store};
 use crate::tools::ToolCall;
 use parking_lot::Mutex;
 use rmcp::model::{
@@ -181,27 +184,61 @@ pub(super) fn of_call(scope: &Scope, tool: &str, arguments: &Value) -> [u8; 32] 
 
 /// The questions of a server, and the answers that were taken.
 #[derive(Debug)]
-pub(super) struct Consents {
+pub(crate) struct Consents {
     codec: RequestStateCodec,
     answer_timeout: Duration,
-    /// The questions whose yes was taken, and when: none is taken twice.
-    taken: Mutex<HashMap<Uuid, Instant>>,
+    taken: Taken,
 }
+
+/// The questions whose yes was taken: none is taken twice.
+#[derive(Debug)]
+enum Taken {
+    /// By this process, and when.
+    Here(Mutex<HashMap<Uuid, Instant>>),
+    /// By any server of a store.
+    #[cfg(feature = "serve")]
+    Stored(std::sync::Arc<dyn Store>, Namespace),
+}
+
+/// The key of the row that holds the key of all servers of a store.
+#[cfg(feature = "serve")]
+const KEY: &str = "key";
 
 impl Consents {
     /// Takes answers to questions of this process alone, as its key is made here and kept nowhere.
     pub(super) fn new() -> Self {
-        // Each id has 74 bits of the system's randomness, so the four have more than the key.
-        let mut hasher = blake3::Hasher::new();
-        for _ in 0..4 {
-            hasher.update(Uuid::now_v7().as_bytes());
-        }
-        Self::with_key(hasher.finalize().as_bytes(), ANSWER_TIMEOUT)
+        Self::with_key(&new_key(), ANSWER_TIMEOUT)
+    }
+
+    /// Takes answers to questions of every server of a store, each once. The key is made by the first of them.
+    ///
+    /// Cost: one get; for the first server a conditional put, and then one for each yes.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) for what is no key, and those of the store.
+    #[cfg(feature = "serve")]
+    pub(crate) async fn shared(store: std::sync::Arc<dyn Store>, namespace: Namespace) -> Result<Self> {
+        let key = loop {
+            if let Some(row) = store.get(&namespace, KEY).await? {
+                let corrupt =
+                    |_| Error::new(ErrorKind::Corrupt, "the key of questions cannot be read; remove its row to have another made");
+                break <[u8; 32]>::try_from(&*row.value).map_err(corrupt)?;
+            }
+            let key = new_key();
+            let made = Batch::new().expect(&namespace, KEY, Condition::Absent).put(&namespace, KEY, key.to_vec());
+            match store.commit(made).await {
+                Ok(_) => break key,
+                // Another server was first.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(Self { taken: Taken::Stored(store, namespace), ..Self::with_key(&key, ANSWER_TIMEOUT) })
     }
 
     fn with_key(key: &[u8; 32], answer_timeout: Duration) -> Self {
         let codec = RequestStateCodec::try_new(key.as_slice()).expect("a key of 32 bytes is long enough");
-        Self { codec, answer_timeout, taken: Mutex::default() }
+        Self { codec, answer_timeout, taken: Taken::Here(Mutex::default()) }
     }
 
     /// Asks, or reads the answer that a call brings.
@@ -217,7 +254,7 @@ impl Consents {
     ) -> Result<Consent, ErrorData> {
         if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
             let answer = request.input_responses.as_ref().and_then(|answers| answers.get(QUESTION));
-            return self.answered(question, call, answer, request.request_state.as_deref());
+            return self.answered(question, call, answer, request.request_state.as_deref()).await;
         }
         let form = match question.form() {
             Ok(form) => form,
@@ -227,7 +264,13 @@ impl Consents {
         Ok(if is_yes(answer.ok()) { Consent::Given } else { Consent::Denied(question.denied()) })
     }
 
-    fn answered(&self, question: &Question, call: &[u8; 32], answer: Option<&Value>, state: Option<&str>) -> Result<Consent, ErrorData> {
+    async fn answered(
+        &self,
+        question: &Question,
+        call: &[u8; 32],
+        answer: Option<&Value>,
+        state: Option<&str>,
+    ) -> Result<Consent, ErrorData> {
         // An answer without the state that came with the question is an answer to nothing.
         let (Some(answer), Some(state)) = (answer, state) else { return Ok(self.question(question, call)) };
         let asked = match self.codec.open_with(state, call) {
@@ -241,13 +284,17 @@ impl Consents {
         if !is_yes(serde_json::from_value(answer.clone()).ok()) {
             return Ok(Consent::Denied(question.denied()));
         }
-        let is_given = asked.is_some_and(|asked| {
-            asked
-                .split_first_chunk()
-                .is_some_and(|(id, text)| *text == *fingerprint(question).as_bytes() && self.take(Uuid::from_bytes(*id)))
-        });
         // Agreed was to what was so then; a person is asked about what is so now.
-        Ok(if is_given { Consent::Given } else { self.question(question, call) })
+        let id = asked.as_ref().and_then(|asked| asked.split_first_chunk()).filter(|(_, text)| **text == *fingerprint(question).as_bytes());
+        let taken = match id {
+            Some((id, _)) => self.take(Uuid::from_bytes(*id)).await,
+            None => Ok(false),
+        };
+        Ok(match taken {
+            Ok(true) => Consent::Given,
+            Ok(false) => self.question(question, call),
+            Err(error) => Consent::Denied(error),
+        })
     }
 
     fn question(&self, question: &Question, call: &[u8; 32]) -> Consent {
@@ -263,11 +310,34 @@ impl Consents {
     }
 
     /// Takes the yes to a question, unless it was taken before.
-    fn take(&self, id: Uuid) -> bool {
-        let mut taken = self.taken.lock();
-        taken.retain(|_, at| at.elapsed() <= self.answer_timeout);
-        taken.insert(id, Instant::now()).is_none()
+    async fn take(&self, id: Uuid) -> Result<bool> {
+        match &self.taken {
+            Taken::Here(taken) => {
+                let mut taken = taken.lock();
+                taken.retain(|_, at| at.elapsed() <= self.answer_timeout);
+                Ok(taken.insert(id, Instant::now()).is_none())
+            }
+            #[cfg(feature = "serve")]
+            Taken::Stored(store, namespace) => {
+                let id = id.to_string();
+                let mark = Batch::new().expect(namespace, &*id, Condition::Absent).put_for(namespace, &*id, "", 2 * self.answer_timeout);
+                match store.commit(mark).await {
+                    Ok(_) => Ok(true),
+                    Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+                    Err(error) => Err(error.without_effect()),
+                }
+            }
+        }
     }
+}
+
+fn new_key() -> [u8; 32] {
+    // Each id has 74 bits of the system's randomness, so the four have more than the key.
+    let mut hasher = blake3::Hasher::new();
+    for _ in 0..4 {
+        hasher.update(Uuid::now_v7().as_bytes());
+    }
+    *hasher.finalize().as_bytes()
 }
 
 fn fingerprint(question: &Question) -> blake3::Hash {
@@ -306,30 +376,31 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_yes_counts_once_for_the_call_and_the_facts_that_were_asked_about() {
+    #[tokio::test]
+    async fn a_yes_counts_once_for_the_call_and_the_facts_that_were_asked_about() {
         let (consents, own) = (consents(), call("t", "delete", "/d"));
         let yes: Value = serde_json::from_str(YES).expect("JSON");
         let given = state(&consents, &remove(3), &own);
-        let answered = |question: &Question, call: &[u8; 32], state: Option<&str>| consents.answered(question, call, Some(&yes), state);
+        let answered =
+            async |question: &Question, call: &[u8; 32], state: Option<&str>| consents.answered(question, call, Some(&yes), state).await;
         // Without the state, and about more than was asked, the person is asked again.
-        assert!(matches!(answered(&remove(3), &own, None), Ok(Consent::Ask(_))));
-        assert!(matches!(answered(&remove(300), &own, Some(&given)), Ok(Consent::Ask(_))));
+        assert!(matches!(answered(&remove(3), &own, None).await, Ok(Consent::Ask(_))));
+        assert!(matches!(answered(&remove(300), &own, Some(&given)).await, Ok(Consent::Ask(_))));
         // Another path, tool or thread is another call.
         for other in [call("t", "delete", "/e"), call("t", "move", "/d"), call("u", "delete", "/d")] {
-            assert!(answered(&remove(3), &other, Some(&given)).is_err());
+            assert!(answered(&remove(3), &other, Some(&given)).await.is_err());
         }
         let mut forged = given.clone();
         forged.pop();
         for forged in [forged.as_str(), "", "rs1.x.y", &state(&Consents::new(), &remove(3), &own)] {
-            assert!(answered(&remove(3), &own, Some(forged)).is_err(), "{forged}");
+            assert!(answered(&remove(3), &own, Some(forged)).await.is_err(), "{forged}");
         }
-        assert!(matches!(answered(&remove(3), &own, Some(&given)), Ok(Consent::Given)));
-        assert!(matches!(answered(&remove(3), &own, Some(&given)), Ok(Consent::Ask(_))), "it was taken");
+        assert!(matches!(answered(&remove(3), &own, Some(&given)).await, Ok(Consent::Given)));
+        assert!(matches!(answered(&remove(3), &own, Some(&given)).await, Ok(Consent::Ask(_))), "it was taken");
     }
 
-    #[test]
-    fn a_yes_that_comes_too_late_is_asked_for_again() {
+    #[tokio::test]
+    async fn a_yes_that_comes_too_late_is_asked_for_again() {
         let consents = Consents::with_key(&[7; 32], Duration::ZERO);
         let (own, yes) = (call("t", "delete", "/d"), serde_json::from_str(YES).expect("JSON"));
         let given = state(&consents, &remove(3), &own);
@@ -338,9 +409,9 @@ mod tests {
         while jiff::Timestamp::now().as_millisecond() <= asked_at + 1 {
             std::hint::spin_loop();
         }
-        assert!(matches!(consents.answered(&remove(3), &own, Some(&yes), Some(&given)), Ok(Consent::Ask(_))));
+        assert!(matches!(consents.answered(&remove(3), &own, Some(&yes), Some(&given)).await, Ok(Consent::Ask(_))));
         let no = json!({"action": "decline"});
-        assert!(matches!(consents.answered(&remove(3), &own, Some(&no), Some(&given)), Ok(Consent::Denied(_))));
+        assert!(matches!(consents.answered(&remove(3), &own, Some(&no), Some(&given)).await, Ok(Consent::Denied(_))));
     }
 
     #[test]

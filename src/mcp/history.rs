@@ -1,11 +1,11 @@
 //! Tools about the history of a thread: its checkpoints listed, one marked, the thread set back to one.
 
 use super::consent::Question;
-use super::threads::{OnConflict, Threads};
 use crate::checkpoint::{At, Checkpoint, ListOptions, PutOptions, find_checkpoint};
 use crate::error::{Error, Result};
 use crate::scope::Scope;
-use crate::tools::{ToolOutput, arguments_without_contents};
+use crate::session::{OnConflict, Threads};
+use crate::tools::{RecordedArguments, ToolOutput};
 use futures::future::BoxFuture;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub(super) async fn call(threads: &Threads, scope: &Scope, tool: &str, arguments
     };
     match threads.session(scope).await {
         // They save the thread themselves, where they do: nothing is left to save.
-        Ok(session) => session.call_as(tool, arguments_without_contents(arguments), true, answer).await,
+        Ok(session) => session.call_as(tool, RecordedArguments::of(arguments), true, answer).await,
         Err(error) => ToolOutput::from_error(&error),
     }
 }

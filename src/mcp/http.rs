@@ -7,6 +7,7 @@
 
 use super::{McpCaller, McpServer};
 use crate::error::{Error, ErrorKind, Result};
+use crate::trace::TraceContext;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
@@ -211,6 +212,17 @@ async fn refuse_when_full(State(places): State<Places>, request: Request, next: 
 /// Returns who calls, as the router found out.
 pub(super) fn caller(context: &RequestContext<RoleServer>) -> Option<McpCaller> {
     context.extensions.get::<Parts>()?.extensions.get::<McpCaller>().cloned()
+}
+
+/// Does work as part of the trace that a request over HTTP is part of; what handles it is another task than what received it.
+pub(super) fn within_trace<F: Future>(context: &RequestContext<RoleServer>, work: F) -> impl Future<Output = F::Output> + use<F> {
+    let trace = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<TraceContext>().cloned());
+    async move {
+        match trace {
+            Some(trace) => trace.scope(work).await,
+            None => work.await,
+        }
+    }
 }
 
 #[cfg(test)]

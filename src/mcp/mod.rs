@@ -15,7 +15,7 @@
 //! The same tree is offered as resources too (`vfs:///path`): mounts with templates, files, directories, skills, and what was
 //! subscribed to is told of when it changed.
 //!
-//! Where to start reading: `connection.rs` is the protocol's methods, one line each; `threads.rs` finds and saves what a call is about.
+//! Where to start reading: `connection.rs` is the protocol's methods, one line each; `session/threads.rs` finds and saves what a call is about.
 
 mod answer;
 mod call;
@@ -38,11 +38,11 @@ mod resources;
 mod skills;
 mod stdio;
 mod subscriptions;
-mod threads;
 mod uri;
 mod watches;
 
 pub use caller::McpCaller;
+pub(crate) use consent::Consents;
 #[cfg(feature = "serve")]
 pub use http::{HttpLimits, HttpService};
 pub use profile::McpTools;
@@ -50,16 +50,13 @@ pub use profile::McpTools;
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
+use crate::session::Threads;
 use crate::workspace::Workspace;
 use connection::Connection;
-use consent::Consents;
 use offer::Offer;
 use reference::Reference;
 use std::fmt;
 use std::sync::Arc;
-#[cfg(feature = "serve")]
-pub(crate) use threads::OnConflict;
-pub(crate) use threads::Threads;
 use tokio::sync::Semaphore;
 
 /// What a server offers, and to whom.
@@ -74,6 +71,8 @@ pub struct McpOptions {
     pub tools: McpTools,
     /// The directories that the tools of the reference server reach; all of the tree when none is named. The others do not ask this.
     pub allowed: Vec<VfsPathBuf>,
+    /// What is asked of people, and answered, where servers share it.
+    pub(crate) consents: Option<Arc<Consents>>,
     /// Whether the fixtures of the protocol's conformance suites are offered too.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
@@ -140,7 +139,7 @@ struct Offered {
     /// Where something is mounted, the root first.
     mounts: Vec<VfsPathBuf>,
     threads: Arc<Threads>,
-    consents: Consents,
+    consents: Arc<Consents>,
     /// The places for subscriptions.
     places: Arc<Semaphore>,
     #[cfg(feature = "conformance")]
@@ -165,13 +164,13 @@ impl McpServer {
         Self(Arc::new(Offered {
             #[cfg(feature = "conformance")]
             fixtures: options.fixtures.then(fixtures::Fixtures::new),
+            consents: options.consents.clone().unwrap_or_else(|| Arc::new(Consents::new())),
             options,
             offers,
             reference,
             instructions,
             mounts,
             threads: Arc::new(Threads::new(workspace)),
-            consents: Consents::new(),
             places: Arc::new(Semaphore::new(subscriptions::SUBSCRIPTIONS_MAX)),
         }))
     }

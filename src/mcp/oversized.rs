@@ -1,9 +1,9 @@
 //! Answers too long for a prompt: put into a file of the thread, and named with their start.
 
-use super::threads::{OnConflict, Threads};
 use crate::backend::{Backend, BackendExt};
 use crate::path::VfsPath;
 use crate::scope::Scope;
+use crate::session::{OnConflict, Threads};
 use crate::tools::ToolOutput;
 use futures::future::BoxFuture;
 use serde_json::json;

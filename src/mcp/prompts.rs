@@ -1,9 +1,9 @@
 //! What a server has to say for a system prompt: the memory of the workspace, as a prompt and at the end of the instructions.
 
 use super::resources::protocol_error;
-use super::threads::Threads;
 use crate::error::Result;
 use crate::scope::Scope;
+use crate::session::Threads;
 use rmcp::ErrorData;
 use rmcp::model::{CacheScope, GetPromptResult, ListPromptsResult, Prompt, PromptMessage, Role};
 

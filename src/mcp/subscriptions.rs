@@ -1,8 +1,9 @@
 //! The subscriptions of one connection, in the ways of both eras: `resources/subscribe` a resource at a time, and `subscriptions/listen`.
 
 use super::uri;
-use super::watches::{Changes, WATCHED_MAX, Watched};
+use super::watches::{WATCHED_MAX, Watched};
 use crate::error::ErrorKind;
+use crate::session::Writes;
 use parking_lot::Mutex;
 use rmcp::model::{ErrorCode, ResourceUpdatedNotificationParam, SubscriptionFilter};
 use rmcp::service::{Peer, SubscriptionContext};
@@ -36,12 +37,12 @@ pub(super) struct Subscriptions {
 
 impl Subscriptions {
     /// Returns what of a request is accepted: resources of this tree. Lists of tools and mounts change with the server alone.
-    pub(super) fn accept(&self, requested: &SubscriptionFilter, changes: &Changes) -> SubscriptionFilter {
+    pub(super) fn accept(&self, requested: &SubscriptionFilter, writes: &Writes) -> SubscriptionFilter {
         let mut accepted = SubscriptionFilter::new();
         if let Some(uris) = &requested.resource_subscriptions {
             let uris: Vec<String> = uris.iter().filter(|uri| uri::path(uri).is_some()).take(WATCHED_MAX).cloned().collect();
             let mut waiting = self.accepted.lock();
-            waiting.push_back((uris.clone(), changes.now()));
+            waiting.push_back((uris.clone(), writes.now()));
             if waiting.len() > ACCEPTED_MAX {
                 waiting.pop_front();
             }

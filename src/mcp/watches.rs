@@ -6,15 +6,14 @@
 //! was, so it is the same on every tier. A change is never missed; what was written while a subscription began is told of although it may
 //! have been seen.
 
-use super::threads::Threads;
 use super::uri;
 use crate::error::ErrorKind;
 use crate::ops::{EntryKind, LsOptions, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
+use crate::session::Threads;
 use crate::store::Watch;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -27,49 +26,6 @@ pub(super) const WATCHED_MAX: usize = 100;
 
 /// The most entries of a directory that are compared.
 const ENTRIES_MAX: usize = 10_000;
-
-/// Tells when calls of this server write.
-#[derive(Debug)]
-pub(super) struct Changes {
-    writes: watch::Sender<u64>,
-    running: AtomicUsize,
-}
-
-/// A call that writes; it has ended when this is dropped.
-#[derive(Debug)]
-pub(super) struct Writing<'a>(&'a Changes);
-
-impl Default for Changes {
-    fn default() -> Self {
-        Self { writes: watch::Sender::new(0), running: AtomicUsize::new(0) }
-    }
-}
-
-impl Changes {
-    /// Begins a call that writes.
-    pub(super) fn begin(&self) -> Writing<'_> {
-        self.running.fetch_add(1, Ordering::AcqRel);
-        self.writes.send_modify(|count| *count += 1);
-        Writing(self)
-    }
-
-    /// Returns a mark of now, to ask later whether a call wrote since.
-    pub(super) fn now(&self) -> u64 {
-        *self.writes.borrow()
-    }
-
-    /// Tells whether a call may have written since a mark.
-    fn since(&self, mark: u64) -> bool {
-        self.now() != mark || self.running.load(Ordering::Acquire) > 0
-    }
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        self.0.writes.send_modify(|count| *count += 1);
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// How a resource was when it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +87,7 @@ pub(super) struct Watched {
 impl Watched {
     /// Looks at the resources for the first time. What is no URI of this tree is left out.
     pub(super) async fn begin(threads: Arc<Threads>, scope: Scope, uris: &[String], place: OwnedSemaphorePermit) -> Self {
-        let writes = threads.changes().writes.subscribe();
+        let writes = threads.writes().subscribe();
         let mut ticks = interval_at(Instant::now() + PERIOD, PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watched = Self { threads, scope, resources: Vec::new(), told: Vec::new(), writes, ticks, _place: place };
@@ -149,11 +105,14 @@ impl Watched {
 
     /// Returns the place of the watch that tells of a path, which is begun unless it is there.
     async fn told_by(&mut self, path: &VfsPath) -> Option<usize> {
-        let mount = self.threads.mount_of(path).to_owned();
+        let mount = self.threads.workspace().mount_of(path).to_owned();
         let place = match self.told.iter().position(|told| told.mount == mount) {
             Some(place) => place,
             None => {
-                let watch = self.threads.watch(&self.scope, &mount).await;
+                let watch = self.threads.workspace().watch(&self.scope, &mount).await.unwrap_or_else(|error| {
+                    tracing::debug!(%error, %mount, "changes are not told of, and are looked for");
+                    None
+                });
                 self.told.push(Told { mount, watch });
                 self.told.len() - 1
             }
@@ -163,7 +122,7 @@ impl Watched {
 
     /// Returns every resource if a call may have written between a mark and the first look, which shows what it wrote as if it had been so.
     pub(super) fn missed(&self, mark: u64) -> Vec<String> {
-        let missed = self.threads.changes().since(mark);
+        let missed = self.threads.writes().since(mark);
         self.resources.iter().filter(|_| missed).map(|resource| resource.uri.clone()).collect()
     }
 

@@ -17,12 +17,11 @@ mod write;
 
 pub(super) use described::tools;
 
-use super::threads::{OnConflict, Threads};
 use crate::error::{Error, ErrorKind};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
-use crate::session::Session;
-use crate::tools::{ToolOutput, arguments_without_contents};
+use crate::session::{OnConflict, Session, Threads};
+use crate::tools::{RecordedArguments, ToolOutput};
 use arguments::Arguments;
 use paths::Allowed;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
@@ -56,7 +55,7 @@ impl Reference {
                 return refused(&format!("MCP error -32602: Input validation error: Invalid arguments for tool {name}: {wrong}"));
             }
         };
-        let recorded = arguments_without_contents(arguments.given());
+        let recorded = RecordedArguments::of(arguments.given());
         let answer = match name.as_str() {
             "write_file" | "edit_file" | "create_directory" => {
                 self.change(threads, scope, OnConflict::Again, name, arguments, recorded).await
@@ -100,7 +99,7 @@ impl Reference {
         on_conflict: OnConflict,
         name: String,
         arguments: Arguments,
-        recorded: Value,
+        recorded: RecordedArguments,
     ) -> Answer {
         let (name, arguments, allowed) = (Arc::<str>::from(name), Arc::new(arguments), self.allowed.clone());
         let work = move |session: Session| -> futures::future::BoxFuture<'static, Answer> {
@@ -123,7 +122,13 @@ impl Reference {
 }
 
 /// Does the work of a call, and has it noted and recorded as a call of our own tools is.
-async fn on_record(session: &Session, name: &str, arguments: Value, read_only: bool, work: impl Future<Output = Answer>) -> Answer {
+async fn on_record(
+    session: &Session,
+    name: &str,
+    arguments: RecordedArguments,
+    read_only: bool,
+    work: impl Future<Output = Answer>,
+) -> Answer {
     let mut answer = Ok(Vec::new());
     let noted = async {
         answer = work.await;
