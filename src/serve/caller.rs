@@ -33,6 +33,15 @@ pub(super) struct Caller {
     pub(super) scope: Scope,
     pub(super) rights: Rights,
     pub(super) door: Arc<Door>,
+    doorkeeper: Arc<Doorkeeper>,
+}
+
+impl Caller {
+    /// Tells whether who brought the headers of the request would be let in still, with the same rights.
+    pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
+        let who = self.doorkeeper.who(headers).await?;
+        Ok(who.is_some_and(|(scope, rights)| scope.tenant == self.scope.tenant && scope.user == self.scope.user && rights == self.rights))
+    }
 }
 
 impl Doorkeeper {
@@ -62,7 +71,7 @@ impl Doorkeeper {
     }
 
     /// Returns who calls; a thread that the path or a header names is the only one of the request.
-    fn caller(&self, (scope, rights): (Scope, Rights), in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
+    fn caller(self: &Arc<Self>, (scope, rights): (Scope, Rights), in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
         let in_header = decoded(headers, THREAD_HEADER)?;
         let thread = match (in_path, in_header) {
             (Some(path), Some(header)) if path != header => {
@@ -82,10 +91,10 @@ impl Doorkeeper {
         scope.validate()?;
         rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
         let door = self.doors.of(&rights)?;
-        Ok((Caller { scope, rights, door }, fixed))
+        Ok((Caller { scope, rights, door, doorkeeper: self.clone() }, fixed))
     }
 
-    async fn admit(&self, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {
+    async fn admit(self: &Arc<Self>, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {
         match self.who(headers).await? {
             Some(who) => self.caller(who, in_path, headers).map(Some),
             None => Ok(None),
@@ -181,7 +190,7 @@ mod tests {
         let book = TokenBook::new(Arc::new(MemoryStore::new()));
         let rights = Rights::new(Access::Write).with_threads(["monday".to_owned()]);
         let (_, text) = book.create(Scope::new().with_tenant("acme").with_user("ada"), rights, None, None).await.expect("made");
-        let doorkeeper = doorkeeper(Scope::new().with_tenant("own").with_user("bob").with_thread("default"), None, Some(book));
+        let doorkeeper = Arc::new(doorkeeper(Scope::new().with_tenant("own").with_user("bob").with_thread("default"), None, Some(book)));
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, format!("Bearer {text}").parse().expect("visible"));
         let (caller, _) = doorkeeper.admit(None, &headers).await.expect("let in").expect("known");
@@ -193,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn path_and_header_name_the_only_thread() {
-        let doorkeeper = doorkeeper(Scope::new().with_user("ada").with_thread("own"), None, None);
+        let doorkeeper = Arc::new(doorkeeper(Scope::new().with_user("ada").with_thread("own"), None, None));
         let admitted = async |path: Option<&str>, headers: HeaderMap| {
             let (caller, fixed) = doorkeeper.admit(path, &headers).await?.expect("open to all");
             Ok::<_, Error>((caller.scope.thread.unwrap_or_default(), fixed, caller.scope.user.unwrap_or_default()))

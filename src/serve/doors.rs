@@ -2,7 +2,8 @@
 
 use super::rights::{Access, Rights};
 use crate::error::Result;
-use crate::mcp::{HttpLimits, HttpService, McpOptions, McpServer, McpTools, Threads};
+use crate::mcp::{HttpLimits, HttpService, McpOptions, McpServer, McpTools};
+use crate::session::Threads;
 use crate::workspace::Workspace;
 use parking_lot::Mutex;
 use std::collections::HashMap;

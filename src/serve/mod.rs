@@ -12,20 +12,26 @@
 mod api;
 mod caller;
 mod doors;
+mod metrics;
+mod observed;
 mod rights;
 mod tls;
 mod token;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::mcp::{HttpLimits, McpOptions};
+use crate::layer::Layered;
+use crate::mcp::{Consents, HttpLimits, McpOptions};
 use crate::scope::Scope;
-use crate::store::{MemoryStore, Store};
+use crate::session::ThreadDurability;
+use crate::store::{MemoryStore, Namespace, Store};
 use crate::workspace::Workspace;
 use api::{Api, ApiLimits};
 use axum_server::Handle;
 use caller::Doorkeeper;
 use doors::Doors;
 use hyper_util::rt::TokioTimer;
+use metrics::Metrics;
+use observed::Observed;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,10 +69,16 @@ pub struct ServeOptions {
     pub tls: Option<TlsFiles>,
     /// Whose requests are answered, and how large they may be.
     pub limits: HttpLimits,
-    /// The most bytes of bodies that are received at once; handlers hold theirs beyond that. Default 256 MiB.
+    /// The most bytes of a body that is put into a file; of others it is that of `limits`. Default 64 MiB.
+    pub upload_bytes_max: usize,
+    /// The most bytes of bodies in memory at once, each as long as its request runs. Default 256 MiB.
     pub bodies_bytes_max: usize,
+    /// The most bytes of bodies that wait on disk until they are whole. Default 4 GiB.
+    pub spool_bytes_max: usize,
     /// The most requests that run at once; what is more is refused. Default 1,024.
     pub requests_max: usize,
+    /// The most streams of events that are open at once; what is more is refused. Default 1,024.
+    pub streams_max: usize,
     /// How long a request of the API may take. Default a minute.
     pub deadline: Duration,
 }
@@ -82,8 +94,11 @@ impl ServeOptions {
             store: None,
             tls: None,
             limits: HttpLimits::default(),
+            upload_bytes_max: 64 << 20,
             bodies_bytes_max: 256 << 20,
+            spool_bytes_max: 4 << 30,
             requests_max: 1_024,
+            streams_max: 1_024,
             deadline: Duration::from_secs(60),
         }
     }
@@ -123,7 +138,21 @@ impl ServeOptions {
         self
     }
 
-    /// Sets the most bytes of bodies that are received at once.
+    /// Sets the most bytes of a body that is put into a file.
+    #[must_use]
+    pub fn with_upload_bytes_max(mut self, bytes: usize) -> Self {
+        self.upload_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the most bytes of bodies that wait on disk until they are whole.
+    #[must_use]
+    pub fn with_spool_bytes_max(mut self, bytes: usize) -> Self {
+        self.spool_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the most bytes of bodies in memory at once.
     #[must_use]
     pub fn with_bodies_bytes_max(mut self, bytes: usize) -> Self {
         self.bodies_bytes_max = bytes;
@@ -134,6 +163,13 @@ impl ServeOptions {
     #[must_use]
     pub fn with_requests_max(mut self, requests: usize) -> Self {
         self.requests_max = requests;
+        self
+    }
+
+    /// Sets the most streams of events that are open at once.
+    #[must_use]
+    pub fn with_streams_max(mut self, streams: usize) -> Self {
+        self.streams_max = streams;
         self
     }
 
@@ -158,12 +194,19 @@ impl HttpServer {
     /// Listens at the address of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that others reach, without a token;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that others reach, without a token, and for threads that are saved
+    /// at the end ([`ThreadDurability::Exit`]) into a store that other processes share;
     /// [`Unavailable`](ErrorKind::Unavailable) for one that cannot be listened at.
     pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
         let address = options.address;
         if options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
             let message = format!("{address} is reached by others, and there is no token; set one, or listen at 127.0.0.1");
+            return Err(Error::invalid_argument(message));
+        }
+        let is_shared = options.store.as_ref().is_some_and(|store| store.capabilities().shared);
+        if is_shared && workspace.checkpointer().is_some() && workspace.durability() == ThreadDurability::Exit {
+            let message = "threads are saved at the end (`durability = \"exit\"`), so other servers of this store would not see them, and they \
+                           would not outlive this one; serve with `step` or `sync`";
             return Err(Error::invalid_argument(message));
         }
         let failed = |error: std::io::Error| {
@@ -198,23 +241,39 @@ impl HttpServer {
         options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
         let limits = ApiLimits {
             body_bytes_max: options.limits.body_bytes_max,
+            upload_bytes_max: options.upload_bytes_max,
             bodies_bytes_max: options.bodies_bytes_max,
+            spool_bytes_max: options.spool_bytes_max,
             requests_max: options.requests_max,
+            streams_max: options.streams_max,
             deadline: options.deadline,
             http: options.limits.clone(),
         };
         let store = options.store.clone().unwrap_or_else(|| Arc::new(MemoryStore::new()));
         let book = options.tokens.then(|| TokenBook::new(store.clone()));
         let is_open = options.token.is_none() && book.is_none();
+        let mut mcp = mcp;
+        mcp.consents = match Consents::shared(store.clone(), Namespace::new([TOKENS_NAMESPACE, "questions"])?).await {
+            Ok(consents) => Some(Arc::new(consents)),
+            Err(error) => {
+                tracing::warn!(%error, "what this server asks people can be answered to this server alone");
+                None
+            }
+        };
+        let metrics = Arc::new(Metrics::new());
+        let observed = Observed(metrics.clone());
+        let workspace = workspace.with_layer(move |tree, _| Arc::new(Layered::new(observed.clone(), tree)));
         let doors = Doors::new(workspace.clone(), mcp, options.limits);
         let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
-        let router = api::router(Arc::new(Api::new(workspace, store, limits)), doorkeeper.clone());
+        let api = Arc::new(Api::new(workspace, store, limits, metrics));
+        let router = api::router(api.clone(), doorkeeper.clone());
 
         let handle: Handle<SocketAddr> = Handle::new();
         let (stopping, ending) = (handle.clone(), doorkeeper.clone());
         let stopper = tokio::spawn(async move {
             stop.await;
             ending.doors().end_streams();
+            api.end_streams();
             stopping.graceful_shutdown(Some(STOP_TIMEOUT));
         });
         let service = router.into_make_service();
@@ -253,5 +312,22 @@ mod tests {
         assert_eq!(bind(open.clone()).await.expect_err("open to all").kind(), ErrorKind::InvalidArgument);
         bind(open.clone().with_token(Token::new("0123456789abcdef").ok())).await.expect("a token is asked for");
         bind(open.with_tokens(true)).await.expect("tokens are asked for");
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn threads_that_others_would_not_see_are_not_served() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store: Arc<dyn Store> = Arc::new(crate::store::SqliteStore::open(directory.path().join("db")).expect("opened"));
+        let options = || ServeOptions::new(([127, 0, 0, 1], 0).into(), Scope::new());
+        let bind = async |durability, options| {
+            let checkpointer = crate::checkpoint::StoreCheckpointer::new(store.clone());
+            let workspace = Workspace::builder().checkpointer(checkpointer).durability(durability).build();
+            HttpServer::bind(workspace, McpOptions::default(), options).await
+        };
+        let refused = bind(ThreadDurability::Exit, options().with_store(store.clone())).await.expect_err("shared");
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        bind(ThreadDurability::Sync, options().with_store(store.clone())).await.expect("saved by each change");
+        bind(ThreadDurability::Exit, options()).await.expect("the memory of this process is nobody else's");
     }
 }

@@ -49,6 +49,7 @@ impl ApplyReply {
 #[non_exhaustive]
 pub enum ChangeRecord {
     /// Creates a file or replaces its content.
+    #[schemars(title = "WriteChange")]
     Write {
         /// The file.
         path: VfsPathBuf,
@@ -66,6 +67,7 @@ pub enum ChangeRecord {
         if_version: Option<Version>,
     },
     /// Adds to the end of a file, which it makes where there is none.
+    #[schemars(title = "AppendChange")]
     Append {
         /// The file.
         path: VfsPathBuf,
@@ -77,6 +79,7 @@ pub enum ChangeRecord {
         content_base64: Option<String>,
     },
     /// Replaces text within a file: all replacements, in order, or none.
+    #[schemars(title = "EditChange")]
     Edit {
         /// The file.
         path: VfsPathBuf,
@@ -87,11 +90,13 @@ pub enum ChangeRecord {
         if_version: Option<Version>,
     },
     /// Makes a directory and those above it.
+    #[schemars(title = "CreateDirectoryChange")]
     CreateDir {
         /// The directory.
         path: VfsPathBuf,
     },
     /// Removes a file or directory.
+    #[schemars(title = "DeleteChange")]
     Delete {
         /// The path.
         path: VfsPathBuf,
@@ -103,6 +108,7 @@ pub enum ChangeRecord {
         if_version: Option<Version>,
     },
     /// Moves a file or directory.
+    #[schemars(title = "RenameChange")]
     Rename {
         /// What to move.
         from: VfsPathBuf,
@@ -113,6 +119,7 @@ pub enum ChangeRecord {
         overwrite: bool,
     },
     /// Copies a file or directory.
+    #[schemars(title = "CopyChange")]
     Copy {
         /// What to copy.
         from: VfsPathBuf,

@@ -8,6 +8,51 @@ use serde::{Deserialize, Serialize};
 /// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
+/// What only a request can meet, beside the kinds of errors of the tree. Each has a `code` and a `type` of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestFault {
+    /// There is no such route; `/openapi.json` tells those there are.
+    NoSuchRoute,
+    /// The first request with this idempotency key still runs: ask again for its answer.
+    RequestRunning,
+    /// This idempotency key was used for another request: take a new one.
+    KeyReused,
+}
+
+impl RequestFault {
+    /// Every fault.
+    pub const ALL: [Self; 3] = [Self::NoSuchRoute, Self::RequestRunning, Self::KeyReused];
+
+    /// Returns the stable wire name.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NoSuchRoute => "no_such_route",
+            Self::RequestRunning => "request_running",
+            Self::KeyReused => "key_reused",
+        }
+    }
+
+    /// Returns the status of the answer; for keys, that of
+    /// [the draft of the IETF](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::NoSuchRoute => 404,
+            Self::RequestRunning => 409,
+            Self::KeyReused => 422,
+        }
+    }
+
+    /// Returns the kind of error that it is to who knows trees and no requests.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::NoSuchRoute => ErrorKind::Unsupported,
+            Self::RequestRunning => ErrorKind::Unavailable,
+            Self::KeyReused => ErrorKind::InvalidArgument,
+        }
+    }
+}
+
 /// An error of the tree, or of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
@@ -30,6 +75,9 @@ pub struct Problem {
     /// Whether the failed change may have had an effect all the same.
     #[serde(default)]
     pub may_have_effect: bool,
+    /// The trace that the request is part of, by which the server's log tells more: 32 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
 }
 
 impl Problem {
@@ -44,12 +92,31 @@ impl Problem {
             error: ErrorRecord::from(error),
             operation: error.operation(),
             may_have_effect: error.may_have_effect(),
+            trace_id: None,
         }
+    }
+
+    /// Tells of a fault of the request; nothing was done.
+    pub fn of_request(fault: RequestFault, detail: impl Into<String>) -> Self {
+        let mut problem = Self::new(&Error::new(fault.kind(), detail).without_effect());
+        problem.kind = format!("urn:stratafs:error:{}", fault.code());
+        problem.title = fault.code().replace('_', " ");
+        problem.status = fault.status();
+        problem.error.code = fault.code().to_owned();
+        problem
+    }
+
+    /// Returns the fault of the request that this tells of, if it is one.
+    pub fn fault(&self) -> Option<RequestFault> {
+        RequestFault::ALL.into_iter().find(|fault| fault.code() == self.error.code)
     }
 
     /// Returns the error, as the far side had it.
     pub fn into_error(self) -> Error {
-        let mut error = Error::from(&self.error);
+        let mut error = match self.fault() {
+            Some(fault) => Error::new(fault.kind(), self.detail.clone()),
+            None => Error::from(&self.error),
+        };
         if let Some(operation) = self.operation {
             error = error.during(operation);
         }

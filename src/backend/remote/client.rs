@@ -5,7 +5,8 @@ use super::{RemoteOptions, no_answer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Capabilities;
 use crate::store::pause::random_pause;
-use crate::wire::{ACTOR_HEADER, CapabilitiesReply, PREFIX, PROBLEM_TYPE, Problem, THREAD_HEADER};
+use crate::trace::{TRACEPARENT, TRACESTATE, TraceContext};
+use crate::wire::{ACTOR_HEADER, CapabilitiesReply, PREFIX, PROBLEM_TYPE, Problem, RequestFault, THREAD_HEADER};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -15,7 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use uuid::Uuid;
+use tracing::{Instrument, debug_span};
 
 /// The ceiling of the pause before the second attempt, which doubles.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -135,12 +136,24 @@ impl Far {
 
     /// Sends a request until it is answered, or may not be sent again.
     pub(super) async fn ask(&self, ask: &Ask) -> Result<Answer> {
-        let trace = format!("00-{:032x}-{:016x}-00", Uuid::now_v7().as_u128(), Uuid::now_v7().as_u64_pair().1);
+        let trace = TraceContext::current().map_or_else(TraceContext::new, |context| context.child());
+        let span = debug_span!(
+            "request",
+            otel.kind = "client",
+            http.request.method = ask.method.as_str(),
+            server.address = self.peer,
+            trace_id = trace.trace_id(),
+            span_id = trace.span_id(),
+        );
+        self.ask_within(ask, &trace).instrument(span).await
+    }
+
+    async fn ask_within(&self, ask: &Ask, trace: &TraceContext) -> Result<Answer> {
         let mut effect_open = false;
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let failed = match self.attempt(ask, &trace, attempts > 1).await {
+            let failed = match self.attempt(ask, trace).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
@@ -149,14 +162,17 @@ impl Far {
                 return Err(told(failed.error, ask, attempts, effect_open));
             }
             let pause = random_pause(PAUSE, u32::try_from(attempts - 1).unwrap_or(u32::MAX));
-            tracing::debug!(peer = self.peer, attempts, ?pause, trace, error = %failed.error, "the far side failed in passing, trying again");
+            tracing::debug!(peer = self.peer, attempts, ?pause, %trace, error = %failed.error, "the far side failed in passing, trying again");
             tokio::time::sleep(pause).await;
         }
     }
 
-    async fn attempt(&self, ask: &Ask, trace: &str, is_again: bool) -> Result<Answer, Failed> {
+    async fn attempt(&self, ask: &Ask, trace: &TraceContext) -> Result<Answer, Failed> {
         let mut request =
-            self.client.request(ask.method.clone(), ask.url.clone()).timeout(self.options.timeout).header("traceparent", trace);
+            self.client.request(ask.method.clone(), ask.url.clone()).timeout(self.options.timeout).header(TRACEPARENT, trace.to_string());
+        if let Some(state) = trace.state() {
+            request = request.header(TRACESTATE, state);
+        }
         if let Some(body) = &ask.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
@@ -176,7 +192,7 @@ impl Far {
         };
         match is_error {
             false => Ok(Answer { headers, body }),
-            true => Err(self.refusal(status, &media_type, &body, ask, is_again)),
+            true => Err(self.refusal(status, &media_type, &body, ask)),
         }
     }
 
@@ -218,7 +234,7 @@ impl Far {
     }
 
     /// Makes the failure of an answer that is an error.
-    fn refusal(&self, status: StatusCode, media_type: &str, body: &[u8], ask: &Ask, is_again: bool) -> Failed {
+    fn refusal(&self, status: StatusCode, media_type: &str, body: &[u8], ask: &Ask) -> Failed {
         let peer = &self.peer;
         if status == StatusCode::UNAUTHORIZED {
             let message = match self.options.token {
@@ -229,9 +245,10 @@ impl Far {
         }
         let problem = (media_type == PROBLEM_TYPE).then(|| serde_json::from_slice::<Problem>(body).ok()).flatten();
         if let Some(problem) = problem {
+            let fault = problem.fault();
             let error = shortened(problem.into_error());
-            if is_again && ask.key.is_some() && error.kind() == ErrorKind::Conflict && error.change().is_none() {
-                // The first attempt runs on though its connection is gone: no conflict of versions, and its answer comes later.
+            if fault == Some(RequestFault::RequestRunning) {
+                // The first attempt runs on though its connection is gone, and its answer comes later.
                 let message = format!("`{peer}` is still at an earlier attempt of this change");
                 return Failed { error: Error::new(ErrorKind::Unavailable, message), in_passing: true, effect_open: true };
             }

@@ -103,7 +103,8 @@ impl Feed {
                 // Something changed, and nobody knows what.
                 Err(_) => self.news.push_back(TreeNews::Reset),
             },
-            _ => return,
+            // How far the stream is, and what later servers may tell.
+            _ => {}
         }
         if let Some(id) = event.id {
             self.last_id = Some(id);
@@ -168,7 +169,7 @@ impl Parser {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
-            return (!event.data.is_empty() || !event.name.is_empty()).then_some(event);
+            return (!event.data.is_empty() || !event.name.is_empty() || event.id.is_some()).then_some(event);
         }
         let line = String::from_utf8_lossy(&line);
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));

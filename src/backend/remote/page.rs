@@ -3,8 +3,8 @@
 use super::client::Far;
 use crate::error::{Error, Result};
 use crate::ops::{
-    Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, PathGuard, SearchOptions,
-    SearchResult, Truncation, TruncationReason,
+    Corpus, Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, PathGuard,
+    SearchOptions, SearchResult, Truncation, TruncationReason,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::rank;
@@ -177,8 +177,20 @@ pub(super) async fn search(far: &Far, path: &VfsPath, options: &SearchOptions) -
         }
     }
     let mut result = result.unwrap_or_default();
+    result.corpus = counted(&result);
     rank::cut(&mut result, options);
     Ok(result)
+}
+
+/// Counts the files that came and were let through: what the far side counted tells of those that were not.
+fn counted(result: &SearchResult) -> Corpus {
+    let mut corpus = Corpus::new(result.words.len());
+    for hit in &result.hits {
+        corpus.files += 1;
+        corpus.words += u64::from(hit.words);
+        corpus.files_with.iter_mut().zip(&hit.frequencies).for_each(|(files, frequency)| *files += u64::from(*frequency > 0));
+    }
+    corpus
 }
 
 /// What of the tree beneath a path a guard lets through.

@@ -3,11 +3,10 @@
 use super::exchange::{Answer, Asked, json};
 use super::problem::Failed;
 use crate::error::Error;
-use crate::mcp::OnConflict;
 use crate::ops::{ApplyOptions, Change};
 use crate::path::VfsPathBuf;
 use crate::serve::rights::Access;
-use crate::session::Session;
+use crate::session::{OnConflict, Session};
 use crate::tools::{ToolInfo, ToolSet};
 use crate::wire::{ApplyReply, ApplyRequest, ChangeRecord};
 use axum::http::StatusCode;
@@ -137,7 +136,7 @@ impl Asked {
         };
         let changes = std::sync::Arc::new(changes);
         let work = move |session: Session| -> BoxFuture<'static, Result<Vec<crate::ops::Changed>, Error>> {
-            let changes = changes.clone();
+            let (changes, options) = (changes.clone(), options.clone());
             Box::pin(async move { session.backend().apply(&changes, &options).await })
         };
         self.caller.door.threads().lasting(&self.caller.scope, on_conflict, work).await?

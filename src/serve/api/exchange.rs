@@ -1,24 +1,21 @@
 //! The parts of requests and answers that every handler needs: queries, bodies, JSON.
 
 use super::Api;
+use super::body::Received;
 use super::problem::Failed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPathBuf;
 use crate::serve::caller::Caller;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use futures::StreamExt;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-
-/// How much of a body that is too large is taken before it is refused.
-const LINGER_BYTES: usize = 32 << 20;
 
 /// What a handler answers.
 pub(super) type Answer = std::result::Result<Response, Failed>;
@@ -31,12 +28,13 @@ pub(super) struct Asked {
     pub(super) params: Vec<(String, String)>,
     pub(super) head: Parts,
     body: Mutex<Body>,
+    received: Option<Received>,
 }
 
 impl Asked {
     pub(super) fn new(api: Arc<Api>, caller: Caller, params: Vec<(String, String)>, request: Request) -> Self {
         let (head, body) = request.into_parts();
-        Self { api, caller, params, head, body: Mutex::new(body) }
+        Self { api, caller, params, head, body: Mutex::new(body), received: None }
     }
 
     /// Returns a parameter of the path.
@@ -55,37 +53,16 @@ impl Asked {
             .map_err(|error| Error::invalid_argument(format!("the query cannot be used: {error}")).with_source(error))
     }
 
-    /// Reads the body.
+    /// Returns the body, once it is whole. Its room is held until the request is answered.
     pub(super) async fn body(&mut self) -> Result<Bytes> {
-        let limit = self.api.limits.body_bytes_max;
-        let announced = self.head.headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse::<usize>().ok());
-        let too_large = || {
-            let message = format!("the body is over {limit} bytes, the most that this server takes; send it in parts by appending");
-            Error::new(ErrorKind::TooLarge, message).without_effect()
+        let received = match self.head.extensions.remove::<Received>() {
+            Some(received) => received,
+            None => {
+                let body = std::mem::replace(self.body.get_mut(), Body::empty());
+                self.api.receive(&self.head, body, |_| {}).await?
+            }
         };
-        if announced.is_some_and(|bytes| bytes > limit) {
-            // A client that still sends when it is answered loses the answer with the connection: what is a little too large is taken first.
-            let mut rest = std::mem::replace(self.body.get_mut(), Body::empty()).into_data_stream();
-            let mut taken = 0;
-            while let Some(Ok(part)) = rest.next().await {
-                taken += part.len();
-                if taken > LINGER_BYTES {
-                    break;
-                }
-            }
-            return Err(too_large());
-        }
-        // What is not announced may be as large as the limit.
-        let _held = self.api.hold(announced.unwrap_or(limit)).await?;
-        let body = std::mem::replace(self.body.get_mut(), Body::empty());
-        to_bytes(body, limit).await.map_err(|error| {
-            let is_limit = std::error::Error::source(&error).is_some_and(|source| source.to_string().contains("length limit"));
-            if is_limit {
-                too_large()
-            } else {
-                Error::invalid_argument("the body ended before it was whole").without_effect().with_source(error)
-            }
-        })
+        Ok(self.received.insert(received).bytes.clone())
     }
 
     /// Reads the body as JSON.

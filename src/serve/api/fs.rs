@@ -3,26 +3,24 @@
 //! The tag of a file is its version ([`etag`](super::etag)). `If-Match` makes a change conditional within the tree itself, so of two
 //! writers with one tag one is told 412.
 
+use super::body::digest;
 use super::etag::{self, Tags};
 use super::exchange::{Answer, Asked, json, nothing};
 use super::problem::Failed;
 use super::range::{self, Ranged};
 use crate::backend::Backend;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::ops::{Change, Changed, Edit, FileRead, OpKind, ReadOptions, ReadRange, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::wire::{MODIFIED_HEADER, ReadRequest, SIZE_HEADER, WINDOW_HEADER};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD as BASE64;
 use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// The most bytes of an answer that are in memory at once: a larger file is read and sent part by part.
@@ -197,24 +195,6 @@ fn media_type(path: &VfsPath) -> &'static str {
     }
 }
 
-/// Returns the digest of a content ([RFC 9530](https://www.rfc-editor.org/rfc/rfc9530)).
-fn digest(content: &[u8]) -> HeaderValue {
-    let text = format!("sha-256=:{}:", BASE64.encode(Sha256::digest(content)));
-    HeaderValue::from_str(&text).expect("Base64 is visible")
-}
-
-/// Checks a content against the digest that its sender gave.
-fn check_digest(headers: &HeaderMap, content: &[u8]) -> Result<()> {
-    let Some(given) = headers.get("content-digest") else { return Ok(()) };
-    let given = given.to_str().unwrap_or_default();
-    let own = given.split(',').map(str::trim).find(|part| part.starts_with("sha-256="));
-    match own {
-        Some(own) if own == digest(content) => Ok(()),
-        Some(_) => Err(Error::invalid_argument("the content is not that of the header `Content-Digest`; send it again").without_effect()),
-        None => Err(Error::invalid_argument("the header `Content-Digest` has no `sha-256`; add it, or leave the header out")),
-    }
-}
-
 /// How a PUT is meant.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -233,7 +213,6 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
         return done(&changed);
     }
     let content = asked.body().await?;
-    check_digest(&headers, &content)?;
     let needed = Tags::of(&headers, &header::IF_MATCH, false)?;
     let absent = Tags::of(&headers, &header::IF_NONE_MATCH, true)?;
     let mode = match (&needed, &absent) {
@@ -255,9 +234,7 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
 /// POST: adds to the end of a file.
 pub(super) async fn append(mut asked: Asked) -> Answer {
     let path = asked.path()?;
-    let headers = asked.head.headers.clone();
     let content = asked.body().await?;
-    check_digest(&headers, &content)?;
     done(&asked.change(Change::Append { path, content }).await?)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The first request with a key leaves a mark in the store, and its answer in place of the mark when it ends, for a day. It runs to its end
 //! though its client goes away. A replica that dies in between leaves the mark, for [`RUNNING_FOR`]: nobody knows then what was done.
+//! Another request with its key is told 409 `request_running` until then, and one that asks something else 422 `key_reused`.
 //! (After [the draft of the IETF](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).)
 
 use super::Api;
@@ -10,9 +11,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use crate::serve::caller::Caller;
 use crate::store::{Batch, Condition, Namespace};
+use crate::trace;
+use crate::wire::RequestFault;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
@@ -57,59 +60,55 @@ pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Ne
     match (key, caller) {
         (Some(Ok(key)), Some(scope)) if changes => match keyed(&api, scope, key, request, next).await {
             Ok(response) => response,
-            Err(error) => Failed::from(error).into_response(),
+            Err(failed) => failed.into_response(),
         },
         (Some(Err(_)), _) => problem::response(&Error::invalid_argument("the header `Idempotency-Key` is not visible ASCII")),
         _ => next.run(request).await,
     }
 }
 
-async fn keyed(api: &Arc<Api>, scope: Scope, key: String, request: Request, next: Next) -> Result<Response> {
+async fn keyed(api: &Arc<Api>, scope: Scope, key: String, request: Request, next: Next) -> Result<Response, Failed> {
     if key.is_empty() || key.len() > 255 {
-        return Err(Error::invalid_argument("an idempotency key has 1 to 255 bytes; a UUID is a good one"));
+        return Err(Error::invalid_argument("an idempotency key has 1 to 255 bytes; a UUID is a good one").without_effect().into());
     }
     let owner = [ANSWERS_NAMESPACE, scope.tenant.as_deref().unwrap_or("-"), scope.user.as_deref().unwrap_or("-")];
     let namespace = Namespace::new(owner)?;
-    let (parts, body) = request.into_parts();
-    let held = api.hold(api.limits.body_bytes_max.min(announced(&parts.headers).unwrap_or(api.limits.body_bytes_max))).await?;
-    let body = to_bytes(body, api.limits.body_bytes_max)
-        .await
-        .map_err(|error| Error::new(ErrorKind::TooLarge, "the body is too large, or was cut").without_effect().with_source(error))?;
-    // The handler asks for room itself: requests that held theirs meanwhile would wait for each other.
-    drop(held);
+    let (mut parts, body) = request.into_parts();
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("{} {}\n{}\n", parts.method, parts.uri, scope.thread.as_deref().unwrap_or_default()).as_bytes());
-    hasher.update(&body);
+    let received = api.receive(&parts, body, |part| _ = hasher.update(part)).await?;
+    // The handler finds it whole, with the room that it takes.
+    parts.extensions.insert(received);
     let asked = hasher.finalize().to_hex().to_string();
     let mark = encoded(&Kept { asked: asked.clone(), answer: None })?;
     let begun = Batch::new().expect(&namespace, &*key, Condition::Absent).put_for(&namespace, &*key, mark, RUNNING_FOR);
     match api.store.commit(begun).await {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::Conflict => return again(api, &namespace, &key, &asked).await,
-        Err(error) => return Err(error.without_effect()),
+        Err(error) => return Err(error.without_effect().into()),
     }
     // To its end, though the client goes away: it may ask again.
     let api = api.clone();
-    let run = tokio::spawn(async move {
-        let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    let run = tokio::spawn(trace::carried(async move {
+        let response = next.run(Request::from_parts(parts, Body::empty())).await;
         settle(&api, &namespace, &key, asked, response).await
-    });
-    run.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was stopped").with_unknown_effect().with_source(error))
+    }));
+    Ok(run.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was stopped").with_unknown_effect().with_source(error))?)
 }
 
 /// Answers as the first request with the key was answered.
-async fn again(api: &Api, namespace: &Namespace, key: &str, asked: &str) -> Result<Response> {
-    let conflict = |message: &str| Err(Error::new(ErrorKind::Conflict, message).without_effect());
+async fn again(api: &Api, namespace: &Namespace, key: &str, asked: &str) -> Result<Response, Failed> {
+    let runs = |message: &str| Err(Failed::of_request(RequestFault::RequestRunning, message));
     let Some(row) = api.store.get(namespace, key).await? else {
-        return conflict("the request with this key ended just now; send it again");
+        return runs("the request with this key ended just now; send it again");
     };
     let kept: Kept = serde_json::from_slice(&row.value)
         .map_err(|error| Error::new(ErrorKind::Corrupt, "what is kept of this key cannot be read; take another").with_source(error))?;
     if kept.asked != asked {
-        return Err(Error::invalid_argument("this idempotency key was used for another request; take a new one").without_effect());
+        return Err(Failed::of_request(RequestFault::KeyReused, "this idempotency key was used for another request; take a new one"));
     }
     let Some(answer) = kept.answer else {
-        return conflict("the first request with this key still runs; ask again for its answer");
+        return runs("the first request with this key still runs; ask again for its answer");
     };
     let body = BASE64.decode(answer.body).unwrap_or_default();
     let mut response = Response::new(Body::from(body));
@@ -144,10 +143,6 @@ async fn settle(api: &Api, namespace: &Namespace, key: &str, asked: String, resp
         tracing::warn!(%error, "the answer of a request with a key was not kept; asked again it is told that it still runs");
     }
     Response::from_parts(parts, Body::from(body))
-}
-
-fn announced(headers: &HeaderMap) -> Option<usize> {
-    headers.get(axum::http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn encoded(kept: &Kept) -> Result<Vec<u8>> {

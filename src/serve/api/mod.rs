@@ -4,47 +4,64 @@
 //! answers or fails; errors become `application/problem+json` in one place ([`problem`]).
 
 mod apply;
+mod body;
 pub(super) mod etag;
+mod events;
 mod exchange;
 mod fs;
 mod idempotency;
-mod metrics;
 mod openapi;
 pub(super) mod problem;
 mod query;
 mod range;
 mod routes;
+mod spool;
 mod store;
 mod threads;
+mod traced;
 
 pub(crate) use idempotency::ANSWERS_NAMESPACE;
 pub(crate) use store::ITEMS_NAMESPACE;
 
 use super::caller::{Caller, Doorkeeper, admit};
+use super::metrics::{self, Metrics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mcp::HttpLimits;
 use crate::store::{Namespace, Store};
+use crate::wire::RequestFault;
 use crate::workspace::Workspace;
-use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use body::{Received, Rooms};
+use parking_lot::Mutex;
+use problem::Failed;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, watch};
 use tower_http::compression::{CompressionLayer, Predicate};
 
 /// What bounds requests.
 #[derive(Debug, Clone)]
 pub(super) struct ApiLimits {
     pub(super) body_bytes_max: usize,
+    pub(super) upload_bytes_max: usize,
     pub(super) bodies_bytes_max: usize,
+    pub(super) spool_bytes_max: usize,
     pub(super) requests_max: usize,
+    pub(super) streams_max: usize,
     pub(super) deadline: Duration,
     pub(super) http: HttpLimits,
 }
+
+/// A tenant and user.
+type Owner = (Option<String>, Option<String>);
 
 /// What all handlers share.
 #[derive(Debug)]
@@ -52,28 +69,59 @@ pub(super) struct Api {
     workspace: Workspace,
     store: Arc<dyn Store>,
     limits: ApiLimits,
-    /// How much more of bodies may be in memory, in KiB.
-    room: Semaphore,
+    rooms: Rooms,
     running: Semaphore,
-    metrics: metrics::Metrics,
+    /// How many more streams of events may be open.
+    streams: Arc<Semaphore>,
+    /// How many streams each user has open.
+    streams_of: Mutex<HashMap<Owner, usize>>,
+    /// Turns true when the server stops.
+    stopping: watch::Sender<bool>,
+    metrics: Arc<Metrics>,
 }
 
 impl Api {
-    pub(super) fn new(workspace: Workspace, store: Arc<dyn Store>, limits: ApiLimits) -> Self {
-        let room = Semaphore::new(kib(limits.bodies_bytes_max) as usize);
+    pub(super) fn new(workspace: Workspace, store: Arc<dyn Store>, limits: ApiLimits, metrics: Arc<Metrics>) -> Self {
+        let rooms = Rooms::new(limits.bodies_bytes_max, limits.spool_bytes_max);
         let running = Semaphore::new(limits.requests_max);
-        Self { workspace, store, limits, room, running, metrics: metrics::Metrics::new() }
+        let streams = Arc::new(Semaphore::new(limits.streams_max));
+        Self {
+            workspace,
+            store,
+            limits,
+            rooms,
+            running,
+            streams,
+            streams_of: Mutex::default(),
+            stopping: watch::Sender::new(false),
+            metrics,
+        }
     }
 
-    /// Waits until a body of this size may be in memory.
-    async fn hold(&self, bytes: usize) -> Result<SemaphorePermit<'_>> {
-        let wanted = kib(bytes.min(self.limits.bodies_bytes_max));
-        self.room.acquire_many(wanted).await.map_err(|_| Error::new(ErrorKind::Unavailable, "the server stops").without_effect())
+    /// Ends the streams of events.
+    pub(super) fn end_streams(&self) {
+        self.stopping.send_replace(true);
     }
-}
 
-fn kib(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX)
+    pub(super) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    pub(super) fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    /// Receives the body of a request: more of what is put into a file than of anything else.
+    async fn receive(&self, head: &Parts, body: Body, mut seen: impl FnMut(&[u8])) -> Result<Received> {
+        let is_file = head.extensions.get::<MatchedPath>().is_some_and(|route| route.as_str().ends_with("/fs/{*path}"));
+        let is_upload = is_file && matches!(head.method, Method::PUT | Method::POST);
+        let limit = if is_upload { self.limits.upload_bytes_max } else { self.limits.body_bytes_max };
+        let seen = |part: &[u8]| {
+            self.metrics.receive(part.len());
+            seen(part);
+        };
+        self.rooms.receive(&head.headers, body, limit, seen).await
+    }
 }
 
 /// Makes the router of the API and of the doors beside it.
@@ -93,8 +141,8 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .route("/readyz", get(ready))
         .route("/healthz", get(ready))
         .route("/version", get(async || Json(serde_json::json!({"name": "stratafs", "version": env!("CARGO_PKG_VERSION"), "api": "v1"}))))
-        .route("/openapi.json", get(async || Json(openapi::document())))
-        .route("/", get(async || Html(openapi::page())))
+        .route("/openapi.json", get(openapi::show))
+        .route("/", get(openapi::show_page))
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         .layer(CompressionLayer::new().compress_when(whole_answers()))
@@ -103,6 +151,7 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .layer(cors)
         .layer(middleware::from_fn_with_state(api.clone(), one_of_many))
         .layer(middleware::from_fn_with_state(api.clone(), metrics::time))
+        .layer(middleware::from_fn(traced::follow))
         .with_state(api)
 }
 
@@ -117,7 +166,15 @@ fn whole_answers() -> impl Predicate {
 }
 
 /// The protocol for models, kept to the rights of who calls.
-async fn mcp(Extension(caller): Extension<Caller>, request: Request) -> Response {
+async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    // Its answer may last, and a body has to come in time all the same.
+    let received = match tokio::time::timeout(api.limits.deadline, api.receive(&head, body, |_| {})).await {
+        Ok(Ok(received)) => received,
+        Ok(Err(error)) => return problem::response(&error),
+        Err(_) => return problem::response(&Error::new(ErrorKind::Deadline, "the body did not come in time").without_effect()),
+    };
+    let request = Request::from_parts(head, Body::from(received.bytes.clone()));
     axum::handler::Handler::call(caller.door.service.clone(), request, ()).await
 }
 
@@ -135,8 +192,8 @@ async fn ready(State(api): State<Arc<Api>>) -> Response {
 }
 
 async fn nowhere(request: Request) -> Response {
-    let message = format!("there is nothing at `{}`; GET /openapi.json tells what there is", request.uri().path());
-    problem::response(&Error::new(ErrorKind::NotFound, message))
+    let message = format!("there is no route `{}`; GET /openapi.json tells those there are", request.uri().path());
+    Failed::of_request(RequestFault::NoSuchRoute, message).into_response()
 }
 
 async fn not_so(request: Request) -> Response {
@@ -146,7 +203,7 @@ async fn not_so(request: Request) -> Response {
 
 /// Ends a request that takes too long.
 async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    let writes = !matches!(*request.method(), axum::http::Method::GET | axum::http::Method::HEAD);
+    let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
     match tokio::time::timeout(api.limits.deadline, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {

@@ -3,19 +3,57 @@
 
 use super::routes::{Content, Route, routes};
 use crate::wire::{ACTOR_HEADER, PROBLEM_TYPE, Problem, THREAD_HEADER};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
-use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// Returns the description.
-pub(super) fn document() -> Value {
-    static DOCUMENT: LazyLock<Value> = LazyLock::new(describe);
-    DOCUMENT.clone()
+/// The description as it is sent, and its tag without the quotes. It is made once.
+static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
+    let bytes = Bytes::from(describe().to_string());
+    let tag = blake3::hash(&bytes).to_hex()[..32].to_owned();
+    (bytes, tag)
+});
+
+/// The page as it is sent.
+static PAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(page()));
+
+/// Answers with the description; with nothing to a client that has it.
+pub(super) async fn show(headers: HeaderMap) -> Response {
+    let (bytes, tag) = &*DOCUMENT;
+    // A tag of a compressed answer has the name of the coding behind it.
+    let is_own = |known: &str| {
+        let known = known.trim().trim_start_matches("W/").trim_matches('"');
+        known == "*" || known.split('-').next() == Some(tag)
+    };
+    let is_known =
+        headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok()).is_some_and(|known| known.split(',').any(is_own));
+    let mut response = if is_known { Response::new(Body::empty()) } else { sent(bytes, "application/json") };
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response.headers_mut().insert(header::ETAG, HeaderValue::from_str(&format!("\"{tag}\"")).expect("hexadecimal digits are visible"));
+    response
 }
 
-/// Returns the page: the description as a list that a browser shows, with nothing loaded from elsewhere.
-pub(super) fn page() -> String {
+/// Answers with the page.
+pub(super) async fn show_page() -> Response {
+    sent(&PAGE, "text/html; charset=utf-8")
+}
+
+fn sent(bytes: &Bytes, media_type: &'static str) -> Response {
+    let mut response = Response::new(Body::from(bytes.clone()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// Makes the page: the description as a list that a browser shows, with nothing loaded from elsewhere.
+fn page() -> String {
     let mut rows = String::new();
     for route in routes() {
         rows.push_str(&format!(
@@ -52,13 +90,19 @@ fn describe() -> Value {
     let problem = given.subschema_for::<Problem>();
     let mut paths: Map<String, Value> = Map::new();
     for route in routes() {
-        let operation = operation(&route, &mut asked, &mut given, &problem);
+        let operation = operation(&route, &mut asked, &mut given);
         let path = paths.entry(shown(route.path)).or_insert_with(|| json!({}));
         path[route.method.as_str().to_ascii_lowercase()] = operation;
     }
     let mut schemas = asked.take_definitions(true);
     // Where both have one, what is answered is the more exact: every field stands in it.
     schemas.extend(given.take_definitions(true));
+    for schema in schemas.values_mut() {
+        for (_, property) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+            *property = as_object(property.take());
+        }
+        as_enum(schema);
+    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -81,7 +125,7 @@ fn describe() -> Value {
     })
 }
 
-fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGenerator, _: &Schema) -> Value {
+fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGenerator) -> Value {
     let mut parameters: Vec<Value> = Vec::new();
     for segment in route.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')) {
         let name = segment.trim_start_matches('*');
@@ -103,6 +147,9 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
         parameters.push(header("Idempotency-Key", "makes the change once, however often the request is sent"));
     }
     let is_file = route.path.contains("/fs/");
+    if route.id == "followEvents" {
+        parameters.push(header("Last-Event-ID", "the id of the last event seen: the stream goes on behind it"));
+    }
     if writes && (is_file || route.path == "/v1/store/item") {
         parameters.push(header("If-Match", "the tag that the file must have"));
     }
@@ -111,24 +158,41 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     }
     if is_file && route.method == "GET" {
         parameters.push(header("Range", "the bytes to send, such as `bytes=0-99`"));
+        parameters.push(header("If-None-Match", "the tag of the content that is known: 304 where it is still that"));
     }
-    let mut operation = json!({"operationId": route.id, "summary": route.summary, "parameters": parameters});
+    let mut operation = json!({"operationId": route.id, "summary": route.summary, "tags": [group(route.path)], "parameters": parameters});
+    // That they are bytes is said in the way that generators know.
+    let bytes = json!({"schema": {"type": "string", "format": "binary"}});
     match route.body {
-        Content::None => {}
-        Content::Bytes => operation["requestBody"] = json!({"required": true, "content": {"application/octet-stream": {}}}),
+        Content::None | Content::Events(_) => {}
+        Content::Bytes => operation["requestBody"] = json!({"required": true, "content": {"application/octet-stream": bytes}}),
         Content::Json(schema) => {
-            operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema(asked)}}});
+            let schema = as_object(schema(asked).to_value());
+            operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         }
     }
-    let reply = match route.reply {
+    let mut reply = match route.reply {
         Content::None => json!({"description": route.summary}),
         Content::Bytes => json!({
-            "description": "the bytes of the file",
-            "headers": {"ETag": {"schema": {"type": "string"}}},
-            "content": {"*/*": {"schema": {}}}
+            "description": "the bytes of the file, with its media type by its name",
+            "content": {"application/octet-stream": bytes, "*/*": bytes}
         }),
-        Content::Json(schema) => json!({"description": route.summary, "content": {"application/json": {"schema": schema(given)}}}),
+        Content::Json(schema) => {
+            let schema = as_object(schema(given).to_value());
+            json!({"description": route.summary, "content": {"application/json": {"schema": schema}}})
+        }
+        Content::Events(schema) => {
+            // The description has no words for streams: what is in one is told beside the text that it is.
+            let data = schema(given);
+            json!({
+                "description": "`open` or `reset` first, then `change` for each change, whose data is a `FeedEvent`",
+                "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event-data": data}}
+            })
+        }
     };
+    if is_file && route.method != "DELETE" {
+        reply["headers"] = json!({"ETag": {"description": "the version of the file", "schema": {"type": "string"}}});
+    }
     let mut responses = Map::new();
     responses.insert(route.status.to_string(), reply.clone());
     if matches!(route.method.as_str(), "PUT" | "POST" | "PATCH") && is_file {
@@ -149,6 +213,45 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     }
     operation["responses"] = Value::Object(responses);
     operation
+}
+
+/// Returns what generated clients group an operation under.
+fn group(path: &str) -> &'static str {
+    match path.trim_start_matches("/v1/").split('/').next() {
+        Some("threads") => "threads",
+        Some("store") => "items",
+        Some("tools" | "memory" | "audit") => "tools",
+        Some("events" | "timeline") => "events",
+        _ => "files",
+    }
+}
+
+/// Returns a schema in the only form that generators know: that of anything is written `{}`.
+fn as_object(schema: Value) -> Value {
+    if schema == Value::Bool(true) { json!({}) } else { schema }
+}
+
+/// Writes a choice of words, each described, as an `enum`: some generators take a choice of constants for the first of them.
+fn as_enum(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    let words = |choice: &Value| match (&choice["const"], &choice["enum"]) {
+        (Value::String(word), _) => Some(vec![word.clone()]),
+        (_, Value::Array(words)) => words.iter().map(|word| word.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    let Some(choices) = object.get("oneOf").and_then(Value::as_array) else { return };
+    let Some(all) = choices.iter().map(words).collect::<Option<Vec<_>>>() else { return };
+    let mut description = object.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (choice, words) in choices.iter().zip(&all) {
+        if let Some(text) = choice["description"].as_str() {
+            description.push_str(&format!("\n\n`{}`: {text}", words.join("`, `")));
+        }
+    }
+    let all = all.concat();
+    object.remove("oneOf");
+    object.insert("type".to_owned(), json!("string"));
+    object.insert("enum".to_owned(), json!(all));
+    object.insert("description".to_owned(), json!(description.trim()));
 }
 
 fn header(name: &str, description: &str) -> Value {
@@ -176,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_description_is_whole() {
-        let document = document();
+        let document = describe();
         let text = document.to_string();
         // Every component that is named is there.
         for part in text.split("#/components/schemas/").skip(1) {
@@ -184,6 +287,15 @@ mod tests {
             assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
         }
         assert_eq!(document["paths"]["/v1/fs/{path}"]["put"]["operationId"], "writeFile");
+        // What generators of clients cannot read, or name by a number.
+        assert!(
+            !text.contains("\"properties\":null")
+                && !text.contains("\"schema\":true")
+                && document["components"]["schemas"]["ItemRecord"]["properties"]["value"].is_object()
+        );
+        assert!(document["components"]["schemas"]["OpKind"]["enum"].as_array().is_some_and(|kinds| kinds.len() > 5));
+        let changes = document["components"]["schemas"]["ChangeRecord"]["oneOf"].as_array().expect("variants");
+        assert!(changes.iter().all(|change| change["title"].as_str().is_some_and(|title| title.ends_with("Change"))), "{changes:?}");
         assert!(page().contains("/v1/grep") && !page().contains("https://"));
     }
 }

@@ -1,7 +1,8 @@
 //! Errors as answers.
 
 use crate::error::Error;
-use crate::wire::{PROBLEM_TYPE, Problem};
+use crate::trace::TraceContext;
+use crate::wire::{PROBLEM_TYPE, Problem, RequestFault};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -16,30 +17,38 @@ pub(in crate::serve) struct Failed {
     error: Error,
     /// Another status than that of the kind.
     status: Option<StatusCode>,
+    /// What is wrong with the request itself.
+    fault: Option<RequestFault>,
 }
 
 impl Failed {
     /// Says that what a header expected does not hold (RFC 9110, section 13).
     pub(super) fn precondition(error: Error) -> Self {
-        Self { error, status: Some(StatusCode::PRECONDITION_FAILED) }
+        Self::with_status(error, StatusCode::PRECONDITION_FAILED)
     }
 
     /// Answers with another status than that of the kind.
     pub(super) fn with_status(error: Error, status: StatusCode) -> Self {
-        Self { error, status: Some(status) }
+        Self { error, status: Some(status), fault: None }
+    }
+
+    /// Says that the request itself cannot be answered, and that nothing was done.
+    pub(super) fn of_request(fault: RequestFault, message: impl Into<String>) -> Self {
+        Self { error: Error::new(fault.kind(), message).without_effect(), status: None, fault: Some(fault) }
     }
 
     pub(super) fn into_response(self) -> Response {
-        match self.status {
-            Some(status) => with_status(&self.error, status),
-            None => response(&self.error),
+        match (self.fault, self.status) {
+            (Some(fault), _) => answer(Problem::of_request(fault, self.error.message()), &self.error),
+            (None, Some(status)) => with_status(&self.error, status),
+            (None, None) => response(&self.error),
         }
     }
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, status: None }
+        Self { error, status: None, fault: None }
     }
 }
 
@@ -55,7 +64,8 @@ pub(in crate::serve) fn with_status(error: &Error, status: StatusCode) -> Respon
     answer(problem, error)
 }
 
-fn answer(problem: Problem, error: &Error) -> Response {
+fn answer(mut problem: Problem, error: &Error) -> Response {
+    problem.trace_id = TraceContext::current().map(|context| context.trace_id());
     if problem.status >= 500 {
         tracing::warn!(code = error.kind().code(), source = ?std::error::Error::source(error), "{error}");
     }

@@ -1,11 +1,12 @@
 //! The table of what there is: for each path and method who handles it, and what it is told to be.
 
 use super::exchange::{Answer, Asked};
-use super::{Api, apply, fs, problem, query, store, threads};
+use super::{Api, apply, events, fs, problem, query, store, threads};
 use crate::audit::AuditPage;
 use crate::backend::Tree;
 use crate::checkpoint::{Checkpoint, CheckpointPage, Diff, MergeOutcome, Pruned, ThreadPage};
 use crate::error::Error;
+use crate::feed::{FeedEvent, FeedPage};
 use crate::memory::MemoryPrompt;
 use crate::ops::{Changed, Entry, GlobResult, GrepResult, Listing, SearchResult};
 use crate::serve::caller::Caller;
@@ -34,6 +35,8 @@ pub(super) enum Content {
     Bytes,
     /// JSON.
     Json(Schemas),
+    /// Server-sent events, the data of one kind of which is such JSON.
+    Events(Schemas),
 }
 
 /// One method of one path.
@@ -109,6 +112,11 @@ impl Route {
         self
     }
 
+    fn gives_events<T: JsonSchema>(mut self) -> Self {
+        self.reply = Content::Events(schema::<T>());
+        self
+    }
+
     fn gives_bytes(mut self) -> Self {
         self.reply = Content::Bytes;
         self
@@ -157,6 +165,10 @@ pub(super) fn routes() -> Vec<Route> {
             .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>(),
         route(M::GET, "/v1/memory", "memory", "Tells the memory of the workspace, in words for a system prompt", threads::memory)
             .gives::<MemoryPrompt>(),
+        route(M::GET, "/v1/events", "followEvents", "Tells of changes as they come, as server-sent events", events::events)
+            .query::<events::EventsQuery>().gives_events::<FeedEvent>(),
+        route(M::GET, "/v1/timeline", "timeline", "Tells what changed, the newest first", events::timeline)
+            .query::<events::TimelineQuery>().gives::<FeedPage>(),
         route(M::GET, "/v1/audit", "audit", "Tells the calls of the thread", threads::audit)
             .query::<threads::AuditQuery>().gives::<AuditPage>(),
         route(M::GET, "/v1/threads", "listThreads", "Lists the threads that were saved", threads::threads)

@@ -3,13 +3,12 @@
 use super::exchange::{Answer, Asked, json, nothing};
 use super::fs;
 use crate::checkpoint::{
-    Checkpoint, CheckpointId, ListOptions, MergeOptions, MergeStrategy, PruneOptions, PutOptions, diff, find_checkpoint,
+    Checkpoint, CheckpointId, ListOptions, MergeOptions, MergeStrategy, PruneOptions, PutOptions, ThreadPage, diff, find_checkpoint,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::mcp::OnConflict;
 use crate::path::VfsPathBuf;
 use crate::serve::rights::Access;
-use crate::session::Session;
+use crate::session::{OnConflict, Session};
 use axum::http::StatusCode;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -35,9 +34,29 @@ pub(super) async fn threads(asked: Asked) -> Answer {
     let query: ThreadsQuery = asked.query()?;
     let rights = &asked.caller.rights;
     rights.need_history(Access::Read)?;
-    let mut page = asked.checkpointer()?.threads(&asked.caller.scope, query.cursor.as_deref(), page(query.limit)?).await?;
-    page.threads.retain(|thread| rights.need_thread(&thread.thread).is_ok());
-    json(StatusCode::OK, &page)
+    let (checkpointer, limit) = (asked.checkpointer()?, page(query.limit)?);
+    let mut cursor = query.cursor;
+    let mut shown = ThreadPage::default();
+    loop {
+        // What the token may not see takes no place on the page, and the cursor names only what was shown.
+        let asked_for = if rights.threads.is_empty() { limit } else { PAGE_MAX };
+        let page = checkpointer.threads(&asked.caller.scope, cursor.as_deref(), asked_for).await?;
+        for thread in page.threads.into_iter().filter(|thread| rights.need_thread(&thread.thread).is_ok()) {
+            if shown.threads.len() == limit {
+                shown.next = shown.threads.last().map(|last| last.thread.clone());
+                return json(StatusCode::OK, &shown);
+            }
+            shown.threads.push(thread);
+        }
+        match page.next {
+            Some(next) if rights.threads.is_empty() => {
+                shown.next = Some(next);
+                return json(StatusCode::OK, &shown);
+            }
+            Some(next) => cursor = Some(next),
+            None => return json(StatusCode::OK, &shown),
+        }
+    }
 }
 
 /// A thread, by its newest checkpoint.
@@ -167,6 +186,7 @@ pub(super) async fn fork(mut asked: Asked) -> Answer {
             return Err(Error::invalid_argument("a copy with `history` is of all checkpoints; leave `at` and `label` out").into());
         }
         checkpointer.copy(scope, &request.thread).await?;
+        asked.caller.door.workspace.tell_restored(&scope.clone().with_thread(&request.thread)).await?;
         let newest = find_checkpoint(&*checkpointer, &scope.clone().with_thread(&request.thread), "latest").await?;
         return json(StatusCode::CREATED, &newest);
     }
@@ -174,6 +194,7 @@ pub(super) async fn fork(mut asked: Asked) -> Answer {
     let mut options = PutOptions::new();
     options.label = request.label;
     let made = checkpointer.fork(scope, from.id.into(), &request.thread, &options).await?;
+    asked.caller.door.workspace.tell_restored(&scope.clone().with_thread(&request.thread)).await?;
     json(StatusCode::CREATED, &made.checkpoint)
 }
 

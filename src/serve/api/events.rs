@@ -1,0 +1,297 @@
+//! What changed: the past as pages, and the present as server-sent events.
+//!
+//! A stream begins behind the event whose id the header `Last-Event-ID` gives, or now. The id of an event is its position and when it was
+//! sent: so it is known whether something that came after it is not kept any more, and then the stream begins with `reset`: whoever follows
+//! has to look at everything again. Every quarter of a minute without an event the stream tells how far it is, so that who comes back later
+//! need not begin at an old one.
+
+use super::exchange::{Answer, Asked, json};
+use super::{Api, Owner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::feed::{Feed, FeedEvent, FeedPage, FeedTail, FeedView};
+use crate::ops::Version;
+use crate::path::VfsPathBuf;
+use crate::serve::caller::Caller;
+use crate::wire::THREAD_HEADER;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, Sse};
+use futures::Stream;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+/// The header that says which event was the last one seen.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// After how long without an event the stream tells how far it is.
+const BEAT: Duration = Duration::from_secs(15);
+
+/// How far the clocks of those who keep events may be apart.
+const CLOCKS_APART: Duration = Duration::from_secs(60);
+
+/// The most events of a page.
+const PAGE_MAX: usize = 1_000;
+
+/// What to follow.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct EventsQuery {
+    /// Only what changes something at this path or beneath it.
+    prefix: Option<VfsPathBuf>,
+    /// Of the states of threads only this one's; otherwise those of all threads that the token is for.
+    thread: Option<String>,
+    /// The id of the last event seen, for clients that cannot set the header `Last-Event-ID`.
+    after: Option<String>,
+}
+
+/// What to tell of the past.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TimelineQuery {
+    /// Only what changed something at this path or beneath it.
+    prefix: Option<VfsPathBuf>,
+    /// Of the states of threads only this one's; otherwise those of all threads that the token is for.
+    thread: Option<String>,
+    /// Only what happened at this time or later.
+    since: Option<Timestamp>,
+    /// Only what happened before this position: where the page before ended.
+    before: Option<Version>,
+    /// The most events. Default 100, at most 1,000.
+    limit: Option<usize>,
+}
+
+/// Tells what changed, the newest first.
+pub(super) async fn timeline(asked: Asked) -> Answer {
+    let query: TimelineQuery = asked.query()?;
+    let limit = query.limit.unwrap_or(100);
+    if limit == 0 || limit > PAGE_MAX {
+        return Err(Error::invalid_argument(format!("`limit` is 1 to {PAGE_MAX}")).into());
+    }
+    let (feed, view) = view(&asked, query.prefix, query.thread)?;
+    let page: FeedPage = feed.before(&view, query.before, query.since, limit).await?;
+    json(StatusCode::OK, &page)
+}
+
+/// Tells of changes as they come.
+pub(super) async fn events(asked: Asked) -> Answer {
+    let query: EventsQuery = asked.query()?;
+    let given = match asked.head.headers.get(LAST_EVENT_ID) {
+        Some(id) => Some(id.to_str().map_err(|_| no_id())?.to_owned()),
+        None => query.after.clone(),
+    };
+    let (feed, view) = view(&asked, query.prefix, query.thread)?;
+    let place = Place::take(&asked)?;
+    let newest = feed.position().await?;
+    let (from, is_reset) = match given.map(|id| EventId::parse(&id)).transpose()? {
+        None => (EventId::now(newest), false),
+        // What is beyond the newest is of another store; what is old may be behind events that are gone.
+        Some(id) if id.position > newest || id.is_older_than(feed.keep()) => (EventId::now(newest), true),
+        Some(id) => (id, false),
+    };
+    let tail = feed.follow(view, from.position).await?;
+    let opening = Event::default().event(if is_reset { "reset" } else { "open" }).data("{}").id(from.to_string());
+    let stopping = asked.api.stopping.subscribe();
+    let (caller, headers) = (asked.caller.clone(), asked.head.headers.clone());
+    let stream = stream(Following { tail, opening: Some(opening), at: from.at, stopping, caller, headers, _place: place });
+    let mut response = Sse::new(stream).into_response();
+    // What stands between must not gather events before it passes them on.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Returns the feed, and what of it the caller sees.
+fn view(asked: &Asked, prefix: Option<VfsPathBuf>, thread: Option<String>) -> Result<(Arc<Feed>, FeedView)> {
+    let (workspace, rights) = (&asked.caller.door.workspace, &asked.caller.rights);
+    let feed = workspace.feed().cloned().ok_or_else(|| Error::unsupported("this server keeps no events; set `[events] save = true`"))?;
+    let view = workspace.feed_view(&asked.caller.scope)?;
+    let mut view = view.with_roots(rights.paths.iter().cloned()).with_known_threads(rights.threads.iter().cloned());
+    if let Some(prefix) = prefix {
+        view = view.with_prefix(&prefix);
+    }
+    let named = thread.or_else(|| asked.head.headers.contains_key(THREAD_HEADER).then(|| asked.caller.scope.thread.clone()).flatten());
+    match named {
+        Some(thread) => {
+            rights.need_thread(&thread)?;
+            Ok((feed, view.with_threads([thread])))
+        }
+        None => Ok((feed, view.with_threads(rights.threads.iter().cloned()))),
+    }
+}
+
+/// A stream in the making.
+struct Following {
+    tail: FeedTail,
+    opening: Option<Event>,
+    /// The last time at which all that there was had been told.
+    at: Timestamp,
+    stopping: watch::Receiver<bool>,
+    caller: Caller,
+    headers: HeaderMap,
+    _place: Place,
+}
+
+impl Following {
+    /// Returns the id of an event, or of no event: what comes behind it was committed after its time.
+    fn id(&mut self, position: Version, event: Option<&FeedEvent>) -> String {
+        let now = Timestamp::now();
+        if self.tail.is_caught_up() {
+            self.at = now;
+        } else if let Some(event) = event {
+            self.at = self.at.max(event.at.min(now));
+        }
+        EventId { position, at: self.at }.to_string()
+    }
+
+    /// Tells whether the token still holds, as any request with it would be told.
+    async fn is_allowed(&self) -> bool {
+        self.caller.is_still(&self.headers).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a stream of events ends, as nobody can say whether its token still holds");
+            false
+        })
+    }
+}
+
+/// One of the streams that may be open: some for each user, so that none keeps all others out.
+struct Place {
+    api: Arc<Api>,
+    owner: Owner,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    fn take(asked: &Asked) -> Result<Self> {
+        let busy = |whose: &str| {
+            let message = format!("as many streams of {whose} are open as there may be; close one, or try again later");
+            Error::new(ErrorKind::Unavailable, message).without_effect()
+        };
+        let permit = asked.api.streams.clone().try_acquire_owned().map_err(|_| busy("this server"))?;
+        let owner = (asked.caller.scope.tenant.clone(), asked.caller.scope.user.clone());
+        let mut of_users = asked.api.streams_of.lock();
+        let count = of_users.entry(owner.clone()).or_default();
+        if *count >= (asked.api.limits.streams_max / 4).max(2) {
+            return Err(busy("this user"));
+        }
+        *count += 1;
+        drop(of_users);
+        Ok(Self { api: asked.api.clone(), owner, _permit: permit })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut of_users = self.api.streams_of.lock();
+        if let Some(count) = of_users.get_mut(&self.owner) {
+            *count -= 1;
+            if *count == 0 {
+                of_users.remove(&self.owner);
+            }
+        }
+    }
+}
+
+fn stream(following: Following) -> impl Stream<Item = Result<Event, Infallible>> {
+    futures::stream::unfold(following, |mut following| async move {
+        if let Some(opening) = following.opening.take() {
+            return Some((Ok(opening), following));
+        }
+        let Following { tail, stopping, .. } = &mut following;
+        let found = tokio::select! {
+            found = tail.next() => Some(found),
+            () = tokio::time::sleep(BEAT) => None,
+            _ = stopping.wait_for(|is_stopping| *is_stopping) => return None,
+        };
+        if !following.is_allowed().await {
+            return None;
+        }
+        let event = match found {
+            Some(Ok(event)) => {
+                let told = told(&event)?;
+                // Of events at one position the last one alone has the id: who goes on from it has seen them all.
+                match following.tail.position() >= event.position {
+                    true => told.id(following.id(event.position, Some(&event))),
+                    false => told,
+                }
+            }
+            Some(Err(error)) => {
+                // The client comes back, and goes on where it was.
+                tracing::warn!(%error, "a stream of events ends, as the store fails");
+                return None;
+            }
+            None => {
+                let position = following.tail.position();
+                Event::default().id(following.id(position, None))
+            }
+        };
+        Some((Ok(event), following))
+    })
+}
+
+fn told(event: &FeedEvent) -> Option<Event> {
+    match Event::default().event("change").json_data(event) {
+        Ok(told) => Some(told),
+        Err(error) => {
+            tracing::error!(%error, "an event cannot be encoded");
+            None
+        }
+    }
+}
+
+/// How far a stream is, and when that was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct EventId {
+    position: Version,
+    at: Timestamp,
+}
+
+impl EventId {
+    fn now(position: Version) -> Self {
+        Self { position, at: Timestamp::now() }
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let (position, at) = text.split_once('-').ok_or_else(no_id)?;
+        let position = position.parse().map_err(|_| no_id())?;
+        let at = at.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok()).ok_or_else(no_id)?;
+        Ok(Self { position, at })
+    }
+
+    /// Tells whether an event that came after it may be gone.
+    fn is_older_than(&self, keep: Duration) -> bool {
+        let age = Timestamp::now().duration_since(self.at);
+        Duration::try_from(age).is_ok_and(|age| age + CLOCKS_APART > keep)
+    }
+}
+
+impl std::fmt::Display for EventId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.position, self.at.as_second())
+    }
+}
+
+fn no_id() -> Error {
+    Error::invalid_argument("`Last-Event-ID` is no id of an event of this server; leave it out, and look at everything again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_back_and_grows_old() {
+        let id = EventId { position: Version::new(0x1f), at: Timestamp::from_second(1_000_000).expect("a time") };
+        assert_eq!(id.to_string(), "1f-1000000");
+        assert_eq!(EventId::parse("1f-1000000").expect("its own"), id);
+        for none in ["", "1f", "1f-", "-5", "x-5", "1f-x", "1f-1-2", "1f-99999999999999999999"] {
+            assert!(EventId::parse(none).is_err(), "{none}");
+        }
+        assert!(id.is_older_than(Duration::from_secs(3_600)));
+        assert!(!EventId::now(id.position).is_older_than(Duration::from_secs(3_600)));
+        assert!(EventId::now(id.position).is_older_than(Duration::from_secs(1)), "clocks may be further apart");
+    }
+}

@@ -1,0 +1,61 @@
+//! What is seen of every operation on the served tree, by whatever door: how long it took, how it ended, how many bytes; counted, and as a span.
+
+use super::metrics::Metrics;
+use crate::error::Result;
+use crate::layer::{Layer, LayerName, Next, Reply};
+use crate::ops::{Change, Op, OpKind};
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::{Instrument, debug_span};
+
+/// Counts and times operations.
+#[derive(Debug, Clone)]
+pub(super) struct Observed(pub(super) Arc<Metrics>);
+
+/// An operation that runs; it is counted when this is dropped, however it ended.
+struct Running<'a> {
+    metrics: &'a Metrics,
+    kind: OpKind,
+    begun: Instant,
+    outcome: &'static str,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.metrics.operation(self.kind, self.outcome, self.begun.elapsed());
+    }
+}
+
+#[async_trait]
+impl Layer for Observed {
+    fn name(&self) -> LayerName {
+        LayerName::new("Observed")
+    }
+
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
+        let mut running = Running { metrics: &self.0, kind: op.kind, begun: Instant::now(), outcome: "given_up" };
+        let span = debug_span!("operation", vfs.operation = op.kind.name(), vfs.path = %op.path, error.type = tracing::field::Empty);
+        let done = next.run().instrument(span.clone()).await;
+        match &done {
+            Ok(reply) => {
+                running.outcome = "ok";
+                self.0.content(reply.content_bytes(), op.changes.iter().map(carried).sum());
+            }
+            Err(error) => {
+                running.outcome = error.kind().code();
+                span.record("error.type", running.outcome);
+            }
+        }
+        done
+    }
+}
+
+/// Returns how many bytes of content a change brings.
+fn carried(change: &Change) -> u64 {
+    match change {
+        Change::Write { content, .. } | Change::Append { content, .. } => content.len() as u64,
+        Change::Edit { edits, .. } => edits.iter().map(|edit| edit.new.len() as u64).sum(),
+        _ => 0,
+    }
+}
