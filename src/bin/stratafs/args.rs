@@ -123,6 +123,8 @@ pub(crate) enum Command {
     Mv(commands::mv::Mv),
     Cp(commands::mv::Cp),
     Mkdir(commands::mkdir::Mkdir),
+    Timeline(commands::timeline::Timeline),
+    Watch(commands::timeline::Watch),
     Run(commands::run::Run),
     Tools(commands::tools::Tools),
     Mcp(commands::mcp::Mcp),

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod context;
 mod exit;
+mod log;
 mod output;
 mod signal;
 

@@ -18,6 +18,7 @@ mod run;
 mod search;
 mod stores;
 mod threads;
+mod timeline;
 mod transfer;
 
 use assert_cmd::Command;

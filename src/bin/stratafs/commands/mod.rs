@@ -28,6 +28,7 @@ pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod store;
 pub(crate) mod thread;
+pub(crate) mod timeline;
 pub(crate) mod token;
 pub(crate) mod tools;
 pub(crate) mod tree;
@@ -54,6 +55,8 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Mv(mv) => mv.run(context).await,
         Command::Cp(cp) => cp.run(context).await,
         Command::Mkdir(mkdir) => mkdir.run(context).await,
+        Command::Timeline(timeline) => timeline.run(context).await,
+        Command::Watch(watch) => watch.run(context).await,
         Command::Run(run) => run.run(context).await,
         Command::Tools(tools) => tools.run(context),
         Command::Mcp(mcp) => mcp.run(context).await,

@@ -3,7 +3,7 @@
 use super::mcp::Offered;
 use crate::context::{Context, unread};
 use crate::exit::{Failure, Outcome};
-use crate::signal;
+use crate::{log, signal};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use stratafs::{Error, ErrorKind, Workspace};
 /// Serve the tree over HTTP: the API at /v1, MCP at /mcp
 ///
 /// A call is about the thread that its URL names (/mcp/t/THREAD), else its header Stratafs-Thread, else its argument `thread_id`, else
-/// the one of --thread. Whoever reaches the address may read and write, so an address that others reach needs a token.
+/// the one of --thread. Warnings go to standard error, a line each with the id of the trace; with --verbose each request too. Whoever reaches the address may read and write, so an address that others reach needs a token.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   stratafs serve
@@ -112,6 +112,7 @@ impl Serve {
         let server = bound(&workspace, &offered, addresses.into_iter().map(options)).await?;
         context.out.line(format_args!("{scheme}://{}/mcp", server.address()?))?;
         context.out.flush()?;
+        log::begin(&context.global);
         server.run(signal::stop()).await?;
         Ok(Outcome::Done)
     }

@@ -60,6 +60,7 @@ impl Thread {
             Self::Fork { new, at } => {
                 let from = find_checkpoint(&*threads, &scope, &at).await?;
                 let forked = threads.fork(&scope, At::Id(from.id), &new, &PutOptions::new()).await?;
+                context.workspace()?.tell_restored(&scope.clone().with_thread(&new)).await?;
                 tell_made(context, &forked.checkpoint)
             }
             Self::Merge(merge) => merge.run(context, &*threads, &scope).await,
@@ -68,6 +69,7 @@ impl Thread {
                 progress.wait();
                 let checkpoints = threads.copy(&scope, &new).await?;
                 drop(progress);
+                context.workspace()?.tell_restored(&scope.clone().with_thread(&new)).await?;
                 match context.out.is_text() {
                     true => context.out.detail(format_args!("copied {checkpoints} checkpoints to thread `{new}`")),
                     false => context.out.json(&json!({"thread": new, "checkpoints": checkpoints}))?,

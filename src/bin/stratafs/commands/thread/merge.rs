@@ -96,6 +96,9 @@ impl Merge {
         progress.wait();
         let outcome = merge(threads, &into, (&self.source, At::Id(at)), &options).await?;
         drop(progress);
+        if outcome.checkpoint.is_some() {
+            context.workspace()?.tell_restored(&into).await?;
+        }
         tell(context, &outcome, self.dry_run)
     }
 }
