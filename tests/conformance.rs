@@ -6,16 +6,13 @@
 mod backend;
 #[path = "conformance/checkpointer_rows.rs"]
 mod checkpointer;
-#[cfg(feature = "remote")]
-#[expect(dead_code, reason = "the far side of these rows loses nothing")]
-mod far;
 #[path = "conformance/indexed_trees.rs"]
 mod indexed_trees;
 #[path = "conformance/layer_rows.rs"]
 mod layer;
 #[path = "conformance/layer_trees.rs"]
 mod layer_trees;
-#[cfg(feature = "remote")]
+#[cfg(all(feature = "remote", feature = "serve"))]
 #[path = "conformance/remote_rows.rs"]
 mod remote;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]

@@ -1,40 +1,69 @@
-//! The trees of other servers, and what is kept of them: one row each.
+//! The trees of other servers, each a real one on the loopback device, and what is kept of them: one row each.
 
-use crate::far::{FarSide, Fate};
 use std::sync::Arc;
+use stratafs::checkpoint::StoreCheckpointer;
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::Tree;
-use stratafs::{BackendExt, CacheOptions, CachedBackend, RemoteBackend, RemoteOptions, StateBackend, backend_conformance};
+use stratafs::mcp::McpOptions;
+use stratafs::serve::{HttpServer, ServeOptions};
+use stratafs::{
+    BackendExt, CacheOptions, CachedBackend, MemoryStore, Namespace, RemoteBackend, RemoteOptions, Scope, StateBackend, StoreBackend,
+    Workspace, backend_conformance,
+};
+use tokio::sync::oneshot;
 
 backend_conformance!(remote, remote);
+backend_conformance!(remote_saved, remote_saved);
+backend_conformance!(remote_store, remote_store);
 backend_conformance!(remote_beneath, remote_beneath);
 backend_conformance!(remote_cached, remote_cached);
 backend_conformance!(cached, cached);
 
-/// Serves an empty tree with files beside the directory that is meant, which is not there until the first write.
-async fn far(base: &str) -> (FarSide, RemoteBackend) {
-    let tree = StateBackend::new();
-    if base != "/" {
-        tree.write("/beside/a.md", "unseen\n").await.unwrap();
-    }
-    let far = FarSide::serve(Arc::new(tree), |_| Fate::Served).await;
-    let remote = RemoteBackend::new(&format!("{}{base}", far.url()), RemoteOptions::new()).unwrap();
+/// Serves a workspace until the first of the two is dropped.
+async fn far(workspace: Workspace, base: &str) -> (oneshot::Sender<()>, RemoteBackend) {
+    let scope = Scope::new().with_tenant("acme").with_user("ada").with_thread("far");
+    let options = ServeOptions::new(([127, 0, 0, 1], 0).into(), scope.clone());
+    let server = HttpServer::bind(workspace, McpOptions::new(scope), options).await.unwrap();
+    let url = format!("http://{}{base}", server.address().unwrap());
+    let (stop, stopped) = oneshot::channel();
+    tokio::spawn(server.run(async {
+        let _ = stopped.await;
+    }));
+    let remote = RemoteBackend::new(&url, RemoteOptions::new()).unwrap();
     remote.connect().await.unwrap();
-    (far, remote)
+    (stop, remote)
 }
 
+/// The state of a thread that is kept in memory.
 async fn remote() -> Fresh<Tree> {
-    let (far, remote) = far("/").await;
+    let (far, remote) = far(Workspace::builder().build(), "/").await;
     Tree::new(remote).fresh().keeping(far)
 }
 
+/// The state of a thread that is saved before each answer.
+async fn remote_saved() -> Fresh<Tree> {
+    let workspace = Workspace::builder().checkpointer(StoreCheckpointer::new(Arc::new(MemoryStore::new()))).build();
+    let (far, remote) = far(workspace, "/").await;
+    Tree::new(remote).fresh().keeping(far)
+}
+
+/// The rows of a store.
+async fn remote_store() -> Fresh<Tree> {
+    let rows = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["acme", "files"]).unwrap());
+    let (far, remote) = far(Workspace::builder().backend("/", Arc::new(rows)).unwrap().build(), "/").await;
+    Tree::new(remote).fresh().keeping(far)
+}
+
+/// A directory that is not there until the first write, with files beside it.
 async fn remote_beneath() -> Fresh<Tree> {
-    let (far, remote) = far("/deep/w x").await;
+    let tree = StateBackend::new();
+    tree.write("/beside/a.md", "unseen\n").await.unwrap();
+    let (far, remote) = far(Workspace::builder().backend("/", Arc::new(tree)).unwrap().build(), "/deep/w%20x").await;
     Tree::new(remote).fresh().keeping(far)
 }
 
 async fn remote_cached() -> Fresh<Tree> {
-    let (far, remote) = far("/").await;
+    let (far, remote) = far(Workspace::builder().build(), "/").await;
     Tree::new(CachedBackend::new(remote, CacheOptions::new().with_bytes_max(100_000))).fresh().keeping(far)
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use stratafs::backend::BackendExt as _;
 use stratafs::ops::ApplyOptions;
 use stratafs::wire::{
-    ApplyReply, ApplyRequest, CapabilitiesReply, ChangeRecord, GlobRequest, GrepRequest, LsRequest, Problem, ReadRequest, SearchRequest,
-    StatRequest,
+    ApplyReply, ApplyRequest, CapabilitiesReply, ChangeRecord, GlobRequest, GrepRequest, LsRequest, Problem, ReadRequest, RequestFault,
+    SearchRequest, StatRequest,
 };
 use stratafs::{Backend, Error, Result, VfsPath};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -46,6 +46,12 @@ impl Reply {
 
     pub(crate) fn problem(error: &Error) -> Self {
         let problem = Problem::new(error);
+        Self::new(problem.status, "application/problem+json", serde_json::to_vec(&problem).unwrap())
+    }
+
+    /// Says that the first request with its key still runs.
+    pub(crate) fn request_running() -> Self {
+        let problem = Problem::of_request(RequestFault::RequestRunning, "the first request with this key still runs");
         Self::new(problem.status, "application/problem+json", serde_json::to_vec(&problem).unwrap())
     }
 

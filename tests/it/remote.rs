@@ -128,7 +128,7 @@ async fn a_read_is_asked_again_and_a_refusal_is_not() {
 
     let first_is_running = by_number(|number| match number {
         0 => Fate::AnswerLost,
-        1 => Fate::Answered(Reply::problem(&Error::new(ErrorKind::Conflict, "the first request with this key still runs"))),
+        1 => Fate::Answered(Reply::request_running()),
         _ => Fate::Served,
     });
     let far = FarSide::serve(small_tree().await, first_is_running).await;

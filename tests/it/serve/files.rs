@@ -137,7 +137,8 @@ fn a_batch_is_whole_and_a_key_makes_it_once() {
     assert_eq!(again.header("idempotency-replayed").as_deref(), Some("true"));
     assert_eq!(again.json(), first);
     assert_eq!(served.get("/v1/fs/memories/log").text(), "one\n", "once");
-    assert_eq!(send("k1", &json!({"changes": []})).code(), "invalid_argument");
+    let reused = send("k1", &json!({"changes": []}));
+    assert_eq!((reused.status, reused.code().as_str()), (422, "key_reused"));
     assert_eq!(send("k2", &batch).status, 200);
     assert_eq!(served.get("/v1/fs/memories/log").text(), "one\none\n");
     let torn = json!({"changes": [

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stratafs::mcp::HttpLimits;
 
 /// Sends bytes as they are, and returns the status that comes back.
-fn raw(served: &Served, bytes: &[u8]) -> String {
+pub(super) fn raw(served: &Served, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(served.base.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // The server may hang up before it has read all of it.
@@ -43,7 +43,7 @@ fn odd_bodies_are_refused() {
         limits.body_bytes_max = bytes;
         limits
     };
-    let served = Served::with(|options| options.with_limits(limits(1 << 20)));
+    let served = Served::with(|options| options.with_limits(limits(1 << 20)).with_upload_bytes_max(1 << 20));
     assert_eq!(served.put("/v1/fs/large", &vec![b'x'; (1 << 20) + 1]).code(), "too_large");
     assert_eq!(served.put("/v1/fs/just", &vec![b'x'; 1 << 20]).status, 201);
     let deep = format!("{{\"changes\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
@@ -72,7 +72,7 @@ fn odd_heads_are_refused() {
     assert!(line.contains("403"), "{line}");
     let line = raw(&served, format!("BREW /v1/ls HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes());
     assert!(line.contains("405"), "{line}");
-    assert_eq!(served.get("/v1/nothing").code(), "not_found");
+    assert_eq!(served.get("/v1/nothing").code(), "no_such_route");
 }
 
 #[test]
@@ -88,6 +88,14 @@ fn every_error_is_a_problem_that_the_description_names() {
     let served = Served::start();
     let document: Value = served.get("/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");
+    for coding in ["identity", "gzip"] {
+        let tag = served.send("GET", "/openapi.json", &[("accept-encoding", coding)], b"").header("etag").unwrap();
+        let again = served.send("GET", "/openapi.json", &[("accept-encoding", coding), ("if-none-match", &tag)], b"");
+        assert_eq!((again.status, again.bytes().len()), (304, 0), "{tag}");
+    }
+    let nowhere = served.get("/v1/nowhere").json();
+    assert_eq!((&nowhere["status"], &nowhere["type"]), (&json!(404), &json!("urn:stratafs:error:no_such_route")));
+    assert!(nowhere["detail"].as_str().unwrap().contains("/openapi.json"));
     let problem = served.get("/v1/fs/none").json();
     assert_eq!(problem["type"], "urn:stratafs:error:not_found");
     for field in document["components"]["schemas"]["Problem"]["required"].as_array().unwrap() {

@@ -1,9 +1,18 @@
 //! The HTTP API, asked over real connections on the loopback device.
 
+mod bodies;
+mod consent;
+mod costs;
+mod events;
 mod files;
 mod hostile;
+mod metrics;
+#[cfg(all(feature = "cli", unix, any(feature = "postgres", feature = "redis")))]
+mod replicas;
 mod threads;
 mod tokens;
+#[cfg(feature = "remote")]
+mod trace;
 
 use serde_json::Value;
 use std::sync::Arc;
@@ -11,7 +20,7 @@ use stratafs::checkpoint::StoreCheckpointer;
 use stratafs::mcp::McpOptions;
 use stratafs::serve::{HttpServer, Rights, ServeOptions, TokenBook};
 use stratafs::store::Store;
-use stratafs::{AuditLog, MemoryStore, NamespaceTemplate, Scope, StoreBackend, Workspace};
+use stratafs::{AuditLog, Feed, MemoryStore, NamespaceTemplate, Scope, StoreBackend, Workspace, WorkspaceBuilder};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use ureq::http::Response;
@@ -62,14 +71,21 @@ impl Answer {
 
 /// The tree that is served: the thread's state at `/`, rows of the user at `/memories`.
 pub(crate) fn workspace(store: &Arc<dyn Store>) -> Workspace {
-    let rows = store.clone();
+    built(|builder, store| builder.feed(Feed::new(store.clone())), store)
+}
+
+fn built(change: impl FnOnce(WorkspaceBuilder, &Arc<dyn Store>) -> WorkspaceBuilder, store: &Arc<dyn Store>) -> Workspace {
+    let (rows, of_watch) = (store.clone(), store.clone());
     let memories = NamespaceTemplate::parse("{tenant}/{user}/memories").unwrap();
-    Workspace::builder()
+    let same = memories.clone();
+    let builder = Workspace::builder()
         .mount("/memories", move |opening| Ok(Arc::new(StoreBackend::new(rows.clone(), memories.fill(opening.scope())?))))
         .unwrap()
+        .watched("/memories", move |scope| Ok((of_watch.clone(), same.fill(scope)?)))
+        .unwrap()
         .checkpointer(StoreCheckpointer::new(store.clone()))
-        .audit_log(AuditLog::new(store.clone()))
-        .build()
+        .audit_log(AuditLog::new(store.clone()));
+    change(builder, store).build()
 }
 
 impl Served {
@@ -87,10 +103,26 @@ impl Served {
     }
 
     pub(crate) fn on(store: Arc<dyn Store>, options: impl FnOnce(ServeOptions) -> ServeOptions) -> Self {
-        let runtime = Runtime::new().unwrap();
+        let workspace = workspace(&store);
+        Self::of(Runtime::new().unwrap(), workspace, store, options)
+    }
+
+    /// Starts a server of a workspace of another make, which has no feed.
+    pub(crate) fn made(change: impl FnOnce(WorkspaceBuilder, &Arc<dyn Store>) -> WorkspaceBuilder) -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        Self::of(Runtime::new().unwrap(), built(change, &store), store, |options| options)
+    }
+
+    /// Starts a server of a workspace.
+    pub(crate) fn of(
+        runtime: Runtime,
+        workspace: Workspace,
+        store: Arc<dyn Store>,
+        options: impl FnOnce(ServeOptions) -> ServeOptions,
+    ) -> Self {
         let scope = Scope::new().with_tenant("acme").with_user("ada").with_thread("default");
         let options = options(ServeOptions::new(([127, 0, 0, 1], 0).into(), scope.clone()).with_store(store.clone()));
-        let server = runtime.block_on(HttpServer::bind(workspace(&store), McpOptions::new(scope), options)).unwrap();
+        let server = runtime.block_on(HttpServer::bind(workspace, McpOptions::new(scope), options)).unwrap();
         let base = format!("http://{}", server.address().unwrap());
         let (stop, stopped) = oneshot::channel();
         let served = runtime.spawn(server.run(async {

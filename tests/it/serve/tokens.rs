@@ -113,6 +113,15 @@ fn a_token_is_kept_to_its_rights() {
         assert_eq!(send(&served, &tied, method, path, body).code(), "permission_denied", "{path}");
     }
     assert!(!send(&served, &tied, "GET", "/v1/threads", b"").text().contains("default"));
+    // What a token may not see takes no place on a page.
+    for thread in ["a", "b", "p", "q", "z"] {
+        send(&served, &admin, "PUT", &format!("/v1/threads/{thread}/fs/x"), b"x");
+    }
+    let two = served.token("acme", "ada", Rights::new(Access::Read).with_threads(["own".to_owned(), "q".to_owned()]));
+    let first = send(&served, &two, "GET", "/v1/threads?limit=1", b"").json();
+    assert_eq!((&first["threads"][0]["thread"], &first["next"]), (&json!("own"), &json!("own")));
+    let rest = send(&served, &two, "GET", "/v1/threads?limit=1&cursor=own", b"").json();
+    assert_eq!((&rest["threads"][0]["thread"], rest.get("next")), (&json!("q"), None));
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod archive;
 mod copy;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
 mod crash;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+mod feeds;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod holding;
 mod indexed;

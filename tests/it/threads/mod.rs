@@ -4,7 +4,7 @@ mod costs;
 mod faults;
 mod memory;
 mod sessions;
-mod watched;
+pub(crate) mod watched;
 
 use serde_json::json;
 use std::sync::Arc;

@@ -15,31 +15,31 @@ type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
 /// When a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// Before its effect.
     Before,
     /// After its effect: the answer is lost.
     After,
 }
 
-pub(super) const FAULTS: [Fault; 2] = [Fault::Before, Fault::After];
+pub(crate) const FAULTS: [Fault; 2] = [Fault::Before, Fault::After];
 
 /// What was asked of the store.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// How often it was asked to read.
-    pub(super) reads: usize,
+    pub(crate) reads: usize,
     /// The rows read, by the kind of their namespace.
-    pub(super) rows: Vec<String>,
+    pub(crate) rows: Vec<String>,
     /// The bytes of keys, metas and values of each batch.
-    pub(super) batches: Vec<usize>,
+    pub(crate) batches: Vec<usize>,
     /// The contents written.
-    pub(super) bodies: usize,
+    pub(crate) bodies: usize,
 }
 
 impl Seen {
     /// Returns how many rows of a kind were read.
-    pub(super) fn rows_of(&self, kind: &str) -> usize {
+    pub(crate) fn rows_of(&self, kind: &str) -> usize {
         self.rows.iter().filter(|row| *row == kind).count()
     }
 }
@@ -54,7 +54,7 @@ struct Plan {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Watched {
+pub(crate) struct Watched {
     inner: Arc<MemoryStore>,
     seen: Arc<Mutex<Seen>>,
     plan: Arc<Mutex<Plan>>,
@@ -62,32 +62,32 @@ pub(super) struct Watched {
 
 impl Watched {
     /// Returns what was asked since the last time.
-    pub(super) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         std::mem::take(&mut self.seen.lock())
     }
 
     /// Returns the same rows, which are neither watched nor fail.
-    pub(super) fn quiet(&self) -> Self {
+    pub(crate) fn quiet(&self) -> Self {
         Self { inner: self.inner.clone(), ..Self::default() }
     }
 
     /// Lets `count` commits fail after the next `skipped`.
-    pub(super) fn fail_commits(&self, skipped: usize, count: usize, fault: Fault) {
+    pub(crate) fn fail_commits(&self, skipped: usize, count: usize, fault: Fault) {
         self.plan.lock().commits = Some((skipped, count, fault));
     }
 
     /// Lets all reads fail after the next `skipped`.
-    pub(super) fn fail_reads(&self, skipped: usize) {
+    pub(crate) fn fail_reads(&self, skipped: usize) {
         self.plan.lock().reads = Some(skipped);
     }
 
     /// Lets nothing fail any more.
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         *self.plan.lock() = Plan::default();
     }
 
     /// Does something, once, when the next commit is asked for and before it is done.
-    pub(super) fn before_commit<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce() -> F + Send + 'static) {
+    pub(crate) fn before_commit<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce() -> F + Send + 'static) {
         self.plan.lock().before_commit = Some(Box::new(|| Box::pin(act())));
     }
 

@@ -1,0 +1,457 @@
+//! Three replicas of the real program over one database, behind a proxy: killed in the middle of writes, and held up while others write.
+//!
+//! The tests count what they wait for and not the time. `STRATAFS_REPLICAS_SECONDS` makes the kill tests run that long, with a kill
+//! every five seconds, and print what they saw.
+
+#![allow(clippy::print_stdout, reason = "figures, and what is skipped, are said")]
+
+#[path = "../../../examples/proxy.rs"]
+mod proxy;
+
+use crate::cli::binary;
+use proxy::Replicas;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use ureq::Agent;
+use ureq::http::Request;
+
+const REPLICAS: usize = 3;
+const THREADS: usize = 24;
+const WRITERS: usize = 8;
+
+/// How many replicas are killed when no time is set.
+const KILLS: usize = 4;
+
+/// How often replicas are killed when a time is set.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// One process of `stratafs serve`.
+struct Replica {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Replica {
+    fn start(home: &Path) -> Self {
+        let log = std::fs::File::options().create(true).append(true).open(home.join("log")).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["--config", "stratafs.toml", "serve", "--listen", "127.0.0.1:0"]).current_dir(home);
+        command.env("STRATAFS_DATA", home).env("HOME", home).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp"));
+        let address = place.unwrap_or_else(|| panic!("{line:?}: {}", std::fs::read_to_string(home.join("log")).unwrap()));
+        Self { address: address.parse().unwrap(), child }
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap().success());
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Three replicas and the proxy before them.
+struct Fleet {
+    home: TempDir,
+    replicas: Vec<Replica>,
+    behind: Replicas,
+    base: String,
+    _runtime: Runtime,
+}
+
+impl Fleet {
+    /// Starts replicas on the store of a URL.
+    fn start(url: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let routes = "[routes.\"/memories\"]\ntype = \"store\"\nstore = \"default\"\nnamespace = \"{tenant}/{user}/memories\"\n";
+        std::fs::write(home.path().join("stratafs.toml"), format!("[stores.default]\nurl = {}\n{routes}", json!(url))).unwrap();
+        let replicas: Vec<Replica> = (0..REPLICAS).map(|_| Replica::start(home.path())).collect();
+        let behind = Replicas::new(replicas.iter().map(|replica| replica.address).collect());
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        runtime.spawn(proxy::run(listener, behind.clone()));
+        Self { home, replicas, behind, base, _runtime: runtime }
+    }
+
+    fn kill(&mut self, index: usize) {
+        self.replicas[index].child.kill().unwrap();
+        self.replicas[index].child.wait().unwrap();
+    }
+
+    fn start_again(&mut self, index: usize) {
+        self.replicas[index] = Replica::start(self.home.path());
+        self.behind.replace(index, self.replicas[index].address);
+    }
+
+    fn direct(&self, index: usize) -> String {
+        format!("http://{}", self.replicas[index].address)
+    }
+}
+
+/// A client that takes a new connection for each request, so that each goes to another replica.
+fn agent() -> Agent {
+    let config = Agent::config_builder().http_status_as_error(false).max_idle_connections(0).timeout_global(Some(Duration::from_secs(60)));
+    config.build().new_agent()
+}
+
+fn ask(agent: &Agent, method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
+    let mut request = Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut response = match method {
+        "GET" => agent.run(request.body(()).unwrap()),
+        _ => agent.run(request.body(body).unwrap()),
+    }?;
+    let content = response.body_mut().with_config().limit(1 << 30).read_to_vec()?;
+    Ok((response.status().as_u16(), content))
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Acknowledged,
+    /// It was not done, or nobody knows: its key is that of a request which a killed replica had begun.
+    Open,
+}
+
+/// Sends a change until it is answered, each time with its key.
+fn change(agent: &Agent, method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Fate {
+    loop {
+        // A connection that breaks off tells nothing: the key makes it safe to ask again.
+        let Ok((status, answer)) = ask(agent, method, url, headers, body) else { continue };
+        if status < 300 {
+            return Fate::Acknowledged;
+        }
+        let problem: Value = serde_json::from_slice(&answer).unwrap();
+        let detail = problem["detail"].as_str().unwrap();
+        match status {
+            409 if detail.contains("still runs") || detail.contains("saved as thread") => return Fate::Open,
+            409 if detail.contains("ended just now") => {}
+            503 if problem["may_have_effect"] == true => return Fate::Open,
+            503 => {}
+            _ => panic!("{status}: {problem}"),
+        }
+    }
+}
+
+fn thread(number: usize) -> String {
+    format!("t{number}")
+}
+
+/// A content of one to some thousand bytes that says whose it is.
+fn content(name: &str, number: usize) -> String {
+    format!("{name} ").repeat(1 + number * 37 % 700)
+}
+
+/// What writers did, and how far they are.
+#[derive(Default)]
+struct Done {
+    stop: AtomicBool,
+    /// How many changes of each thread were acknowledged.
+    of_thread: [AtomicU64; THREADS],
+    /// What became of each change, by its name.
+    fates: Mutex<Vec<(String, usize, Fate)>>,
+}
+
+impl Done {
+    fn acknowledged(&self) -> Vec<u64> {
+        self.of_thread.iter().map(|count| count.load(Ordering::Acquire)).collect()
+    }
+
+    /// Waits until every thread has so many more acknowledged changes than it had.
+    fn every_thread_goes_on(&self, since: &[u64], more: u64) {
+        let begun = Instant::now();
+        while self.acknowledged().iter().zip(since).any(|(now, since)| *now < since + more) {
+            assert!(begun.elapsed() < Duration::from_secs(120), "threads stand still: {since:?}, {:?}", self.acknowledged());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Appends lines and writes files of all threads in turn, until it is told to stop.
+fn write(base: &str, writer: usize, done: &Done) {
+    let (agent, mut fates) = (agent(), Vec::new());
+    for number in 0.. {
+        if done.stop.load(Ordering::Acquire) {
+            break;
+        }
+        let at = (writer * 5 + number) % THREADS;
+        let (thread, name) = (thread(at), format!("{writer}-{number}"));
+        let line = format!("{name}\n");
+        let headers = [("idempotency-key", name.as_str()), ("content-type", "application/octet-stream")];
+        let fate = match number / THREADS % 4 {
+            0 => change(&agent, "POST", &format!("{base}/v1/threads/{thread}/fs/log"), &headers, line.as_bytes()),
+            1 => {
+                let url = format!("{base}/v1/threads/{thread}/fs/files/{name}");
+                change(&agent, "PUT", &url, &headers, content(&name, number).as_bytes())
+            }
+            2 => change(&agent, "POST", &format!("{base}/v1/threads/{thread}/fs/memories/{thread}"), &headers, line.as_bytes()),
+            _ => {
+                let write =
+                    |file: &str| json!({"operation": "write", "path": format!("/pairs/{name}/{file}"), "content": content(&name, number)});
+                let batch = json!({"changes": [write("one"), write("two")]}).to_string();
+                let headers = [headers[0], ("content-type", "application/json"), ("stratafs-thread", thread.as_str())];
+                change(&agent, "POST", &format!("{base}/v1/apply"), &headers, batch.as_bytes())
+            }
+        };
+        if fate == Fate::Acknowledged {
+            done.of_thread[at].fetch_add(1, Ordering::AcqRel);
+        }
+        fates.push((name, number, fate));
+    }
+    done.fates.lock().unwrap().extend(fates.into_iter().map(|(name, number, fate)| (format!("{name} {writer}"), number, fate)));
+}
+
+/// Returns what a path of a thread holds; nothing where it is not there.
+fn found(agent: &Agent, base: &str, thread: &str, path: &str) -> Option<String> {
+    let (status, content) = ask(agent, "GET", &format!("{base}/v1/threads/{thread}/fs/{path}"), &[], b"").unwrap();
+    assert!(status == 200 || status == 404, "{status}: {}", String::from_utf8_lossy(&content));
+    (status == 200).then(|| String::from_utf8(content).unwrap())
+}
+
+/// Checks that all that was acknowledged is there once, and nothing half.
+fn is_exactly(base: &str, done: &Done) -> (usize, usize) {
+    let agent = agent();
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    for at in 0..THREADS {
+        for path in ["log".to_owned(), format!("memories/{}", thread(at))] {
+            for line in found(&agent, base, &thread(at), &path).unwrap_or_default().lines() {
+                *lines.entry(line.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    let (mut acknowledged, mut open) = (0, 0);
+    let fates = std::mem::take(&mut *done.fates.lock().unwrap());
+    for (name, number, fate) in fates {
+        let (name, writer) = name.split_once(' ').unwrap();
+        let thread = thread((writer.parse::<usize>().unwrap() * 5 + number) % THREADS);
+        let is_acknowledged = fate == Fate::Acknowledged;
+        *if is_acknowledged { &mut acknowledged } else { &mut open } += 1;
+        let counted = match number / THREADS % 4 {
+            0 | 2 => lines.remove(name).unwrap_or_default(),
+            kind => {
+                let paths =
+                    if kind == 1 { vec![format!("files/{name}")] } else { vec![format!("pairs/{name}/one"), format!("pairs/{name}/two")] };
+                let there: Vec<Option<String>> = paths.iter().map(|path| found(&agent, base, &thread, path)).collect();
+                assert!(there.iter().all(|text| *text == there[0]), "half of {name}: {there:?}");
+                assert!(there[0].as_ref().is_none_or(|text| *text == content(name, number)), "a part of {name}");
+                usize::from(there[0].is_some())
+            }
+        };
+        assert!(counted == 1 || !is_acknowledged && counted == 0, "{name} of {thread}, {fate:?}, is there {counted} times");
+    }
+    assert!(lines.is_empty(), "nobody wrote {lines:?}");
+    (acknowledged, open)
+}
+
+fn killed(url: &str) {
+    let seconds = std::env::var("STRATAFS_REPLICAS_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()));
+    let mut fleet = Fleet::start(url);
+    let (done, begun) = (Done::default(), Instant::now());
+    let (mut kills, mut longest, mut total) = (0, Duration::ZERO, Duration::ZERO);
+    let base = fleet.base.clone();
+    std::thread::scope(|scope| {
+        /// Stops the writers also when the test fails, which waits for them.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        let _stop = Stop(&done.stop);
+        for writer in 0..WRITERS {
+            let (base, done) = (&base, &done);
+            scope.spawn(move || write(base, writer, done));
+        }
+        done.every_thread_goes_on(&[0; THREADS], 2);
+        while seconds.map_or(kills < KILLS, |seconds| begun.elapsed() < seconds) {
+            let next = Instant::now() + EVERY;
+            let index = kills % REPLICAS;
+            fleet.kill(index);
+            kills += 1;
+            let (since, killed) = (done.acknowledged(), Instant::now());
+            // While it is away all of its threads go on elsewhere.
+            done.every_thread_goes_on(&since, 1);
+            (longest, total) = (longest.max(killed.elapsed()), total + killed.elapsed());
+            fleet.start_again(index);
+            done.every_thread_goes_on(&done.acknowledged(), 1);
+            if seconds.is_some() {
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        }
+    });
+    let took = begun.elapsed();
+    let (acknowledged, open) = is_exactly(&base, &done);
+    assert!(acknowledged > 0);
+    println!(
+        "{kills} kills in {:.0} s: {acknowledged} changes acknowledged ({:.0} a second) and each there once, {open} open and none of them half; \
+         all {THREADS} threads were written to elsewhere {:.2} s after a kill, {:.2} s at most",
+        took.as_secs_f64(),
+        acknowledged as f64 / took.as_secs_f64(),
+        total.as_secs_f64() / kills as f64,
+        longest.as_secs_f64(),
+    );
+}
+
+/// A replica that is stopped in the middle of calls and goes on after others wrote: what it does late is refused and done again.
+fn held_up(url: &str) {
+    const ROUNDS: u64 = 8;
+    let fleet = Fleet::start(url);
+    let (slow, quick) = (fleet.direct(0), fleet.direct(1));
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let sent: Mutex<Vec<String>> = Mutex::default();
+    let append = |base: &str, agent: &Agent, line: String| {
+        let url = format!("{base}/v1/threads/t/fs/log");
+        let (status, answer) = ask(agent, "POST", &url, &[], format!("{line}\n").as_bytes()).unwrap();
+        assert!(status < 300, "{status}: {}", String::from_utf8_lossy(&answer));
+        sent.lock().unwrap().push(line);
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (slow, stop, acknowledged, append) = (&slow, &stop, &acknowledged, &append);
+            scope.spawn(move || {
+                let agent = agent();
+                for number in 0.. {
+                    if stop.load(Ordering::Acquire) {
+                        break;
+                    }
+                    append(slow, &agent, format!("slow {writer}-{number}"));
+                    acknowledged.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+        }
+        let agent = agent();
+        for round in 0..ROUNDS {
+            let so_far = acknowledged.load(Ordering::Acquire);
+            while acknowledged.load(Ordering::Acquire) < so_far + 5 {
+                std::thread::yield_now();
+            }
+            fleet.replicas[0].signal("-STOP");
+            for number in 0..3 {
+                append(&quick, &agent, format!("quick {round}-{number}"));
+            }
+            fleet.replicas[0].signal("-CONT");
+        }
+        stop.store(true, Ordering::Release);
+    });
+    let log = found(&agent(), &quick, "t", "log").unwrap();
+    let mut lines: Vec<&str> = log.lines().collect();
+    let mut sent = sent.lock().unwrap().clone();
+    lines.sort_unstable();
+    sent.sort_unstable();
+    assert_eq!(lines, sent, "each line once, whoever was held up");
+}
+
+/// A session that was open before a replica saved: its save has the old head, and is refused, then and ever after.
+fn late(url: &str, store: std::sync::Arc<dyn stratafs::store::Store>) {
+    use stratafs::{BackendExt, ErrorKind, Scope};
+    let fleet = Fleet::start(url);
+    let (agent, base) = (agent(), fleet.direct(0));
+    let put = |path: &str, content: &str| {
+        let (status, _) = ask(&agent, "PUT", &format!("{base}/v1/threads/t/fs/{path}"), &[], content.as_bytes()).unwrap();
+        assert!(status < 300);
+    };
+    put("a", "first");
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let scope = Scope::new().with_tenant("default").with_user("default").with_thread("t");
+        let session = super::workspace(&store).session(scope).await.unwrap();
+        assert_eq!(session.backend().read_text("/a").await.unwrap(), "first");
+        session.backend().write("/a", "late").await.unwrap();
+        put("a", "newer");
+        for _ in 0..2 {
+            assert_eq!(session.save().await.unwrap_err().kind(), ErrorKind::Conflict);
+        }
+        assert_eq!(found(&agent, &base, "t", "a").unwrap(), "newer");
+        // On the head as it is now it goes on.
+        session.reload().await.unwrap();
+        assert_eq!(session.backend().read_text("/a").await.unwrap(), "newer");
+        session.backend().write("/b", "later").await.unwrap();
+        session.save().await.unwrap();
+    });
+    let other = fleet.direct(2);
+    assert_eq!((found(&agent, &other, "t", "a").unwrap(), found(&agent, &other, "t", "b").unwrap()), ("newer".into(), "later".into()));
+}
+
+/// Encodes what stands in a query.
+#[cfg(feature = "postgres")]
+fn in_query(text: &str) -> String {
+    text.replace(' ', "%20")
+}
+
+#[cfg(feature = "postgres")]
+mod on_postgres {
+    use crate::servers::postgres::{Schema, schema};
+    use std::sync::Arc;
+
+    /// Runs a test on a fresh schema, if there is a server.
+    fn on(test: impl FnOnce(&str, &Schema)) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        match runtime.block_on(schema()) {
+            Ok(schema) => {
+                let joined = if schema.url.contains('?') { '&' } else { '?' };
+                test(&format!("{}{joined}schema={}", schema.url, super::in_query(&schema.name)), &schema);
+            }
+            Err(reason) => println!("skipped: {reason}"),
+        }
+    }
+
+    #[test]
+    fn what_killed_replicas_acknowledged_is_there_once_on_postgres() {
+        on(|url, _| super::killed(url));
+    }
+
+    #[test]
+    fn a_replica_that_was_held_up_is_refused_and_goes_on_on_postgres() {
+        on(|url, _| super::held_up(url));
+    }
+
+    #[test]
+    fn a_late_save_with_an_old_head_is_refused_on_postgres() {
+        on(|url, schema| {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let store = runtime.block_on(stratafs::store::PostgresStore::open_with(schema.options())).unwrap();
+            super::late(url, Arc::new(store));
+        });
+    }
+}
+
+#[cfg(feature = "redis")]
+mod on_redis {
+    /// Runs a test on a fresh prefix, if there is a server.
+    fn on(test: impl FnOnce(&str)) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        if let Some(prefix) = runtime.block_on(crate::servers::redis::prefix()) {
+            let joined = if prefix.url.contains('?') { '&' } else { '?' };
+            test(&format!("{}{joined}prefix={}", prefix.url, prefix.name));
+        }
+    }
+
+    #[test]
+    fn what_killed_replicas_acknowledged_is_there_once_on_redis() {
+        on(super::killed);
+    }
+
+    #[test]
+    fn a_replica_that_was_held_up_is_refused_and_goes_on_on_redis() {
+        on(super::held_up);
+    }
+}

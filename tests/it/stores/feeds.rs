@@ -1,0 +1,120 @@
+//! The feed of changes over a store that processes share: each has a store, a workspace and a feed of its own here.
+
+#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+
+use crate::servers;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stratafs::checkpoint::StoreCheckpointer;
+use stratafs::feed::FeedEvent;
+use stratafs::ops::Version;
+use stratafs::store::{MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteStore, Store};
+use stratafs::{Feed, Scope, StoreBackend, ToolCall, Workspace};
+
+const PROCESSES: usize = 3;
+const CALLS: usize = 15;
+
+fn scope(thread: &str) -> Scope {
+    Scope::new().with_tenant("acme").with_user("ada").with_thread(thread)
+}
+
+/// What one process has.
+fn workspace(store: &Arc<dyn Store>) -> Workspace {
+    let (rows, of_watch) = (store.clone(), store.clone());
+    let namespace = || Namespace::parse("memories");
+    Workspace::builder()
+        .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), namespace()?))))
+        .unwrap()
+        .watched("/memories", move |_| Ok((of_watch.clone(), namespace()?)))
+        .unwrap()
+        .checkpointer(StoreCheckpointer::new(store.clone()))
+        .feed(Feed::new(store.clone()))
+        .build()
+}
+
+/// Writers in some processes, and in each process one who follows: all are told of every change, in the same order, once.
+async fn all_are_told_the_same(stores: Vec<Arc<dyn Store>>) {
+    let workspaces: Vec<Workspace> = stores.iter().map(workspace).collect();
+    let mut followers = Vec::new();
+    for workspace in &workspaces {
+        let feed = workspace.feed().unwrap().clone();
+        let mut tail = feed.follow(workspace.feed_view(&scope("any")).unwrap(), Version::new(0)).await.unwrap();
+        followers.push(tokio::spawn(async move {
+            let mut told: Vec<FeedEvent> = Vec::new();
+            while told.len() < 2 * PROCESSES * CALLS {
+                told.push(tail.next().await.unwrap());
+            }
+            told
+        }));
+    }
+    let writers = workspaces.iter().enumerate().map(|(number, workspace)| {
+        let workspace = workspace.clone();
+        tokio::spawn(async move {
+            let session = workspace.session(scope(&format!("t{number}"))).await.unwrap();
+            for call in 0..CALLS {
+                for path in [format!("/memories/{number}/{call}"), format!("/{call}")] {
+                    let write = ToolCall::from_json("write_file", serde_json::json!({"path": path, "content": "x"})).unwrap();
+                    let output = session.call(write).await;
+                    assert!(!output.is_error, "{}", output.text);
+                }
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let mut first: Option<Vec<FeedEvent>> = None;
+    for follower in followers {
+        let told = follower.await.unwrap();
+        assert!(told.windows(2).all(|pair| pair[0].position < pair[1].position));
+        let mut by_thread: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for event in &told {
+            by_thread.entry(event.thread.clone().unwrap()).or_default().push(event.path.to_string());
+        }
+        for (number, paths) in (0..PROCESSES).zip(by_thread.values()) {
+            let expected: Vec<String> = (0..CALLS).flat_map(|call| [format!("/memories/{number}/{call}"), format!("/{call}")]).collect();
+            assert_eq!(paths, &expected, "each writer's changes in their order");
+        }
+        assert_eq!(first.get_or_insert_with(|| told.clone()), &told);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_sqlite_are_told_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Arc::new(SqliteStore::open(directory.path().join("s.db")).unwrap()) as Arc<dyn Store>;
+    all_are_told_the_same((0..PROCESSES).map(|_| open()).collect()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_postgres_are_told_the_same() {
+    let schema = match servers::postgres::schema().await {
+        Ok(schema) => schema,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    for _ in 0..PROCESSES {
+        stores.push(Arc::new(PostgresStore::open_with(schema.options()).await.unwrap()));
+    }
+    all_are_told_the_same(stores).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_mysql_are_told_the_same() {
+    let Some(database) = servers::mysql::database_or_skip().await else { return };
+    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    for _ in 0..PROCESSES {
+        stores.push(Arc::new(MysqlStore::open_with(MysqlOptions::new(&database.url)).await.unwrap()));
+    }
+    all_are_told_the_same(stores).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_on_redis_are_told_the_same() {
+    let Some(prefix) = servers::redis::prefix().await else { return };
+    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    for _ in 0..PROCESSES {
+        stores.push(Arc::new(RedisStore::open_with(RedisOptions::new(&prefix.url).with_prefix(&prefix.name)).await.unwrap()));
+    }
+    all_are_told_the_same(stores).await;
+}
