@@ -69,6 +69,7 @@ impl Store for Counting {
             .iter()
             .map(|write| match write {
                 BatchWrite::Put { namespace, key, meta, value, .. } => namespace.encoded().len() + key.len() + meta.len() + value.len(),
+                BatchWrite::Append { namespace, meta, value, .. } => namespace.encoded().len() + 20 + meta.len() + value.len(),
                 BatchWrite::Restore { namespace, item } => namespace.encoded().len() + item.key.len() + item.meta.len() + item.value.len(),
                 BatchWrite::Touch { namespace, key, .. } => namespace.encoded().len() + key.len(),
                 BatchWrite::Delete { namespace, key } => namespace.encoded().len() + key.len(),

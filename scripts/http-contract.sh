@@ -2,6 +2,7 @@
 # Asks the HTTP API what its own description says, by generated requests, and fails on a server error or an answer that the description
 # does not name. Requests that keep to the description and are refused all the same do not count: paths and conditions mean more than a schema says.
 #   scripts/http-contract.sh [EXAMPLES]
+# The stream of events is left out, as it has no end; tests/it/serve/events.rs asks it.
 # Installs schemathesis under the target directory by pip, once. PYTHON (python3) names the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,7 +26,7 @@ for _ in $(seq 100); do
 done
 base=$(sed 's#/mcp$##' "$work/address")
 (cd "$work" && timeout 900 "$venv/bin/st" run "$base/openapi.json" --max-examples "$examples" --generation-deterministic \
-  --exclude-checks positive_data_acceptance --suppress-health-check all > "$work/report" 2>&1) || {
+  --exclude-operation-id followEvents --exclude-checks positive_data_acceptance --suppress-health-check all > "$work/report" 2>&1) || {
   cat "$work/report" "$work/log"
   exit 1
 }

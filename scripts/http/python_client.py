@@ -1,0 +1,53 @@
+"""Files over HTTP, by a client that openapi-python-client made of /openapi.json: python_client.py BASE [TOKEN]"""
+
+import sys
+from io import BytesIO
+
+from stratafs_client import AuthenticatedClient, Client
+from stratafs_client.api.files import apply, edit_file, grep_by, read_file, write_file
+from stratafs_client.api.threads import make_checkpoint
+from stratafs_client.api.tools import call_tool
+from stratafs_client.models import ApplyRequest, CallToolBody, CaseMode, Changed, Edit, GrepRequest, NotesRequest, PatchRequest, Problem
+from stratafs_client.models import WriteChange
+from stratafs_client.types import File
+
+base, token = sys.argv[1], sys.argv[2:]
+client = AuthenticatedClient(base, token[0]) if token else Client(base)
+path = "memories/python.md"
+
+# Writes a file. What comes back knows its path and size; the tag is in the headers.
+written = write_file.sync(path, client=client, body=File(BytesIO(b"the theme colour is blue\n")), idempotency_key="python-1")
+assert isinstance(written, Changed) and written.path == "/memories/python.md"
+
+# Reads it with its tag; asked again with the tag, nothing is sent.
+read = read_file.sync_detailed(path, client=client)
+tag = read.headers["etag"]
+assert read.parsed.payload.read() == b"the theme colour is blue\n"
+assert read_file.sync_detailed(path, client=client, if_none_match=tag).status_code == 304
+
+# Edits it if it is still that version.
+green = PatchRequest(edits=[Edit(old="blue", new="green")])
+edited = edit_file.sync(path, client=client, body=green, if_match=tag)
+assert isinstance(edited, Changed) and edited.replacements == 1
+
+# Whoever comes late with the old tag is told, and overwrites nothing.
+late = write_file.sync_detailed(path, client=client, body=File(BytesIO(b"late")), if_match=tag)
+assert late.status_code == 412 and isinstance(late.parsed, Problem) and late.parsed.code == "conflict"
+
+# Finds it.
+found = grep_by.sync(client=client, body=GrepRequest(pattern="GREEN", path="/memories", case=CaseMode.INSENSITIVE))
+assert [(file.path, file.lines[0].text) for file in found.files] == [("/memories/python.md", "the theme colour is green")], found
+
+# Several changes at once, in a thread of their own, and a checkpoint of it.
+write = WriteChange(operation="write", path="/plan.md", content="1. ask\n")
+applied = apply.sync(client=client, body=ApplyRequest(changes=[write]), stratafs_thread="python")
+assert applied.changed[0].created
+checkpoint = make_checkpoint.sync("python", client=client, body=NotesRequest(label="asked"))
+assert checkpoint.label == "asked"
+
+# Calls a tool as a model would.
+arguments = CallToolBody()
+arguments.additional_properties = {"path": "/plan.md"}
+output = call_tool.sync("read_file", client=client, body=arguments, stratafs_thread="python")
+assert not output.is_error and "1. ask" in output.text
+print("python:", output.text.strip())

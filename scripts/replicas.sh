@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Three replicas of `stratafs serve` over one PostgreSQL, and a proxy before them:
+#
+#   scripts/replicas.sh [COMMAND ...]
+#
+# Without a command it prints what to ask and stops all at ctrl-C; with one it runs that, with STRATAFS_BASE (the proxy), STRATAFS_REPLICAS
+# (the three) and STRATAFS_TOKEN in its environment. STRATAFS_POSTGRES_URL names the database; without it a server of its own is started
+# from a temporary directory, and removed at the end.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+cargo build --quiet --all-features --bin stratafs --example proxy
+stratafs=$target/debug/stratafs
+directory=$(mktemp -d)
+chmod 755 "$directory"
+started=()
+
+finish() {
+  for process in "${started[@]}"; do kill "$process" 2> /dev/null || true; done
+  for process in "${started[@]}"; do wait "$process" 2> /dev/null || true; done
+  [ -z "${programs:-}" ] || ${as:-} "$programs/pg_ctl" -D "$directory/server/data" -m immediate stop > /dev/null 2>&1 || true
+  rm -rf "$directory"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+url=${STRATAFS_POSTGRES_URL:-}
+if [ -z "$url" ]; then
+  programs=$(ls -d /usr/lib/postgresql/*/bin /usr/local/pgsql/bin 2> /dev/null | tail -1 || true)
+  programs=${programs:-$(dirname "$(command -v initdb)")}
+  data=$directory/server/data
+  mkdir "$directory/server"
+  # The server refuses root.
+  if [ "$(id -u)" = 0 ]; then
+    chown postgres "$directory/server"
+    as="runuser -u postgres --"
+  fi
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  ${as:-} "$programs/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-sync > "$directory/initdb.log"
+  ${as:-} "$programs/pg_ctl" -D "$data" -w -l "$data/log" -o "-p $port -h 127.0.0.1 -k $directory/server" start > /dev/null
+  url="postgres://postgres@127.0.0.1:$port/postgres"
+fi
+
+cat > "$directory/stratafs.toml" << TOML
+data = "$directory"
+[stores.default]
+url = "env:STRATAFS_STORE_URL"
+[routes."/memories"]
+type = "store"
+store = "default"
+namespace = "{tenant}/{user}/memories"
+TOML
+export STRATAFS_STORE_URL=$url STRATAFS_CONFIG=$directory/stratafs.toml
+STRATAFS_TOKEN=$("$stratafs" token create --access admin --label replicas | head -n 1)
+export STRATAFS_TOKEN
+
+# Starts a program and waits until it says where it listens; sets `said`.
+start() {
+  local out=$1
+  shift
+  (cd "$directory" && exec "$@") > "$out" 2>&1 &
+  started+=($!)
+  for _ in $(seq 100); do
+    said=$(grep -o 'http://[0-9.:]*' "$out" | head -n 1 || true)
+    [ -z "$said" ] || return 0
+    sleep 0.1
+  done
+  cat "$out" >&2
+  exit 1
+}
+
+STRATAFS_REPLICAS=
+for number in 1 2 3; do
+  start "$directory/replica-$number" "$stratafs" serve --tokens --listen 127.0.0.1:0
+  STRATAFS_REPLICAS="$STRATAFS_REPLICAS $said"
+done
+# shellcheck disable=SC2086
+start "$directory/proxy" "$target/debug/examples/proxy" 127.0.0.1:0 ${STRATAFS_REPLICAS//http:\/\//}
+STRATAFS_BASE=$said
+export STRATAFS_BASE STRATAFS_REPLICAS
+if [ $# != 0 ]; then
+  "$@"
+  exit
+fi
+cat << SAY
+the replicas:$STRATAFS_REPLICAS (processes ${started[*]:0:3})
+the proxy:    $STRATAFS_BASE
+
+  auth='Authorization: Bearer $STRATAFS_TOKEN'
+  curl -H "\$auth" -X PUT --data-binary 'plan one' $STRATAFS_BASE/v1/threads/monday/fs/plan
+  curl -H "\$auth" ${STRATAFS_REPLICAS##* }/v1/threads/monday/fs/plan          # written by one, read from another
+  curl -H "\$auth" -H 'Idempotency-Key: 1' --data-binary 'a line' $STRATAFS_BASE/v1/threads/monday/fs/log
+  curl -H "\$auth" -H 'Idempotency-Key: 1' --data-binary 'a line' $STRATAFS_BASE/v1/threads/monday/fs/log   # the same answer, one line
+  kill -9 ${started[0]}                                    # the others go on with its threads
+  curl -H "\$auth" $STRATAFS_BASE/v1/threads/monday/checkpoints
+
+ctrl-C stops all.
+SAY
+wait "${started[3]}"
