@@ -4,7 +4,8 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
-cargo build --quiet --manifest-path "$top/Cargo.toml" --bin stratafs
+stratafs=${STRATAFS:-$target/debug/stratafs}
+[ -n "${STRATAFS:-}" ] || cargo build --quiet --manifest-path "$top/Cargo.toml" --bin stratafs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -19,7 +20,7 @@ for document in "$top"/README.md "$top"/docs/*.md; do
     mkdir "$work/$name" "$work/$name/home"
     cp -r "$top/examples" "$work/$name/examples"
     if ! (cd "$work/$name" && env HOME="$work/$name/home" XDG_DATA_HOME="$work/$name/home/data" XDG_CONFIG_HOME="$work/$name/home/config" \
-      PATH="$target/debug:$PATH" bash -euo pipefail "$work/$name.sh") > "$work/$name.out" 2>&1; then
+      PATH="$(dirname "$stratafs"):$PATH" bash -euo pipefail "$work/$name.sh") > "$work/$name.out" 2>&1; then
       echo "the commands of $document fail:"
       tail -40 "$work/$name.out"
       exit 1
@@ -30,7 +31,7 @@ for document in "$top"/README.md "$top"/docs/*.md; do
   awk -v stem="$work/$name" '/^```/ { if (open) { open = 0 } else if ($0 == "```toml") { open = 1; file = stem "." ++n ".toml" } ; next } open { print > file }' "$document"
   for config in "$work/$name".*.toml; do
     [ -e "$config" ] || continue
-    "$target/debug/stratafs" --config "$config" config check > /dev/null || { echo "a configuration in $document is wrong"; exit 1; }
+    "$stratafs" --config "$config" config check > /dev/null || { echo "a configuration in $document is wrong"; exit 1; }
     count=$((count + 1))
   done
 done

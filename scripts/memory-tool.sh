@@ -16,10 +16,10 @@ home="$target/memory-tool"
   "$home/python/bin/pip" download --quiet --no-binary :all: --no-deps --dest "$home" "anthropic==$version"
   tar -xzf "$home/anthropic-$version.tar.gz" -C "$home"
 }
-cargo build --quiet
+[ -n "${STRATAFS:-}" ] || cargo build --quiet --bin stratafs
 # Left out are tests that reach into the SDK's own class: they replace its functions or `os.open` while it works, or look at the
 # directories that its constructor makes. What they are about is tested here in Rust (tests/it/tiers/memory_tool.rs, tests/it/filesystem).
 inner='created_after_validation or replaced_with_symlink_before_open or under_permissive_umask or validate_path_returns'
-STRATAFS="$target/debug/stratafs" PYTHONPATH="$PWD/scripts" "$home/python/bin/pytest" -p memory_tool_suite --noconftest --quiet \
+STRATAFS="${STRATAFS:-$target/debug/stratafs}" PYTHONPATH="$PWD/scripts" "$home/python/bin/pytest" -p memory_tool_suite --noconftest --quiet \
   -p no:cacheprovider -o asyncio_mode=auto -o addopts= -o filterwarnings= -k "not ($inner)" "$@" \
   "$home/anthropic-$version/tests/lib/tools/memory_tools"
