@@ -3,6 +3,9 @@
 //! Every other engine is held to what this one does. A read takes the lock for a pointer copy or one lookup, a commit for
 //! its own writes; a scan works on a snapshot and keeps nobody waiting.
 
+mod key;
+
+use self::key::Key;
 use super::page::{PageBuilder, Step, key_after, prefix_end};
 use super::watch::Watches;
 use super::{
@@ -172,8 +175,8 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// The rows of one namespace.
-type Records = OrdMap<Arc<str>, Arc<Record>>;
+/// The rows of one namespace: keys and records in place, leaf by leaf.
+type Records = OrdMap<Key, Record>;
 
 /// The rows of one namespace as of one moment.
 struct Snapshot {
@@ -186,16 +189,15 @@ struct Snapshot {
 impl LentRows for Snapshot {
     fn get(&self, key: &str) -> Option<LentRow<'_>> {
         let (key, record) = self.records.get_key_value(key)?;
-        record.is_live(self.now).then(|| LentRow::new(key, &**record))
+        record.is_live(self.now).then(|| LentRow::new(key, record))
     }
 
     fn range<'r>(&'r self, start: &str, end: Option<&str>) -> Box<dyn Iterator<Item = LentRow<'r>> + Send + 'r> {
         if end.is_some_and(|end| end <= start) {
             return Box::new(std::iter::empty());
         }
-        // A record that is only passed is not touched: each lies in a place of its own, and to get it takes longer than all else here.
         let live = range(&self.records, start, end).filter(|(_, record)| !self.is_mortal || record.is_live(self.now));
-        Box::new(live.map(|(key, record)| LentRow::new(key, &**record)))
+        Box::new(live.map(|(key, record)| LentRow::new(key, record)))
     }
 }
 
@@ -224,7 +226,7 @@ struct Rows {
     /// No namespace here is empty.
     namespaces: OrdMap<Namespace, Records>,
     /// Every row with a time to live, by the moment it ends.
-    expiries: BTreeSet<(Timestamp, Namespace, Arc<str>)>,
+    expiries: BTreeSet<(Timestamp, Namespace, Key)>,
     version: u64,
 }
 
@@ -293,7 +295,7 @@ impl Record {
 
 impl Rows {
     fn live(&self, namespace: &Namespace, key: &str, now: Timestamp) -> Option<&Record> {
-        self.namespaces.get(namespace)?.get(key).map(|record| &**record).filter(|record| record.is_live(now))
+        self.namespaces.get(namespace)?.get(key).filter(|record| record.is_live(now))
     }
 
     fn check(&self, index: usize, precondition: &Precondition, now: Timestamp) -> Result<()> {
@@ -382,10 +384,10 @@ impl Rows {
         versions
     }
 
-    fn put(&mut self, namespace: Namespace, key: Arc<str>, record: Record) {
+    fn put(&mut self, namespace: Namespace, key: Key, record: Record) {
         let expires_at = record.expires_at;
         let records = self.namespaces.entry(namespace.clone()).or_default();
-        if let Some(at) = records.insert(key.clone(), Arc::new(record)).and_then(|old| old.expires_at) {
+        if let Some(at) = records.insert(key.clone(), record).and_then(|old| old.expires_at) {
             self.expiries.remove(&(at, namespace.clone(), key.clone()));
         }
         if let Some(at) = expires_at {
@@ -407,7 +409,7 @@ impl Rows {
 
     fn remove_prefix(&mut self, namespace: &Namespace, prefix: &str) -> usize {
         let Some(records) = self.namespaces.get(namespace) else { return 0 };
-        let keys: Vec<Arc<str>> = range(records, prefix, prefix_end(prefix).as_deref()).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<Key> = range(records, prefix, prefix_end(prefix).as_deref()).map(|(key, _)| key.clone()).collect();
         keys.iter().filter(|key| self.remove(namespace, key)).count()
     }
 
@@ -426,7 +428,7 @@ impl Rows {
 const ROWS_RESERVED_MAX: usize = 1_024;
 
 /// Returns the rows from `start` up to and without `end`, which is not before it.
-fn range<'r>(records: &'r Records, start: &str, end: Option<&str>) -> impl Iterator<Item = (&'r Arc<str>, &'r Arc<Record>)> + use<'r> {
+fn range<'r>(records: &'r Records, start: &str, end: Option<&str>) -> impl Iterator<Item = (&'r Key, &'r Record)> + use<'r> {
     records.range::<(Bound<&str>, Bound<&str>), str>((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)))
 }
 
