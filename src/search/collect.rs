@@ -7,6 +7,23 @@ use crate::path::{VfsPath, VfsPathBuf};
 use memchr::memchr_iter;
 use std::ops::ControlFlow;
 
+/// What files yielded, in path order: of those that were searched in vain, as most are, their number alone.
+pub(crate) enum Yield<P> {
+    Nothing { files: usize },
+    Outcome(P, FileOutcome),
+}
+
+impl<P> Yield<P> {
+    /// Adds what the next file yielded.
+    pub(crate) fn add(yields: &mut Vec<Self>, path: P, outcome: FileOutcome) {
+        match (outcome, yields.last_mut()) {
+            (FileOutcome::Searched { count: 0, cut: false, .. }, Some(Self::Nothing { files })) => *files += 1,
+            (FileOutcome::Searched { count: 0, cut: false, .. }, _) => yields.push(Self::Nothing { files: 1 }),
+            (outcome, _) => yields.push(Self::Outcome(path, outcome)),
+        }
+    }
+}
+
 /// Collects outcomes in path order up to the limits.
 ///
 /// Collecting goes on after the limit is reached until one more match proves that there is more: a result that says it was cut
@@ -37,6 +54,22 @@ impl GrepCollector {
     /// is copied only where the result tells of it.
     pub fn push(&mut self, path: impl AsRef<VfsPath> + Into<VfsPathBuf>, outcome: FileOutcome) -> ControlFlow<()> {
         self.push_with(|| path, outcome)
+    }
+
+    /// Adds what the next files yielded, the path of one made where it is looked at; `Break` as [`push`](Self::push) does.
+    pub(crate) fn push_yield<K, P: AsRef<VfsPath> + Into<VfsPathBuf>>(
+        &mut self,
+        yielded: Yield<K>,
+        path: impl FnOnce(K) -> P,
+    ) -> ControlFlow<()> {
+        match yielded {
+            Yield::Outcome(key, outcome) => self.push_with(|| path(key), outcome),
+            Yield::Nothing { .. } if self.result.truncated.is_some() => ControlFlow::Break(()),
+            Yield::Nothing { files } => {
+                self.result.files_searched += files;
+                ControlFlow::Continue(())
+            }
+        }
     }
 
     /// Adds an outcome as [`push`](Self::push) does, of a file whose path is made only where it is looked at.

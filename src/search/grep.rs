@@ -152,7 +152,7 @@ impl GrepMatcher {
         content: &Bytes,
         is_binary: impl Fn() -> bool,
     ) -> FileOutcome {
-        let Some(mut seeker) = self.seek(path) else { return FileOutcome::Gone };
+        let Some(after_line) = self.after_line(path) else { return FileOutcome::Gone };
         if self.is_too_large(content.len() as u64) {
             return FileOutcome::TooLarge;
         }
@@ -166,11 +166,19 @@ impl GrepMatcher {
         if !is_tested_as_a_whole && skips() {
             return FileOutcome::Binary;
         }
-        seeker.push_whole(text);
-        if is_tested_as_a_whole && skips() {
-            return FileOutcome::Binary;
-        }
-        seeker.finish()
+        let outcome = if self.holds_nothing(text) {
+            FileOutcome::Searched { count: 0, lines: Vec::new(), cut: false }
+        } else {
+            let mut seeker = Seeker::new(self, after_line);
+            seeker.push_whole(text);
+            seeker.finish()
+        };
+        if is_tested_as_a_whole && skips() { FileOutcome::Binary } else { outcome }
+    }
+
+    /// Tells whether no line of a text matches, where that is known sooner than which do.
+    fn holds_nothing(&self, text: &[u8]) -> bool {
+        !self.invert && self.plain.as_ref().is_some_and(|plain| plain.find(text).is_none())
     }
 
     /// Returns what the search of one content gives that no line of which matches.
@@ -180,12 +188,16 @@ impl GrepMatcher {
 
     /// Starts the search of one content, unless it lies before the cursor of the options.
     pub(crate) fn seek<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> Option<Seeker<'_>> {
-        let after_line = match self.start_after.as_ref().map(|cursor| (path().as_ref().cmp(&cursor.path), cursor.line)) {
-            Some((Ordering::Less, _) | (Ordering::Equal, GrepCursor::END)) => return None,
-            Some((Ordering::Equal, line)) => line,
-            Some((Ordering::Greater, _)) | None => 0,
-        };
-        Some(Seeker::new(self, after_line))
+        Some(Seeker::new(self, self.after_line(path)?))
+    }
+
+    /// Returns the line of a content after which the cursor of the options goes on; none where it lies behind all of it.
+    fn after_line<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> Option<usize> {
+        match self.start_after.as_ref().map(|cursor| (path().as_ref().cmp(&cursor.path), cursor.line)) {
+            Some((Ordering::Less, _) | (Ordering::Equal, GrepCursor::END)) => None,
+            Some((Ordering::Equal, line)) => Some(line),
+            Some((Ordering::Greater, _)) | None => Some(0),
+        }
     }
 
     /// Tells whether content of that size is skipped.

@@ -35,6 +35,7 @@ mod window;
 pub mod words;
 
 pub use collect::GrepCollector;
+pub(crate) use collect::Yield;
 #[cfg(feature = "filesystem")]
 pub(crate) use encoding::Decoded;
 pub use filter::PathFilter;

@@ -39,6 +39,17 @@ pub fn ordered<I: Send, R: Send>(
     work: impl Fn(I) -> R + Sync,
     sink: impl FnMut(R) -> ControlFlow<()>,
 ) {
+    ordered_into(items, workers, |item, results: &mut Vec<R>| results.push(work(item)), sink);
+}
+
+/// Does as [`ordered`] does, where `work` adds what an item gives to the results of those before it: or, where it gives next to
+/// nothing as most do, into the last of them, so that it need not be handed over by itself.
+pub(crate) fn ordered_into<I: Send, R: Send>(
+    items: impl Iterator<Item = I> + Send,
+    workers: usize,
+    work: impl Fn(I, &mut Vec<R>) + Sync,
+    sink: impl FnMut(R) -> ControlFlow<()>,
+) {
     ordered_after(DURATION_IN_PLACE, items, workers, work, sink);
 }
 
@@ -46,15 +57,17 @@ fn ordered_after<I: Send, R: Send>(
     in_place_max: Duration,
     items: impl Iterator<Item = I> + Send,
     workers: usize,
-    work: impl Fn(I) -> R + Sync,
+    work: impl Fn(I, &mut Vec<R>) + Sync,
     mut sink: impl FnMut(R) -> ControlFlow<()>,
 ) {
     let mut items = items.fuse();
     let in_place = if workers <= 1 { usize::MAX } else { ITEMS_IN_PLACE };
     let started = Instant::now();
     let mut done = 0;
+    let mut results = Vec::new();
     for item in items.by_ref().take(in_place) {
-        if sink(work(item)).is_break() {
+        work(item, &mut results);
+        if results.drain(..).try_for_each(&mut sink).is_break() {
             return;
         }
         done += 1;
@@ -88,6 +101,12 @@ fn ordered_after<I: Send, R: Send>(
 fn batch_max(item: Duration) -> usize {
     let count = BATCH_DURATION.as_nanos() / item.as_nanos().max(1);
     usize::try_from(count).map_or(BATCH_MAX, |count| count.clamp(1, BATCH_MAX))
+}
+
+fn results_of<I, R>(items: impl Iterator<Item = I>, work: &impl Fn(I, &mut Vec<R>)) -> Vec<R> {
+    let mut results = Vec::new();
+    items.for_each(|item| work(item, &mut results));
+    results
 }
 
 /// The batches between the calling thread and its workers.
@@ -139,7 +158,7 @@ impl<I: Send, R: Send> Queue<I, R> {
         items: &mut impl Iterator<Item = I>,
         (batches_max, batch_max): (usize, usize),
         start_worker: &mut impl FnMut(),
-        work: &(impl Fn(I) -> R + Sync),
+        work: &(impl Fn(I, &mut Vec<R>) + Sync),
         sink: &mut impl FnMut(R) -> ControlFlow<()>,
     ) {
         // The first are small, so that all threads soon have work.
@@ -155,10 +174,8 @@ impl<I: Send, R: Send> Queue<I, R> {
                 let results = state.done.pop_front().flatten().expect("the first batch is done");
                 state.due += 1;
                 drop(state);
-                for result in results {
-                    if sink(result).is_break() {
-                        return;
-                    }
+                if results.into_iter().try_for_each(&mut *sink).is_break() {
+                    return;
                 }
             } else if !exhausted && state.done.len() < batches_max {
                 drop(state);
@@ -178,7 +195,7 @@ impl<I: Send, R: Send> Queue<I, R> {
                 }
             } else if let Some((number, batch)) = state.waiting.pop_front() {
                 drop(state);
-                self.finish(number, batch.into_iter().map(work).collect());
+                self.finish(number, results_of(batch.into_iter(), work));
             } else if state.done.is_empty() {
                 return;
             } else {
@@ -188,9 +205,9 @@ impl<I: Send, R: Send> Queue<I, R> {
     }
 
     /// A worker: takes batches until the work is over.
-    fn serve(&self, work: &(impl Fn(I) -> R + Sync)) {
+    fn serve(&self, work: &(impl Fn(I, &mut Vec<R>) + Sync)) {
         while let Some((number, batch)) = self.take() {
-            let run = || batch.into_iter().map_while(|item| (!self.closed.load(Ordering::Relaxed)).then(|| work(item))).collect();
+            let run = || results_of(batch.into_iter().take_while(|_| !self.closed.load(Ordering::Relaxed)), work);
             // Nothing of what a panic left behind is looked at: the call ends with it.
             match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(results) => self.finish(number, results),
@@ -279,7 +296,7 @@ mod tests {
             Duration::MAX,
             0..ITEMS_IN_PLACE,
             8,
-            |_| {
+            |_, _: &mut Vec<()>| {
                 threads.lock().insert(thread::current().id());
             },
             |()| ControlFlow::Continue(()),
@@ -295,7 +312,7 @@ mod tests {
             Duration::ZERO,
             0..2 * BATCH_MAX,
             2,
-            |item| {
+            |item, _: &mut Vec<()>| {
                 // Each thread waits for the other once.
                 if item > 0 && threads.lock().insert(thread::current().id()) {
                     two_at_once.wait();

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
-use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, parallel};
+use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, Yield, parallel};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,14 +118,14 @@ fn search(
     stop: &AtomicBool,
 ) -> GrepResult {
     let mut collector = GrepCollector::new(options);
-    parallel::ordered(
+    parallel::ordered_into(
         Found::new(tree, walk, stretch, stop),
         workers,
-        |(path, node)| {
+        |(path, node), yields| {
             let search = |content| matcher.search_if_text(|| path, content, || node.is_binary(content));
-            (path, node.content().map_or(FileOutcome::Gone, search))
+            Yield::add(yields, path, node.content().map_or(FileOutcome::Gone, search));
         },
-        |(path, outcome)| collector.push(path, outcome),
+        |yielded| collector.push_yield(yielded, |path| path),
     );
     collector.finish()
 }

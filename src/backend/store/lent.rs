@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::ops::{GrepOptions, GrepResult};
 use crate::path::{self, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
-use crate::search::{FileOutcome, GrepCollector, GrepMatcher, parallel};
+use crate::search::{FileOutcome, GrepCollector, GrepMatcher, Yield, parallel};
 use crate::store::{LentRow, LentRows};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,17 +67,17 @@ impl LentStretch {
     ) -> GrepResult {
         let rows = self.rows.clone();
         let root = self.walk.root().to_owned();
-        parallel::ordered(
+        parallel::ordered_into(
             Found::new(&*rows, self, stop),
             workers,
-            |found| match found {
+            |found, yields| match found {
                 Ok(row) => {
                     let search = || search_body(matcher, (row.key(), row.meta(), row.value()), size_max_bytes, || row.is_binary());
-                    (Some(row.key()), search().unwrap_or_else(FileOutcome::Failed))
+                    Yield::add(yields, Some(row.key()), search().unwrap_or_else(FileOutcome::Failed));
                 }
-                Err(error) => (None, FileOutcome::Failed(error)),
+                Err(error) => Yield::add(yields, None, FileOutcome::Failed(error)),
             },
-            |(key, outcome)| collector.push_with(|| key.map_or_else(|| root.clone(), path_of), outcome),
+            |yielded| collector.push_yield(yielded, |key| key.map_or_else(|| root.clone(), path_of)),
         );
         collector.finish()
     }
