@@ -328,9 +328,9 @@ fn plot(rows: &[Row], sizes: &[usize]) -> String {
     for (chart, search) in ["rare literal", "regex"].into_iter().enumerate() {
         let left = 60.0 + chart as f64 * 370.0;
         let x = |files: usize| left + ((files as f64).log10() - low) / (high - low).max(0.1) * 280.0;
-        let y = |duration: Duration| 240.0 - (millis(duration).max(0.1).log10() + 1.0) / 5.0 * 190.0;
+        let y = |duration: Duration| 240.0 - (millis(duration).max(0.1).log10() + 1.0) / 6.0 * 190.0;
         writeln!(svg, "<text x=\"{}\" y=\"30\" text-anchor=\"middle\">{search}, ms</text>", left + 140.0).unwrap();
-        for power in -1..=4 {
+        for power in -1..=5 {
             let at = y(Duration::from_secs_f64(10_f64.powi(power) / 1e3));
             writeln!(svg, "<line x1=\"{left}\" y1=\"{at:.1}\" x2=\"{}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>", left + 280.0).unwrap();
             writeln!(svg, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", left - 6.0, at + 4.0, 10_f64.powi(power)).unwrap();
