@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// A key, ordered and found as its text. A short one, as most are, stands in place, so that to go over rows is to go over memory in
-/// order: a text elsewhere takes as long to get as a file of 4 KiB to search.
+/// order: a text elsewhere takes more than half as long to fetch as a file of 4 KiB to search.
 #[derive(Clone, Debug)]
 pub(super) enum Key {
     Short(ArrayString<KEY_BYTES_SHORT>),
