@@ -2,8 +2,11 @@
 //!
 //! Where the two differ on purpose, the case is left out as narrowly as it can be, and says why where it is. `rg` reads a file that
 //! turns out to be binary after its start up to there; here the first 8 KiB decide, and no file made here is larger.
+//! What stands on disk is compared with `rg`, and the other tiers with what stands on disk ([`tiers`]).
 
 mod query;
+#[cfg(feature = "sqlite")]
+mod tiers;
 mod tree;
 
 use proptest::strategy::{Strategy, ValueTree};
