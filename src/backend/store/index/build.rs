@@ -140,7 +140,7 @@ impl StoreBackend {
         let Ok(namespace) = self.indexes.namespace() else { return Ok(()) };
         let batch = Batch::new().delete_prefix(namespace, kind.manifest()).delete_prefix(namespace, kind.segments());
         self.store.commit(batch).await?;
-        self.indexes.of(kind).set_standing(Standing::Unknown);
+        self.indexes.of(kind).forget();
         Ok(())
     }
 

@@ -441,6 +441,30 @@ async fn one_index_goes_and_the_other_stays() {
 
 /// The tail is bounded by its bytes as well: some hundreds of large files are long before they are many.
 #[tokio::test]
+async fn a_tree_that_is_searched_before_it_is_written_to_has_an_index_from_its_first_file_on() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let tree = IndexKind::ALL.into_iter().fold(tree_on(&store), StoreBackend::with_index);
+    let search = async || {
+        tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.expect("a search");
+        tree.search(VfsPath::ROOT, &SearchOptions::new("needle")).await.expect("a search");
+    };
+    for round in 0..2 {
+        search().await;
+        search().await;
+        tree.write("/first", "the needle").await.expect("a write");
+        for kind in IndexKind::ALL {
+            let state = tree.index_state(kind).await.expect("a state").expect("an index");
+            assert!(state.is_complete, "{kind:?} of round {round}");
+        }
+        // Begun anew by the next write to an empty tree, in the process that removed it too.
+        tree.delete("/first").await.expect("a delete");
+        for kind in IndexKind::ALL {
+            tree.remove_index(kind).await.expect("a removal");
+        }
+    }
+}
+
+#[tokio::test]
 async fn large_signatures_leave_the_tail() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let tree = tree_on(&store).with_index(Trigram);

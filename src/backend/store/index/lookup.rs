@@ -26,6 +26,11 @@ pub(super) trait Query<K: Kind>: Clone + Send + Sync {
     /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for a row that cannot be read.
     fn take_tail(&mut self, key: &str, row: &[u8]) -> Result<()>;
 
+    /// Learns how many files there are, before it meets those of a segment.
+    fn among(&mut self, manifest: &Manifest<K::Segment>, tail_files: usize) {
+        let _ = (manifest, tail_files);
+    }
+
     /// Returns which rows of a segment's entries are read, and how many bytes they have, about.
     ///
     /// # Errors
@@ -46,8 +51,6 @@ pub(super) trait Query<K: Kind>: Clone + Send + Sync {
 pub(super) struct LookedUp<K: Kind, Q> {
     pub(super) query: Q,
     pub(super) manifest: Manifest<K::Segment>,
-    /// How many files the tail has.
-    pub(super) tail_files: usize,
 }
 
 /// An index that was settled while it was read.
@@ -80,8 +83,9 @@ impl StoreBackend {
         for _ in 0..ATTEMPTS_MAX {
             let mut query = query.clone();
             let Some(Tail { manifest, version, files }) = self.in_tail::<K, Q>(namespace, &mut query).await? else { return Ok(None) };
+            query.among(&manifest, files);
             if let Ok(()) = self.in_segments::<K, Q>(namespace, &manifest, version, &mut query).await? {
-                return Ok(Some(LookedUp { query, manifest, tail_files: files }));
+                return Ok(Some(LookedUp { query, manifest }));
             }
         }
         Ok(None)
@@ -106,7 +110,7 @@ impl StoreBackend {
             }
             if manifest.as_ref().is_none_or(|(manifest, _)| manifest.built != Built::Complete) {
                 if manifest.is_none() {
-                    self.indexes.of(K::KIND).set_standing(Standing::Unknown);
+                    self.indexes.of(K::KIND).forget();
                 }
                 return Ok(None);
             }

@@ -115,6 +115,12 @@ impl Index {
     fn set_standing(&self, standing: Standing) {
         self.standing.store(standing as u8, Ordering::Relaxed);
     }
+
+    /// Knows nothing of the index any more. One that is wanted is taken to be there, so that the first write of a tree makes it: a
+    /// commit that relies on its absence would leave a file out of it.
+    fn forget(&self) {
+        self.set_standing(if self.wanted { Standing::Present } else { Standing::Unknown });
+    }
 }
 
 impl Indexes {
@@ -124,13 +130,16 @@ impl Indexes {
         // A namespace at the limit of its length has no room for another component, and so no index.
         let namespace = Namespace::new(components).ok();
         let kinds = IndexKind::ALL.map(|kind| {
-            let wanted = wanted.contains(&kind);
-            let standing = match &namespace {
-                None => Standing::Absent,
-                Some(_) if wanted => Standing::Present,
-                Some(_) => Standing::Unknown,
+            let index = Index {
+                wanted: wanted.contains(&kind),
+                standing: AtomicU8::new(Standing::Absent as u8),
+                noted: AtomicUsize::new(0),
+                settling: Mutex::new(()),
             };
-            Index { wanted, standing: AtomicU8::new(standing as u8), noted: AtomicUsize::new(0), settling: Mutex::new(()) }
+            if namespace.is_some() {
+                index.forget();
+            }
+            index
         });
         Self { namespace, kinds, tail_rows: TAIL_ROWS, lookup_bytes: LOOKUP_BYTES }
     }

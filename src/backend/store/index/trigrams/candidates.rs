@@ -6,7 +6,7 @@ use crate::backend::store::StoreBackend;
 use crate::backend::store::index::files::{FILES_A_ROW, IndexedFile};
 use crate::backend::store::index::kind::Kind;
 use crate::backend::store::index::lookup::{LookedUp, Query};
-use crate::backend::store::index::manifest::{damaged, places};
+use crate::backend::store::index::manifest::{Manifest, damaged, places};
 use crate::error::Result;
 use crate::search::trigram::{Need, Trigram};
 use bytes::Bytes;
@@ -18,6 +18,9 @@ struct Candidates<'n> {
     need: &'n Need,
     trigrams: BTreeSet<Trigram>,
     keys: BTreeSet<String>,
+    /// How many files the index has, and how many of them are met.
+    all: usize,
+    met: usize,
 }
 
 impl StoreBackend {
@@ -32,11 +35,16 @@ impl StoreBackend {
         if *need == Need::Nothing {
             return Ok(None);
         }
-        let query = Candidates { need, trigrams: need.trigrams(), keys: BTreeSet::new() };
-        let Some(LookedUp { query: found, manifest, tail_files }) = self.look_up::<Trigrams, _>(&query).await? else { return Ok(None) };
-        let (keys, all) = (found.keys, tail_files + places(&manifest));
-        // Of most files each page is read with its bodies more quickly than by one key after the other.
-        Ok((keys.len() * 2 < all || all < FILES_A_ROW).then_some(keys))
+        let query = Candidates { need, trigrams: need.trigrams(), keys: BTreeSet::new(), all: 0, met: 0 };
+        let Some(LookedUp { query: found, .. }) = self.look_up::<Trigrams, _>(&query).await? else { return Ok(None) };
+        Ok((!found.is_of_most()).then_some(found.keys))
+    }
+}
+
+impl Candidates<'_> {
+    /// Tells whether most files are met: each page of them is read with its bodies more quickly than one key after the other.
+    fn is_of_most(&self) -> bool {
+        self.met * 2 >= self.all && self.all >= FILES_A_ROW
     }
 }
 
@@ -47,8 +55,13 @@ impl Query<Trigrams> for Candidates<'_> {
         let signature = Trigrams::from_bytes(row)?;
         if self.need.is_met(&|trigram| signature.may_hold(trigram)) {
             self.keys.insert(key.to_owned());
+            self.met += 1;
         }
         Ok(())
+    }
+
+    fn among(&mut self, manifest: &Manifest<SignedFiles>, tail_files: usize) {
+        self.all = tail_files + places(manifest);
     }
 
     fn rows(&self, segment: SignedFiles) -> Result<(BTreeSet<usize>, usize)> {
@@ -67,7 +80,10 @@ impl Query<Trigrams> for Candidates<'_> {
             let slice = (row.len() >= start + segment.stride()).then(|| row.slice(start..start + segment.stride()));
             slice.ok_or_else(|| damaged("a row of a segment"))
         };
-        Ok(ones(&meeting(self.need, segment, &slice)?).map(|number| (number, ())).collect())
+        let hits: Vec<(usize, ())> = ones(&meeting(self.need, segment, &slice)?).map(|number| (number, ())).collect();
+        self.met += hits.len();
+        // No name is read that is of no use.
+        Ok(if self.is_of_most() { Vec::new() } else { hits })
     }
 
     fn take(&mut self, (): (), file: IndexedFile) {
