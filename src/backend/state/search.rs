@@ -166,30 +166,52 @@ struct Chunk {
 impl Chunk {
     /// Returns the next files; none at the end.
     async fn next(&mut self, tree: &Tree, root: &VfsPath, options: &GrepOptions) -> Result<Option<Vec<(VfsPathBuf, Arc<StateNode>)>>> {
-        loop {
-            if let Some(after) = &self.after {
-                self.stretch.from.clone_from(after);
-            }
-            let walk = Walk::new(root, PathFilter::for_grep(root, options)?);
-            let (mut files, mut size_bytes) = (Vec::new(), 0);
-            let never = AtomicBool::new(false);
-            let mut found = Found::new(tree, walk, &self.stretch, &never);
-            while files.len() < CHUNK_FILES && size_bytes < CHUNK_BYTES {
-                let Some((path, node)) = found.next() else { break };
-                if self.after.as_deref() != Some(path) {
-                    size_bytes += node.size_bytes();
-                    files.push((path.to_owned(), node.clone()));
-                }
-            }
-            if let Some((miss, from)) = found.missed.take() {
-                tree.load_ahead(miss, &self.stretch.within, &from, self.ahead).await?;
-                self.ahead = (self.ahead * 2).min(PAGES_AHEAD_MAX);
-                continue;
-            }
-            let Some((last, _)) = files.last() else { return Ok(None) };
-            self.after = Some(last.clone());
-            return Ok(Some(files));
+        if let Some(after) = &self.after {
+            self.stretch.from.clone_from(after);
         }
+        let mut gathered = Gathered { files: Vec::new(), size_bytes: 0, after: self.after.take() };
+        loop {
+            let walk = Walk::new(root, PathFilter::for_grep(root, options)?);
+            let is_small = tree.totals(&self.stretch.within).is_ok_and(|totals| totals.entries <= ENTRIES_AT_ONCE);
+            let missed = if is_small {
+                gathered.gather(tree, walk, &self.stretch, &AtomicBool::new(false))
+            } else {
+                let (tree, stretch) = (tree.clone(), self.stretch.clone());
+                let gather = move |stop: &AtomicBool| (gathered.gather(&tree, walk, &stretch, stop), gathered);
+                let (missed, more) = in_background(gather).await?;
+                gathered = more;
+                missed
+            };
+            let Some((miss, from)) = missed else { break };
+            tree.load_ahead(miss, &self.stretch.within, &from, self.ahead).await?;
+            self.ahead = (self.ahead * 2).min(PAGES_AHEAD_MAX);
+            self.stretch.from = from;
+        }
+        self.after = gathered.files.last().map(|(last, _)| last.clone());
+        Ok(self.after.is_some().then_some(gathered.files))
+    }
+}
+
+/// The files of a chunk so far.
+struct Gathered {
+    files: Vec<(VfsPathBuf, Arc<StateNode>)>,
+    size_bytes: u64,
+    /// The file after which the chunk starts.
+    after: Option<VfsPathBuf>,
+}
+
+impl Gathered {
+    /// Takes files until there are enough; tells where it stopped before for what is not in memory.
+    fn gather(&mut self, tree: &Tree, walk: Walk, stretch: &Stretch, stop: &AtomicBool) -> Option<Missed> {
+        let mut found = Found::new(tree, walk, stretch, stop);
+        while self.files.len() < CHUNK_FILES && self.size_bytes < CHUNK_BYTES {
+            let Some((path, node)) = found.next() else { return found.missed.take() };
+            if self.after.as_deref() != Some(path) {
+                self.size_bytes += node.size_bytes();
+                self.files.push((path.to_owned(), node.clone()));
+            }
+        }
+        None
     }
 }
 
