@@ -159,8 +159,17 @@ impl Tool for Grep {
     ];
 
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
-        let result = backend.grep(&self.path, &self.options()?).await?;
-        let mut answer = Answer { page: Page::new(Self::NAME), files: Vec::new(), matches: 0, cursor: None, lines_cut: 0, first_cut: None };
+        let options = self.options()?;
+        let result = backend.grep(&self.path, &options).await?;
+        let mut answer = Answer {
+            page: Page::new(Self::NAME),
+            after: options.after,
+            files: Vec::new(),
+            matches: 0,
+            cursor: None,
+            lines_cut: 0,
+            first_cut: None,
+        };
         for file in &result.files {
             if !answer.push_file(file, self.output_mode) {
                 break;
@@ -220,6 +229,8 @@ impl Grep {
 /// What is shown so far.
 struct Answer {
     page: Page,
+    /// How many lines of context follow a match.
+    after: usize,
     files: Vec<Value>,
     /// How many matching lines, or files, are shown.
     matches: usize,
@@ -250,28 +261,37 @@ impl Answer {
     fn push_lines(&mut self, file: &GrepFile) -> bool {
         let in_groups = file.lines.iter().any(|line| !line.is_match);
         let mut lines = Vec::new();
-        let mut last: Option<&GrepLine> = None;
-        for line in &file.lines {
-            let apart = in_groups && last.is_some_and(|last| last.line + line_span(last) < line.line);
-            let (text, cut) = shown_text(line);
-            if !self.page.push(&format!("{}{}", if apart { "--\n" } else { "" }, printed(file, line, &text))) {
+        let (mut last, mut shown): (Option<&GrepLine>, usize) = (None, 0);
+        let mut cursor = None;
+        for part in parts(&file.lines, self.after) {
+            let texts: Vec<(String, Option<usize>)> = part.iter().map(shown_text).collect();
+            let mut piece = String::new();
+            for (line, (text, _)) in part.iter().zip(&texts) {
+                let apart = in_groups && last.is_some_and(|last| last_line(last) + 1 < line.line);
+                piece.push_str(if apart { "--\n" } else { "" });
+                piece.push_str(&printed(file, line, text));
+                last = Some(line);
+            }
+            if !self.page.push(&piece) {
                 break;
             }
-            self.matches += usize::from(line.is_match);
-            if let Some(column) = cut {
-                self.lines_cut += 1;
-                let place = || format!("path={:?}, offset={}, limit=1, column={column}", file.path.as_str(), line.line.saturating_sub(1));
-                self.first_cut.get_or_insert_with(place);
+            shown += part.len();
+            for (line, (text, cut)) in part.iter().zip(texts) {
+                self.matches += usize::from(line.is_match);
+                if let Some(column) = cut {
+                    self.lines_cut += 1;
+                    let place =
+                        || format!("path={:?}, offset={}, limit=1, column={column}", file.path.as_str(), line.line.saturating_sub(1));
+                    self.first_cut.get_or_insert_with(place);
+                }
+                lines.push(json!({"line": line.line, "text": text, "is_match": line.is_match}));
             }
-            lines.push(json!({"line": line.line, "text": text, "is_match": line.is_match}));
-            last = Some(line);
+            let found = part.iter().rfind(|line| line.is_match);
+            cursor = found.map(|found| GrepCursor { path: file.path.clone(), line: last_line(found) }.to_string()).or(cursor);
         }
-        let full = lines.len() < file.lines.len();
+        let full = shown < file.lines.len();
         if full {
-            self.cursor = match last {
-                Some(last) => Some(GrepCursor { path: file.path.clone(), line: last.line }.to_string()),
-                None => self.after_last_file(),
-            };
+            self.cursor = cursor.or_else(|| self.after_last_file());
         }
         if !lines.is_empty() {
             self.files.push(json!({"path": file.path, "lines": lines}));
@@ -294,9 +314,26 @@ fn printed(file: &GrepFile, line: &GrepLine, text: &str) -> String {
         .collect()
 }
 
-/// Returns how many lines a match spans.
-fn line_span(line: &GrepLine) -> usize {
-    memchr::memchr_iter(b'\n', &line.text).count() + 1
+/// Returns the number of the last line that a match spans.
+fn last_line(line: &GrepLine) -> usize {
+    line.line + memchr::memchr_iter(b'\n', &line.text).count()
+}
+
+/// Splits the lines of a file behind each match and the context that follows it: an answer ends there, as a search that goes on behind
+/// a match gives no more of its context.
+fn parts(lines: &[GrepLine], after: usize) -> Vec<&[GrepLine]> {
+    let (mut parts, mut rest) = (Vec::new(), lines);
+    while let Some(at) = rest.iter().position(|line| line.is_match) {
+        let end = last_line(&rest[at]) + after;
+        let context = rest[at + 1..].iter().take_while(|line| !line.is_match && line.line <= end).count();
+        let (part, others) = rest.split_at(at + 1 + context);
+        parts.push(part);
+        rest = others;
+    }
+    if !rest.is_empty() {
+        parts.push(rest);
+    }
+    parts
 }
 
 /// Returns what is shown of a line: all of it, or a part around its first match and the column where that part starts.
@@ -318,6 +355,7 @@ mod tests {
     use super::super::stage::{call, played, tree};
     use super::*;
     use crate::backend::BackendExt;
+    use crate::path::VfsPath;
 
     #[tokio::test]
     async fn answers() {
@@ -359,36 +397,60 @@ mod tests {
         insta::assert_snapshot!(played(&backend, "grep", &calls).await);
     }
 
+    /// Calls until there is no cursor; returns every line in its page.
+    async fn all_pages(backend: &dyn Backend, mut arguments: Value) -> Vec<Vec<(String, u64, bool)>> {
+        let mut pages = Vec::new();
+        loop {
+            let output = call(backend, "grep", arguments.clone()).await;
+            let data = output.data.expect("a result");
+            assert!(data["matches"].as_u64().expect("a count") as usize <= LIMIT);
+            assert!(output.text.chars().count() <= render::TEXT_CHARS_MAX + 1000);
+            let mut page = Vec::new();
+            for file in data["files"].as_array().expect("files") {
+                for line in file["lines"].as_array().expect("lines") {
+                    let path = file["path"].as_str().expect("a path").to_owned();
+                    page.push((path, line["line"].as_u64().expect("a number"), line["is_match"] == true));
+                }
+            }
+            pages.push(page);
+            match data["cursor"].as_str() {
+                Some(next) => arguments["cursor"] = json!(next),
+                None => return pages,
+            }
+        }
+    }
+
     #[tokio::test]
-    async fn the_cursors_of_cut_answers_lead_through_every_match() {
+    async fn the_pages_of_cut_answers_are_the_whole() {
         let files: Vec<(String, String)> = (0..40)
             .map(|file| {
-                let lines = (0..60).map(|line| format!("{} needle {line}\nother\n", "x".repeat(file * 14)));
+                let lines = (0..60).map(|line| {
+                    let others = if line % 7 == 0 { "other\n".repeat(9) } else { "other\n".to_owned() };
+                    format!("{} needle {line}\n{others}", "x".repeat(file * 14))
+                });
                 (format!("/{file:02}.txt"), lines.collect())
             })
             .collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
         let backend = tree(&files).await;
-        for context in [0, 1] {
-            let (mut seen, mut cursor) = (Vec::new(), String::new());
-            loop {
-                let arguments = json!({"pattern": "needle", "limit": 9999, "context": context, "cursor": cursor});
-                let output = call(&backend, "grep", arguments).await;
-                let data = output.data.expect("a result");
-                assert!(data["matches"].as_u64().expect("a count") as usize <= LIMIT);
-                assert!(output.text.chars().count() <= render::TEXT_CHARS_MAX + 1000);
-                for file in data["files"].as_array().expect("files") {
-                    for line in file["lines"].as_array().expect("lines").iter().filter(|line| line["is_match"] == true) {
-                        seen.push(format!("{}:{}", file["path"].as_str().expect("a path"), line["line"]));
-                    }
-                }
-                match data["cursor"].as_str() {
-                    Some(next) => next.clone_into(&mut cursor),
-                    None => break,
-                }
-            }
-            let all: Vec<String> = (0..40).flat_map(|file| (0..60).map(move |line| format!("/{file:02}.txt:{}", line * 2 + 1))).collect();
-            assert_eq!(seen, all, "context {context}");
+        for (pattern, multiline, context) in [
+            ("needle", false, 0),
+            ("needle", false, 1),
+            ("needle", false, 4),
+            (r"needle \d+\nother", true, 0),
+            (r"needle \d+\nother", true, 2),
+        ] {
+            let arguments = json!({"pattern": pattern, "regex": multiline, "multiline": multiline, "limit": 9999, "context": context});
+            let pages = all_pages(&backend, arguments).await;
+            assert!(pages.len() >= 10, "{pattern} {context}");
+            let options = GrepOptions::regex(pattern).with_multiline(multiline).with_context(context, context).with_matches_max(usize::MAX);
+            let whole = backend.grep(VfsPath::ROOT, &options).await.expect("a search");
+            let whole: Vec<(String, u64, bool)> = whole
+                .files
+                .iter()
+                .flat_map(|file| file.lines.iter().map(|line| (file.path.to_string(), line.line as u64, line.is_match)))
+                .collect();
+            assert_eq!(pages.concat(), whole, "{pattern} {context}");
         }
     }
 }
