@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// How many bytes at the start of a content decide whether it is binary.
 pub const BINARY_PROBE_BYTES: usize = 8192;
 
-/// Tells whether content is binary: a NUL byte among its first [`BINARY_PROBE_BYTES`], the rule of git and of ripgrep.
+/// Tells whether content is binary: a NUL byte among its first [`BINARY_PROBE_BYTES`]. The rule is git's, which looks at 8,000 bytes; ripgrep
+/// goes by the part of a file that it reads at a time.
 pub fn is_binary(content: &[u8]) -> bool {
     memchr::memchr(0, &content[..content.len().min(BINARY_PROBE_BYTES)]).is_some()
 }

@@ -24,7 +24,10 @@ impl<P> Yield<P> {
     }
 }
 
-/// Collects outcomes in path order up to the limits.
+/// How many bytes of lines a result holds, about, before it is cut: one file's lines may go over it by the last of them.
+pub(super) const TEXT_BYTES_MAX: usize = 16 << 20;
+
+/// Collects outcomes in path order up to the limits, and up to some MiB of lines.
 ///
 /// Collecting goes on after the limit is reached until one more match proves that there is more: a result that says it was cut
 /// was cut. The cursor of a cut result gives exactly the rest.
@@ -32,8 +35,11 @@ impl<P> Yield<P> {
 pub struct GrepCollector {
     output: GrepOutput,
     after: usize,
-    /// How many lines or files may still be added.
+    /// How many lines or files may still be added, and what it is that bounds them.
     left: usize,
+    bound: TruncationReason,
+    /// How many bytes the lines have.
+    text_bytes: usize,
     start_after: Option<GrepCursor>,
     result: GrepResult,
 }
@@ -45,6 +51,8 @@ impl GrepCollector {
             output: options.output,
             after: options.after,
             left: options.matches_max,
+            bound: TruncationReason::Limit,
+            text_bytes: 0,
             start_after: options.start_after.clone(),
             result: GrepResult::default(),
         }
@@ -129,13 +137,17 @@ impl GrepCollector {
             last = last_line(line);
         }
         self.left -= kept;
+        self.text_bytes += lines.iter().map(|line| line.text.len()).sum::<usize>();
         self.result.files.push(GrepFile::new(path.clone(), kept, lines));
+        if self.text_bytes >= TEXT_BYTES_MAX && self.left > 0 {
+            (self.left, self.bound) = (0, TruncationReason::Size);
+        }
         if cut { self.truncate(path, last) } else { ControlFlow::Continue(()) }
     }
 
     fn truncate(&mut self, path: VfsPathBuf, line: usize) -> ControlFlow<()> {
         let cursor = GrepCursor { path, line }.to_string();
-        self.result.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor });
+        self.result.truncated = Some(Truncation { reason: self.bound, cursor });
         ControlFlow::Break(())
     }
 
@@ -152,6 +164,7 @@ fn last_line(line: &GrepLine) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grep::GrepMatcher;
     use super::*;
     use bytes::Bytes;
 
@@ -174,5 +187,71 @@ mod tests {
         let result = collector.finish();
         assert_eq!(drawn(&result.files[1].lines), [(2, false), (3, true), (4, false), (5, false)]);
         assert_eq!((result.files[1].count, result.truncated.expect("there is more").cursor.as_str()), (1, "/b:3"));
+    }
+
+    #[test]
+    fn a_result_is_cut_by_size_and_its_pages_are_the_whole() {
+        let long = format!("{}\n", "x".repeat(TEXT_BYTES_MAX / 3 + 1));
+        let contents = [2, 0, 4, 1, 2, 2, 1].map(|lines| if lines == 0 { "none\n".to_owned() } else { long.repeat(lines) });
+        let all = [
+            ("/0", 1),
+            ("/0", 2),
+            ("/2", 1),
+            ("/2", 2),
+            ("/2", 3),
+            ("/2", 4),
+            ("/3", 1),
+            ("/4", 1),
+            ("/4", 2),
+            ("/5", 1),
+            ("/5", 2),
+            ("/6", 1),
+        ];
+        let mut options = GrepOptions::new("x");
+        let (mut seen, mut pages) = (Vec::new(), 0);
+        loop {
+            let matcher = GrepMatcher::compile(&options).expect("a legal pattern");
+            let mut collector = GrepCollector::new(&options);
+            for (number, content) in contents.iter().enumerate() {
+                let path = VfsPathBuf::parse(format!("/{number}")).expect("a legal path");
+                let outcome = matcher.search(&path, &Bytes::copy_from_slice(content.as_bytes()));
+                if collector.push(path, outcome).is_break() {
+                    break;
+                }
+            }
+            let result = collector.finish();
+            let lines = || result.files.iter().flat_map(|file| &file.lines);
+            assert!(lines().map(|line| line.text.len()).sum::<usize>() < 2 * TEXT_BYTES_MAX);
+            seen.extend(result.files.iter().flat_map(|file| file.lines.iter().map(|line| (file.path.to_string(), line.line))));
+            pages += 1;
+            let Some(cut) = result.truncated else { break };
+            assert_eq!(cut.reason, TruncationReason::Size);
+            options.start_after = Some(cut.cursor.parse().expect("a cursor"));
+        }
+        assert_eq!(pages, 3);
+        assert!(seen.iter().map(|(path, line)| (path.as_str(), *line)).eq(all), "{seen:?}");
+    }
+
+    #[test]
+    fn what_yields_nothing_counts_as_if_it_was_pushed() {
+        let path = |number: usize| VfsPathBuf::parse(format!("/{number}")).expect("a legal path");
+        let outcome = |number: usize| match number % 5 {
+            0 | 1 | 3 => FileOutcome::Searched { count: 0, lines: Vec::new(), cut: false },
+            2 => FileOutcome::Searched { count: 1, lines: Vec::new(), cut: false },
+            _ => FileOutcome::Binary,
+        };
+        for limit in [0, 1, 2, 100] {
+            let options = GrepOptions::new("x").with_output(GrepOutput::Files).with_matches_max(limit);
+            let (mut one, mut other) = (GrepCollector::new(&options), GrepCollector::new(&options));
+            let _ = (0..20).try_for_each(|number| one.push(path(number), outcome(number)));
+            let mut yields = Vec::new();
+            (0..20).for_each(|number| Yield::add(&mut yields, number, outcome(number)));
+            assert!(yields.len() < 20);
+            let _ = yields.into_iter().try_for_each(|yielded| other.push_yield(yielded, path));
+            let (one, other) = (one.finish(), other.finish());
+            assert_eq!(one.files, other.files);
+            assert_eq!(one.truncated, other.truncated);
+            assert_eq!((one.files_searched, one.files_binary), (other.files_searched, other.files_binary), "{limit}");
+        }
     }
 }

@@ -80,7 +80,8 @@ impl PathFilter {
     /// Compiles the selection of a grep: includes, excludes and types.
     ///
     /// An include that ends with a `/` takes all files beneath that directory; an exclude that ends with one concerns
-    /// directories only. An include that starts with `!` is an exclude, as ripgrep's are; `\!` is the character. A hidden name is
+    /// directories only. An include that starts with `!` is an exclude, as with ripgrep, where the last glob that meets a file
+    /// decides: here an exclude does; `\!` is the character. A hidden name is
     /// searched when an include names it by a segment that starts with a dot itself.
     ///
     /// # Errors

@@ -166,7 +166,8 @@ impl GrepMatcher {
         if !is_tested_as_a_whole && skips() {
             return FileOutcome::Binary;
         }
-        let outcome = if self.holds_nothing(text) {
+        // A large content is gone over once.
+        let outcome = if is_tested_as_a_whole && self.holds_nothing(text) {
             FileOutcome::Searched { count: 0, lines: Vec::new(), cut: false }
         } else {
             let mut seeker = Seeker::new(self, after_line);
@@ -291,6 +292,14 @@ mod tests {
         assert_eq!(drawn(&GrepOptions::regex("(?x) b \\d # a digit"), "b1\nb\n# a digit\n"), ["1:b1"]);
         assert_eq!(drawn(&GrepOptions::regex("#\\d"), "#1\n"), ["1:#1"]);
         assert!(GrepMatcher::compile(&GrepOptions::regex("(#")).is_err());
+    }
+
+    #[test]
+    fn of_a_long_line_a_bounded_number_of_matches_over_lines_is_looked_at() {
+        // Each match looks at the whole line: of all there are this would take minutes.
+        let content = format!("{}\nsecond A\n", "A".repeat(300_000));
+        let found = lines(&GrepOptions::regex(".*[0-9]|[A-Z]").with_multiline(true), &content);
+        assert_eq!(found.iter().map(|line| (line.line, line.ranges.len())).collect::<Vec<_>>(), [(1, LINE_RANGES_MAX), (2, 1)]);
     }
 
     #[test]

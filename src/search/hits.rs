@@ -117,14 +117,19 @@ struct Spans<'a> {
 impl Spans<'_> {
     fn next(&mut self) -> Option<Hit> {
         let mut hit = self.pending.take().or_else(|| self.next_match())?;
+        let mut matches = 1;
         while let Some(next) = self.next_match() {
             if next.start >= hit.end {
                 self.pending = Some(next);
                 break;
             }
             hit.end = next.end;
-            if hit.matches.len() < MATCHES_MAX {
-                hit.matches.extend(next.matches);
+            hit.matches.extend(next.matches);
+            matches += 1;
+            if matches == MATCHES_MAX {
+                // Each match may take a look at all that follows, so what a long line takes must not grow with what it has of them.
+                self.at = self.at.max(hit.end);
+                break;
             }
         }
         Some(hit)

@@ -1,5 +1,6 @@
 //! The lines of one file as they are returned: matches and context, from the cursor on.
 
+use super::collect::TEXT_BYTES_MAX;
 use super::grep::FileOutcome;
 use super::grep::GrepMatcher;
 use super::hits::{Hit, line_end};
@@ -23,6 +24,8 @@ pub(super) struct Page<'a> {
     origin: usize,
     /// What is returned so far.
     pub(super) lines: Vec<GrepLine>,
+    /// How many bytes their text has.
+    text_bytes: usize,
     /// How many of them hold no part of a window.
     detached: usize,
     /// How far lines were counted: the start of line `line`.
@@ -46,6 +49,7 @@ impl<'a> Page<'a> {
             content: Bytes::new(),
             origin: 0,
             lines: Vec::new(),
+            text_bytes: 0,
             detached: 0,
             counted: 0,
             line: 1,
@@ -115,7 +119,17 @@ impl<'a> Page<'a> {
     /// Adds a line of a part that was searched by itself.
     pub(super) fn add(&mut self, mut line: GrepLine) {
         line.line += self.line - 1;
+        self.keep(line);
+    }
+
+    fn keep(&mut self, line: GrepLine) {
+        self.text_bytes += line.text.len();
         self.lines.push(line);
+    }
+
+    /// Tells whether no further match is returned, as those that are have so much text.
+    pub(super) fn is_full(&self) -> bool {
+        self.text_bytes >= TEXT_BYTES_MAX
     }
 
     /// Passes the lines of such a part.
@@ -158,7 +172,7 @@ impl<'a> Page<'a> {
             }
         };
         self.count_to(hit.start);
-        self.lines.push(self.line_of(hit.start, text, ranges, true));
+        self.keep(self.line_of(hit.start, text, ranges, true));
         self.free = hit.end;
         self.owed = self.of.after;
         self.passed = None;
@@ -189,7 +203,7 @@ impl<'a> Page<'a> {
         while given < count && at < end {
             let next = line_end(&self.content, at);
             self.count_to(at);
-            self.lines.push(self.line_of(at, self.text(at, next), Vec::new(), false));
+            self.keep(self.line_of(at, self.text(at, next), Vec::new(), false));
             at = next;
             given += 1;
         }

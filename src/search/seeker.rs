@@ -116,7 +116,7 @@ impl<'a> Seeker<'a> {
             if self.count == self.of.file_matches_max {
                 return ControlFlow::Break(());
             }
-            if self.count == self.matches_max {
+            if self.count == self.matches_max || self.page.is_full() {
                 self.cut = true;
                 return ControlFlow::Break(());
             }
@@ -148,7 +148,7 @@ impl<'a> Seeker<'a> {
             self.before_cursor = self.before_cursor && self.page.ends_by(&hit, self.after_line);
             if self.before_cursor {
                 self.page.pass(&hit);
-            } else if self.count == self.matches_max {
+            } else if self.count == self.matches_max || self.page.is_full() {
                 self.cut = true;
                 return ControlFlow::Break(());
             } else {

@@ -25,6 +25,7 @@ Where it differs from ripgrep:
   PATTERN is literal, `-e` takes no value but makes it a regular expression
   paths are printed whole, in path order, and the line number always; `-n` and `-r` do nothing
   of ignore files only `.gitignore` and `.ignore` within the tree count: neither `.rgignore` nor git's own settings
+  a `-g` that starts with `!` wins over the others, whichever comes last; neither `-g` nor `-t` brings back what is hidden or ignored
   `-c` counts the matching lines of files that have some; `--limit` bounds all that is printed
   files are bytes unless `--encoding auto` is given, which there is the default
   links are not followed, `-a` is also `--binary`, `-m` is per file, and there is no configuration file")]
