@@ -381,6 +381,27 @@ async fn what_an_index_lost_is_told_of() {
     }
 }
 
+#[tokio::test]
+async fn a_damaged_index_hides_nothing() {
+    for kind in IndexKind::ALL {
+        for row in ["", "3"] {
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            let tree = tree_on(&store).with_index(kind);
+            for number in 0..5 {
+                tree.write(format!("/{number}").as_str(), format!("needle {number}")).await.expect("written");
+            }
+            let namespace = tree.indexes.namespace().expect("a namespace").clone();
+            let key = format!("{}{row}", kind.manifest());
+            assert!(store.get(&namespace, &key).await.expect("read").is_some(), "{key}");
+            store.commit(crate::store::Batch::new().put(&namespace, key, "\u{7F}no row")).await.expect("written");
+            let found = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.expect("searched by reading");
+            assert_eq!((found.files.len(), found.failures_count), (5, 0));
+            let ranked = tree.search(VfsPath::ROOT, &SearchOptions::new("needle")).await.expect("searched by reading");
+            assert_eq!((ranked.hits.len(), ranked.failures_count), (5, 0));
+        }
+    }
+}
+
 /// Whichever byte of a segment is another one, it is told of, or no file is missed by it.
 #[tokio::test]
 async fn a_segment_that_was_changed_is_told_of() {

@@ -6,7 +6,7 @@ use super::kind::{Kind, Segment};
 use super::manifest::{Built, Manifest, damaged, entries_key, files_key};
 use super::settle::TAIL_BYTES;
 use crate::backend::store::StoreBackend;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::{Item, Namespace, ScanEntry, ScanOptions};
 use bytes::Bytes;
@@ -65,14 +65,26 @@ struct Tail<K: Kind> {
 }
 
 impl StoreBackend {
-    /// Looks something up in the index of a kind; none when there is none, or one that is not complete.
+    /// Looks something up in the index of a kind; none when there is none, or one that is not complete, or that is damaged: the files are
+    /// there all the same, and a check of the tree names what is wrong.
     ///
     /// Cost: the tail, then the rows of the segments, then the names of the files that are found: three round trips, and one more the
     /// first time.
     ///
     /// # Errors
-    /// Those of the store, and [`Corrupt`](crate::error::ErrorKind::Corrupt) for an index that is damaged.
+    /// Those of the store.
     pub(super) async fn look_up<K: Kind, Q: Query<K>>(&self, query: &Q) -> Result<Option<LookedUp<K, Q>>> {
+        match self.look_up_sound(query).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let message = "an index is damaged, so a search reads all files; remove the index and make it again";
+                tracing::warn!(tree = %self, kind = %K::KIND, %error, message);
+                Ok(None)
+            }
+            looked_up => looked_up,
+        }
+    }
+
+    async fn look_up_sound<K: Kind, Q: Query<K>>(&self, query: &Q) -> Result<Option<LookedUp<K, Q>>> {
         if self.indexes.standing(K::KIND) == Standing::Unknown {
             self.learn_indexes().await?;
         }

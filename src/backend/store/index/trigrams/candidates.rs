@@ -30,7 +30,7 @@ impl StoreBackend {
     /// round trips, and one more the first time.
     ///
     /// # Errors
-    /// Those of the store, and [`Corrupt`](crate::error::ErrorKind::Corrupt) for an index that is damaged.
+    /// Those of the store.
     pub(in crate::backend::store) async fn candidates(&self, need: &Need) -> Result<Option<BTreeSet<String>>> {
         if *need == Need::Nothing {
             return Ok(None);
