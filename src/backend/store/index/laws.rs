@@ -471,8 +471,8 @@ async fn a_tree_that_is_searched_before_it_is_written_to_has_an_index_from_its_f
     };
     for round in 0..2 {
         search().await;
-        search().await;
         tree.write("/first", "the needle").await.expect("a write");
+        search().await;
         for kind in IndexKind::ALL {
             let state = tree.index_state(kind).await.expect("a state").expect("an index");
             assert!(state.is_complete, "{kind:?} of round {round}");
