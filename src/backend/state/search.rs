@@ -206,7 +206,9 @@ impl Gathered {
         let mut found = Found::new(tree, walk, stretch, stop);
         while self.files.len() < CHUNK_FILES && self.size_bytes < CHUNK_BYTES {
             let Some((path, node)) = found.next() else { return found.missed.take() };
-            if self.after.as_deref() != Some(path) {
+            // What was reached when something was missed is met once more.
+            let last = self.files.last().map(|(last, _)| &**last).or(self.after.as_deref());
+            if last != Some(path) {
                 self.size_bytes += node.size_bytes();
                 self.files.push((path.to_owned(), node.clone()));
             }
