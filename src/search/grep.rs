@@ -303,6 +303,13 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_of_matches_over_many_lines_is_one_up_to_its_last_line() {
+        let content = format!("{}end\nother\n", "x,\n".repeat(LINE_RANGES_MAX + 1));
+        let found = lines(&GrepOptions::regex(",\n.").with_multiline(true), &content);
+        assert!(found.len() == 1 && found[0].text.ends_with(b",\nend"), "{}", found.len());
+    }
+
+    #[test]
     fn finds_lines() {
         let content = "fn main() {\r\n    let x = 1;\r\n\n    Let xx = 2; \n}";
         for (options, expected) in [

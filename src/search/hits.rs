@@ -117,16 +117,18 @@ struct Spans<'a> {
 impl Spans<'_> {
     fn next(&mut self) -> Option<Hit> {
         let mut hit = self.pending.take().or_else(|| self.next_match())?;
-        let mut matches = 1;
+        let mut on_line = 1;
         while let Some(next) = self.next_match() {
             if next.start >= hit.end {
                 self.pending = Some(next);
                 break;
             }
+            on_line = if next.end > hit.end { 1 } else { on_line + 1 };
             hit.end = next.end;
-            hit.matches.extend(next.matches);
-            matches += 1;
-            if matches == MATCHES_MAX {
+            if hit.matches.len() < MATCHES_MAX {
+                hit.matches.extend(next.matches);
+            }
+            if on_line == MATCHES_MAX {
                 // Each match may take a look at all that follows, so what a long line takes must not grow with what it has of them.
                 self.at = self.at.max(hit.end);
                 break;
