@@ -127,7 +127,10 @@ impl<'f, B: Backend + ?Sized> Files<'f, B> {
 
     /// Tells whether a link of the host that was named leads to a directory.
     async fn leads_to_directory(&self, entry: &Entry) -> bool {
-        entry.kind == EntryKind::Symlink && self.tree.ls(&entry.path, &LsOptions::new().with_limit(1)).await.is_ok()
+        entry.kind == EntryKind::Symlink && {
+            let options = LsOptions::new().with_limit(1).with_refuse_links(self.options.scope.refuse_links);
+            self.tree.ls(&entry.path, &options).await.is_ok()
+        }
     }
 
     /// Tells whether a file is selected: by its own path, and by the directories that lead to it.
@@ -154,7 +157,7 @@ pub(crate) async fn add_snippets<B: Backend + ?Sized>(
         return;
     }
     let paths: Vec<VfsPathBuf> = hits.iter().map(|hit| hit.path.clone()).collect();
-    let reads: Vec<BoxFuture<'_, Result<FileRead>>> = paths.iter().map(|path| Box::pin(read_start(tree, path)) as _).collect();
+    let reads: Vec<BoxFuture<'_, Result<FileRead>>> = paths.iter().map(|path| Box::pin(read_start(tree, path, options)) as _).collect();
     let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
     for hit in hits {
         if let Some(Ok(read)) = reads.next().await {
@@ -163,8 +166,8 @@ pub(crate) async fn add_snippets<B: Backend + ?Sized>(
     }
 }
 
-async fn read_start<B: Backend + ?Sized>(tree: &B, path: &VfsPath) -> Result<FileRead> {
-    tree.read(path, &ReadOptions::bytes(0, CONTENT_BYTES_MAX as u64)).await
+async fn read_start<B: Backend + ?Sized>(tree: &B, path: &VfsPath, options: &SearchOptions) -> Result<FileRead> {
+    tree.read(path, &ReadOptions::bytes(0, CONTENT_BYTES_MAX as u64).with_refuse_links(options.scope.refuse_links)).await
 }
 
 /// The files that are read, some at a time.
@@ -194,9 +197,9 @@ impl<B: Backend + ?Sized> Reading<'_, B> {
     async fn count(&mut self) -> Result<()> {
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting);
-        let tree = self.tree;
+        let (tree, options) = (self.tree, self.options);
         let reads: Vec<BoxFuture<'_, Result<FileRead>>> =
-            waiting.iter().map(|entry| Box::pin(read_start(tree, &entry.path)) as _).collect();
+            waiting.iter().map(|entry| Box::pin(read_start(tree, &entry.path, options)) as _).collect();
         let contents: Vec<Result<FileRead>> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
         let mut read = Vec::with_capacity(contents.len());
         for (entry, content) in waiting.into_iter().zip(contents) {

@@ -39,7 +39,7 @@ impl CompositeBackend {
         while start < steps.len() {
             match &steps[start] {
                 Step::Transfer => {
-                    let result = self.transfer(&changes[start]).await;
+                    let result = self.transfer(&changes[start], options).await;
                     results.push(result.map_err(|error| error.during(changes[start].kind()).in_batch(start, start))?);
                     start += 1;
                 }

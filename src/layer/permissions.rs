@@ -46,6 +46,8 @@ pub use rule::{Effect, Operations, Rule};
 ///
 /// **Links.** Rules speak of paths, and a link of the host has two. As a tree does not show what a link names, calls that would
 /// follow one are refused with `permission_denied`, unless [`Permissions::with_links_followed`] says that links are trusted.
+/// The tree inside refuses them too while it resolves the path ([`ReadOptions::refuse_links`] and its like), so a link that
+/// is put in place between the check and the use is not followed either.
 /// Cost: one `stat` for each directory of the path, in trees that have links.
 ///
 /// Names are compared as they are written; [`Rule::ignoring_case`] is for hosts that do not tell `A` from `a`.
@@ -133,9 +135,14 @@ impl<B: Backend> Permissions<B> {
         }
     }
 
+    /// Tells whether the tree beneath is to refuse links itself: what was looked at may be another thing when it is used.
+    fn refuses_links(&self) -> bool {
+        !self.follows_links && !self.policy.is_open()
+    }
+
     /// Checks that no link is followed on the way to a path.
     async fn check_links(&self, path: &VfsPath, follows_last: bool) -> Result<()> {
-        if self.follows_links || self.policy.is_open() || !self.inner.capabilities().symlinks {
+        if !self.refuses_links() || !self.inner.capabilities().symlinks {
             return Ok(());
         }
         for step in path.ancestors().skip(1).chain(follows_last.then_some(path)) {
@@ -228,7 +235,7 @@ impl<B: Backend> Backend for Permissions<B> {
         self.see(path).await?;
         self.check_links(path, true).await?;
         self.check_read(&[OpKind::Read], path, false).await?;
-        self.inner.read(path, options).await
+        self.inner.read(path, &options.clone().with_refuse_links(options.refuse_links || self.refuses_links())).await
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
@@ -237,6 +244,7 @@ impl<B: Backend> Backend for Permissions<B> {
         self.check_read(&[OpKind::Ls], path, true).await?;
         let mut refill = Refill::new(options.limit);
         let mut page_options = options.clone();
+        page_options.refuse_links |= self.refuses_links();
         loop {
             let page = self.inner.ls(path, &page_options).await?;
             let shows = |entry: &Entry| self.policy.shows(&entry.path, entry.is_directory());
@@ -256,11 +264,12 @@ impl<B: Backend> Backend for Permissions<B> {
         self.see(path).await?;
         self.check_links(path, true).await?;
         self.check_read(&[OpKind::Glob], path, true).await?;
+        let mut page_options = options.clone();
+        page_options.scope.refuse_links |= self.refuses_links();
         let Some(guard) = self.guard(&[OpKind::Glob], true, path) else {
-            return self.inner.glob(path, options).await;
+            return self.inner.glob(path, &page_options).await;
         };
         let mut refill = Refill::new(options.limit);
-        let mut page_options = options.clone();
         page_options.scope.guard = Some(options.scope.guard.as_ref().map_or(guard.clone(), |outer| outer.and(&guard)));
         loop {
             let page = self.inner.glob(path, &page_options).await?;
@@ -283,10 +292,11 @@ impl<B: Backend> Backend for Permissions<B> {
         self.see(path).await?;
         self.check_links(path, true).await?;
         let asks = self.check_read(&[OpKind::Grep, OpKind::Read], path, true).await?;
-        let Some(guard) = self.guard(&[OpKind::Grep, OpKind::Read], asks, path) else {
-            return self.inner.grep(path, options).await;
-        };
         let mut page_options = options.clone();
+        page_options.scope.refuse_links |= self.refuses_links();
+        let Some(guard) = self.guard(&[OpKind::Grep, OpKind::Read], asks, path) else {
+            return self.inner.grep(path, &page_options).await;
+        };
         page_options.scope.guard = Some(options.scope.guard.as_ref().map_or(guard.clone(), |outer| outer.and(&guard)));
         let mut found = GrepResult::default();
         loop {
@@ -317,10 +327,11 @@ impl<B: Backend> Backend for Permissions<B> {
         self.see(path).await?;
         self.check_links(path, true).await?;
         let asks = self.check_read(&[OpKind::Search, OpKind::Read], path, true).await?;
-        let Some(guard) = self.guard(&[OpKind::Search, OpKind::Read], asks, path) else {
-            return self.inner.search(path, options).await;
-        };
         let mut guarded = options.clone();
+        guarded.scope.refuse_links |= self.refuses_links();
+        let Some(guard) = self.guard(&[OpKind::Search, OpKind::Read], asks, path) else {
+            return self.inner.search(path, &guarded).await;
+        };
         guarded.scope.guard = Some(options.scope.guard.as_ref().map_or(guard.clone(), |outer| outer.and(&guard)));
         let mut found = self.inner.search(path, &guarded).await?;
         // Only a tree that does not ask the guard has found something to leave out.
@@ -337,7 +348,7 @@ impl<B: Backend> Backend for Permissions<B> {
             let operation = if let [only] = changes { only.kind() } else { OpKind::Apply };
             self.ask(operation, asked, changes).await.map_err(|error| error.in_batch(0, 0))?;
         }
-        self.inner.apply(changes, options).await
+        self.inner.apply(changes, &options.clone().with_refuse_links(options.refuse_links || self.refuses_links())).await
     }
 }
 

@@ -48,6 +48,7 @@ pub use http::{HttpLimits, HttpService};
 pub use profile::McpTools;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{Entry, EntryKind};
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::session::Threads;
@@ -185,6 +186,10 @@ impl McpServer {
         for path in &options.allowed {
             let tree = threads.session(&options.scope).await?.backend();
             let is_missing = match tree.stat(path).await {
+                Ok(Entry { kind: EntryKind::Symlink, leads_to, .. }) => match leads_to {
+                    Some(target) => !tree.stat(&target).await.is_ok_and(|entry| entry.is_directory()),
+                    None => true,
+                },
                 Ok(entry) => !entry.is_directory(),
                 Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
             };

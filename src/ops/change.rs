@@ -225,6 +225,9 @@ pub struct ApplyOptions {
     /// Allows a batch that cannot be atomic as a whole, such as one over several mounts: it is then applied in order up to
     /// the first failure, and the error says how many changes took effect. Default false: such a batch is refused.
     pub allow_partial: bool,
+    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
+    /// A rename or delete of a link itself follows none.
+    pub refuse_links: bool,
     /// What is committed with the batch.
     pub(crate) along: Along,
 }
@@ -239,6 +242,13 @@ impl ApplyOptions {
     #[must_use]
     pub fn with_allow_partial(mut self, allow_partial: bool) -> Self {
         self.allow_partial = allow_partial;
+        self
+    }
+
+    /// Refuses to follow links of the host.
+    #[must_use]
+    pub fn with_refuse_links(mut self, refuse_links: bool) -> Self {
+        self.refuse_links = refuse_links;
         self
     }
 }

@@ -40,6 +40,24 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Every operation.
+    pub const ALL: [Self; 14] = [
+        Self::Stat,
+        Self::Read,
+        Self::Ls,
+        Self::Glob,
+        Self::Grep,
+        Self::Search,
+        Self::Write,
+        Self::Append,
+        Self::Edit,
+        Self::CreateDir,
+        Self::Delete,
+        Self::Rename,
+        Self::Copy,
+        Self::Apply,
+    ];
+
     /// Tells whether the operation changes the tree.
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Stat | Self::Read | Self::Ls | Self::Glob | Self::Grep | Self::Search)
@@ -69,5 +87,18 @@ impl OpKind {
 impl fmt::Display for OpKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_holds_every_operation_once() {
+        let schema = schemars::schema_for!(OpKind).to_value();
+        let named: Vec<&str> =
+            schema["oneOf"].as_array().expect("one schema a kind").iter().filter_map(|kind| kind["const"].as_str()).collect();
+        assert_eq!(named, OpKind::ALL.map(OpKind::name));
     }
 }

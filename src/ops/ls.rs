@@ -14,11 +14,13 @@ pub struct LsOptions {
     pub start_after: Option<String>,
     /// What a failing mount does to the listing of the directory above it.
     pub on_failure: OnFailure,
+    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
+    pub refuse_links: bool,
 }
 
 impl Default for LsOptions {
     fn default() -> Self {
-        Self { limit: 10_000, start_after: None, on_failure: OnFailure::default() }
+        Self { limit: 10_000, start_after: None, on_failure: OnFailure::default(), refuse_links: false }
     }
 }
 
@@ -46,6 +48,13 @@ impl LsOptions {
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
+        self
+    }
+
+    /// Refuses to follow links of the host.
+    #[must_use]
+    pub fn with_refuse_links(mut self, refuse_links: bool) -> Self {
+        self.refuse_links = refuse_links;
         self
     }
 }

@@ -37,11 +37,13 @@ pub struct ReadOptions {
     /// The most bytes one read returns: more is `too_large` for a whole file, and ends a window of lines early (the window
     /// then says where to go on). Default 64 MiB.
     pub bytes_max: u64,
+    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
+    pub refuse_links: bool,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { range: ReadRange::Whole, bytes_max: 64 << 20 }
+        Self { range: ReadRange::Whole, bytes_max: 64 << 20, refuse_links: false }
     }
 }
 
@@ -65,6 +67,13 @@ impl ReadOptions {
     #[must_use]
     pub fn with_bytes_max(mut self, bytes_max: u64) -> Self {
         self.bytes_max = bytes_max;
+        self
+    }
+
+    /// Refuses to follow links of the host.
+    #[must_use]
+    pub fn with_refuse_links(mut self, refuse_links: bool) -> Self {
+        self.refuse_links = refuse_links;
         self
     }
 }

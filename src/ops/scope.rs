@@ -23,11 +23,22 @@ pub struct SearchScope {
     pub on_failure: OnFailure,
     /// Asked for every path met, when set: what it refuses is not found, not entered, and its content is not read.
     pub guard: Option<PathGuard>,
+    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
+    /// Links that a search meets on its way are never followed, whatever this says.
+    pub refuse_links: bool,
 }
 
 impl Default for SearchScope {
     fn default() -> Self {
-        Self { base: VfsPathBuf::root(), prune: Vec::new(), hidden: false, ignored: false, on_failure: OnFailure::default(), guard: None }
+        Self {
+            base: VfsPathBuf::root(),
+            prune: Vec::new(),
+            hidden: false,
+            ignored: false,
+            on_failure: OnFailure::default(),
+            guard: None,
+            refuse_links: false,
+        }
     }
 }
 

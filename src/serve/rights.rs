@@ -133,23 +133,9 @@ impl Rights {
             return Ok(None);
         }
         let operations = if self.access >= Access::Write { Operations::ALL } else { Operations::READ };
-        let everywhere = ["/".to_owned()];
-        let paths: Vec<String> = self.paths.iter().map(literal).collect();
-        let rule = Rule::allow(operations, if paths.is_empty() { &everywhere[..] } else { &paths })?;
+        let rule = Rule::within(operations, &self.paths)?;
         Ok(Some(Box::new(move |tree, _| Arc::new(Permissions::new([rule.clone()], tree).with_default(Effect::Deny)))))
     }
-}
-
-/// Returns a pattern that means a path and what lies beneath it, and nothing else.
-fn literal(path: &VfsPathBuf) -> String {
-    let mut pattern = String::with_capacity(path.as_str().len());
-    for character in path.as_str().chars() {
-        if matches!(character, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!') {
-            pattern.push('\\');
-        }
-        pattern.push(character);
-    }
-    pattern
 }
 
 #[cfg(test)]

@@ -520,7 +520,7 @@ fn on_failure(partial: bool) -> OnFailure {
 }
 
 fn scope(hidden: bool, ignored: bool, partial: bool, base: VfsPathBuf, prune: Vec<VfsPathBuf>) -> SearchScope {
-    SearchScope { hidden, ignored, on_failure: on_failure(partial), base, prune, guard: None }
+    SearchScope { hidden, ignored, on_failure: on_failure(partial), base, prune, ..SearchScope::default() }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod merge;
 mod overlay;
 #[cfg(feature = "remote")]
 mod remote;
+mod rules;
 #[cfg(feature = "serve")]
 mod serve;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]

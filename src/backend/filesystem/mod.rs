@@ -203,15 +203,29 @@ impl FilesystemBackend {
         self.run(OpKind::Delete, VfsPath::ROOT, move |root, cancel| sweep::sweep(root, age, cancel)).await
     }
 
-    /// Runs work that blocks, in one hop to a thread for it. Dropping the call tells the work to stop.
+    /// Returns the root as an operation asks it, which may follow no link.
+    fn root(&self, refuse_links: bool) -> Arc<Root> {
+        if refuse_links { Arc::new(self.root.without_links()) } else { Arc::clone(&self.root) }
+    }
+
     async fn run<T: Send + 'static>(
         &self,
         operation: OpKind,
         path: &VfsPath,
         work: impl FnOnce(&Root, &Cancel) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_on(Arc::clone(&self.root), operation, path, work).await
+    }
+
+    /// Runs work that blocks, in one hop to a thread for it. Dropping the call tells the work to stop.
+    async fn run_on<T: Send + 'static>(
+        &self,
+        root: Arc<Root>,
+        operation: OpKind,
+        path: &VfsPath,
+        work: impl FnOnce(&Root, &Cancel) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let cancel = Cancel::default();
-        let root = Arc::clone(&self.root);
         let _guard = CancelOnDrop(cancel.clone());
         let work = move || work(&root, &cancel);
         let result = match tokio::runtime::Handle::try_current() {
@@ -259,12 +273,13 @@ impl Backend for FilesystemBackend {
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
         tokio::task::coop::consume_budget().await;
-        let in_memory = self.root.open_file_in_memory(path).and_then(|file| content::read_part_in_memory(path, &file, options));
+        let root = self.root(options.refuse_links);
+        let in_memory = root.open_file_in_memory(path).and_then(|file| content::read_part_in_memory(path, &file, options));
         if let Some(part) = in_memory {
             return part.map_err(|error| placed(error, path).during(OpKind::Read));
         }
         let (at, options) = (path.to_owned(), options.clone());
-        self.run(OpKind::Read, path, move |root, _| {
+        self.run_on(root, OpKind::Read, path, move |root, _| {
             let file = root.open_file(&at)?;
             content::read_part(&at, &file, &options, |errno| root.fault(&at, errno)).map_err(|error| placed(error, &at))
         })
@@ -273,18 +288,22 @@ impl Backend for FilesystemBackend {
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
         let (at, options) = (path.to_owned(), options.clone());
-        self.run(OpKind::Ls, path, move |root, _| list::list(root, &at, &options)).await
+        self.run_on(self.root(options.refuse_links), OpKind::Ls, path, move |root, _| list::list(root, &at, &options)).await
     }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
         let (at, options) = (path.to_owned(), options.clone());
-        self.run(OpKind::Glob, path, move |root, cancel| search::glob(root, &at, &options, cancel).map_err(|error| placed(error, &at)))
-            .await
+        let root = self.root(options.scope.refuse_links);
+        self.run_on(root, OpKind::Glob, path, move |root, cancel| {
+            search::glob(root, &at, &options, cancel).map_err(|error| placed(error, &at))
+        })
+        .await
     }
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         let (at, options, workers) = (path.to_owned(), options.clone(), self.search_threads);
-        self.run(OpKind::Grep, path, move |root, cancel| {
+        let root = self.root(options.scope.refuse_links);
+        self.run_on(root, OpKind::Grep, path, move |root, cancel| {
             search::grep(root, &at, &options, workers, cancel).map_err(|error| placed(error, &at))
         })
         .await
@@ -295,10 +314,9 @@ impl Backend for FilesystemBackend {
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        let _ = options;
         let Some(first) = changes.first() else { return Ok(Vec::new()) };
         let (changes, sync) = (changes.to_vec(), self.sync);
-        self.run(OpKind::Apply, first.path(), move |root, cancel| {
+        self.run_on(self.root(options.refuse_links), OpKind::Apply, first.path(), move |root, cancel| {
             let writer = change::Writer::new(root, sync, cancel);
             let mut done = Vec::with_capacity(changes.len());
             for (index, change) in changes.iter().enumerate() {

@@ -16,7 +16,8 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, Result as Host};
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Opens a directory to list, lock or flush it.
 const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -25,10 +26,10 @@ const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// A sealed directory of the host.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Root {
     seal: Seal,
-    host: PathBuf,
+    host: Arc<Path>,
 }
 
 /// A name in an open directory, and what stands there.
@@ -62,7 +63,12 @@ impl Root {
                 _ => error.with_message("the root directory cannot be opened; check its path and mode"),
             }
         })?;
-        Ok(Self { seal, host: host.to_owned() })
+        Ok(Self { seal, host: host.into() })
+    }
+
+    /// Returns the same root, which follows no link.
+    pub(super) fn without_links(&self) -> Self {
+        Self { seal: self.seal.without_links(), host: self.host.clone() }
     }
 
     /// Returns the host's path of the root.
@@ -148,6 +154,9 @@ impl Root {
         if !follow || !place.current.is_some_and(|meta| meta.is_symlink()) {
             return Ok(place);
         }
+        if !self.seal.follows_links() {
+            return Err(self.fault_behind_link(path, relative, Errno::LOOP));
+        }
         let resolved = self.seal.resolve(relative, true).map_err(|errno| self.fault_behind_link(path, relative, errno))?;
         if resolved.is_root() {
             return Err(Error::is_directory(path));
@@ -176,6 +185,9 @@ impl Root {
         let is_link = || self.seal.look(relative, false).is_ok_and(|meta| meta.is_symlink());
         match errno {
             Errno::NOENT if is_link() => error.with_message(format!("`{path}` is a link to something that does not exist")),
+            Errno::LOOP if !self.seal.follows_links() => error.with_message(format!(
+                "`{path}` leads through a link, which may lead past the rules of this tree; name what it leads to by its own path"
+            )),
             Errno::LOOP if is_link() => error.with_message(format!(
                 "`{path}` is a link that leads in a circle, or through too many others; name a file by its own path"
             )),

@@ -10,13 +10,14 @@
 
 use super::FilesystemOptions;
 use super::meta::Meta;
-use super::openat2::{self, LOOK, PASS};
+use super::openat2::{self, LOOK, PASS, Ways};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, readlinkat, statat};
 use rustix::io::{Errno, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 
 /// How many links one path may lead through, the kernel's own number.
 const LINKS_MAX: usize = 40;
@@ -25,11 +26,11 @@ const LINKS_MAX: usize = 40;
 const DISTURBED_MAX: usize = 64;
 
 /// A directory held open, with the rules of its seal.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Seal {
-    handle: OwnedFd,
+    handle: Arc<OwnedFd>,
     device: u64,
-    cross_mounts: bool,
+    ways: Ways,
     by_kernel: bool,
     /// Whether the kernel can say that it would have to wait, instead of waiting.
     from_memory: bool,
@@ -61,18 +62,28 @@ impl Seal {
     pub(super) fn open(host: &Path, options: &FilesystemOptions) -> Result<Self> {
         let handle = rustix::fs::open(host, PASS, Mode::empty())?;
         let device = Meta::from(fstat(&handle)?).id.device;
-        let cross_mounts = options.cross_mounts;
+        let ways = Ways { mounts: options.cross_mounts, links: true };
         // A kernel without the call and a sandbox that filters it answer alike: not with a handle.
-        let by_kernel = options.openat2 && openat2::open_beneath(&handle, ".", PASS, cross_mounts).is_ok();
-        let from_memory = by_kernel && !cross_mounts && openat2::is_local(&handle);
-        Ok(Self { handle, device, cross_mounts, by_kernel, from_memory })
+        let by_kernel = options.openat2 && openat2::open_beneath(&handle, ".", PASS, ways).is_ok();
+        let from_memory = by_kernel && !ways.mounts && openat2::is_local(&handle);
+        Ok(Self { handle: Arc::new(handle), device, ways, by_kernel, from_memory })
+    }
+
+    /// Returns the same seal, which follows no link: a path that leads through one is refused with [`Errno::LOOP`].
+    pub(super) fn without_links(&self) -> Self {
+        Self { ways: Ways { links: false, ..self.ways }, ..self.clone() }
+    }
+
+    /// Tells whether links that stay within the root are followed.
+    pub(super) fn follows_links(&self) -> bool {
+        self.ways.links
     }
 
     /// Opens a path. With [`OFlags::NOFOLLOW`] a link at its end is not followed.
     pub(super) fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
         if self.by_kernel {
             for _ in 0..DISTURBED_MAX {
-                match openat2::open_beneath(&self.handle, path, flags, self.cross_mounts) {
+                match openat2::open_beneath(&self.handle, path, flags, self.ways) {
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     other => return other,
                 }
@@ -87,7 +98,7 @@ impl Seal {
         if !self.from_memory {
             return None;
         }
-        match openat2::open_in_memory(&self.handle, path, flags, self.cross_mounts) {
+        match openat2::open_in_memory(&self.handle, path, flags, self.ways) {
             Err(Errno::AGAIN) => None,
             other => Some(other),
         }
@@ -96,7 +107,7 @@ impl Seal {
     /// Opens what stands at one name in an open directory, following no link.
     pub(super) fn open_name(&self, directory: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
         if self.by_kernel {
-            match openat2::open_name(directory, name, flags, self.cross_mounts) {
+            match openat2::open_name(directory, name, flags, self.ways) {
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 other => return other,
             }
@@ -129,7 +140,7 @@ impl Seal {
                 Walked::Disturbed => disturbed += 1,
                 Walked::Parent(0) => return Err(Errno::XDEV),
                 Walked::Parent(index) => drop(names.drain(index - 1..=index)),
-                Walked::Link { .. } if links == LINKS_MAX => return Err(Errno::LOOP),
+                Walked::Link { .. } if !self.ways.links || links == LINKS_MAX => return Err(Errno::LOOP),
                 Walked::Link { index, target } => {
                     links += 1;
                     names.splice(index..=index, link_names(&target)?);
@@ -179,11 +190,11 @@ impl Seal {
 
     fn open_checked(&self, directory: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
         let handle = openat(directory, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-        if self.cross_mounts || self.is_within(&Meta::from(fstat(&handle)?)) { Ok(handle) } else { Err(Errno::XDEV) }
+        if self.ways.mounts || self.is_within(&Meta::from(fstat(&handle)?)) { Ok(handle) } else { Err(Errno::XDEV) }
     }
 
     fn is_within(&self, meta: &Meta) -> bool {
-        self.cross_mounts || meta.id.device == self.device
+        self.ways.mounts || meta.id.device == self.device
     }
 }
 

@@ -31,8 +31,8 @@ struct Check<'a, B> {
     asked: Vec<VfsPathBuf>,
     /// The files and directories that earlier changes of the batch make, and whether they are directories.
     placed: Vec<(VfsPathBuf, bool)>,
-    /// Where earlier changes of the batch move or copy something, with all it holds.
-    moved: Vec<VfsPathBuf>,
+    /// What earlier changes of the batch move or copy, with all it holds, and where it stands then.
+    moved: Vec<(VfsPathBuf, VfsPathBuf)>,
 }
 
 /// What a change needs of everything in a directory.
@@ -53,12 +53,12 @@ impl<B: Backend> Check<'_, B> {
             Change::CreateDir { path } => self.make(OpKind::CreateDir, path, true).await,
             Change::Edit { path, .. } => {
                 self.layer.see(path).await?;
-                self.layer.check_links(path, true).await?;
+                self.check_links(path, true).await?;
                 self.need(&[OpKind::Edit, OpKind::Read], path)
             }
             Change::Delete { path, recursive, .. } => {
                 self.layer.see(path).await?;
-                self.layer.check_links(path, false).await?;
+                self.check_links(path, false).await?;
                 self.need(&[OpKind::Delete], path)?;
                 if *recursive {
                     self.need_beneath(Needs { at: path, kinds: &[OpKind::Delete], target: None, reads: false }).await?;
@@ -81,14 +81,14 @@ impl<B: Backend> Check<'_, B> {
         if !self.layer.policy.shows(path, is_directory) {
             return Err(denied(&self.layer.policy, kind, OpKind::Stat, path));
         }
-        self.layer.check_links(path, true).await?;
+        self.check_links(path, true).await?;
         self.need(&[kind], path)
     }
 
     /// Checks a rename or copy.
     async fn take(&mut self, needs: Needs<'_>) -> Result<()> {
         self.layer.see(needs.at).await?;
-        self.layer.check_links(needs.at, needs.reads).await?;
+        self.check_links(needs.at, needs.reads).await?;
         self.need(needs.kinds, needs.at)?;
         if let Some((to, kinds)) = needs.target {
             // A directory may come to stand where only what lies beneath may be seen; a file there would replace a hidden one.
@@ -97,10 +97,23 @@ impl<B: Backend> Check<'_, B> {
             if !shown {
                 return Err(denied(policy, kinds[0], OpKind::Stat, to));
             }
-            self.layer.check_links(to, needs.reads).await?;
+            self.check_links(to, needs.reads).await?;
             self.need(kinds, to)?;
         }
         self.need_beneath(needs).await
+    }
+
+    /// Checks that no link is followed on the way to a path, where it stands now and where the batch takes it from: a link that an
+    /// earlier change brings to the path is still at its old place.
+    async fn check_links(&self, path: &VfsPath, follows_last: bool) -> Result<()> {
+        self.layer.check_links(path, follows_last).await?;
+        let mut at = path.to_owned();
+        for (from, to) in self.moved.iter().rev() {
+            let Some(rest) = at.strip_prefix(to) else { continue };
+            at = from.concat(rest);
+            self.layer.check_links(&at, follows_last).await.map_err(|error| error.at(path))?;
+        }
+        Ok(())
     }
 
     fn need(&mut self, kinds: &[OpKind], path: &VfsPath) -> Result<()> {
@@ -127,7 +140,7 @@ impl<B: Backend> Check<'_, B> {
         if !may_refuse(needs.kinds, at) && !target.is_some_and(|(to, kinds)| may_refuse(kinds, to)) {
             return Ok(());
         }
-        if self.moved.iter().any(|moved| at.starts_with(moved) || moved.starts_with(at)) {
+        if self.moved.iter().any(|(_, moved)| at.starts_with(moved) || moved.starts_with(at)) {
             let message = format!("what `{at}` holds is moved by the same batch and rules may reach it; send the changes one by one");
             return Err(Error::new(ErrorKind::PermissionDenied, message).at(at));
         }
@@ -152,7 +165,7 @@ impl<B: Backend> Check<'_, B> {
             Change::Write { path, .. } | Change::Append { path, .. } | Change::Edit { path, .. } => self.placed.push((path.clone(), false)),
             Change::CreateDir { path } => self.placed.push((path.clone(), true)),
             Change::Delete { .. } => {}
-            Change::Rename { to, .. } | Change::Copy { to, .. } => self.moved.push(to.clone()),
+            Change::Rename { from, to, .. } | Change::Copy { from, to, .. } => self.moved.push((from.clone(), to.clone())),
         }
     }
 }

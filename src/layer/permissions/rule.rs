@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::ops::OpKind;
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::Glob;
 use std::fmt;
 use std::ops::BitOr;
@@ -173,6 +173,17 @@ impl Rule {
         Self::new(Effect::Allow, operations, patterns)
     }
 
+    /// Makes a rule that allows operations at some paths, taken word by word and not as patterns, and at what lies beneath them;
+    /// everywhere without a path. With [`Effect::Deny`] as the default it keeps a tree to these paths.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for paths that make too large a pattern.
+    pub fn within(operations: impl Into<Operations>, paths: &[VfsPathBuf]) -> Result<Self> {
+        let patterns: Vec<String> = paths.iter().map(|path| literal(path)).collect();
+        let everywhere = ["/".to_owned()];
+        Self::allow(operations, if patterns.is_empty() { &everywhere[..] } else { &patterns })
+    }
+
     /// Makes a rule that denies.
     ///
     /// # Errors
@@ -233,6 +244,18 @@ impl Paths {
             Self::Matching { glob, .. } => glob.can_match_beneath(path.relative()),
         }
     }
+}
+
+/// Returns a pattern that means a path and what lies beneath it, and nothing else.
+fn literal(path: &VfsPath) -> String {
+    let mut pattern = String::with_capacity(path.as_str().len());
+    for character in path.as_str().chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }
 
 /// Rules in order: the first that is about an operation on a path decides.
@@ -327,7 +350,6 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::VfsPathBuf;
 
     fn path(text: &str) -> VfsPathBuf {
         VfsPathBuf::parse(text).expect("a legal path")

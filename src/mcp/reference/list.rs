@@ -6,7 +6,7 @@ use super::names;
 use super::paths::Allowed;
 use super::{Answer, Refused, failed, text};
 use crate::backend::Backend;
-use crate::ops::{Entry, LsOptions, OnFailure};
+use crate::ops::{Entry, EntryKind, LsOptions, OnFailure};
 use crate::path::{VfsPath, VfsPathBuf};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -164,7 +164,9 @@ pub(super) async fn search_files(tree: &dyn Backend, allowed: &Allowed, argument
             children.reverse();
             entries.extend(children);
         }
-        if wanted.matches(relative) {
+        // That server passes over a link which leads out of what is allowed.
+        let is_reached = entry.kind != EntryKind::Symlink || allowed.path(tree, entry.path.as_str()).await.is_ok();
+        if is_reached && wanted.matches(relative) {
             found.push(entry.path);
         }
     }

@@ -17,6 +17,7 @@ mod write;
 
 pub(super) use described::tools;
 
+use crate::backend::Backend;
 use crate::error::{Error, ErrorKind};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
@@ -63,8 +64,7 @@ impl Reference {
             "move_file" => self.change(threads, scope, OnConflict::Aside, name, arguments, recorded).await,
             _ => match threads.session(scope).await {
                 Ok(session) => {
-                    let tree = session.backend();
-                    let answer = on_record(&session, &name, recorded, true, self.look(&*tree, &name, &arguments)).await;
+                    let answer = on_record(&session, &name, recorded, true, self.look(session.backend(), &name, &arguments)).await;
                     threads.keep_unless_saved(scope, session);
                     answer
                 }
@@ -77,8 +77,9 @@ impl Reference {
         }
     }
 
-    async fn look(&self, tree: &dyn crate::backend::Backend, name: &str, arguments: &Arguments) -> Answer {
-        let allowed = &*self.allowed;
+    async fn look(&self, tree: Arc<dyn Backend>, name: &str, arguments: &Arguments) -> Answer {
+        let (allowed, tree) = self.allowed.within(tree).await?;
+        let (allowed, tree) = (&allowed, &*tree);
         match name {
             "read_file" | "read_text_file" => read::text_file(tree, allowed, arguments).await,
             "read_media_file" => read::media_file(tree, allowed, arguments).await,
@@ -105,8 +106,8 @@ impl Reference {
         let work = move |session: Session| -> futures::future::BoxFuture<'static, Answer> {
             let (name, arguments, allowed, recorded) = (name.clone(), arguments.clone(), allowed.clone(), recorded.clone());
             Box::pin(async move {
-                let tree = session.backend();
                 let work = async {
+                    let (allowed, tree) = allowed.within(session.backend()).await?;
                     match &*name {
                         "write_file" => write::file(&*tree, &allowed, &arguments).await,
                         "edit_file" => edit::file(&*tree, &allowed, &arguments).await,

@@ -1,31 +1,68 @@
-//! Which paths are allowed, and what a path means: as that server reads it, `..` and relative paths included.
+//! Which paths are allowed, and what a path means: as that server reads it, `..`, relative paths and links included.
+//!
+//! A path is resolved to the one it really is before anything is done with it, and what is done then follows no link: the tree is kept to
+//! the directories by [`Permissions`], so that a link which takes a directory's place in between leads nowhere either.
 
 use super::Refused;
 use crate::backend::Backend;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
+use crate::layer::{Effect, Operations, Permissions, Rule};
+use crate::ops::{Entry, EntryKind};
 use crate::path::{VfsPath, VfsPathBuf};
+use std::sync::Arc;
+
+/// How many links one path may lead through, the kernel's own number.
+const LINKS_MAX: usize = 40;
 
 /// The directories that the tools reach.
-#[derive(Debug)]
-pub(super) struct Allowed(Vec<VfsPathBuf>);
+#[derive(Debug, Clone)]
+pub(super) struct Allowed {
+    /// As they were named.
+    named: Vec<VfsPathBuf>,
+    /// Without the links that lead to them.
+    real: Vec<VfsPathBuf>,
+}
 
 impl Allowed {
     pub(super) fn new(directories: &[VfsPathBuf]) -> Self {
-        if directories.is_empty() { Self(vec![VfsPathBuf::root()]) } else { Self(directories.to_vec()) }
+        let named = if directories.is_empty() { vec![VfsPathBuf::root()] } else { directories.to_vec() };
+        Self { real: named.clone(), named }
+    }
+
+    /// Returns the directories as they stand in a tree, and the tree kept to them.
+    pub(super) async fn within(&self, tree: Arc<dyn Backend>) -> Result<(Self, Arc<dyn Backend>), Refused> {
+        if self.named.iter().any(|directory| directory.is_root()) {
+            return Ok((self.clone(), tree));
+        }
+        let mut real = Vec::with_capacity(self.named.len());
+        for directory in &self.named {
+            real.push(match real_path(&*tree, directory).await {
+                Ok(path) => path,
+                // That it is not there, or leads out of the tree, is told of each path in it.
+                Err(_) => directory.clone(),
+            });
+        }
+        let rule = Rule::within(Operations::ALL, &real).map_err(|error| Refused(error.message().to_owned()))?;
+        let kept = Permissions::new([rule], tree).with_default(Effect::Deny);
+        Ok((Self { named: self.named.clone(), real }, Arc::new(kept)))
     }
 
     /// Returns the directories, with something between each two.
     pub(super) fn joined(&self, between: &str) -> String {
-        self.0.iter().map(|directory| directory.as_str()).collect::<Vec<_>>().join(between)
+        self.named.iter().map(|directory| directory.as_str()).collect::<Vec<_>>().join(between)
     }
 
     fn holds(&self, path: &str) -> bool {
-        self.0.iter().any(|directory| {
+        self.named.iter().chain(&self.real).any(|directory| {
             directory.is_root() || path.strip_prefix(directory.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
-    /// Returns the path that a text names.
+    fn is_whole(&self) -> bool {
+        self.named.iter().any(|directory| directory.is_root())
+    }
+
+    /// Returns the path that a text names, without the links on its way.
     pub(super) async fn path(&self, tree: &dyn Backend, text: &str) -> Result<VfsPathBuf, Refused> {
         if is_drive(text) {
             return Err(Refused(format!("Access denied - Windows-style path received on a POSIX host: {text}")));
@@ -36,16 +73,28 @@ impl Allowed {
             return Err(Refused(message));
         }
         let path = VfsPathBuf::parse(&absolute).map_err(|invalid| Refused(invalid.to_string()))?;
-        match tree.stat(&path).await {
-            Err(error) if error.kind() == ErrorKind::NotADirectory => Err(Refused(format!("ENOTDIR: not a directory, realpath '{path}'"))),
-            // What is not there may be about to be made; anything else is said by what is done with the path.
-            _ => Ok(path),
+        let not_a_directory = || Refused(format!("ENOTDIR: not a directory, realpath '{path}'"));
+        if self.is_whole() {
+            return match tree.stat(&path).await {
+                Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
+                // What is not there may be about to be made; anything else is said by what is done with the path.
+                _ => Ok(path),
+            };
+        }
+        let outside =
+            || Refused(format!("Access denied - symlink target outside allowed directories: {path} not in {}", self.joined(", ")));
+        // The tree is kept to where the directories really are, and does not show the links that lead to them.
+        let start = self.named.iter().zip(&self.real).find_map(|(named, real)| Some(real.concat(path.strip_prefix(named)?)));
+        match real_path(tree, start.as_ref().unwrap_or(&path)).await {
+            Ok(real) if self.real.iter().any(|directory| real.starts_with(directory)) => Ok(real),
+            Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
+            _ => Err(outside()),
         }
     }
 
     /// Resolves a relative path against the first directory that it stays allowed in.
     fn beneath_allowed(&self, text: &str) -> String {
-        let mut candidates = self.0.iter().map(|directory| resolved(directory.as_str(), text));
+        let mut candidates = self.named.iter().map(|directory| resolved(directory.as_str(), text));
         candidates.clone().find(|candidate| self.holds(candidate)).or_else(|| candidates.next()).unwrap_or_default()
     }
 }
@@ -63,6 +112,35 @@ pub(super) fn resolved(base: &str, text: &str) -> String {
         }
     }
     format!("/{}", segments.join("/"))
+}
+
+/// Returns a path with each link on its way, and at its end, replaced by what it leads to. What is not there yet stays as it is named.
+///
+/// # Errors
+/// `not_a_directory` beneath a file, `permission_denied` for a link that leads out of the tree or nowhere; those of the tree.
+async fn real_path(tree: &dyn Backend, path: &VfsPath) -> crate::error::Result<VfsPathBuf> {
+    let (mut real, mut links) = (VfsPathBuf::root(), 0);
+    let mut rest: Vec<String> = path.segments().rev().map(str::to_owned).collect();
+    while let Some(segment) = rest.pop() {
+        let next = real.child(&segment)?;
+        match tree.stat(&next).await {
+            Ok(Entry { kind: EntryKind::Symlink, leads_to, .. }) => {
+                links += 1;
+                let Some(target) = leads_to.filter(|_| links <= LINKS_MAX) else {
+                    return Err(Error::new(ErrorKind::PermissionDenied, format!("`{next}` leads out of the tree or nowhere")).at(&next));
+                };
+                // What it leads to may lie in a mount of its own, in which links stand again.
+                rest.extend(target.segments().rev().map(str::to_owned));
+                real = VfsPathBuf::root();
+            }
+            Ok(_) => real = next,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return rest.iter().rev().try_fold(next, |above, segment| Ok(above.child(segment)?));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(real)
 }
 
 fn is_drive(text: &str) -> bool {

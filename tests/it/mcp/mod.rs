@@ -3,6 +3,7 @@
 mod consent;
 mod http;
 mod profiles;
+mod reference;
 mod resources;
 mod subscriptions;
 mod threads;
