@@ -59,6 +59,7 @@ pub mod scope;
 pub mod search;
 pub mod store;
 pub mod text;
+mod work;
 
 pub mod backend;
 pub mod checkpoint;

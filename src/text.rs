@@ -5,17 +5,22 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Edit, ReadOptions, ReadRange, Window};
+use crate::work::{self, Stop};
 use bytes::Bytes;
 use memchr::{memchr, memchr_iter, memmem};
 use std::borrow::Cow;
 
 pub mod merge;
+pub(crate) mod run;
 
 /// How many line numbers an `ambiguous` names at most.
 const LINES_NAMED_MAX: usize = 20;
 
 /// The largest content in bytes that a replacement may grow a file to.
 pub const EDITED_BYTES_MAX: usize = 256 << 20;
+
+/// The most work that the edits of one call may be: how many there are, times the bytes of the content. A few seconds.
+pub const EDIT_WORK_BYTES_MAX: u64 = 4 << 30;
 
 /// Counts the lines of a content.
 ///
@@ -121,14 +126,47 @@ fn skip_lines(content: &[u8], count: usize) -> usize {
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no edit or an empty `old`, [`NoMatch`](ErrorKind::NoMatch) and
 /// [`Ambiguous`](ErrorKind::Ambiguous) (with the lines) by what was counted, [`TooLarge`](ErrorKind::TooLarge) when a
-/// replacement would grow the content over [`EDITED_BYTES_MAX`].
+/// replacement would grow the content over [`EDITED_BYTES_MAX`], and for more edits of a large content than
+/// [`EDIT_WORK_BYTES_MAX`] allows.
 pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
+    edit_until(content, edits, &Stop::default())
+}
+
+/// Does as [`edit`] does, away from the threads that serve others when it is much work, and no longer than its caller waits.
+///
+/// # Errors
+/// Those of [`edit`] and of [`work::run`].
+pub(crate) async fn edit_apart(content: &Bytes, edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
+    let cost_bytes = (content.len() as u64).saturating_mul(edits.len() as u64);
+    if cost_bytes <= work::IN_PLACE_BYTES || cost_bytes > EDIT_WORK_BYTES_MAX {
+        return edit(content, edits);
+    }
+    let (content, edits) = (content.clone(), edits.to_vec());
+    work::run(cost_bytes, move |stop| edit_until(&content, &edits, stop)).await?
+}
+
+/// Does as [`edit`] does, and looks before each replacement whether the caller still waits.
+pub(crate) fn edit_until(content: &[u8], edits: &[Edit], stop: &Stop) -> Result<(Vec<u8>, usize)> {
     if edits.is_empty() {
         return Err(Error::invalid_argument("no edit was given; name at least one text to replace"));
     }
     let mut current = Cow::Borrowed(content);
     let mut replaced = 0;
+    let mut worked_bytes = 0_u64;
     for (index, edit) in edits.iter().enumerate() {
+        stop.check()?;
+        // Each replacement goes through all of the content; what the later ones take at least is known before the first.
+        let rest = (edits.len() - index) as u64;
+        if edits.len() > 1 && worked_bytes.saturating_add(rest.saturating_mul(current.len() as u64)) > EDIT_WORK_BYTES_MAX {
+            let count = (EDIT_WORK_BYTES_MAX / (current.len() as u64).max(1)).max(1);
+            let message = format!(
+                "{} edits of a file of {} bytes are too much work for one call; send at most {count} at once, or write the file anew",
+                edits.len(),
+                current.len()
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        worked_bytes += current.len() as u64;
         // Say which of several edits failed, so that the caller can mend just that one.
         let label = if edits.len() == 1 { String::new() } else { format!("edit {} of {}: ", index + 1, edits.len()) };
         let (next, count) = edit_once(&current, edit).map_err(|error| {
@@ -339,6 +377,24 @@ mod tests {
         assert_eq!(kind(edited(&content, &[Edit::all("a", new)])), Some(ErrorKind::TooLarge));
         let doubling = vec![Edit::all("a", "aa"); 40];
         assert_eq!(kind(edited("aaaaaaaa", &doubling)), Some(ErrorKind::TooLarge));
+    }
+
+    #[test]
+    fn more_edits_of_a_large_file_than_one_call_may_make_are_refused_before_the_first() {
+        let content = "a".repeat(1 << 20);
+        let edits = vec![Edit::new("b", "c"); 200_000];
+        let error = edit(content.as_bytes(), &edits).expect_err("a hundred gigabytes of work");
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
+        assert!(error.message().ends_with("send at most 4096 at once, or write the file anew"), "{error}");
+        // The same many edits of a small file are little work.
+        assert_eq!(edited("a b", &vec![Edit::new("a", "a"); 200_000]).expect("little work"), "a b");
+    }
+
+    #[test]
+    fn edits_stop_when_nobody_waits() {
+        let stop = Stop::default();
+        drop(work::StopOnDrop(stop.clone()));
+        assert_eq!(edit_until(b"a", &[Edit::new("a", "b")], &stop).expect_err("stopped").kind(), ErrorKind::Unavailable);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How many files are read at the same time.
 const READS_AT_ONCE: usize = 16;
@@ -209,7 +210,7 @@ impl<B: Backend + ?Sized> Reading<'_, B> {
             }
         }
         let query = self.query.clone();
-        let counted = in_background(move |_| {
+        let counted = in_background(move |stop| {
             let mut counted = Vec::with_capacity(read.len());
             let count = |(entry, read): (Entry, FileRead)| {
                 let features = query.features(&entry.path, &read.content);
@@ -217,7 +218,7 @@ impl<B: Backend + ?Sized> Reading<'_, B> {
             };
             parallel::ordered(read.into_iter(), workers(), count, |file| {
                 counted.push(file);
-                ControlFlow::Continue(())
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             counted
         });

@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::scope::Scope;
 use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, Rider, ScanEntry, ScanOptions, Store, Watch};
+use crate::work;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -177,9 +178,7 @@ impl StoreCheckpointer {
     async fn unsaved(&self, place: &Place, state: &StateSnapshot, relied_on: Option<u32>, pack: u64) -> Result<Unsaved> {
         load_foreign(state, relied_on).await?;
         let (root, origin) = (state.root().clone(), place.pages.origin);
-        tokio::task::spawn_blocking(move || Unsaved::of(&root, relied_on, origin, pack))
-            .await
-            .map_err(|error| Error::new(ErrorKind::Internal, "a checkpoint was not encoded").with_source(error))?
+        work::run(work::LARGE, move |_| Unsaved::of(&root, relied_on, origin, pack)).await?
     }
 
     /// Puts contents before the checkpoint that holds them, and makes its batch depend on them.

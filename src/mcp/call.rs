@@ -7,11 +7,16 @@ use super::{Offered, answer, history, oversized, progress};
 use crate::error::{Error, Result};
 use crate::scope::Scope;
 use crate::tools::{ToolCall, ToolOutput, ToolSet};
+use crate::work::{self, Owner};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, JsonObject};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the work of one call may take, searches and edits above all.
+const WORK_MAX: Duration = Duration::from_secs(120);
 
 /// Answers a call of a tool that is offered.
 pub(super) async fn answered(
@@ -50,7 +55,10 @@ pub(super) async fn answered(
     }
     // A change that has begun goes on when the client goes away, so that it is made and saved or not made.
     let doing = name.clone();
-    let work = async move { run(&offered, &offer, &scope, call, arguments).await };
+    let work = async move {
+        // Nothing else ends it: it goes on without its client, and no request's deadline reaches it.
+        work::as_owner(Owner::from(&scope), Some(WORK_MAX), run(&offered, &offer, &scope, call, arguments)).await
+    };
     #[cfg(feature = "serve")]
     let work = super::http::within_trace(context, work);
     let result = progress::told(context, &doing, tokio::spawn(work)).await;

@@ -1,5 +1,7 @@
 //! HTML comments: what people write to people in a file that a model reads.
 
+use std::collections::HashMap;
+
 /// Removes HTML comments from a Markdown text.
 ///
 /// A comment goes from `<!--` to `-->`, over lines too; one without an end is text. A line of which only white space is left is removed
@@ -39,6 +41,7 @@ pub fn without_comments(text: &str) -> String {
 fn copy_line(text: &str, start: usize, last_end: usize, kept: &mut String) -> usize {
     let (line_start, mut at, mut removed) = (kept.len(), start, false);
     let mut end = line_end(text, at);
+    let mut spans = Spans::default();
     while at < end {
         let rest = &text[at..end];
         let Some(mark) = rest.find(['`', '<']) else {
@@ -57,7 +60,7 @@ fn copy_line(text: &str, start: usize, last_end: usize, kept: &mut String) -> us
             }
             removed = true;
         } else if rest.starts_with('`') {
-            let span = code_span(&text[at..end]);
+            let span = spans.at(&text[at..end], end);
             kept.push_str(span);
             at += span.len();
         } else {
@@ -71,19 +74,41 @@ fn copy_line(text: &str, start: usize, last_end: usize, kept: &mut String) -> us
     end
 }
 
-/// Returns the span of code that a line starts with; only its first marks when they are not closed.
-fn code_span(line: &str) -> &str {
-    let marks = line.len() - line.trim_start_matches('`').len();
-    let mut at = marks;
-    while let Some(next) = line[at..].find('`') {
-        let run = &line[at + next..];
-        let length = run.len() - run.trim_start_matches('`').len();
-        at += next + length;
-        if length == marks {
-            return &line[..at];
+/// The ends of the spans of code on a line, found in one pass however many marks are open.
+#[derive(Default)]
+struct Spans {
+    /// Where the line ends that was looked at.
+    line_end: usize,
+    /// For each number of marks in a row, how far before the end of the line the last such row starts.
+    last: HashMap<usize, usize>,
+}
+
+impl Spans {
+    /// Returns the span of code that the rest of a line starts with; only its first marks when they are not closed.
+    fn at<'t>(&mut self, rest: &'t str, line_end: usize) -> &'t str {
+        if self.line_end != line_end {
+            (self.line_end, self.last) = (line_end, rows(rest).map(|(at, length)| (length, rest.len() - at)).collect());
         }
+        let marks = marks_of(rest);
+        let is_closed = self.last.get(&marks).is_some_and(|from_end| *from_end < rest.len());
+        let close = if is_closed { rows(rest).skip(1).find(|(_, length)| *length == marks) } else { None };
+        &rest[..close.map_or(marks, |(at, length)| at + length)]
     }
-    &line[..marks]
+}
+
+/// Returns the rows of marks of a text: where each starts, and how many there are.
+fn rows(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + text[at..].find('`')?;
+        let length = marks_of(&text[start..]);
+        at = start + length;
+        Some((start, length))
+    })
+}
+
+fn marks_of(text: &str) -> usize {
+    text.len() - text.trim_start_matches('`').len()
 }
 
 fn line_end(text: &str, at: usize) -> usize {

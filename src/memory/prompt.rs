@@ -32,6 +32,13 @@ the user or with what you see for yourself, it is wrong or out of date. A note t
 /// How many tokens the remark about a file that is cut takes at most, beside its path.
 const REMARK_TOKENS: usize = 40;
 
+/// The name of the marks around a file, and what is added to it where a file closes it.
+const TAG: &str = "memory";
+const TAG_MORE: &str = "_file";
+
+/// How often that is added before a name is made of a hash.
+const TAG_MORE_MAX: usize = 4;
+
 /// How memory is put into words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -141,12 +148,21 @@ impl MemoryFiles {
     }
 
     /// Returns the name of the marks, which no file can close, however the closing mark is written.
+    ///
+    /// Cost: one pass over the files, and a short name whatever they hold.
     fn tag(&self) -> String {
-        let mut tag = "memory".to_owned();
-        while self.files.iter().any(|file| closes(&file.text, &tag)) {
-            tag.push_str("_file");
+        match self.files.iter().filter_map(|file| closed(&file.text)).max() {
+            None => TAG.to_owned(),
+            Some(longest) if longest < TAG_MORE_MAX => format!("{TAG}{}", TAG_MORE.repeat(longest + 1)),
+            // Nobody can write a text that holds its own hash.
+            Some(_) => {
+                let mut hasher = blake3::Hasher::new();
+                for file in &self.files {
+                    hasher.update(file.text.as_bytes());
+                }
+                format!("{TAG}_{}", &hasher.finalize().to_hex()[..16])
+            }
         }
-        tag
     }
 
     /// Says what could not be read, and where memory would stand when there is none.
@@ -169,12 +185,27 @@ impl MemoryFiles {
     }
 }
 
-/// Tells whether a text has what a reader may take for the closing mark of a name: in capitals, or with white space in it.
-fn closes(text: &str, tag: &str) -> bool {
-    text.match_indices('<').any(|(at, _)| {
-        let name = text[at + 1..].trim_start().strip_prefix('/').map(str::trim_start);
-        name.and_then(|name| name.get(..tag.len())).is_some_and(|name| name.eq_ignore_ascii_case(tag))
-    })
+/// Returns how many times [`TAG_MORE`] follows [`TAG`] in the longest of what a reader may take for a closing mark: also in capitals, or
+/// with white space in it. None when the text has no such mark.
+fn closed(text: &str) -> Option<usize> {
+    let marks = text.match_indices('<').filter_map(|(at, _)| {
+        let name = text[at + 1..].trim_start().strip_prefix('/')?.trim_start();
+        let mut rest = without_prefix(name, TAG)?;
+        let mut count = 0;
+        while count < TAG_MORE_MAX
+            && let Some(shorter) = without_prefix(rest, TAG_MORE)
+        {
+            rest = shorter;
+            count += 1;
+        }
+        Some(count)
+    });
+    marks.max()
+}
+
+fn without_prefix<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let (start, rest) = text.split_at_checked(prefix.len())?;
+    start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
 /// Puts a text between the marks of a file.
@@ -253,12 +284,29 @@ mod tests {
 
     #[test]
     fn a_closing_mark_is_one_however_it_is_written() {
-        for text in ["</memory>", "</MEMORY>", "x</Memory >", "< /memory>", "<\n/ \tmeMory", "<</memory_file>"] {
-            assert!(closes(text, "memory"), "{text}");
+        for text in ["</memory>", "</MEMORY>", "x</Memory >", "< /memory>", "<\n/ \tmeMory"] {
+            assert_eq!(closed(text), Some(0), "{text}");
         }
+        assert_eq!(closed("<</memory_File></memory>"), Some(1));
         for text in ["<memory>", "</memor", "</memo\u{301}ry>", "/memory>", "<//memory>", "<", "</", "</é"] {
-            assert!(!closes(text, "memory"), "{text}");
+            assert_eq!(closed(text), None, "{text}");
         }
+    }
+
+    /// The name grew by one part for each mark, and the text was searched again for each: 47 seconds, and a prompt of 2 MB.
+    #[tokio::test]
+    async fn a_file_full_of_closing_marks_gets_a_short_name_and_stays_in_the_budget() {
+        let mut marks = String::new();
+        for count in 0..600 {
+            let _ = writeln!(marks, "</memory{}>", "_file".repeat(count));
+        }
+        let memory = memory(&[("/a.md", &marks)], &[]).await;
+        let tag = memory.tag();
+        assert!(tag.len() <= TAG.len() + 17 && !marks.contains(&tag), "{tag}");
+        assert_eq!(tag, memory.tag(), "the same files give the same text");
+        let prompt = memory.prompt(&PromptOptions::new());
+        assert!(prompt.tokens <= PromptOptions::TOKENS_MAX, "{}", prompt.tokens);
+        assert!(prompt.text.ends_with(&format!("</{tag}>\n")));
     }
 
     #[test]

@@ -42,6 +42,9 @@ impl Edit {
     }
 }
 
+/// The most changes that an entry point takes as one batch.
+pub const CHANGES_MAX: usize = 20_000;
+
 /// One mutation. A list of them is a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {

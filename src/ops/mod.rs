@@ -21,7 +21,7 @@ mod version;
 pub(crate) use along::Along;
 pub use call::Op;
 pub use capabilities::{Capabilities, Durability};
-pub use change::{ApplyOptions, Change, Changed, Edit, WriteMode};
+pub use change::{ApplyOptions, CHANGES_MAX, Change, Changed, Edit, WriteMode};
 pub use entry::{Entry, EntryKind, Failure, OnFailure, Truncation, TruncationReason};
 pub use glob::{GlobOptions, GlobResult};
 pub use grep::{CaseMode, Encoding, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult};

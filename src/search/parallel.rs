@@ -1,5 +1,6 @@
 //! Work on several items at once whose results come back in order.
 
+use crate::work::Helper;
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -87,10 +88,16 @@ fn ordered_after<I: Send, R: Send>(
         let _close = CloseOnDrop(&queue);
         let mut started = 1;
         let mut start = || {
-            if started < workers {
+            // Fewer threads than asked for are enough: the calling thread does what is left.
+            if started < workers
+                && let Some(helper) = Helper::take()
+            {
                 started += 1;
-                // Fewer threads than asked for are enough: the calling thread does what is left.
-                let _ = thread::Builder::new().name("search".to_owned()).spawn_scoped(scope, || queue.serve(&work));
+                let serve = || {
+                    let _helper = helper;
+                    queue.serve(&work);
+                };
+                let _ = thread::Builder::new().name("search".to_owned()).spawn_scoped(scope, serve);
             }
         };
         queue.drive(&mut items, (workers * BATCHES_AHEAD, batch_max), &mut start, &work, &mut sink);

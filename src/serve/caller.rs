@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mcp::McpCaller;
 use crate::scope::Scope;
 use crate::wire::{ACTOR_HEADER, THREAD_HEADER};
+use crate::work::{self, Owner};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -135,9 +136,10 @@ pub(super) async fn admit(
             if fixed || caller.rights.threads.len() == 1 {
                 mcp = mcp.with_thread_fixed();
             }
+            let owner = Owner::from(&caller.scope);
             request.extensions_mut().insert(mcp);
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            work::as_owner(owner, None, next.run(request)).await
         }
         Ok(None) => {
             let error = Error::new(ErrorKind::PermissionDenied, "this server asks for a token; send it as `Authorization: Bearer TOKEN`");

@@ -11,6 +11,7 @@
 
 mod api;
 mod caller;
+mod connection;
 mod doors;
 mod metrics;
 mod observed;
@@ -24,10 +25,13 @@ use crate::mcp::{Consents, HttpLimits, McpOptions};
 use crate::scope::Scope;
 use crate::session::ThreadDurability;
 use crate::store::{MemoryStore, Namespace, Store};
+use crate::work::Owner;
 use crate::workspace::Workspace;
 use api::{Api, ApiLimits};
+use axum::middleware;
 use axum_server::Handle;
 use caller::Doorkeeper;
+use connection::{Connections, Guard};
 use doors::Doors;
 use hyper_util::rt::TokioTimer;
 use metrics::Metrics;
@@ -38,6 +42,7 @@ use std::time::Duration;
 
 pub use crate::wire::THREAD_HEADER;
 pub(crate) use api::{ANSWERS_NAMESPACE, ITEMS_NAMESPACE};
+pub use connection::ConnectionLimits;
 pub use rights::{Access, Rights};
 pub use tls::TlsFiles;
 pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
@@ -45,8 +50,8 @@ pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 /// How long requests that run are waited for when the server is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the head of a request may take.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often a peer of HTTP/2 is asked whether it is there, and how long its answer may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// The most bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -77,6 +82,10 @@ pub struct ServeOptions {
     pub spool_bytes_max: usize,
     /// The most requests that run at once; what is more is refused. Default 1,024.
     pub requests_max: usize,
+    /// The most requests of one user that run at once; what is more is refused. Default 256.
+    pub requests_per_user_max: usize,
+    /// How many connections there may be, and how long each may keep the server waiting.
+    pub connections: ConnectionLimits,
     /// The most streams of events that are open at once; what is more is refused. Default 1,024.
     pub streams_max: usize,
     /// How long a request of the API may take. Default a minute.
@@ -98,6 +107,8 @@ impl ServeOptions {
             bodies_bytes_max: 256 << 20,
             spool_bytes_max: 4 << 30,
             requests_max: 1_024,
+            requests_per_user_max: 256,
+            connections: ConnectionLimits::default(),
             streams_max: 1_024,
             deadline: Duration::from_secs(60),
         }
@@ -163,6 +174,20 @@ impl ServeOptions {
     #[must_use]
     pub fn with_requests_max(mut self, requests: usize) -> Self {
         self.requests_max = requests;
+        self
+    }
+
+    /// Sets the most requests of one user that run at once.
+    #[must_use]
+    pub fn with_requests_per_user_max(mut self, requests: usize) -> Self {
+        self.requests_per_user_max = requests;
+        self
+    }
+
+    /// Sets how many connections there may be, and how long each may keep the server waiting.
+    #[must_use]
+    pub fn with_connections(mut self, limits: ConnectionLimits) -> Self {
+        self.connections = limits;
         self
     }
 
@@ -245,6 +270,9 @@ impl HttpServer {
             bodies_bytes_max: options.bodies_bytes_max,
             spool_bytes_max: options.spool_bytes_max,
             requests_max: options.requests_max,
+            requests_per_user_max: options.requests_per_user_max,
+            body_timeout: options.connections.body_timeout,
+            body_bytes_per_second_min: options.connections.body_bytes_per_second_min,
             streams_max: options.streams_max,
             deadline: options.deadline,
             http: options.limits.clone(),
@@ -261,12 +289,18 @@ impl HttpServer {
             }
         };
         let metrics = Arc::new(Metrics::new());
-        let observed = Observed(metrics.clone());
-        let workspace = workspace.with_layer(move |tree, _| Arc::new(Layered::new(observed.clone(), tree)));
+        let (counted, deadline) = (metrics.clone(), options.deadline);
+        let workspace = workspace.with_layer(move |tree, scope| {
+            let observed = Observed { metrics: counted.clone(), owner: Owner::from(scope), deadline };
+            Arc::new(Layered::new(observed, tree))
+        });
         let doors = Doors::new(workspace.clone(), mcp, options.limits);
         let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
         let api = Arc::new(Api::new(workspace, store, limits, metrics));
-        let router = api::router(api.clone(), doorkeeper.clone());
+        let head_timeout = options.connections.head_timeout;
+        let connections = Connections::new(options.connections);
+        let attend = middleware::from_fn_with_state(connections.clone(), connection::attended);
+        let router = api::router(api.clone(), doorkeeper.clone()).layer(attend);
 
         let handle: Handle<SocketAddr> = Handle::new();
         let (stopping, ending) = (handle.clone(), doorkeeper.clone());
@@ -276,17 +310,19 @@ impl HttpServer {
             api.end_streams();
             stopping.graceful_shutdown(Some(STOP_TIMEOUT));
         });
-        let service = router.into_make_service();
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
         let failed = |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("the server stopped: {error}")).with_source(error);
         let served = match tls {
             Some(tls) => {
-                let mut server = axum_server::from_tcp_rustls(listener, tls).map_err(failed)?.handle(handle);
-                bound(server.http_builder());
+                let server = axum_server::from_tcp_rustls(listener, tls).map_err(failed)?.handle(handle);
+                let mut server = server.map(|acceptor| Guard::new(acceptor.handshake_timeout(head_timeout), connections));
+                bound(server.http_builder(), head_timeout);
                 server.serve(service).await
             }
             None => {
-                let mut server = axum_server::from_tcp(listener).map_err(failed)?.handle(handle);
-                bound(server.http_builder());
+                let server = axum_server::from_tcp(listener).map_err(failed)?.handle(handle);
+                let mut server = server.map(|acceptor| Guard::new(acceptor, connections));
+                bound(server.http_builder(), head_timeout);
                 server.serve(service).await
             }
         };
@@ -296,9 +332,11 @@ impl HttpServer {
 }
 
 /// Bounds what a connection may cost before a request is whole.
-fn bound(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::TokioExecutor>) {
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX.max(8 << 10));
+fn bound(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::TokioExecutor>, head_timeout: Duration) {
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX.max(8 << 10));
     builder.http2().timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32).max_concurrent_streams(256);
+    // A peer that is gone without a word is found out.
+    builder.http2().keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
 }
 
 #[cfg(test)]

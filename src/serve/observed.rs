@@ -4,14 +4,20 @@ use super::metrics::Metrics;
 use crate::error::Result;
 use crate::layer::{Layer, LayerName, Next, Reply};
 use crate::ops::{Change, Op, OpKind};
+use crate::work::{self, Owner};
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::{Instrument, debug_span};
 
-/// Counts and times operations.
+/// Counts and times operations, and names whose work they are: requests may be answered by tasks that do not know.
 #[derive(Debug, Clone)]
-pub(super) struct Observed(pub(super) Arc<Metrics>);
+pub(super) struct Observed {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) owner: Owner,
+    /// How long the work of one operation may take.
+    pub(super) deadline: Duration,
+}
 
 /// An operation that runs; it is counted when this is dropped, however it ended.
 struct Running<'a> {
@@ -34,13 +40,14 @@ impl Layer for Observed {
     }
 
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
-        let mut running = Running { metrics: &self.0, kind: op.kind, begun: Instant::now(), outcome: "given_up" };
+        let mut running = Running { metrics: &self.metrics, kind: op.kind, begun: Instant::now(), outcome: "given_up" };
         let span = debug_span!("operation", vfs.operation = op.kind.name(), vfs.path = %op.path, error.type = tracing::field::Empty);
-        let done = next.run().instrument(span.clone()).await;
+        let run = work::as_owner(self.owner.clone(), Some(self.deadline), next.run());
+        let done = run.instrument(span.clone()).await;
         match &done {
             Ok(reply) => {
                 running.outcome = "ok";
-                self.0.content(reply.content_bytes(), op.changes.iter().map(carried).sum());
+                self.metrics.content(reply.content_bytes(), op.changes.iter().map(carried).sum());
             }
             Err(error) => {
                 running.outcome = error.kind().code();

@@ -7,11 +7,13 @@ use crate::error::{Error, Result};
 use crate::ops::{Change, Edit, ReadOptions};
 use crate::path::VfsPathBuf;
 use crate::text;
+use crate::work;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use similar::{Algorithm, DiffTag, capture_diff_slices};
+use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// The largest file in bytes whose change is shown.
 const SHOWN_BYTES_MAX: u64 = 1 << 20;
@@ -24,6 +26,9 @@ const SHOWN_LINES_MAX: usize = 12;
 
 /// How many lines between the first and the last change are compared to show only what changed.
 const COMPARED_LINES_MAX: usize = 2000;
+
+/// How long the least that changed is looked for; what is shown after that may hold more lines than changed.
+const COMPARED_FOR: Duration = Duration::from_millis(200);
 
 /// The arguments of `edit_file`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -111,11 +116,15 @@ impl Tool for EditFile {
         let edits = self.edits()?;
         // The edit itself is the backend's, so that it is atomic; this copy only shows where the change lies.
         let before = backend.read(&self.path, &ReadOptions::new().with_bytes_max(SHOWN_BYTES_MAX)).await.ok().map(|read| read.content);
-        let expected = before.and_then(|before| Some((text::edit(&before, &edits).ok()?.0, before)));
+        let expected = match before {
+            Some(before) => text::edit_apart(&before, &edits).await.ok().map(|(after, _)| (after, before)),
+            None => None,
+        };
         let changed = backend.apply_one(Change::Edit { path: self.path.clone(), edits, expect: None }).await?;
         let mut text = format!("Edited {} ({})", self.path, render::counted(changed.replacements, "replacement"));
         if let Some((after, before)) = expected.filter(|(after, _)| after.len() as u64 == changed.size_bytes) {
-            text.push_str(&snippet(&before, &after));
+            let cost_bytes = (before.len() + after.len()) as u64;
+            text.push_str(&work::run(cost_bytes, move |_| snippet(&before, &after)).await?);
         }
         Ok(ToolOutput::new(text).with_data(json!(changed)))
     }
@@ -163,7 +172,7 @@ fn changed_lines(before: &[&[u8]], after: &[&[u8]]) -> Vec<Range<usize>> {
     if old.len().max(new.len()) > COMPARED_LINES_MAX {
         return vec![around(same_start..same_start + new.len())];
     }
-    let operations = capture_diff_slices(Algorithm::Myers, old, new);
+    let operations = capture_diff_slices_deadline(Algorithm::Myers, old, new, Instant::now().checked_add(COMPARED_FOR));
     let mut runs: Vec<Range<usize>> = Vec::new();
     for operation in operations.iter().filter(|operation| operation.tag() != DiffTag::Equal) {
         let range = operation.new_range();

@@ -120,7 +120,7 @@ impl<'a> Writer<'a> {
             return Err(Error::new(ErrorKind::TooLarge, message).at(path));
         }
         let content = read_up_to(&old.handle, old.meta.size_bytes, EDIT_BYTES_MAX).map_err(fault)?;
-        let (edited, replacements) = text::edit(&content, edits).map_err(|error| error.at(path))?;
+        let (edited, replacements) = text::edit_until(&content, edits, self.cancel.stop()).map_err(|error| error.at(path))?;
         if edited == content {
             return Ok(unchanged(OpKind::Edit, path, &old.meta).with_replacements(replacements));
         }

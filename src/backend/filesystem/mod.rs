@@ -33,22 +33,16 @@ use crate::ops::{
     LsOptions, OpKind, ReadOptions, SearchOptions, SearchResult,
 };
 use crate::path::VfsPath;
+use crate::work::{self, Stop, StopOnDrop};
 use async_trait::async_trait;
 use root::Root;
 use std::fmt;
-use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many threads one search takes at most when the options leave it open.
 const SEARCH_THREADS_MAX: usize = 8;
-
-/// How many threads a search takes by itself. The system tells it from files, which took an eighth of the time of a server that opens a
-/// tree for each request.
-static SEARCH_THREADS: LazyLock<usize> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(SEARCH_THREADS_MAX));
 
 /// What a change waits for before it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -185,7 +179,7 @@ impl FilesystemBackend {
     /// [`PermissionDenied`](ErrorKind::PermissionDenied).
     pub fn open(root: impl AsRef<Path>, options: FilesystemOptions) -> Result<Self> {
         let search_threads = match options.search_threads {
-            0 => *SEARCH_THREADS,
+            0 => work::cores().min(SEARCH_THREADS_MAX),
             count => count,
         };
         Ok(Self { root: Arc::new(Root::open(root.as_ref(), &options)?), sync: options.sync, search_threads })
@@ -226,7 +220,7 @@ impl FilesystemBackend {
         work: impl FnOnce(&Root, &Cancel) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let cancel = Cancel::default();
-        let _guard = CancelOnDrop(cancel.clone());
+        let _guard = StopOnDrop(cancel.0.clone());
         let work = move || work(&root, &cancel);
         let result = match tokio::runtime::Handle::try_current() {
             Ok(runtime) => runtime.spawn_blocking(work).await.unwrap_or_else(|error| {
@@ -237,6 +231,18 @@ impl FilesystemBackend {
             Err(_) => work(),
         };
         result.map_err(|error| error.during(operation))
+    }
+
+    /// Runs a search, whose length its caller chooses, in the turn of its owner.
+    async fn search_in_turn<T: Send + 'static>(
+        &self,
+        root: Arc<Root>,
+        operation: OpKind,
+        path: &VfsPath,
+        work: impl FnOnce(&Root, &Cancel) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let done = work::run(work::LARGE, move |stop| work(&root, &Cancel(stop.clone()))).await;
+        done.flatten().map_err(|error| placed(error, path).during(operation))
     }
 }
 
@@ -294,7 +300,7 @@ impl Backend for FilesystemBackend {
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
         let (at, options) = (path.to_owned(), options.clone());
         let root = self.root(options.scope.refuse_links);
-        self.run_on(root, OpKind::Glob, path, move |root, cancel| {
+        self.search_in_turn(root, OpKind::Glob, path, move |root, cancel| {
             search::glob(root, &at, &options, cancel).map_err(|error| placed(error, &at))
         })
         .await
@@ -303,7 +309,7 @@ impl Backend for FilesystemBackend {
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         let (at, options, workers) = (path.to_owned(), options.clone(), self.search_threads);
         let root = self.root(options.scope.refuse_links);
-        self.run_on(root, OpKind::Grep, path, move |root, cancel| {
+        self.search_in_turn(root, OpKind::Grep, path, move |root, cancel| {
             search::grep(root, &at, &options, workers, cancel).map_err(|error| placed(error, &at))
         })
         .await
@@ -335,11 +341,15 @@ fn placed(error: Error, path: &VfsPath) -> Error {
 
 /// Whether the caller is gone.
 #[derive(Debug, Clone, Default)]
-struct Cancel(Arc<AtomicBool>);
+struct Cancel(Stop);
 
 impl Cancel {
     fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_set()
+    }
+
+    fn stop(&self) -> &Stop {
+        &self.0
     }
 
     /// Stops work whose caller is gone.
@@ -349,14 +359,5 @@ impl Cancel {
 
     fn error(path: &VfsPath) -> Error {
         Error::new(ErrorKind::Unavailable, "the call was given up before it was done").at(path)
-    }
-}
-
-/// Sets the mark when the call's future is dropped, finished or not.
-struct CancelOnDrop(Cancel);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
     }
 }

@@ -17,8 +17,8 @@ use crate::file::BINARY_PROBE_BYTES;
 use crate::ops::{Failure, GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::{Decoded, FileOutcome, GrepCollector, GrepMatcher, PathFilter, Seeker, Unread, Windows, parallel};
+use crate::work::Memory;
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::{Errno, Result as Host};
@@ -34,10 +34,11 @@ const SEARCH_BYTES_MAX: u64 = 1 << 30;
 /// Up to this size a file is read at once; of a larger one the start is looked at first, as most large files are binary.
 const AT_ONCE_BYTES: u64 = 64 << 10;
 
-/// Of files over this size one is held in memory as a whole at a time, whatever the number of threads and searches.
-const ALONE_BYTES: u64 = 32 << 20;
+/// The most bytes of files that searches hold in memory as a whole at once, whatever the number of threads and searches: a larger file is
+/// held alone. Files that fit the buffer of a thread do not count.
+const WHOLE_BYTES_MAX: u64 = 64 << 20;
 
-static ALONE: Mutex<()> = Mutex::new(());
+static WHOLE: Memory = Memory::new(WHOLE_BYTES_MAX);
 
 /// The largest buffer that a thread keeps for its next file; a larger file is searched in windows.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
@@ -166,7 +167,9 @@ impl Search<'_> {
         if file.meta.size_bytes > SEARCH_BYTES_MAX {
             return Ok(FileOutcome::TooLarge);
         }
-        let _alone = (file.meta.size_bytes > ALONE_BYTES).then(|| ALONE.lock());
+        let size_bytes = file.meta.size_bytes;
+        let held = (size_bytes > BUFFER_BYTES_MAX as u64).then(|| WHOLE.hold(size_bytes, || self.is_given_up()));
+        let Some(_held) = held.map_or(Some(None), |held| held.map(Some)) else { return Ok(FileOutcome::Gone) };
         let mut content = BUFFER.take();
         content.clear();
         if !self.read(file, &mut content)? {

@@ -19,9 +19,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Change, Changed, Edit, OpKind, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::text;
+use crate::work;
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use std::future::Future;
+
+/// The most bytes that the paths of all directories take together that one batch makes: some dozens of the deepest, or millions as they are
+/// usually.
+const MADE_BYTES_MAX: u64 = 128 << 20;
 
 /// What one batch sees of a tree and does to it: what it did so far is visible to it, and to nobody else before the end.
 pub(super) trait TreeTransaction: Send {
@@ -55,6 +60,9 @@ pub(super) trait TreeTransaction: Send {
 
     /// Puts a directory where nothing is, in a directory.
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>);
+
+    /// Returns the bytes of the paths of all directories that the batch has put.
+    fn made_bytes(&self) -> u64;
 
     /// Removes a file.
     fn remove_file(&mut self, path: &VfsPath);
@@ -146,13 +154,24 @@ impl Done {
 pub(super) async fn apply<T: TreeTransaction>(tree: &mut T, changes: &[Change]) -> Result<Vec<Done>> {
     let mut results = Vec::with_capacity(changes.len());
     for (index, change) in changes.iter().enumerate() {
-        let done = apply_one(tree, change).await.map_err(|error| {
+        work::step().await;
+        let done = apply_one(tree, change).await.and_then(|done| check_made(tree).map(|()| done)).map_err(|error| {
             let error = if error.path().is_none() { error.at(change.path()) } else { error };
             error.during(change.kind()).in_batch(index, 0)
         })?;
         results.push(done);
     }
     Ok(results)
+}
+
+/// Bounds what directories a batch makes: a few bytes of a request ask for thousands of them, each with a path of some thousand bytes.
+fn check_made<T: TreeTransaction>(tree: &T) -> Result<()> {
+    if tree.made_bytes() <= MADE_BYTES_MAX {
+        return Ok(());
+    }
+    let message =
+        format!("the batch makes directories whose paths take over {MADE_BYTES_MAX} bytes together; make fewer at once, or less deep");
+    Err(Error::new(ErrorKind::TooLarge, message))
 }
 
 async fn apply_one<T: TreeTransaction>(tree: &mut T, change: &Change) -> Result<Done> {
@@ -211,7 +230,7 @@ async fn edit<T: TreeTransaction>(tree: &mut T, path: &VfsPath, edits: &[Edit], 
         check_version(tree, path, &file, expected)?;
     }
     let old = tree.content(path).await?;
-    let (new, replacements) = text::edit(&old, edits)?;
+    let (new, replacements) = text::edit_apart(&old, edits).await?;
     let changed = Changed::new(OpKind::Edit, path).with_replacements(replacements);
     if new == old {
         return Ok(landed(changed.with_entries(0), file.mark, file.size_bytes));
@@ -354,6 +373,7 @@ async fn missing_parents<'p, T: TreeTransaction>(tree: &mut T, path: &'p VfsPath
     let mut parents = Vec::new();
     let mut above = path.parent();
     while let Some(parent) = above {
+        work::step().await;
         match tree.node(parent).await? {
             Some(Node::Directory(_)) => break,
             Some(Node::File(_)) => return Err(beneath_a_file(path)),

@@ -11,6 +11,7 @@ use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{ApplyOptions, Change, ReadOptions, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
+use crate::work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -142,24 +143,27 @@ impl OverlayBackend {
         let mut changes = Vec::new();
         // What stays of the marks, and which of them hide a directory that is not yet as below.
         let mut kept: BTreeSet<&VfsPath> = BTreeSet::new();
-        let mut gone: Vec<&VfsPath> = Vec::new();
+        let mut gone: BTreeSet<&VfsPath> = BTreeSet::new();
         for path in marks.keys() {
-            if gone.iter().any(|above| path.starts_with(above)) {
+            work::step().await;
+            if is_within(&gone, path) {
                 changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
-            } else if remains(path) || kept.iter().any(|above| path.starts_with(above)) {
+            } else if remains(path) || is_within(&kept, path) {
                 kept.insert(path);
             } else {
                 changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
-                gone.push(path);
+                gone.insert(path);
             }
         }
-        let is_gone = |path: &VfsPath| gone.iter().any(|above| path.starts_with(above));
-        let is_kept = |path: &VfsPath| kept.iter().any(|above| path.starts_with(above));
+        let is_gone = |path: &VfsPath| is_within(&gone, path);
+        let is_kept = |path: &VfsPath| is_within(&kept, path);
+        let with_kept_marks: BTreeSet<&VfsPath> = kept.iter().filter_map(|mark| mark.parent()).collect();
         let mut left: BTreeSet<&VfsPath> = BTreeSet::new();
         for entry in upper.iter().rev() {
+            work::step().await;
             let path = &*entry.path;
             let above = path.parent().filter(|parent| !parent.is_root());
-            let holds = left.contains(path) || marks.keys().any(|mark| kept.contains(&**mark) && mark.parent() == Some(path));
+            let holds = left.contains(path) || with_kept_marks.contains(path);
             let stays = match entry.is_directory() {
                 _ if is_gone(path) => false,
                 _ if is_kept(path) => true,
@@ -232,4 +236,9 @@ impl OverlayBackend {
         }
         Ok(marks)
     }
+}
+
+/// Tells whether a path is one of some, or lies beneath one.
+fn is_within(paths: &BTreeSet<&VfsPath>, path: &VfsPath) -> bool {
+    paths.contains(path) || path.ancestors().any(|above| paths.contains(above))
 }

@@ -14,7 +14,7 @@ use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, V
 use crate::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 use bytes::Bytes;
 use jiff::Timestamp;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 /// The most bytes of content that one rename or copy of a directory takes through memory.
@@ -28,7 +28,9 @@ pub(super) struct OverlayTransaction<'b> {
     /// What the batch itself left at a path; none where it removed a file.
     pending: BTreeMap<VfsPathBuf, Option<Pending>>,
     /// Directories removed with all that stood beneath them.
-    gone: Vec<VfsPathBuf>,
+    gone: BTreeSet<VfsPathBuf>,
+    /// The bytes of the paths of directories that it makes.
+    made_bytes: u64,
     /// The marks of paths as the batch leaves them.
     marks: BTreeMap<VfsPathBuf, Option<Mark>>,
     /// The paths that were seen to have a mark in the upper tree.
@@ -76,7 +78,8 @@ impl<'b> OverlayTransaction<'b> {
             overlay,
             facts: HashMap::new(),
             pending: BTreeMap::new(),
-            gone: Vec::new(),
+            gone: BTreeSet::new(),
+            made_bytes: 0,
             marks: BTreeMap::new(),
             marked: HashSet::new(),
             surveys: HashMap::new(),
@@ -184,12 +187,12 @@ impl<'b> OverlayTransaction<'b> {
 
     /// Tells whether the batch removed what stood at a path.
     fn is_gone(&self, path: &VfsPath) -> bool {
-        self.gone.iter().any(|gone| path.starts_with(gone))
+        self.gone.contains(path) || path.ancestors().any(|above| self.gone.contains(above))
     }
 
     /// Tells whether the batch removed a directory above a path, whose mark then stands for the path's.
     fn is_gone_above(&self, path: &VfsPath) -> bool {
-        self.gone.iter().any(|gone| path.starts_with(gone) && *path != **gone)
+        path.ancestors().any(|above| self.gone.contains(above))
     }
 
     fn is_overlaid(&self, path: &VfsPath) -> bool {
@@ -486,7 +489,12 @@ impl TreeTransaction for OverlayTransaction<'_> {
         NodeMark::Put(number)
     }
 
+    fn made_bytes(&self) -> u64 {
+        self.made_bytes
+    }
+
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>) {
+        self.made_bytes += path.as_str().len() as u64;
         self.write(Change::CreateDir { path: tree_path(path) });
         self.pending.insert(path.to_owned(), Some(Pending::Directory(created_at)));
     }
@@ -527,7 +535,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
         }
         self.set_mark(path, Mark::over(base));
         self.pending.retain(|pending, _| !pending.starts_with(path));
-        self.gone.push(path.to_owned());
+        self.gone.insert(path.to_owned());
     }
 }
 

@@ -251,6 +251,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_long_batch_and_many_edits_leave_turns_to_others() {
+        let tree = StateBackend::new();
+        let write = |number: usize| Change::Write { path: path(&format!("/d/{number}")), content: "x".into(), mode: WriteMode::Overwrite };
+        let batch: Vec<Change> = (0..5_000).map(write).collect();
+        let (done, turns) = crate::work::turns_during(tree.apply(&batch, &ApplyOptions::new())).await;
+        assert!(done.is_ok() && turns > 10, "{turns}");
+        tree.write("/large", "x".repeat(1 << 20)).await.expect("written");
+        let edits = (0..50).map(|_| Edit::all("x", "x")).collect();
+        let batch = [Change::Edit { path: path("/large"), edits, expect: None }];
+        let (done, turns) = crate::work::turns_during(tree.apply(&batch, &ApplyOptions::new())).await;
+        assert!(done.is_ok() && turns > 0, "{turns}");
+    }
+
+    /// A batch of 2 MB made directories of 5.7 GB, by their paths.
+    #[tokio::test]
+    async fn a_batch_that_makes_directories_of_long_paths_without_end_is_refused_whole() {
+        let tree = StateBackend::new();
+        let make = |number: usize| Change::CreateDir { path: path(&format!("/{number}{}", "/d".repeat(1_900))) };
+        let error = tree.apply(&(0..1_000).map(make).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect_err("too many");
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::TooLarge, 0));
+        assert_eq!(names(&tree, "/").await, Vec::<String>::new());
+        tree.apply(&[make(1)], &ApplyOptions::new()).await.expect("one is fine");
+    }
+
+    #[tokio::test]
     async fn a_batch_is_seen_whole_or_not_at_all() {
         let tree = StateBackend::new();
         tree.write("/a", "old").await.expect("written");

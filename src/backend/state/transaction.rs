@@ -22,6 +22,8 @@ pub(super) struct StateTransaction {
     /// The highest version number given out before the batch.
     issued: u64,
     puts: usize,
+    /// The bytes of the paths of directories that the batch makes.
+    made_bytes: u64,
     changed: bool,
     /// Where contents that the batch read are saved, by their place in memory, which they keep: one that is moved or copied is
     /// not saved again.
@@ -33,7 +35,7 @@ pub(super) struct StateTransaction {
 impl StateTransaction {
     /// Starts a batch at a time, whose versions follow on `issued`.
     pub(super) fn new(tree: Tree, now: Timestamp, issued: u64) -> Self {
-        Self { before: tree.clone(), tree, now, issued, puts: 0, changed: false, saved: HashMap::new(), missed: None }
+        Self { before: tree.clone(), tree, now, issued, puts: 0, made_bytes: 0, changed: false, saved: HashMap::new(), missed: None }
     }
 
     /// Returns the version that a put of this batch makes.
@@ -161,7 +163,12 @@ impl TreeTransaction for StateTransaction {
         Mark::Put(number)
     }
 
+    fn made_bytes(&self) -> u64 {
+        self.made_bytes
+    }
+
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>) {
+        self.made_bytes += path.as_str().len() as u64;
         let created_at = created_at.unwrap_or(self.now);
         self.change(|tree| tree.insert(path, StateNode::directory(created_at)));
     }

@@ -21,6 +21,7 @@ use crate::store::{Item, ScanOptions};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How many files are read at first for each that is wanted, as some may not be selected.
 const FILES_FOR_ONE: usize = 4;
@@ -168,12 +169,12 @@ impl<'r> Reading<'r> {
             }
         }
         let (query, options) = (self.query.clone(), self.options.clone());
-        let counted = in_background(move |_| {
+        let counted = in_background(move |stop| {
             let mut counted = Vec::with_capacity(items.len());
             let count = |item: Item| found(&query, &options, &item).transpose();
             parallel::ordered(items.into_iter(), workers(), count, |file| {
                 counted.extend(file);
-                ControlFlow::Continue(())
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             counted
         });

@@ -43,7 +43,9 @@ pub(super) struct StoreTransaction<'b> {
     /// What the batch itself left at a path; none where it removed a file.
     pending: BTreeMap<VfsPathBuf, Option<Pending>>,
     /// Directories removed with all that the store holds beneath them.
-    gone: Vec<VfsPathBuf>,
+    gone: BTreeSet<VfsPathBuf>,
+    /// The bytes of the paths of directories that it makes.
+    made_bytes: u64,
     writes: Vec<BatchWrite>,
     /// Of each put of a file, which put of the whole batch it is.
     puts_of_files: Vec<usize>,
@@ -76,7 +78,8 @@ impl<'b> StoreTransaction<'b> {
             conditions: BTreeMap::new(),
             beneath: Vec::new(),
             pending: BTreeMap::new(),
-            gone: Vec::new(),
+            gone: BTreeSet::new(),
+            made_bytes: 0,
             writes: Vec::new(),
             puts_of_files: Vec::new(),
             to_index: Vec::new(),
@@ -224,7 +227,7 @@ impl<'b> StoreTransaction<'b> {
 
     /// Tells whether the batch removed what the store holds at a path.
     fn is_gone(&self, path: &VfsPath) -> bool {
-        self.gone.iter().any(|gone| path.starts_with(gone))
+        self.gone.contains(path) || path.ancestors().any(|above| self.gone.contains(above))
     }
 
     /// Tells whether the batch decides what is at a path, so that the row there does not count.
@@ -360,7 +363,11 @@ impl TreeTransaction for StoreTransaction<'_> {
             return Ok(true);
         }
         let prefix = directory_key(directory);
-        let touches = self.pending.keys().chain(&self.gone).any(|path| path.starts_with(directory));
+        // What lies beneath a path follows it directly.
+        let from = (Bound::Included(directory), Bound::Unbounded);
+        let is_beneath = |path: Option<&VfsPathBuf>| path.is_some_and(|path| path.starts_with(directory));
+        let pending = self.pending.range::<VfsPath, _>(from).next().map(|(path, _)| path);
+        let touches = is_beneath(pending) || is_beneath(self.gone.range::<VfsPath, _>(from).next());
         if !touches {
             let first = ScanOptions::new().with_prefix(&prefix).with_start_after(&prefix).with_limit(1);
             let page = self.backend.store.scan(&self.backend.namespace, first).await?;
@@ -449,7 +456,12 @@ impl TreeTransaction for StoreTransaction<'_> {
         mark
     }
 
+    fn made_bytes(&self) -> u64 {
+        self.made_bytes
+    }
+
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>) {
+        self.made_bytes += path.as_str().len() as u64;
         self.put(directory_key(path), None, Bytes::new(), created_at);
         self.pending.insert(path.to_owned(), Some(Pending::Directory(created_at)));
     }
@@ -464,7 +476,7 @@ impl TreeTransaction for StoreTransaction<'_> {
         self.writes.extend(self.backend.indexes.deletes_beneath(self.indexes, &directory_key(path)));
         self.writes.push(BatchWrite::DeletePrefix { namespace: self.backend.namespace.clone(), prefix: directory_key(path) });
         self.pending.retain(|pending, _| !pending.starts_with(path));
-        self.gone.push(path.to_owned());
+        self.gone.insert(path.to_owned());
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::{MergeConflictKind, MergeHunk, MergeLines, MergeOptions, MergeResolution, MergeStrategy};
 use crate::backend::{StateNode, StateSnapshot};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::path::VfsPathBuf;
 use crate::text::merge::{self, Hunk, LineMerge, MERGE_BYTES_MAX, MarkerNames, MarkerStyle, Take};
+use crate::work;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -88,14 +89,15 @@ pub(super) async fn merge_all(
             .collect();
         let (style, names) = (options.marker_style, [names.ours, names.base, names.theirs].map(str::to_owned));
         let mut left = budget;
-        let work = move || {
+        let cost_bytes = small.iter().flat_map(|file| sizes(file)).sum();
+        let merged = work::run(cost_bytes, move |stop| {
             let [ours, base, theirs] = &names;
             let names = MarkerNames { ours, base, theirs };
-            let merged: Vec<Merged> = loaded.iter().map(|file| merge_one(file, names, style, &mut left)).collect();
-            (merged, left)
-        };
-        let merged = tokio::task::spawn_blocking(work).await;
-        let (merged, left) = merged.map_err(|error| Error::new(ErrorKind::Internal, "a merge was stopped").with_source(error))?;
+            let merge = |file: &Loaded| stop.check().map(|()| merge_one(file, names, style, &mut left));
+            let merged: Vec<Merged> = loaded.iter().map(merge).collect::<Result<_>>()?;
+            Ok::<_, Error>((merged, left))
+        });
+        let (merged, left) = merged.await??;
         budget = left;
         let mut merged = merged.into_iter();
         all.extend(some.iter().map(|file| match is_small(file) {

@@ -7,6 +7,9 @@ use crate::layer::permissions::rule::{Effect, Policy};
 use crate::layer::walk::{Met, walk};
 use crate::ops::{Change, OpKind};
 use crate::path::{VfsPath, VfsPathBuf};
+use crate::work;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// Checks every change of a batch and returns the paths that need approval: none when all may go on.
 ///
@@ -16,8 +19,9 @@ pub(super) async fn check<B: Backend>(layer: &Permissions<B>, changes: &[Change]
     if layer.policy.is_open() {
         return Ok(Vec::new());
     }
-    let mut check = Check { layer, asked: Vec::new(), placed: Vec::new(), moved: Vec::new() };
+    let mut check = Check { layer, asked: Vec::new(), placed: BTreeMap::new(), moved: Vec::new(), moved_to: BTreeSet::new() };
     for (index, change) in changes.iter().enumerate() {
+        work::step().await;
         check.change(change).await.map_err(|error| error.during(change.kind()).in_batch(index, 0))?;
         check.remember(change);
     }
@@ -30,9 +34,11 @@ struct Check<'a, B> {
     /// What needs approval.
     asked: Vec<VfsPathBuf>,
     /// The files and directories that earlier changes of the batch make, and whether they are directories.
-    placed: Vec<(VfsPathBuf, bool)>,
+    placed: BTreeMap<VfsPathBuf, bool>,
     /// What earlier changes of the batch move or copy, with all it holds, and where it stands then.
     moved: Vec<(VfsPathBuf, VfsPathBuf)>,
+    /// Where it stands then, in path order.
+    moved_to: BTreeSet<VfsPathBuf>,
 }
 
 /// What a change needs of everything in a directory.
@@ -109,6 +115,7 @@ impl<B: Backend> Check<'_, B> {
         self.layer.check_links(path, follows_last).await?;
         let mut at = path.to_owned();
         for (from, to) in self.moved.iter().rev() {
+            work::step().await;
             let Some(rest) = at.strip_prefix(to) else { continue };
             at = from.concat(rest);
             self.layer.check_links(&at, follows_last).await.map_err(|error| error.at(path))?;
@@ -140,12 +147,16 @@ impl<B: Backend> Check<'_, B> {
         if !may_refuse(needs.kinds, at) && !target.is_some_and(|(to, kinds)| may_refuse(kinds, to)) {
             return Ok(());
         }
-        if self.moved.iter().any(|(_, moved)| at.starts_with(moved) || moved.starts_with(at)) {
+        // What lies beneath a path follows it directly.
+        let is_moved_beneath =
+            self.moved_to.range::<VfsPath, _>((Bound::Included(at), Bound::Unbounded)).next().is_some_and(|moved| moved.starts_with(at));
+        if is_moved_beneath || at.ancestors().any(|above| self.moved_to.contains(above)) {
             let message = format!("what `{at}` holds is moved by the same batch and rules may reach it; send the changes one by one");
             return Err(Error::new(ErrorKind::PermissionDenied, message).at(at));
         }
         let asked = &mut self.asked;
-        for (path, is_directory) in self.placed.iter().filter(|(path, _)| **path != *at && path.starts_with(at)) {
+        let beneath = (Bound::Excluded(at), Bound::Unbounded);
+        for (path, is_directory) in self.placed.range::<VfsPath, _>(beneath).take_while(|(path, _)| path.starts_with(at)) {
             check_inside(policy, &needs, path, *is_directory, asked)?;
         }
         let walked = walk(&self.layer.inner, at, true, |met| match met {
@@ -162,10 +173,17 @@ impl<B: Backend> Check<'_, B> {
 
     fn remember(&mut self, change: &Change) {
         match change {
-            Change::Write { path, .. } | Change::Append { path, .. } | Change::Edit { path, .. } => self.placed.push((path.clone(), false)),
-            Change::CreateDir { path } => self.placed.push((path.clone(), true)),
+            Change::Write { path, .. } | Change::Append { path, .. } | Change::Edit { path, .. } => {
+                self.placed.insert(path.clone(), false);
+            }
+            Change::CreateDir { path } => {
+                self.placed.insert(path.clone(), true);
+            }
             Change::Delete { .. } => {}
-            Change::Rename { from, to, .. } | Change::Copy { from, to, .. } => self.moved.push((from.clone(), to.clone())),
+            Change::Rename { from, to, .. } | Change::Copy { from, to, .. } => {
+                self.moved.push((from.clone(), to.clone()));
+                self.moved_to.insert(to.clone());
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::layer::walk::{Met, walk};
 use crate::ops::{Change, Changed, Edit, EntryKind, ReadOptions, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::text;
+use crate::work;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, SubAssign};
@@ -97,6 +98,7 @@ impl Plan {
             plan: Self { steps: Vec::with_capacity(changes.len()), bounded: None, is_open: false },
         };
         for (index, change) in changes.iter().enumerate() {
+            work::step().await;
             let step = sketch.step(change).await.map_err(|error| error.during(change.kind()).in_batch(index, 0))?;
             sketch.plan.steps.push(step);
         }
@@ -110,13 +112,20 @@ impl Plan {
 
     /// The most the batch adds on its way.
     pub(super) fn peak(&self) -> Growth {
-        (0..=self.steps.len()).map(|steps| self.after(steps)).fold(self.total(), Growth::most)
+        self.sums().fold(Growth::default(), Growth::most)
     }
 
     /// The first change that takes the tree over a limit.
     pub(super) fn first_over(&self, usage: Usage, limits: &QuotaLimits) -> usize {
-        let over = (1..=self.steps.len()).find(|steps| self.after(*steps).is_over(usage, limits));
-        over.unwrap_or(1).saturating_sub(1)
+        self.sums().position(|sum| sum.is_over(usage, limits)).unwrap_or(0)
+    }
+
+    /// What the batch added after each of its changes.
+    fn sums(&self) -> impl Iterator<Item = Growth> {
+        self.steps.iter().scan(Growth::default(), |sum, step| {
+            *sum += *step;
+            Some(*sum)
+        })
     }
 
     /// What the first changes add.
@@ -265,7 +274,7 @@ impl<B: Backend> Sketch<'_, B> {
             None => Vec::new(),
         };
         old.brought.iter().for_each(|piece| content.extend_from_slice(piece));
-        match text::edit(&content, edits) {
+        match text::edit_apart(&content.into(), edits).await {
             Ok((edited, _)) => self.put(path, Some(old), Sketched::brought(edited.into())),
             Err(_) => Ok(Growth::default()),
         }

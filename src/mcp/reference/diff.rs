@@ -3,11 +3,19 @@
 //! Of the shortest edit scripts it shows one of many; this walks the edit graph in the same order
 //! ([Myers, 1986](https://doi.org/10.1007/BF01840446)), so that it finds the same one.
 
-use std::collections::BTreeMap;
+use crate::work::Stop;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// How many unchanged lines stand around a change.
 const CONTEXT: usize = 4;
+
+/// How many steps are taken to find the shortest edit script: enough for some 2,000 lines that differ. Texts that differ in more are shown with all
+/// lines between the first and the last that differ removed and added.
+const STEPS_MAX: usize = 2_000_000;
+
+/// How many steps are taken between two looks at whether the caller still waits.
+const STEPS_BETWEEN_LOOKS: usize = 1_024;
 
 /// What becomes of a run of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,17 +53,29 @@ impl Path {
 }
 
 /// Returns the difference of two texts as a patch of one file.
-pub(super) fn unified(path: &str, before: &str, after: &str) -> String {
+pub(super) fn unified(path: &str, before: &str, after: &str, stop: &Stop) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
     let mut text = format!("Index: {path}\n{}\n--- {path}\toriginal\n+++ {path}\tmodified\n", "=".repeat(67));
-    for hunk in hunks(&runs(&old, &new), &old, &new) {
+    for hunk in hunks(&runs(&old, &new, STEPS_MAX, stop), &old, &new) {
         text.push_str(&hunk);
     }
     text
 }
 
 /// Returns the runs of lines that lead from one text to the other.
-fn runs(old: &[&str], new: &[&str]) -> Vec<(Kind, usize)> {
+fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize, stop: &Stop) -> Vec<(Kind, usize)> {
+    // Lines become numbers, so that each is hashed and compared once.
+    let mut numbers = HashMap::new();
+    let mut numbered = |lines: &[&'t str]| -> Vec<usize> {
+        let number = |line| {
+            let next = numbers.len();
+            *numbers.entry(line).or_insert(next)
+        };
+        lines.iter().copied().map(number).collect()
+    };
+    let (old_lines, new_lines) = (numbered(old), numbered(new));
+    let (old, new) = (&old_lines[..], &new_lines[..]);
+    let mut steps = 0;
     // The best path of each diagonal: old lines passed minus new lines passed.
     let mut best: BTreeMap<isize, Path> = BTreeMap::new();
     let start = follow(Path { old: 0, last: None }, 0, old, new);
@@ -82,7 +102,12 @@ fn runs(old: &[&str], new: &[&str]) -> Vec<(Kind, usize)> {
                 (None, Some(adding)) => adding.with(Kind::Added, 1),
                 (Some(removing), _) => removing.with(Kind::Removed, 1),
             };
+            let passed = path.old;
             let path = follow(path, diagonal, old, new);
+            steps += 1 + (path.old - passed) / 16;
+            if steps > steps_max || (steps % STEPS_BETWEEN_LOOKS == 0 && stop.is_set()) {
+                return apart(old, new);
+            }
             let new_passed = (path.old as isize - diagonal) as usize;
             if path.old >= old.len() && new_passed >= new.len() {
                 return listed(path);
@@ -98,11 +123,20 @@ fn runs(old: &[&str], new: &[&str]) -> Vec<(Kind, usize)> {
             diagonal += 2;
         }
     }
-    vec![(Kind::Removed, old.len()), (Kind::Added, new.len())]
+    apart(old, new)
+}
+
+/// Returns runs that keep only the lines that both texts begin and end with.
+fn apart(old: &[usize], new: &[usize]) -> Vec<(Kind, usize)> {
+    let before = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let (old, new) = (&old[before..], &new[before..]);
+    let after = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    let runs = [(Kind::Same, before), (Kind::Removed, old.len() - after), (Kind::Added, new.len() - after), (Kind::Same, after)];
+    runs.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 /// Passes the lines that are the same from here on.
-fn follow(path: Path, diagonal: isize, old: &[&str], new: &[&str]) -> Path {
+fn follow(path: Path, diagonal: isize, old: &[usize], new: &[usize]) -> Path {
     let at = (path.old as isize - diagonal) as usize;
     let same = old[path.old..].iter().zip(&new[at..]).take_while(|(old, new)| old == new).count();
     if same == 0 { path } else { path.with(Kind::Same, same) }
@@ -200,7 +234,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn hunks_of(before: &str, after: &str) -> String {
-        unified("p", before, after).split_once("modified\n").expect("a head").1.to_owned()
+        unified("p", before, after, &Stop::default()).split_once("modified\n").expect("a head").1.to_owned()
     }
 
     #[test]
@@ -213,12 +247,30 @@ mod tests {
         assert_eq!(hunks_of(&numbered(99), &numbered(15)), "@@ -12,9 +12,8 @@\n 11\n 12\n 13\n 14\n-15\n 16\n 17\n 18\n 19\n");
     }
 
+    /// It took more than a minute, and grew with the square of the lines.
+    #[test]
+    fn texts_that_have_nothing_in_common_are_shown_as_removed_and_added() {
+        let text = |name: &str| (0..60_000).map(|number| format!("{name} {number}\n")).collect::<String>();
+        let (old, new) = (format!("same\n{}same\n", text("old")), format!("same\n{}same\n", text("new")));
+        let shown = hunks_of(&old, &new);
+        assert!(shown.starts_with("@@ -1,60002 +1,60002 @@\n same\n-old 0\n") && shown.ends_with("+new 59999\n same\n"));
+    }
+
+    #[test]
+    fn a_comparison_stops_when_nobody_waits() {
+        let stop = Stop::default();
+        drop(crate::work::StopOnDrop(stop.clone()));
+        let (old, new) = ((0..4_000).map(|n| format!("{n}")).collect::<Vec<_>>(), (0..4_000).map(|n| format!("-{n}")).collect::<Vec<_>>());
+        let (old, new): (Vec<&str>, Vec<&str>) = (old.iter().map(String::as_str).collect(), new.iter().map(String::as_str).collect());
+        assert_eq!(runs(&old, &new, usize::MAX, &stop), [(Kind::Removed, 4_000), (Kind::Added, 4_000)]);
+    }
+
     proptest! {
         #[test]
-        fn the_runs_lead_from_one_text_to_the_other(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}") {
+        fn the_runs_lead_from_one_text_to_the_other(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}", steps_max in 0..60_usize) {
             let (old, new): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
             let (mut made, mut old_at, mut new_at) = (Vec::<&str>::new(), 0, 0);
-            for (kind, count) in runs(&old, &new) {
+            for (kind, count) in runs(&old, &new, steps_max, &Stop::default()) {
                 match kind {
                     Kind::Same => made.extend(&old[old_at..old_at + count]),
                     Kind::Added => made.extend(&new[new_at..new_at + count]),

@@ -8,6 +8,9 @@ use crate::backend::{Backend, BackendExt};
 use crate::error::ErrorKind;
 use crate::ops::{Change, ReadOptions, Version, WriteMode};
 use crate::path::VfsPath;
+use crate::text::EDIT_WORK_BYTES_MAX;
+use crate::text::run::find_run;
+use crate::work::{self, Stop};
 use serde_json::Value;
 
 /// How often an edit is done again on what another writer left.
@@ -20,8 +23,14 @@ pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Argu
         // The version first: a writer between the two reads is met by the write, and not overwritten.
         let version = version(tree, &path).await;
         let before = decoded(&content(tree, &path, "open").await?).replace("\r\n", "\n");
-        let after = edited(&before, arguments.list("edits"))?;
-        let shown = fenced(&diff::unified(path.as_str(), &before, &after));
+        let edits = arguments.list("edits").to_vec();
+        let (cost_bytes, name) = ((before.len() as u64 + 1).saturating_mul(edits.len() as u64 + 1), path.clone());
+        let work = work::run(cost_bytes, move |stop| {
+            let after = edited(&before, &edits, stop)?;
+            let shown = fenced(&diff::unified(name.as_str(), &before, &after, stop));
+            Ok((after, shown))
+        });
+        let (after, shown) = work.await.unwrap_or_else(|error| Err(Refused(error.message().to_owned())))?;
         if arguments.flag("dryRun") {
             return Ok(vec![text(shown)]);
         }
@@ -40,9 +49,13 @@ async fn version(tree: &dyn Backend, path: &VfsPath) -> Option<Version> {
     tree.read(path, &ReadOptions::bytes(0, 0)).await.ok().map(|read| read.version)
 }
 
-fn edited(before: &str, edits: &[Value]) -> Result<String, Refused> {
+fn edited(before: &str, edits: &[Value], stop: &Stop) -> Result<String, Refused> {
     let mut content = before.to_owned();
     for edit in edits {
+        stop.check().map_err(|error| Refused(error.message().to_owned()))?;
+        if edits.len() > 1 && (content.len() as u64).saturating_mul(edits.len() as u64) > EDIT_WORK_BYTES_MAX {
+            return Err(Refused(format!("{} edits of {} bytes are too much work; send fewer at once", edits.len(), content.len())));
+        }
         let part = |name: &str| edit[name].as_str().unwrap_or_default().replace("\r\n", "\n");
         let (old, new) = (part("oldText"), part("newText"));
         content = if content.contains(&old) {
@@ -59,8 +72,8 @@ fn edited(before: &str, edits: &[Value]) -> Result<String, Refused> {
 /// and of the others what they are indented more than the lines they replace.
 fn by_lines(content: &str, old: &str, new: &str) -> Option<String> {
     let (lines, wanted): (Vec<&str>, Vec<&str>) = (content.split('\n').collect(), old.split('\n').collect());
-    let same = |window: &[&str]| window.iter().zip(&wanted).all(|(line, wanted)| line.trim() == wanted.trim());
-    let at = lines.windows(wanted.len()).position(same)?;
+    let trimmed: Vec<&str> = wanted.iter().map(|line| line.trim()).collect();
+    let at = find_run(lines.iter().map(|line| line.trim()), &trimmed)?;
     let indent = indent_of(lines[at]);
     let placed = new.split('\n').enumerate().map(|(number, line)| {
         if number == 0 {
@@ -86,10 +99,8 @@ fn indent_of(line: &str) -> &str {
 
 /// Puts a difference between backticks, more than it has in a row.
 fn fenced(difference: &str) -> String {
-    let mut fence = "```".to_owned();
-    while difference.contains(&fence) {
-        fence.push('`');
-    }
+    let longest = difference.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat((longest + 1).max(3));
     format!("{fence}diff\n{difference}{fence}\n\n")
 }
 
@@ -100,7 +111,7 @@ mod tests {
 
     #[test]
     fn exact_text_first_and_lines_else() {
-        let edit = |content: &str, old: &str, new: &str| edited(content, &[json!({"oldText": old, "newText": new})]);
+        let edit = |content: &str, old: &str, new: &str| edited(content, &[json!({"oldText": old, "newText": new})], &Stop::default());
         assert_eq!(edit("a b a", "a", "$&").expect("there"), "$& b a");
         assert_eq!(edit("  one  \n\ttwo\n", "one\ntwo", "1\n2").expect("by lines"), "  1\n2\n");
         assert_eq!(edit("  f:\n    x\n", "f:\n  x", "g:\n    y").expect("by lines"), "  g:\n    y\n");

@@ -210,6 +210,25 @@ mod tests {
     use crate::store::MemoryStore;
     use crate::workspace::Workspace;
 
+    /// A dry run of 60,000 lines took more than a minute, on the thread that serves everybody.
+    #[tokio::test]
+    async fn an_edit_of_every_line_of_a_large_file_keeps_nobody_waiting() {
+        let workspace = Workspace::builder().build();
+        let (threads, scope) = (Threads::new(workspace), Scope::new().with_thread("t"));
+        let (reference, offered) = (Reference::new(&[]), tools());
+        let call = async |name: &str, arguments: Value| {
+            let tool = offered.iter().find(|tool| tool.name == name).expect("a tool");
+            reference.call(&threads, &scope, tool, arguments.as_object().cloned().expect("arguments")).await
+        };
+        let text = |name: &str| (0..60_000).map(|number| format!("{name} {number}\n")).collect::<String>();
+        call("write_file", json!({"path": "/a.md", "content": text("old")})).await;
+        let edit = json!({"path": "/a.md", "edits": [{"oldText": text("old"), "newText": text("new")}], "dryRun": true});
+        let (answer, turns) = crate::work::turns_during(call("edit_file", edit)).await;
+        let shown = serde_json::to_string(&answer).expect("plain data");
+        assert!(shown.contains("-old 59999") && shown.contains("+new 59999") && answer.is_error != Some(true));
+        assert!(turns > 0, "the thread was free meanwhile");
+    }
+
     /// What the tools of the reference server and those of the history did was on nobody's record.
     #[tokio::test]
     async fn calls_are_on_record_as_those_of_our_own_tools_are() {

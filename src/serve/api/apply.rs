@@ -2,8 +2,8 @@
 
 use super::exchange::{Answer, Asked, json};
 use super::problem::Failed;
-use crate::error::Error;
-use crate::ops::{ApplyOptions, Change};
+use crate::error::{Error, ErrorKind};
+use crate::ops::{ApplyOptions, CHANGES_MAX, Change};
 use crate::path::VfsPathBuf;
 use crate::serve::rights::Access;
 use crate::session::{OnConflict, Session};
@@ -17,6 +17,10 @@ use serde_json::Value;
 
 pub(super) async fn apply(mut asked: Asked) -> Answer {
     let request: ApplyRequest = asked.json().await?;
+    if request.changes.len() > CHANGES_MAX {
+        let message = format!("the batch has {} changes and takes at most {CHANGES_MAX}; send it in parts", request.changes.len());
+        return Err(Error::new(ErrorKind::TooLarge, message).without_effect().into());
+    }
     let changes = request.changes.into_iter().map(ChangeRecord::into_change).collect::<Result<Vec<_>, Error>>()?;
     let options = ApplyOptions::new().with_allow_partial(request.allow_partial);
     json(StatusCode::OK, &ApplyReply::new(asked.apply(changes, options).await?))

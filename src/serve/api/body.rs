@@ -16,7 +16,9 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// How much of a body is received into memory.
 const NEAR_BYTES: usize = 256 << 10;
@@ -32,6 +34,23 @@ pub(super) struct Rooms {
     memory_bytes_max: usize,
     /// How much more may wait on disk, in KiB.
     disk: Arc<Semaphore>,
+    pace: Pace,
+}
+
+/// How fast a body has to come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// How long it may pause, and how long it may be slower than that at its start.
+    pub(super) timeout: Duration,
+    pub(super) bytes_per_second_min: u64,
+}
+
+impl Pace {
+    /// Returns until when more has to come of a body that began at an instant and of which so many bytes have come.
+    fn until(&self, begun: Instant, size_bytes: usize) -> Instant {
+        let earned = Duration::from_millis((size_bytes as u64).saturating_mul(1_000) / self.bytes_per_second_min.max(1));
+        (Instant::now() + self.timeout).min(begun + self.timeout + earned)
+    }
 }
 
 /// A body that is whole. It is shared by who looks at it, and takes its room until the last of them drops it.
@@ -44,7 +63,14 @@ pub(super) struct Received {
 impl Rooms {
     pub(super) fn new(memory_bytes_max: usize, disk_bytes_max: usize) -> Self {
         let semaphore = |bytes| Arc::new(Semaphore::new(kib(bytes) as usize));
-        Self { memory: semaphore(memory_bytes_max), memory_bytes_max, disk: semaphore(disk_bytes_max) }
+        let pace = Pace { timeout: Duration::from_secs(15), bytes_per_second_min: 1_024 };
+        Self { memory: semaphore(memory_bytes_max), memory_bytes_max, disk: semaphore(disk_bytes_max), pace }
+    }
+
+    /// Sets how fast bodies have to come.
+    pub(super) fn with_pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
     }
 
     /// Waits until so much may be in memory.
@@ -52,6 +78,15 @@ impl Rooms {
         let wanted = kib(bytes.min(self.memory_bytes_max));
         let held = self.memory.clone().acquire_many_owned(wanted).await;
         held.map_err(|_| Error::new(ErrorKind::Unavailable, "the server stops").without_effect())
+    }
+
+    fn too_slow(&self) -> Error {
+        let Pace { timeout, bytes_per_second_min } = self.pace;
+        let message = format!(
+            "the body comes too slowly: it may pause for {timeout:?} and has to bring {bytes_per_second_min} bytes each second; send it in parts by \
+             appending"
+        );
+        Error::new(ErrorKind::Deadline, message).without_effect()
     }
 
     /// Receives a body of at most `limit` bytes. `seen` is shown each part of it as it comes.
@@ -70,7 +105,10 @@ impl Rooms {
         let mut near = BytesMut::new();
         let mut far: Option<Spool> = None;
         let mut is_larger = announced.is_some_and(|bytes| bytes > limit);
-        while let Some(part) = parts.next().await {
+        let begun = Instant::now();
+        loop {
+            let next = tokio::time::timeout_at(self.pace.until(begun, size_bytes), parts.next()).await;
+            let Some(part) = next.map_err(|_| self.too_slow())? else { break };
             let part = match part {
                 Ok(part) => part,
                 // Of what is refused anyway it does not matter how it ended.

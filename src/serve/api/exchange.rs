@@ -6,6 +6,7 @@ use super::problem::Failed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPathBuf;
 use crate::serve::caller::Caller;
+use crate::work;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -66,7 +67,7 @@ impl Asked {
     }
 
     /// Reads the body as JSON.
-    pub(super) async fn json<T: DeserializeOwned>(&mut self) -> Result<T> {
+    pub(super) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
         if let Some(given) = self.head.headers.get(header::CONTENT_TYPE) {
             let essence = given.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
             if essence != "application/json" && !essence.ends_with("+json") {
@@ -75,12 +76,13 @@ impl Asked {
         }
         let body = self.body().await?;
         let body = if body.is_empty() { Bytes::from_static(b"{}") } else { body };
-        serde_json::from_slice(&body)
-            .map_err(|error| Error::invalid_argument(format!("the body cannot be used: {error}")).with_source(error))
+        // Small elements make of a body many times as much work as its bytes.
+        let read = work::run(body.len() as u64, move |_| serde_json::from_slice(&body)).await?;
+        read.map_err(|error| Error::invalid_argument(format!("the body cannot be used: {error}")).with_source(error))
     }
 
     /// Reads what is asked for: the query of a GET, else the body.
-    pub(super) async fn words<T: DeserializeOwned>(&mut self) -> Result<T> {
+    pub(super) async fn words<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
         if self.head.method == axum::http::Method::GET || self.head.method == axum::http::Method::HEAD {
             self.query()
         } else {

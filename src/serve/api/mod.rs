@@ -24,11 +24,14 @@ pub(crate) use idempotency::ANSWERS_NAMESPACE;
 pub(crate) use store::ITEMS_NAMESPACE;
 
 use super::caller::{Caller, Doorkeeper, admit};
+use super::connection::is_health;
 use super::metrics::{self, Metrics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mcp::HttpLimits;
+use crate::shared::Shared;
 use crate::store::{Namespace, Store};
 use crate::wire::RequestFault;
+use crate::work;
 use crate::workspace::Workspace;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -38,7 +41,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
-use body::{Received, Rooms};
+use body::{Pace, Received, Rooms};
 use parking_lot::Mutex;
 use problem::Failed;
 use std::collections::HashMap;
@@ -46,6 +49,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tower_http::compression::{CompressionLayer, Predicate};
+
+/// How many questions after the health of the server are answered at once.
+const HEALTH_MAX: usize = 64;
 
 /// What bounds requests.
 #[derive(Debug, Clone)]
@@ -55,6 +61,11 @@ pub(super) struct ApiLimits {
     pub(super) bodies_bytes_max: usize,
     pub(super) spool_bytes_max: usize,
     pub(super) requests_max: usize,
+    pub(super) requests_per_user_max: usize,
+    /// How long a body may pause.
+    pub(super) body_timeout: Duration,
+    /// How many bytes of it have to come each second.
+    pub(super) body_bytes_per_second_min: u64,
     pub(super) streams_max: usize,
     pub(super) deadline: Duration,
     pub(super) http: HttpLimits,
@@ -71,6 +82,10 @@ pub(super) struct Api {
     limits: ApiLimits,
     rooms: Rooms,
     running: Semaphore,
+    /// How many more questions after the health of the server may be answered.
+    health: Semaphore,
+    /// How many more requests of each user may run.
+    running_of: Mutex<Shared<work::Owner, Semaphore>>,
     /// How many more streams of events may be open.
     streams: Arc<Semaphore>,
     /// How many streams each user has open.
@@ -82,7 +97,8 @@ pub(super) struct Api {
 
 impl Api {
     pub(super) fn new(workspace: Workspace, store: Arc<dyn Store>, limits: ApiLimits, metrics: Arc<Metrics>) -> Self {
-        let rooms = Rooms::new(limits.bodies_bytes_max, limits.spool_bytes_max);
+        let pace = Pace { timeout: limits.body_timeout, bytes_per_second_min: limits.body_bytes_per_second_min };
+        let rooms = Rooms::new(limits.bodies_bytes_max, limits.spool_bytes_max).with_pace(pace);
         let running = Semaphore::new(limits.requests_max);
         let streams = Arc::new(Semaphore::new(limits.streams_max));
         Self {
@@ -91,6 +107,8 @@ impl Api {
             limits,
             rooms,
             running,
+            health: Semaphore::new(HEALTH_MAX),
+            running_of: Mutex::default(),
             streams,
             streams_of: Mutex::default(),
             stopping: watch::Sender::new(false),
@@ -131,9 +149,10 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .merge(routes::router())
         .layer(middleware::from_fn_with_state(api.clone(), idempotency::once))
         .layer(middleware::from_fn_with_state(api.clone(), within_deadline))
-        .route("/metrics", get(metrics::show))
         .route("/mcp", axum::routing::any(mcp))
         .route("/mcp/t/{thread}", axum::routing::any(mcp))
+        .layer(middleware::from_fn_with_state(api.clone(), one_of_its_user))
+        .route("/metrics", get(metrics::show))
         .route_layer(middleware::from_fn_with_state(doorkeeper, admit));
     Router::new()
         .merge(admitted)
@@ -214,13 +233,28 @@ async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Ne
     }
 }
 
-/// Refuses what is too much at once.
+/// Refuses what is too much at once. Questions after the health of the server are counted apart, so that no load leaves them unanswered.
 async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    match api.running.try_acquire() {
+    let places = if is_health(request.uri().path()) { &api.health } else { &api.running };
+    match places.try_acquire() {
         Ok(_permit) => next.run(request).await,
         Err(_) => {
             api.metrics.refuse();
             problem::response(&Error::new(ErrorKind::Unavailable, "too many requests run; try again in a second").without_effect())
+        }
+    }
+}
+
+/// Refuses what is too much at once of one user.
+async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
+    let count = api.limits.requests_per_user_max;
+    let places = api.running_of.lock().get_or_insert((&caller.scope).into(), || Arc::new(Semaphore::new(count)));
+    match places.try_acquire() {
+        Ok(_permit) => next.run(request).await,
+        Err(_) => {
+            api.metrics.refuse();
+            let message = format!("{count} of your requests run, which is all a user may at once; try again when one is done");
+            problem::response(&Error::new(ErrorKind::Unavailable, message).without_effect())
         }
     }
 }

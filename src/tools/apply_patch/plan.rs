@@ -5,10 +5,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file;
 use crate::ops::{Change, EntryKind, ReadOptions, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
-use crate::tools::patch::{self, Section};
+use crate::text::EDIT_WORK_BYTES_MAX;
+use crate::tools::patch::{self, Chunk, Section};
 use crate::tools::render;
+use crate::work;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// The files of a patch, worked out section by section as if each had been applied.
 pub(super) struct Plan<'a> {
@@ -56,22 +58,23 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) async fn add(&mut self, base: &VfsPath, section: &Section) -> Result<()> {
+        work::step().await;
         match section {
             Section::Add { path, content } => {
                 self.put_over(resolved(base, path)?, Bytes::from(content.clone())).await?;
-                note(&mut self.summary.added, path);
+                self.summary.note(Mark::Added, path);
             }
             Section::Delete { path } => {
                 let place = resolved(base, path)?;
                 self.remove(place.clone()).await?;
                 let gone = self.at(&place);
                 self.removed.extend(gone);
-                note(&mut self.summary.deleted, path);
+                self.summary.note(Mark::Deleted, path);
             }
             Section::Update { path, target, chunks } => {
                 let source = resolved(base, path)?;
                 let content = self.content(&source).await?;
-                let updated = patch::update(path, &content, chunks).map_err(|error| error.at(&source))?;
+                let updated = updated(path, content, chunks).await.map_err(|error| error.at(&source))?;
                 let place = target.as_deref().map(|target| resolved(base, target)).transpose()?;
                 match place.filter(|place| *place != source) {
                     Some(place) => {
@@ -83,7 +86,7 @@ impl<'a> Plan<'a> {
                     }
                     None => self.put(source, updated.into()).await?,
                 }
-                note(&mut self.summary.modified, target.as_ref().unwrap_or(path));
+                self.summary.note(Mark::Modified, target.as_ref().unwrap_or(path));
             }
         }
         Ok(())
@@ -212,12 +215,43 @@ pub(super) struct Summary {
     pub(super) added: Vec<String>,
     pub(super) modified: Vec<String>,
     pub(super) deleted: Vec<String>,
+    noted: HashSet<(Mark, String)>,
 }
 
-fn note(paths: &mut Vec<String>, path: &str) {
-    if !paths.iter().any(|known| known == path) {
+/// What was done to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Mark {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Summary {
+    /// Notes a path, once however often the patch names it.
+    fn note(&mut self, mark: Mark, path: &str) {
+        if !self.noted.insert((mark, path.to_owned())) {
+            return;
+        }
+        let paths = match mark {
+            Mark::Added => &mut self.added,
+            Mark::Modified => &mut self.modified,
+            Mark::Deleted => &mut self.deleted,
+        };
         paths.push(path.to_owned());
     }
+}
+
+/// Applies chunks to a content; each may go through all of it, for every strictness.
+async fn updated(path: &str, content: Bytes, chunks: &[Chunk]) -> Result<Vec<u8>> {
+    let cost_bytes = (content.len() as u64).saturating_mul(chunks.len() as u64);
+    if chunks.len() > 1 && cost_bytes > EDIT_WORK_BYTES_MAX {
+        let count = EDIT_WORK_BYTES_MAX / (content.len() as u64);
+        let message =
+            format!("{} chunks for `{path}` of {} bytes are too much work; send at most {count} at once", chunks.len(), content.len());
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let (path, chunks) = (path.to_owned(), chunks.to_vec());
+    work::run(cost_bytes, move |stop| patch::update(&path, &content, &chunks, stop)).await?
 }
 
 /// Makes a path of a patch absolute.

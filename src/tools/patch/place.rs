@@ -3,6 +3,8 @@
 use super::miss::Miss;
 use super::{Chunk, Line};
 use crate::error::Result;
+use crate::text::run::find_run;
+use crate::work::Stop;
 use memchr::memchr;
 use std::borrow::Cow;
 
@@ -13,11 +15,12 @@ use std::borrow::Cow;
 ///
 /// # Errors
 /// [`NoMatch`](ErrorKind::NoMatch) that says which chunk found no place, and what comes nearest.
-pub(in crate::tools) fn update(path: &str, content: &[u8], chunks: &[Chunk]) -> Result<Vec<u8>> {
+pub(in crate::tools) fn update(path: &str, content: &[u8], chunks: &[Chunk], stop: &Stop) -> Result<Vec<u8>> {
     let file = FileLines::new(content);
     let mut places = Vec::with_capacity(chunks.len());
     let mut from = 0;
     for (index, chunk) in chunks.iter().enumerate() {
+        stop.check()?;
         let place = place(&file, chunk, from).map_err(|miss| miss.explained(path, &file, index, chunks.len()))?;
         from = place.next;
         places.push(place);
@@ -199,36 +202,11 @@ fn seek(file: &FileLines<'_>, pattern: &[&str], from: usize, at_end: bool) -> Op
         .find_map(|from| Strictness::ALL.into_iter().find_map(|strictness| find(&file.texts, pattern, from, strictness)))
 }
 
-/// Finds a run of lines at or after `from` in one pass (Knuth, Morris, Pratt), whatever repeats.
+/// Finds a run of lines at or after `from` in one pass, whatever repeats.
 fn find(lines: &[&[u8]], pattern: &[&str], from: usize, strictness: Strictness) -> Option<usize> {
     let pattern: Vec<Cow<'_, [u8]>> = pattern.iter().map(|line| strictness.key(line.as_bytes())).collect();
-    let borders = borders(&pattern);
-    let mut matched = 0;
-    for (index, line) in lines.iter().enumerate().skip(from) {
-        let line = strictness.key(line);
-        while matched > 0 && pattern[matched] != line {
-            matched = borders[matched - 1];
-        }
-        matched += usize::from(pattern[matched] == line);
-        if matched == pattern.len() {
-            return Some(index + 1 - matched);
-        }
-    }
-    None
-}
-
-/// Returns for each start of the pattern the length of the longest proper one that it also ends with.
-fn borders(pattern: &[Cow<'_, [u8]>]) -> Vec<usize> {
-    let mut borders = vec![0; pattern.len()];
-    let mut length = 0;
-    for index in 1..pattern.len() {
-        while length > 0 && pattern[length] != pattern[index] {
-            length = borders[length - 1];
-        }
-        length += usize::from(pattern[length] == pattern[index]);
-        borders[index] = length;
-    }
-    borders
+    let rest = lines.get(from..).unwrap_or_default();
+    find_run(rest.iter().map(|line| strictness.key(line)), &pattern).map(|at| from + at)
 }
 
 #[cfg(test)]
@@ -253,7 +231,7 @@ mod tests {
     }
 
     fn updated(content: &str, lines: &str) -> Result<String> {
-        update("f", content.as_bytes(), &chunks(lines)).map(|bytes| String::from_utf8(bytes).expect("text stays text"))
+        update("f", content.as_bytes(), &chunks(lines), &Stop::default()).map(|bytes| String::from_utf8(bytes).expect("text stays text"))
     }
 
     #[test]
@@ -304,7 +282,7 @@ mod tests {
         assert_eq!(updated("a\r\nb", "-b\n+B").expect("found"), "a\r\nB\r\n");
         assert_eq!(updated("a\r\nb\nc\n", "-c\n+C").expect("found"), "a\r\nb\nC\n");
         assert_eq!(updated("a\r\nb\nc\n", "-a\n+A").expect("found"), "A\r\nb\nc\n");
-        let bytes = update("f", b"\xff\xfe\nb\n", &chunks("-b\n+B")).expect("found");
+        let bytes = update("f", b"\xff\xfe\nb\n", &chunks("-b\n+B"), &Stop::default()).expect("found");
         assert_eq!(bytes, b"\xff\xfe\nB\n");
     }
 
@@ -392,7 +370,7 @@ mod tests {
                 before.truncate(before.trim_end_matches(['\r', '\n']).len());
             }
             let Section::Update { chunks, .. } = parse(&patch).expect("a legal patch").remove(0) else { panic!("an update") };
-            let after = update("f", before.as_bytes(), &chunks).expect("the context is there");
+            let after = update("f", before.as_bytes(), &chunks, &Stop::default()).expect("the context is there");
             prop_assert_eq!(String::from_utf8(after).expect("text"), if before.contains('\n') || !crlf { stored(&new) } else { new });
         }
 
@@ -406,7 +384,7 @@ mod tests {
         ) {
             for section in parse(&wrapped(&format!("{UPDATE}a\n{}", lines.join("\n")))).unwrap_or_default() {
                 if let Section::Update { chunks, .. } = section {
-                    let _ = update("a", content.as_bytes(), &chunks);
+                    let _ = update("a", content.as_bytes(), &chunks, &Stop::default());
                 }
             }
         }

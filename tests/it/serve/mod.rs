@@ -1,6 +1,8 @@
 //! The HTTP API, asked over real connections on the loopback device.
 
+mod attacks;
 mod bodies;
+mod connections;
 mod consent;
 mod costs;
 mod events;

@@ -1,0 +1,334 @@
+//! Work whose size a caller chooses: where it runs, whose turn it is, and when it stops.
+//!
+//! A thread of the runtime serves everybody, so nothing may occupy it for long. [`run`] moves large work to a thread that may block, and
+//! every caller of it gets four guarantees:
+//!
+//! - small work runs in place, without a hop;
+//! - one [`Owner`] has at most as many pieces of work running as the machine has cores, and all owners together twice as many, so that one
+//!   tenant never takes every place; whoever waits is served in order of arrival;
+//! - the work sees [`Stop`] set when its caller has gone (its future was dropped) or its time is up, and checks it every few
+//!   milliseconds; its place is given back when the thread has really ended;
+//! - threads that help with one piece of work ([`Helper`]) are counted for the process as a whole, and so are the bytes that work holds in
+//!   memory at once ([`Held`]).
+//!
+//! Entry points name the owner by [`as_owner`]. Work without an owner is a program's own, which decides itself how much it asks for.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::scope::Scope;
+use crate::shared::Shared;
+use parking_lot::{Condvar, Mutex};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// The most bytes of work that run in place: a millisecond or less.
+pub(crate) const IN_PLACE_BYTES: u64 = 128 << 10;
+
+/// The cost of work that always leaves the thread it was asked on.
+pub(crate) const LARGE: u64 = u64::MAX;
+
+/// The fewest threads that may help, so that a small machine searches in parallel too.
+const HELPERS_MIN: usize = 16;
+
+/// How often work that waits for memory looks at its [`Stop`].
+const MEMORY_PAUSE: Duration = Duration::from_millis(5);
+
+/// How many cores the machine has. Asked once: the system answers by reading files.
+static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+
+static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new(*CORES));
+
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns how many threads one piece of work uses at most.
+pub(crate) fn cores() -> usize {
+    *CORES
+}
+
+/// Whose work it is: a tenant and a user.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Owner(Arc<(Option<String>, Option<String>)>);
+
+impl From<&Scope> for Owner {
+    fn from(scope: &Scope) -> Self {
+        Self(Arc::new((scope.tenant.clone(), scope.user.clone())))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Caller {
+    owner: Owner,
+    until: Option<Instant>,
+}
+
+tokio::task_local! {
+    static CALLER: Caller;
+}
+
+/// Runs a future whose work belongs to an owner and ends `within` a time, where one is given; a time set further out stays.
+pub(crate) async fn as_owner<T>(owner: Owner, within: Option<Duration>, future: impl Future<Output = T>) -> T {
+    let own = within.map(|within| Instant::now() + within);
+    let outer = CALLER.try_with(|caller| caller.until).ok().flatten();
+    let until = [own, outer].into_iter().flatten().min();
+    CALLER.scope(Caller { owner, until }, future).await
+}
+
+/// Whether work is to end: its caller has gone, or its time is up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns the flag itself, for loops that look at it directly.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
+    /// Ends work that nobody waits for any more.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) once the flag is set; nobody is there to read it.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_set() { Err(Error::new(ErrorKind::Unavailable, "the call was given up before it was done")) } else { Ok(()) }
+    }
+}
+
+/// Sets the flag when the caller goes.
+pub(crate) struct StopOnDrop(pub(crate) Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs work that touches about `cost_bytes` bytes: in place when that is little, else on a thread that may block, in its owner's turn.
+///
+/// # Errors
+/// [`Deadline`](ErrorKind::Deadline) when the owner's time is up before the work is done, [`Internal`](ErrorKind::Internal) when it panics.
+pub(crate) async fn run<T: Send + 'static>(cost_bytes: u64, work: impl FnOnce(&Stop) -> T + Send + 'static) -> Result<T> {
+    if cost_bytes <= IN_PLACE_BYTES {
+        return Ok(work(&Stop::default()));
+    }
+    // Without a runtime there is no other thread, and nobody else who would wait.
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Ok(work(&Stop::default())) };
+    let caller = CALLER.try_with(Clone::clone).ok();
+    let owner = caller.as_ref().map(|caller| caller.owner.clone()).unwrap_or_default();
+    let until = caller.and_then(|caller| caller.until);
+    let done = async {
+        let place = POOL.place(owner).await?;
+        let stop = Stop::default();
+        let _gone = StopOnDrop(stop.clone());
+        let ended = runtime.spawn_blocking(move || {
+            let done = work(&stop);
+            drop(place);
+            done
+        });
+        ended.await.map_err(|error| Error::new(ErrorKind::Internal, "the work ended without a result").with_source(error))
+    };
+    match until {
+        None => done.await,
+        Some(until) => tokio::time::timeout_at(until, done)
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Deadline, "the work was not done in time; ask for less at once"))),
+    }
+}
+
+/// Lets a loop of short steps yield to others now and then, and so be dropped with its caller.
+pub(crate) async fn step() {
+    tokio::task::coop::consume_budget().await;
+}
+
+/// The places of running work.
+#[derive(Debug)]
+struct Pool {
+    all: Arc<Semaphore>,
+    owners: Mutex<Shared<Owner, Semaphore>>,
+    per_owner: usize,
+}
+
+/// A place in the pool, free again when dropped.
+type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+impl Pool {
+    fn new(per_owner: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(2 * per_owner)), owners: Mutex::default(), per_owner }
+    }
+
+    /// Waits for a place: first among the owner's own work, so that it stands in the common queue with as much as it may run and no more.
+    async fn place(&self, owner: Owner) -> Result<Place> {
+        let own = self.owners.lock().get_or_insert(owner, || Arc::new(Semaphore::new(self.per_owner)));
+        let closed = |error| Error::new(ErrorKind::Internal, "the pool of work was closed").with_source(error);
+        let own = own.acquire_owned().await.map_err(closed)?;
+        let all = self.all.clone().acquire_owned().await.map_err(closed)?;
+        Ok((own, all))
+    }
+}
+
+/// The right to one more thread that helps with a piece of work; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Helper(());
+
+impl Helper {
+    /// Takes a thread if the process has one to spare: without, the work goes on with those it has.
+    pub(crate) fn take() -> Option<Self> {
+        let max = (4 * *CORES).max(HELPERS_MIN);
+        HELPERS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| (taken < max).then_some(taken + 1)).ok().map(|_| Self(()))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A bound on the bytes that work of one kind holds in memory at once, whatever the number of threads.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    free: Mutex<u64>,
+    freed: Condvar,
+    max: u64,
+}
+
+impl Memory {
+    pub(crate) const fn new(max: u64) -> Self {
+        Self { free: Mutex::new(max), freed: Condvar::new(), max }
+    }
+
+    /// Waits until so many bytes are free, blocking; what is over the whole bound waits until nobody else holds any. None when the work
+    /// is to stop.
+    pub(crate) fn hold(&self, bytes: u64, is_over: impl Fn() -> bool) -> Option<Held<'_>> {
+        let wanted = bytes.min(self.max);
+        let mut free = self.free.lock();
+        while *free < wanted {
+            if is_over() {
+                return None;
+            }
+            self.freed.wait_for(&mut free, MEMORY_PAUSE);
+        }
+        *free -= wanted;
+        Some(Held { memory: self, bytes: wanted })
+    }
+}
+
+/// Bytes that are held; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    memory: &'a Memory,
+    bytes: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        *self.memory.free.lock() += self.bytes;
+        self.memory.freed.notify_all();
+    }
+}
+
+/// Counts how often other work of the same thread has its turn until a future is done.
+#[cfg(test)]
+pub(crate) async fn turns_during<T>(future: impl Future<Output = T>) -> (T, usize) {
+    let mut future = std::pin::pin!(future);
+    let mut turns = 0;
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut future => return (done, turns),
+            () = tokio::task::yield_now() => turns += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn owner(user: &str) -> Owner {
+        Owner::from(&Scope::new().with_user(user))
+    }
+
+    /// Work that says when it begins, and ends when told or stopped.
+    fn held(begun: mpsc::Sender<String>, end: Arc<AtomicBool>, name: &str) -> impl FnOnce(&Stop) + Send + 'static {
+        let name = name.to_owned();
+        move |stop| {
+            let _ = begun.send(name);
+            while !end.load(Ordering::Relaxed) && !stop.is_set() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_owner_with_much_work_leaves_places_to_others() {
+        let (begun, begins) = mpsc::channel();
+        let end = Arc::new(AtomicBool::new(false));
+        let start = |user: &str| {
+            let work = held(begun.clone(), end.clone(), user);
+            tokio::spawn(as_owner(owner(user), None, run(LARGE, work)))
+        };
+        let mut running: Vec<_> = (0..10 * cores()).map(|_| start("busy")).collect();
+        (0..cores()).for_each(|_| drop(begins.recv()));
+        running.push(start("other"));
+        let next = tokio::task::spawn_blocking(move || (begins.recv(), begins)).await.expect("received");
+        assert_eq!(next.0.as_deref(), Ok("other"), "it did not wait behind the work that began before");
+        end.store(true, Ordering::Relaxed);
+        for running in running {
+            running.await.expect("joined").expect("done");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn work_stops_when_its_caller_goes_or_its_time_is_up() {
+        let (stopped, stops) = mpsc::channel();
+        let until_stopped = |name: &'static str| {
+            let stopped = stopped.clone();
+            move |stop: &Stop| {
+                while !stop.is_set() {
+                    std::thread::yield_now();
+                }
+                let _ = stopped.send(name);
+            }
+        };
+        let late = as_owner(owner("a"), Some(Duration::from_millis(1)), run(LARGE, until_stopped("late"))).await;
+        assert_eq!(late.expect_err("too long").kind(), ErrorKind::Deadline);
+        assert_eq!(stops.recv(), Ok("late"));
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        let work = until_stopped("gone");
+        let mut gone = Box::pin(run(LARGE, move |stop| {
+            let _ = begun.send(());
+            work(stop);
+        }));
+        tokio::select! {
+            _ = &mut gone => panic!("nobody stopped it"),
+            _ = begins => {}
+        }
+        drop(gone);
+        assert_eq!(tokio::task::spawn_blocking(move || stops.recv()).await.expect("received"), Ok("gone"));
+    }
+
+    #[tokio::test]
+    async fn small_work_stays_on_its_thread() {
+        let here = std::thread::current().id();
+        assert_eq!(run(IN_PLACE_BYTES, |_| std::thread::current().id()).await.expect("done"), here);
+        assert_ne!(run(IN_PLACE_BYTES + 1, |_| std::thread::current().id()).await.expect("done"), here);
+    }
+
+    #[test]
+    fn memory_is_waited_for_and_what_is_stopped_waits_no_longer() {
+        static MEMORY: Memory = Memory::new(10);
+        let held = MEMORY.hold(8, || false).expect("free");
+        assert!(MEMORY.hold(3, || true).is_none());
+        let two = MEMORY.hold(2, || true).expect("free");
+        drop((held, two));
+        drop(MEMORY.hold(1_000, || true).expect("all of it"));
+        assert_eq!(*MEMORY.free.lock(), 10);
+    }
+}

@@ -1,0 +1,195 @@
+//! Connections that keep the server waiting: each is cut off, none keeps others out, and health is answered whatever the load.
+
+use super::Served;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+use stratafs::serve::{Access, ConnectionLimits, Rights, ServeOptions};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Long enough never to be what a test waits for.
+const LONG: Duration = Duration::from_secs(300);
+
+/// The start of a connection of HTTP/2: its preface, and settings without a setting.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+fn limits() -> ConnectionLimits {
+    let limits = ConnectionLimits::new().with_head_timeout(LONG).with_idle_timeout(LONG).with_write_timeout(LONG);
+    limits.with_body_pace(LONG, 1)
+}
+
+fn served(limits: ConnectionLimits) -> Served {
+    Served::with(|options| options.with_connections(limits))
+}
+
+fn connected(served: &Served, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(served.base.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+/// Reads until the server closes the connection. Fails when it does not.
+fn until_closed(mut stream: TcpStream) -> Vec<u8> {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    }
+    answer
+}
+
+/// Makes a request of HTTP/2, as the first of its connection.
+fn request_of_http2(path: &str) -> Vec<u8> {
+    // GET and http stand in the table of HPACK, the path and the authority are told.
+    let mut head = vec![0x82, 0x86, 0x04, path.len() as u8];
+    head.extend_from_slice(path.as_bytes());
+    head.extend_from_slice(b"\x01\x09localhost");
+    let mut frame = vec![0, 0, head.len() as u8, 0x01, 0x05, 0, 0, 0, 1];
+    frame.extend_from_slice(&head);
+    frame
+}
+
+#[test]
+fn a_connection_that_brings_no_request_is_closed() {
+    let served = served(limits().with_head_timeout(SHORT));
+    for (what, bytes) in [
+        ("nothing", &b""[..]),
+        ("half a preface of HTTP/2", &PREFACE[..10]),
+        ("HTTP/2 without a request", PREFACE),
+        ("half a head", b"GET /livez HTTP/1.1\r\nhost: loc"),
+    ] {
+        let answer = until_closed(connected(&served, bytes));
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{what}");
+    }
+    assert_eq!(served.get("/livez").status, 200);
+}
+
+#[test]
+fn bytes_that_never_become_a_request_do_not_keep_a_connection() {
+    let served = served(limits().with_head_timeout(SHORT));
+    let mut stream = connected(&served, PREFACE);
+    // A ping is answered, and counts for nothing.
+    while stream.write_all(b"\0\0\x08\x06\0\0\0\0\0abcdefgh").is_ok() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_connection_of_http2_that_asks_nothing_more_is_closed() {
+    let served = served(limits().with_idle_timeout(SHORT));
+    let stream = connected(&served, &[PREFACE, &request_of_http2("/livez")].concat());
+    let answer = until_closed(stream);
+    assert!(answer.windows(3).any(|window| window == b"ok\n"), "it was answered before");
+}
+
+#[test]
+fn a_body_that_pauses_or_trickles_is_refused() {
+    for (pause, trickles) in [(true, false), (false, true)] {
+        let timeout = if pause { SHORT } else { Duration::from_millis(500) };
+        let served = served(limits().with_body_pace(timeout, 1 << 20));
+        let mut stream = connected(&served, b"PUT /v1/fs/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\nx");
+        let mut reader = stream.try_clone().unwrap();
+        let trickle = std::thread::spawn(move || {
+            while trickles && stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut answer = [0; 12];
+        reader.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 504", "{}", String::from_utf8_lossy(&answer));
+        drop(reader);
+        drop(served);
+        trickle.join().unwrap();
+    }
+}
+
+#[test]
+fn a_client_that_takes_no_answer_is_cut_off() {
+    let served = served(limits().with_write_timeout(SHORT));
+    assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 32 << 20]).status, 201);
+    let mut stream = connected(&served, b"GET /v1/fs/large HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    // The buffers of both sides fill up, then nothing is taken: the server says nothing of it, and lets go.
+    std::thread::sleep(4 * SHORT);
+    let mut taken = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        taken += count;
+    }
+    assert!(taken < 32 << 20, "{taken} bytes came, which is all of them");
+}
+
+#[test]
+fn one_address_takes_only_so_many_connections() {
+    let served = served(limits().with_connections_max(100, 3));
+    let mut held: Vec<TcpStream> = (0..3).map(|_| connected(&served, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")).collect();
+    for stream in &mut held {
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+    }
+    assert_eq!(until_closed(connected(&served, b"")), b"");
+    drop(held.pop());
+    // Its place is free once the server has seen the end.
+    while !until_closed(connected(&served, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
+        .starts_with(b"HTTP/1.1 200")
+    {}
+}
+
+#[test]
+fn health_is_answered_where_all_connections_are_taken() {
+    let served = served(limits().with_connections_max(2, 100));
+    let held: Vec<TcpStream> = (0..2).map(|_| connected(&served, b"")).collect();
+    let asked = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let answer = until_closed(connected(&served, request.as_bytes()));
+        String::from_utf8(answer).unwrap()
+    };
+    // The two may still be on their way.
+    while !asked("/v1/ls").starts_with("HTTP/1.1 503") {}
+    for path in ["/livez", "/readyz", "/healthz", "/metrics"] {
+        assert!(asked(path).starts_with("HTTP/1.1 200"), "{path}");
+    }
+    drop(held);
+}
+
+#[test]
+fn slow_bodies_of_one_user_leave_health_and_other_users_alone() {
+    const SLOW: usize = 40;
+    let options = |options: ServeOptions| {
+        let options = options.with_tokens(true).with_connections(limits()).with_requests_max(SLOW);
+        options.with_requests_per_user_max(SLOW / 2)
+    };
+    let served = Served::with(options);
+    let slow = served.token("acme", "mallory", Rights::new(Access::Write));
+    let other = served.token("other", "bob", Rights::new(Access::Write));
+    let head = format!("PUT /v1/fs/a HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {slow}\r\ncontent-length: 9\r\n\r\nx");
+    let mut held: Vec<TcpStream> = (0..SLOW).map(|_| connected(&served, head.as_bytes())).collect();
+    // Those over the share of one user are answered at once, and all the others still run.
+    let refused = held.iter_mut().filter(|stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).is_ok() && &answer == b"HTTP/1.1 503"
+    });
+    assert_eq!(refused.count(), SLOW / 2);
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(served.get(path).status, 200, "{path}");
+    }
+    let bearer = format!("Bearer {other}");
+    for _ in 0..20 {
+        assert_eq!(served.send("GET", "/v1/ls", &[("authorization", &bearer)], b"").status, 200);
+    }
+    let bearer = format!("Bearer {slow}");
+    assert_eq!(served.send("GET", "/v1/ls", &[("authorization", &bearer)], b"").status, 503);
+    assert_eq!(served.send("GET", "/metrics", &[("authorization", &bearer)], b"").status, 200);
+}
+
+#[test]
+fn health_is_answered_where_all_requests_are_taken() {
+    let served = Served::with(|options| options.with_requests_max(0));
+    for path in ["/livez", "/readyz", "/healthz", "/metrics"] {
+        assert_eq!(served.get(path).status, 200, "{path}");
+    }
+    assert_eq!(served.get("/v1/ls").status, 503);
+}
