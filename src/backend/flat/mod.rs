@@ -24,9 +24,9 @@ use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use std::future::Future;
 
-/// The most bytes that the paths of all directories take together that one batch makes: some dozens of the deepest, or millions as they are
-/// usually.
-const MADE_BYTES_MAX: u64 = 128 << 20;
+/// The most bytes that the paths of all directories take together that one batch makes: eight of the deepest, or some hundred thousand as
+/// they are usually.
+const MADE_BYTES_MAX: u64 = 32 << 20;
 
 /// What one batch sees of a tree and does to it: what it did so far is visible to it, and to nobody else before the end.
 pub(super) trait TreeTransaction: Send {
