@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stratafs::error::Result;
 use stratafs::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, SearchOptions, SearchResult, Version,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
 };
 use stratafs::{Backend, BackendExt, CompositeBackend, StateBackend, VfsPath, VfsPathBuf};
 
@@ -58,6 +58,10 @@ impl Backend for Null {
 
     async fn apply(&self, _: &[Change], _: &ApplyOptions) -> Result<Vec<Changed>> {
         Ok(Vec::new())
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }
 

@@ -17,7 +17,7 @@ use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::{CASES, Tree};
 use stratafs::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, SearchOptions, SearchResult,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use stratafs::{Backend, Result, StateBackend, VfsPath};
 
@@ -86,5 +86,9 @@ impl Backend for Counting {
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         self.counted().apply(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }

@@ -5,8 +5,8 @@
 //! threads that are open: a second session of one finds its live state.
 
 use crate::audit::AuditLog;
-use crate::backend::Backend;
-use crate::checkpoint::{At, Checkpoint, Checkpointer, HistoryBackend};
+use crate::backend::{Backend, StateSnapshot};
+use crate::checkpoint::{At, Checkpoint, Checkpointer, HistoryBackend, Reviewer};
 use crate::composite::CompositeBackend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::feed::{Announce, Feed, FeedView, Outbox};
@@ -16,8 +16,9 @@ use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 use crate::session::{LiveThread, OpenThreads, Session, ThreadDurability, ThreadTree};
 use crate::store::{Namespace, Ride, Store, Watch};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
@@ -42,9 +43,15 @@ pub struct Opening<'a> {
     thread: &'a Arc<LiveThread>,
     /// What stands for the state, when the tree is that of a time before.
     history: Option<&'a HistoryBackend>,
+    /// Whether the mount that is opened shows the state.
+    shows_state: AtomicBool,
 }
 
-impl Opening<'_> {
+impl<'a> Opening<'a> {
+    fn new(scope: &'a Scope, thread: &'a Arc<LiveThread>, history: Option<&'a HistoryBackend>) -> Self {
+        Self { scope, thread, history, shows_state: AtomicBool::new(false) }
+    }
+
     /// Returns who calls.
     pub fn scope(&self) -> &Scope {
         self.scope
@@ -52,6 +59,7 @@ impl Opening<'_> {
 
     /// Returns the state of the thread as a tree: as it is, or read-only as it was at a checkpoint.
     pub fn state(&self) -> Arc<dyn Backend> {
+        self.shows_state.store(true, Ordering::Relaxed);
         match self.history {
             Some(history) => Arc::new(history.clone()),
             None => Arc::new(ThreadTree(self.thread.clone())),
@@ -103,6 +111,8 @@ pub struct Workspace(Arc<Plan>);
 struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     told: BTreeMap<VfsPathBuf, Told>,
+    /// Where the state of a thread stands as it was.
+    past: BTreeSet<VfsPathBuf>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
@@ -123,6 +133,7 @@ impl Workspace {
         WorkspaceBuilder {
             mounts: BTreeMap::new(),
             told: BTreeMap::new(),
+            past: BTreeSet::new(),
             layers: Vec::new(),
             checkpointer: None,
             audit: None,
@@ -154,8 +165,17 @@ impl Workspace {
     }
 
     fn session_on(&self, live: Arc<LiveThread>, scope: Scope) -> Result<Session> {
-        let tree = self.tree(&Opening { scope: &scope, thread: &live, history: None })?;
-        Ok(Session::new(scope, live, tree, self.0.open.clone(), self.0.audit.clone(), self.0.feed.clone(), self.0.memory.clone()))
+        let (tree, places) = self.tree(&Opening::new(&scope, &live, None))?;
+        Ok(Session::new(
+            scope,
+            live,
+            Reviewer::new(tree, places),
+            self.0.open.clone(),
+            self.0.audit.clone(),
+            self.0.feed.clone(),
+            self.0.memory.clone(),
+            self.clone(),
+        ))
     }
 
     /// Opens the tree of a scope with the state as it was at a checkpoint, read-only; the other mounts are as they are now.
@@ -166,7 +186,7 @@ impl Workspace {
     pub async fn tree_at(&self, scope: &Scope, at: At) -> Result<Arc<dyn Backend>> {
         let live = self.live(scope)?;
         let history = HistoryBackend::open(&**live.checkpointer()?, scope, at).await?;
-        self.tree(&Opening { scope, thread: &live, history: Some(&history) })
+        Ok(self.tree(&Opening::new(scope, &live, Some(&history)))?.0)
     }
 
     fn live(&self, scope: &Scope) -> Result<Arc<LiveThread>> {
@@ -178,15 +198,24 @@ impl Workspace {
         LiveThread::new(scope.clone(), self.0.checkpointer.clone(), self.0.durability)
     }
 
-    fn tree(&self, opening: &Opening<'_>) -> Result<Arc<dyn Backend>> {
+    /// Opens every mount; returns where the state stands beside the tree.
+    fn tree(&self, opening: &Opening<'_>) -> Result<(Arc<dyn Backend>, Vec<VfsPathBuf>)> {
         let is_told = opening.history.is_none();
         let mut root = opening.state();
+        let mut places = Vec::new();
+        if !self.0.mounts.contains_key(VfsPath::ROOT) {
+            places.push(VfsPathBuf::root());
+        }
         if is_told && !self.0.mounts.contains_key(VfsPath::ROOT) {
             root = self.announced(VfsPath::ROOT, root, opening.scope)?;
         }
         let mut mounts = Vec::new();
         for (path, open) in &self.0.mounts {
+            opening.shows_state.store(false, Ordering::Relaxed);
             let mut backend = open(opening)?;
+            if opening.shows_state.load(Ordering::Relaxed) {
+                places.push(path.clone());
+            }
             if is_told {
                 backend = self.announced(path, backend, opening.scope)?;
             }
@@ -203,7 +232,7 @@ impl Workspace {
         for layer in &self.0.layers {
             tree = layer(tree, opening.scope);
         }
-        Ok(tree)
+        Ok((tree, places))
     }
 
     /// Has the changes of a mount told of, and the calls that make them.
@@ -276,6 +305,17 @@ impl Workspace {
         self.0.mounts.keys().map(|path| &**path)
     }
 
+    /// Returns where the state of the thread stands.
+    fn states(&self) -> Vec<VfsPathBuf> {
+        self.0.told.iter().filter(|(_, told)| matches!(told, Told::State)).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Returns where the state of a thread as it was stands, each with where it stands as it is: rules about the latter hold for the former.
+    pub(crate) fn past(&self) -> Vec<(VfsPathBuf, VfsPathBuf)> {
+        let states = self.states();
+        self.0.past.iter().flat_map(|past| states.iter().map(move |state| (past.clone(), state.clone()))).collect()
+    }
+
     /// Returns the mount that a path lies in.
     pub(crate) fn mount_of<'a>(&'a self, path: &'a VfsPath) -> &'a VfsPath {
         path.ancestors().chain([path]).filter(|above| self.0.mounts.contains_key(*above)).last().unwrap_or(VfsPath::ROOT)
@@ -322,10 +362,18 @@ impl Workspace {
     /// Removes a saved thread with all its checkpoints and the record of its calls.
     ///
     /// # Errors
+    /// Those of [`Backend::review`], which is asked about the removal of all that the thread holds;
     /// [`NotFound`](crate::ErrorKind::NotFound) when there is no such thread (a record that was left is removed all the same),
     /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads, and those of the store.
     pub async fn delete_thread(&self, scope: &Scope) -> Result<()> {
         let checkpointer = self.checkpointer().ok_or_else(|| Error::unsupported("this workspace keeps no threads"))?;
+        if !self.0.layers.is_empty()
+            && let Some(newest) = checkpointer.open(scope, At::Latest).await?
+        {
+            let live = Arc::new(self.new_live(scope));
+            let (tree, places) = self.tree(&Opening::new(scope, &live, None))?;
+            Reviewer::new(tree, places).allow(&newest.state, &StateSnapshot::default()).await?;
+        }
         let deleted = checkpointer.delete(scope).await;
         if let Some(audit) = &self.0.audit
             && deleted.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::NotFound)
@@ -380,6 +428,7 @@ impl fmt::Debug for Workspace {
 pub struct WorkspaceBuilder {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     told: BTreeMap<VfsPathBuf, Told>,
+    past: BTreeSet<VfsPathBuf>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
@@ -429,6 +478,15 @@ impl WorkspaceBuilder {
         rows: impl Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send + Sync + 'static,
     ) -> Result<Self> {
         self.told.insert(VfsPathBuf::parse(path)?, Told::Rows(Arc::new(rows)));
+        Ok(self)
+    }
+
+    /// Says that a mount is what the state of a thread was: rules about the paths of the state hold there too.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for what is no path.
+    pub fn past(mut self, path: impl AsRef<str>) -> Result<Self> {
+        self.past.insert(VfsPathBuf::parse(path)?);
         Ok(self)
     }
 
@@ -504,13 +562,13 @@ impl WorkspaceBuilder {
 
     /// Makes the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, mut told, layers, checkpointer, audit, feed, logs, hides, durability, memory, threads_bytes_max } = self;
+        let Self { mounts, mut told, past, layers, checkpointer, audit, feed, logs, hides, durability, memory, threads_bytes_max } = self;
         let open = Arc::new(OpenThreads::new(threads_bytes_max));
         if !mounts.contains_key(VfsPath::ROOT) {
             told.insert(VfsPathBuf::root(), Told::State);
         }
         let memory = Arc::new(memory);
-        Workspace(Arc::new(Plan { mounts, told, layers, checkpointer, audit, feed, logs, hides, durability, memory, open }))
+        Workspace(Arc::new(Plan { mounts, told, past, layers, checkpointer, audit, feed, logs, hides, durability, memory, open }))
     }
 }
 

@@ -13,7 +13,7 @@
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Edit, Entry, EntryKind, Failure, FileRead, GlobOptions, GlobResult, GrepOptions,
-    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, SearchOptions, SearchResult, Version, WriteMode,
+    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, Review, SearchOptions, SearchResult, Sight, Version, WriteMode,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
@@ -126,6 +126,17 @@ pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
     /// for an expected version that is no more, [`NoMatch`](ErrorKind::NoMatch) and [`Ambiguous`](ErrorKind::Ambiguous) of an
     /// edit, [`InvalidArgument`](ErrorKind::InvalidArgument), [`ReadOnly`](ErrorKind::ReadOnly), [`TooLarge`](ErrorKind::TooLarge).
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>>;
+
+    /// Asks the tree and every layer of it about what happens to its files past [`apply`](Backend::apply), such as by a restore of the
+    /// state beneath, before it happens; nothing is changed by asking. Returns of each difference how much of it may be shown.
+    ///
+    /// A wrapper hands it on in the paths of what it wraps; a tree without rules of its own answers [`Review::open`].
+    ///
+    /// # Errors
+    /// What [`apply`](Backend::apply) would refuse such changes with, when they are about to be made: of rules
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied), of quotas [`QuotaExceeded`](ErrorKind::QuotaExceeded), of a tree that takes no
+    /// changes [`ReadOnly`](ErrorKind::ReadOnly).
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>>;
 }
 
 #[async_trait]
@@ -160,6 +171,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         (**self).apply(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        (**self).review(review).await
     }
 }
 

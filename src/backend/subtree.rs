@@ -5,7 +5,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult,
-    Listing, LsOptions, OpKind, ReadOptions, SearchOptions, SearchResult,
+    Listing, LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 use crate::search::rank;
@@ -245,5 +245,10 @@ impl Backend for Subtree {
             (result.created, result.entries) = (false, 0);
         }
         Ok(results)
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        let inner = review.map_paths(|path| self.base.concat(path));
+        self.whole.review(&inner).await.map_err(|error| self.inward().inverse().error(error, &[]))
     }
 }

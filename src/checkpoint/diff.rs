@@ -2,6 +2,7 @@
 
 use crate::backend::{StateDifference, StateNode, StateSnapshot};
 use crate::error::Result;
+use crate::ops::{Difference, Standing};
 use crate::path::{VfsPath, VfsPathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -38,6 +39,20 @@ pub struct PathDiff {
     /// The size in bytes of the newer state's file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_size_bytes: Option<u64>,
+    /// Whether who asked may read what either state has there; [`Session::diff`](crate::Session::diff) asks.
+    #[serde(skip)]
+    pub is_readable: bool,
+}
+
+impl From<&PathDiff> for Difference {
+    fn from(path: &PathDiff) -> Self {
+        let standing = |is_directory: bool, size_bytes: Option<u64>| match size_bytes {
+            Some(size_bytes) => Some(Standing::File(size_bytes)),
+            None => is_directory.then_some(Standing::Directory),
+        };
+        let before = standing(path.was_directory, path.old_size_bytes);
+        Self::new(path.path.clone(), before, standing(path.is_directory, path.new_size_bytes))
+    }
 }
 
 /// What happened to a path.
@@ -112,6 +127,7 @@ impl PathDiff {
             is_directory: is_directory(difference.newer()),
             old_size_bytes: size_bytes(difference.older()),
             new_size_bytes: size_bytes(difference.newer()),
+            is_readable: true,
         }
     }
 }

@@ -32,6 +32,7 @@ mod merge;
 mod name;
 mod pages;
 mod record;
+mod review;
 mod row;
 mod store;
 mod sweep;
@@ -47,6 +48,7 @@ pub use merge::{
 };
 pub(crate) use name::check_checkpoint_name;
 pub use name::{find_checkpoint, is_reserved_name};
+pub(crate) use review::Reviewer;
 pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
 pub(crate) use store::{SEPARATOR, namespace_of, thread_of};

@@ -32,7 +32,7 @@ use crate::backend::rebase::View;
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, Failure, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions, SearchOptions, SearchResult,
+    LsOptions, ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -132,6 +132,14 @@ impl CompositeBackend {
             Ok(target) => !target.backend.stat(target.rest).await.is_ok_and(|entry| entry.is_directory()),
             Err(_) => false,
         }
+    }
+
+    /// Asks the mount whose files it is about.
+    async fn review_mount(&self, review: &Review) -> Result<Vec<Sight>> {
+        let mount = self.router.find(&review.at).mount;
+        let (backend, prefix) = (&self.router.mount(mount).backend, self.router.prefix(mount));
+        let inner = review.map_paths(|path| rest_of(path, prefix).to_owned());
+        backend.review(&inner).await.map_err(|error| View::Beneath(prefix).error(error, &[]))
     }
 
     async fn stat_virtual(&self, place: Place, path: &VfsPath) -> Result<Entry> {
@@ -246,5 +254,9 @@ impl Backend for CompositeBackend {
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         self.apply_changes(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        self.review_mount(review).await
     }
 }

@@ -7,7 +7,7 @@ use crate::checkpoint::{Checkpointer, HistoryBackend, StoreCheckpointer, find_ch
 use crate::error::{ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, SearchOptions, SearchResult,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::VfsPath;
 use crate::scope::{Scope, Template};
@@ -109,5 +109,9 @@ impl Backend for History {
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         // What was takes no changes, whether it can be opened or not.
         StateSnapshot::default().apply(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }

@@ -85,7 +85,7 @@ impl Config {
                     workspace.watched(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
                 }
                 // What was does not change.
-                RouteType::History => workspace,
+                RouteType::History => workspace.past(path)?,
                 RouteType::Store | RouteType::Filesystem | RouteType::Remote => {
                     let open = self.opener(path, route, stores)?;
                     workspace.logged(path, move |scope| open(scope)?.0.log())?
@@ -99,6 +99,21 @@ impl Config {
     fn memory_settings(&self) -> Result<MemorySettings> {
         let sources = self.memory.sources.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
         Ok(MemorySettings::new().with_sources(sources).with_prompt(PromptOptions::new().with_tokens_max(self.memory.tokens_max)))
+    }
+
+    /// Returns where the state of a thread is shown as it was, each with where it stands as it is.
+    fn past(&self) -> Result<Vec<(VfsPathBuf, VfsPathBuf)>> {
+        let of = |tier: RouteType| self.routes.iter().filter(move |(_, route)| route.tier == tier).map(|(path, _)| VfsPathBuf::parse(path));
+        let mut states = of(RouteType::State).collect::<Result<Vec<_>, _>>()?;
+        if !self.routes.contains_key("/") {
+            states.push(VfsPathBuf::root());
+        }
+        let mut past = Vec::new();
+        for history in of(RouteType::History) {
+            let history = history?;
+            past.extend(states.iter().map(|state| (history.clone(), state.clone())));
+        }
+        Ok(past)
     }
 
     /// Puts the layers around the whole tree, the innermost first. What they share they share for all sessions.
@@ -122,9 +137,10 @@ impl Config {
         }
         if !layers.permissions.is_empty() {
             let rules = layers.permissions.iter().map(rule).collect::<Result<Vec<_>>>()?;
-            let shown = Permissions::new(rules.clone(), StateBackend::new());
+            let past = self.past()?;
+            let shown = Permissions::new(rules.clone(), StateBackend::new()).with_past(past.clone());
             workspace = workspace.hides(move |_, path, is_directory| !shown.shows(path, is_directory));
-            workspace = workspace.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree)));
+            workspace = workspace.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree).with_past(past.clone())));
         }
         if let Some(file) = &layers.audit {
             let sink = Arc::new(JsonLinesSink::new(open_log(&self.resolve(file))?));

@@ -12,8 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::is_binary;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Edit, Encoding, Entry, FileRead, GlobOptions, GlobResult, GrepCursor, GrepFile,
-    GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, OpKind, ReadOptions, ReadRange, SearchOptions, SearchResult, SearchScope,
-    Truncation, TruncationReason, Version, Window, WriteMode,
+    GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, OpKind, ReadOptions, ReadRange, Review, SearchOptions, SearchResult,
+    SearchScope, Sight, Truncation, TruncationReason, Version, Window, WriteMode,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::IgnoreFiles;
@@ -127,6 +127,10 @@ impl Backend for ModelBackend {
         }
         *tree = next;
         Ok(results)
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, SearchOptions, SearchResult,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::VfsPath;
 use crate::scope::Scope;
@@ -121,5 +121,9 @@ impl Backend for Announce {
         let applied = self.inner.apply(changes, &options).await;
         open.end(&applied).await;
         applied
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        self.inner.review(review).await
     }
 }

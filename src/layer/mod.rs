@@ -12,7 +12,7 @@ use crate::backend::Backend;
 use crate::error::Result;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    OpKind, ReadOptions, SearchOptions, SearchResult,
+    OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -59,6 +59,15 @@ pub trait Layer: Send + Sync + fmt::Debug {
     /// The layer's own, and those of what lies inside.
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T>;
 
+    /// Refuses what is about to be made past [`apply`](Backend::apply) (see [`Backend::review`]); nothing by default.
+    ///
+    /// # Errors
+    /// The layer's own.
+    fn review(&self, review: &Review) -> Result<()> {
+        let _ = review;
+        Ok(())
+    }
+
     /// Changes what is declared; as it is by default.
     fn capabilities(&self, inner: Capabilities) -> Capabilities {
         inner
@@ -74,6 +83,10 @@ impl<L: Layer> Layer for Arc<L> {
 
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
         (**self).around(op, next).await
+    }
+
+    fn review(&self, review: &Review) -> Result<()> {
+        (**self).review(review)
     }
 
     fn capabilities(&self, inner: Capabilities) -> Capabilities {
@@ -194,5 +207,10 @@ impl<L: Layer, B: Backend> Backend for Layered<L, B> {
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         self.layer.around(Op::apply(changes), Next::new(&|| self.inner.apply(changes, options))).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        self.layer.review(review)?;
+        self.inner.review(review).await
     }
 }

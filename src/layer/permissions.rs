@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult,
-    Listing, LsOptions, OpKind, PathGuard, ReadOptions, SearchOptions, SearchResult, Truncation,
+    Listing, LsOptions, OpKind, PathGuard, ReadOptions, Review, SearchOptions, SearchResult, Sight, Truncation,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 mod approval;
 mod changes;
 mod refill;
+mod review;
 mod rule;
 
 pub use approval::{Approval, ApprovalRequest, Approver};
@@ -80,14 +81,22 @@ pub struct Permissions<B> {
 impl<B: Backend> Permissions<B> {
     /// Puts rules around a tree. What no rule is about is allowed.
     pub fn new(rules: impl IntoIterator<Item = Rule>, inner: B) -> Self {
-        let policy = Policy { rules: rules.into_iter().collect(), default: Effect::Allow };
+        let policy = Policy { rules: rules.into_iter().collect(), default: Effect::Allow, past: Vec::new() };
         Self { policy: Arc::new(policy), approver: None, follows_links: false, inner }
     }
 
     /// Sets what holds where no rule decides. The root itself can always be listed.
     #[must_use]
     pub fn with_default(self, default: Effect) -> Self {
-        let policy = Policy { rules: self.policy.rules.clone(), default };
+        let policy = Policy { rules: self.policy.rules.clone(), default, past: self.policy.past.clone() };
+        Self { policy: Arc::new(policy), ..self }
+    }
+
+    /// Says that at each first path the files of the second are shown as they were, such as by a route to a checkpoint: what the rules say of
+    /// a file holds for what it was. A path is allowed where both are, its own and that of the file.
+    #[must_use]
+    pub fn with_past(self, past: impl IntoIterator<Item = (VfsPathBuf, VfsPathBuf)>) -> Self {
+        let policy = Policy { rules: self.policy.rules.clone(), default: self.policy.default, past: past.into_iter().collect() };
         Self { policy: Arc::new(policy), ..self }
     }
 
@@ -110,8 +119,9 @@ impl<B: Backend> Permissions<B> {
         &self.inner
     }
 
-    /// Tells whether a path may be known of, which may be that of a directory.
-    pub(crate) fn shows(&self, path: &VfsPath, is_directory: bool) -> bool {
+    /// Tells whether a path may be known of, which may be that of a directory: what
+    /// [`WorkspaceBuilder::hides`](crate::WorkspaceBuilder::hides) needs to know.
+    pub fn shows(&self, path: &VfsPath, is_directory: bool) -> bool {
         self.policy.shows(path, is_directory)
     }
 
@@ -349,6 +359,10 @@ impl<B: Backend> Backend for Permissions<B> {
             self.ask(operation, asked, changes).await.map_err(|error| error.in_batch(0, 0))?;
         }
         self.inner.apply(changes, &options.clone().with_refuse_links(options.refuse_links || self.refuses_links())).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        review::review(self, review).await
     }
 }
 

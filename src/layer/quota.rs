@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, SearchOptions, SearchResult,
+    ReadOptions, Review, ReviewPurpose, SearchOptions, SearchResult, Sight, Standing,
 };
 use crate::path::VfsPath;
 use async_trait::async_trait;
@@ -217,11 +217,45 @@ impl<B: Backend> Quota<B> {
         }
     }
 
+    /// Checks that differences which are about to be made past this layer leave a tree that fits.
+    ///
+    /// It takes no turn: whoever asks may keep off the very changes that hold one. What is added is counted by who replaces the tree
+    /// ([`Quota::forget`]).
+    async fn check(&self, review: &Review) -> Result<()> {
+        let size = |standing: Option<Standing>| standing.and_then(Standing::size_bytes);
+        let mut growth = Growth::default();
+        for difference in &review.differences {
+            let (before, after) = (size(difference.before), size(difference.after));
+            if after > before {
+                plan::check_size(&difference.path, after.unwrap_or_default(), self.limits.file_bytes_max.unwrap_or(u64::MAX))?;
+            }
+            growth += Growth::of_file(before, after);
+        }
+        if growth.bytes <= 0 && growth.files <= 0 {
+            return Ok(());
+        }
+        let usage = match self.ledger.usage() {
+            Some(usage) => usage,
+            None => Count::new(self.ledger.epoch()).finish(&self.inner).await?,
+        };
+        if growth.is_over(usage, &self.limits) {
+            return Err(Error::new(ErrorKind::QuotaExceeded, self.over(growth, usage)).at(&review.at));
+        }
+        Ok(())
+    }
+
     fn exceeded(&self, changes: &[Change], plan: &Plan, growth: Growth, usage: Usage) -> Error {
         let index = plan.first_over(usage, &self.limits);
         let change = &changes[index];
+        let path = change.target().unwrap_or_else(|| change.path());
+        let message = self.over(growth, usage);
+        Error::new(ErrorKind::QuotaExceeded, message).at(path).during(change.kind()).in_batch(index, 0)
+    }
+
+    /// Says which limit a change takes the tree over.
+    fn over(&self, growth: Growth, usage: Usage) -> String {
         let over_bytes = self.limits.bytes_max.filter(|max| growth.bytes > 0 && growth.after(usage).bytes > *max);
-        let message = match (over_bytes, self.limits.files_max) {
+        match (over_bytes, self.limits.files_max) {
             (None, Some(max)) => format!(
                 "the tree holds {} of {max} files and the change would add {}; delete files that are no longer needed",
                 usage.files, growth.files
@@ -232,9 +266,7 @@ impl<B: Backend> Quota<B> {
                 max.unwrap_or_default(),
                 growth.bytes
             ),
-        };
-        let path = change.target().unwrap_or_else(|| change.path());
-        Error::new(ErrorKind::QuotaExceeded, message).at(path).during(change.kind()).in_batch(index, 0)
+        }
     }
 }
 
@@ -293,6 +325,13 @@ impl<B: Backend> Backend for Quota<B> {
             None => drop(reservation),
         }
         result
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        if review.purpose == ReviewPurpose::Change && self.limits != QuotaLimits::default() {
+            self.check(review).await?;
+        }
+        self.inner.review(review).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Layer, LayerName, Next, Reply};
 use crate::error::{Error, Result};
-use crate::ops::{Capabilities, Change, Op};
+use crate::ops::{Capabilities, Change, Op, Review, ReviewPurpose};
 use crate::path::VfsPath;
 use async_trait::async_trait;
 
@@ -47,6 +47,13 @@ impl Layer for ReadOnly {
         match op.changes.first() {
             Some(change) => Err(Error::read_only(changed_path(change)).during(op.kind).in_batch(0, 0)),
             None => next.run().await,
+        }
+    }
+
+    fn review(&self, review: &Review) -> Result<()> {
+        match review.differences.first() {
+            Some(first) if review.purpose == ReviewPurpose::Change => Err(Error::read_only(&first.path)),
+            _ => Ok(()),
         }
     }
 

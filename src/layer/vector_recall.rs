@@ -7,7 +7,7 @@ use crate::backend::{Backend, add_snippets, listed_files};
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, Failure, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions, SearchHit, SearchOptions, SearchResult, Snippet, Version,
+    LsOptions, ReadOptions, Review, SearchHit, SearchOptions, SearchResult, Sight, Snippet, Version,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::rank::{self, Query};
@@ -422,6 +422,10 @@ impl<B: Backend> Backend for VectorRecall<B> {
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         self.inner.apply(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        self.inner.review(review).await
     }
 }
 

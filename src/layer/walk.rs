@@ -82,7 +82,7 @@ mod tests {
     use crate::conformance::model::ModelBackend;
     use crate::ops::{
         ApplyOptions, Capabilities, Change, Changed, FileRead, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
-        SearchOptions, SearchResult, Truncation, TruncationReason,
+        Review, SearchOptions, SearchResult, Sight, Truncation, TruncationReason,
     };
     use async_trait::async_trait;
     use std::fmt;
@@ -138,6 +138,10 @@ mod tests {
 
         async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
             self.inner.apply(changes, options).await
+        }
+
+        async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+            Ok(review.open())
         }
     }
 

@@ -72,7 +72,8 @@ async fn history(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Re
         };
     let mut options = ListOptions::new();
     options.limit = limit;
-    let page = threads.checkpointer()?.list(scope, &options).await?;
+    let mut page = threads.checkpointer()?.list(scope, &options).await?;
+    page.checkpoints = threads.session(scope).await?.shown_all(page.checkpoints).await?;
     if page.checkpoints.is_empty() {
         return Ok(ToolOutput::new("[history] this conversation has no checkpoint yet"));
     }
@@ -110,6 +111,7 @@ pub(super) async fn question(threads: &Threads, scope: &Scope, arguments: &JsonO
         // That is the call's own to tell.
         Err(_) => return Ok(None),
     };
+    let found = threads.session(scope).await?.shown(found).await?;
     let head = checkpointer.get(scope, At::Latest).await?;
     if head.is_none_or(|head| head.checkpoint.id == found.id) {
         return Ok(None);

@@ -14,6 +14,7 @@ mod grep;
 mod kind;
 mod ls;
 mod read;
+mod review;
 mod scope;
 mod search;
 mod version;
@@ -28,6 +29,7 @@ pub use grep::{CaseMode, Encoding, GrepCursor, GrepFile, GrepLine, GrepOptions, 
 pub use kind::OpKind;
 pub use ls::{Listing, LsOptions};
 pub use read::{FileRead, ReadOptions, ReadRange, Window};
+pub use review::{Difference, Review, ReviewPurpose, Sight, Standing};
 pub use scope::{PathGuard, SearchScope};
 pub use search::{Corpus, SearchHit, SearchOptions, SearchResult, Snippet};
 pub use version::{InvalidVersion, Version};

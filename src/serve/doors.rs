@@ -54,7 +54,7 @@ impl Doors {
         if let Some(door) = made.get(&key) {
             return Ok(door.clone());
         }
-        let workspace = match key.layer()? {
+        let workspace = match key.layer(self.workspace.past())? {
             Some(layer) => self.workspace.with_layer(layer),
             None => self.workspace.clone(),
         };
@@ -88,11 +88,11 @@ impl Doors {
     }
 }
 
-/// Returns the tools that rights leave of those that are offered: the history of a thread shows and changes every path of it.
+/// Returns the tools that rights leave of those that are offered.
 fn offered(rights: &Rights, tools: McpTools) -> McpTools {
     match tools {
         McpTools::Default | McpTools::ReadWrite | McpTools::Admin if rights.access == Access::Read => McpTools::ReadOnly,
-        McpTools::Admin if rights.access < Access::Admin || !rights.paths.is_empty() => McpTools::ReadWrite,
+        McpTools::Admin if rights.access < Access::Admin => McpTools::ReadWrite,
         tools => tools,
     }
 }

@@ -103,7 +103,7 @@ impl Rights {
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// Checks that the history of whole threads may be touched: it shows and changes every path.
+    /// Checks that what is about a whole thread, or lies beside all threads, may be touched.
     ///
     /// # Errors
     /// [`PermissionDenied`](ErrorKind::PermissionDenied) for who is kept to some paths, or has less access.
@@ -112,7 +112,7 @@ impl Rights {
         if self.paths.is_empty() {
             return Ok(());
         }
-        let message = "this token is for a part of the tree, and the history of a thread holds all of it; ask for another token";
+        let message = "this token is for a part of the tree, and this is about all of it; ask for another token";
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
@@ -127,14 +127,16 @@ impl Rights {
         Err(Error::new(ErrorKind::PermissionDenied, format!("this token is not for thread `{thread}`; name one of its own")))
     }
 
-    /// Returns what keeps a tree to these rights; none where they allow all of it.
-    pub(super) fn layer(&self) -> Result<Option<Wrap>> {
+    /// Returns what keeps a tree to these rights; none where they allow all of it. `past` is where files are shown as they were.
+    pub(super) fn layer(&self, past: Vec<(VfsPathBuf, VfsPathBuf)>) -> Result<Option<Wrap>> {
         if self.access >= Access::Write && self.paths.is_empty() {
             return Ok(None);
         }
         let operations = if self.access >= Access::Write { Operations::ALL } else { Operations::READ };
         let rule = Rule::within(operations, &self.paths)?;
-        Ok(Some(Box::new(move |tree, _| Arc::new(Permissions::new([rule.clone()], tree).with_default(Effect::Deny)))))
+        Ok(Some(Box::new(move |tree, _| {
+            Arc::new(Permissions::new([rule.clone()], tree).with_default(Effect::Deny).with_past(past.clone()))
+        })))
     }
 }
 
@@ -152,7 +154,7 @@ mod tests {
         for file in ["/a/own", "/a[b]/own", "/ab/other", "/other"] {
             state.write(file, "text").await.expect("written");
         }
-        match rights.layer().expect("legal rules") {
+        match rights.layer(Vec::new()).expect("legal rules") {
             Some(wrap) => wrap(state, &Scope::new()),
             None => state,
         }

@@ -8,6 +8,7 @@
 mod durability;
 mod open;
 mod record;
+mod review;
 mod riders;
 mod thread;
 #[cfg(feature = "mcp")]
@@ -22,9 +23,9 @@ pub(crate) use thread::{LiveThread, ThreadTree};
 pub(crate) use threads::{OnConflict, Threads, Writes};
 
 use crate::audit::{AuditLog, AuditRow, OUTCOME_OK, OpenCall};
-use crate::backend::Backend;
-use crate::checkpoint::{At, Checkpoint, CheckpointId, HistoryBackend, MergeOptions, MergeOutcome, PutOptions};
-use crate::error::Result;
+use crate::backend::{Backend, Subtree};
+use crate::checkpoint::{At, Checkpoint, CheckpointId, MergeOptions, MergeOutcome, PutOptions, Reviewer};
+use crate::error::{Error, Result};
 use crate::feed::{Feed, Outbox};
 use crate::memory::{MemoryFiles, MemoryPrompt, MemoryReader, MemorySettings};
 use crate::ops::{ApplyOptions, Change, Changed};
@@ -32,6 +33,7 @@ use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::store::{Ride, Rider};
 use crate::tools::{RecordedArguments, ToolCall, ToolOutput};
+use crate::workspace::Workspace;
 use jiff::Timestamp;
 use record::Recording;
 use std::fmt;
@@ -66,10 +68,13 @@ pub struct Session {
     scope: Scope,
     thread: Arc<LiveThread>,
     backend: Arc<dyn Backend>,
+    /// The same tree, and where the state stands in it.
+    tree: Reviewer,
     open: Arc<OpenThreads>,
     audit: Option<Arc<AuditLog>>,
     feed: Option<Arc<Feed>>,
     memory: Arc<SessionMemory>,
+    workspace: Workspace,
 }
 
 /// The memory of a session: which files it is, and what was read of them.
@@ -130,14 +135,15 @@ impl Session {
     pub(crate) fn new(
         scope: Scope,
         thread: Arc<LiveThread>,
-        backend: Arc<dyn Backend>,
+        tree: Reviewer,
         open: Arc<OpenThreads>,
         audit: Option<Arc<AuditLog>>,
         feed: Option<Arc<Feed>>,
         memory: Arc<MemorySettings>,
+        workspace: Workspace,
     ) -> Self {
         let memory = Arc::new(SessionMemory { settings: memory, reader: MemoryReader::new() });
-        Self { scope, thread, backend, open, audit, feed, memory }
+        Self { scope, thread, backend: tree.tree().clone(), tree, open, audit, feed, memory, workspace }
     }
 
     /// Returns who calls.
@@ -330,52 +336,69 @@ impl Session {
         let mut options = self.noted(CallNotes::new());
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
-        self.thread.checkpoint(options).await
+        let made = self.thread.checkpoint(options).await?;
+        self.shown(made).await
     }
 
     /// Makes a checkpoint the thread's state again, as a new checkpoint. What was not saved yet is saved before, and other sessions'
     /// changes come before or after it, so nothing is lost. A restore that has begun goes on when the future is dropped.
     ///
+    /// The tree is asked about what differs as if it were written and removed ([`Backend::review`]): a restore brings back nothing that a
+    /// rule protects, and fits into a quota.
+    ///
+    /// Cost: grows with what differs.
+    ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, and those of [`Session::save`].
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, those of [`Backend::review`] and of
+    /// [`Session::save`].
     pub async fn restore(&self, id: CheckpointId, notes: PutOptions) -> Result<Checkpoint> {
         let mut options = self.noted(CallNotes::new());
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
         let told = self.restored()?;
         told.iter().cloned().for_each(|outbox| options.along.push(Rider(outbox)));
-        let restored = self.thread.restore(id, self.noted(CallNotes::new()), options).await?;
+        let restored = self.thread.restore(id, self.noted(CallNotes::new()), options, self.tree.clone()).await?;
         tell(told).await;
-        Ok(restored)
+        self.shown(restored).await
     }
 
     /// Merges a checkpoint of another thread into this one, as [`merge`](crate::checkpoint::merge()) does: a fork goes back into what
     /// it was forked from. What was not saved yet is saved before, and changes of the state wait meanwhile.
     ///
-    /// The thread's head is the one this session knows; `options.head` is not asked.
+    /// The thread's head is the one this session knows; `options.head` is not asked. The tree is asked about what the merge changes, also in
+    /// a dry run, and about what a conflict tells of ([`Backend::review`]): a merge that is about a hidden path is refused, and
+    /// a conflict in a file that may not be read is told without its lines.
     ///
     /// # Errors
-    /// Those of [`merge`](crate::checkpoint::merge()) and of [`Session::save`].
+    /// Those of [`merge`](crate::checkpoint::merge()), of [`Backend::review`] and of [`Session::save`].
     pub async fn merge(&self, source: &str, at: At, options: MergeOptions) -> Result<MergeOutcome> {
         let mut options = options;
         let noted = self.noted(CallNotes::new());
         let given = std::mem::take(&mut options.metadata);
         options.metadata = noted.metadata.clone().into_iter().chain(given).collect();
         let told = self.restored()?;
-        let merged = self.thread.merge(source.to_owned(), at, noted, options).await?;
+        let merged = self.thread.merge(source.to_owned(), at, noted, options, self.tree.clone()).await?;
         if merged.checkpoint.is_some() {
             tell(told).await;
+        }
+        let mut merged = merged;
+        if let Some(checkpoint) = merged.checkpoint.take() {
+            merged.checkpoint = Some(self.shown(checkpoint).await?);
         }
         Ok(merged)
     }
 
-    /// Returns the thread's state as it was at a checkpoint, read-only.
+    /// Returns the thread's state as it was at a checkpoint, read-only, as this session's tree shows the state: rules hold for what was as for what
+    /// is.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have,
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads.
-    pub async fn history(&self, at: At) -> Result<HistoryBackend> {
-        HistoryBackend::open(&**self.thread.checkpointer()?, self.thread.scope(), at).await
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads, and without a place where the state stands.
+    pub async fn history(&self, at: At) -> Result<Arc<dyn Backend>> {
+        let place = self.tree.places().first().cloned();
+        let place = place.ok_or_else(|| Error::unsupported("the state of the thread stands nowhere in this workspace"))?;
+        let tree = self.workspace.tree_at(&self.scope, at).await?;
+        Ok(if place.is_root() { tree } else { Arc::new(Subtree::new(tree, place)) })
     }
 
     /// Saves the thread's state as another thread, which must not exist yet.

@@ -3,12 +3,14 @@
 use super::durability::ThreadDurability;
 use super::riders::Riders;
 use crate::backend::{Backend, StateBackend, StateSnapshot};
-use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, Head, MergeOptions, MergeOutcome, PutOptions, Saved, merge_state};
+use crate::checkpoint::{
+    At, Checkpoint, CheckpointId, Checkpointer, Head, MergeOptions, MergeOutcome, PutOptions, Reviewer, Saved, merge_state,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quota;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, SearchOptions, SearchResult, Version,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
 };
 use crate::path::VfsPath;
 use crate::scope::Scope;
@@ -270,29 +272,33 @@ impl LiveThread {
     }
 
     /// Makes a checkpoint the state again, as a new checkpoint, to the end even when the future is dropped.
-    pub(crate) async fn restore(self: &Arc<Self>, id: CheckpointId, save: PutOptions, notes: PutOptions) -> Result<Checkpoint> {
+    pub(crate) async fn restore(
+        self: &Arc<Self>,
+        id: CheckpointId,
+        save: PutOptions,
+        notes: PutOptions,
+        reviewer: Reviewer,
+    ) -> Result<Checkpoint> {
         let live = self.clone();
-        let restoring = tokio::spawn(async move { live.restore_now(id, save, notes).await });
+        let restoring = tokio::spawn(async move { live.restore_now(id, save, notes, reviewer).await });
         restoring.await.map_err(|error| Error::new(ErrorKind::Internal, "the restore of a thread was stopped").with_source(error))?
     }
 
-    async fn restore_now(&self, id: CheckpointId, save: PutOptions, notes: PutOptions) -> Result<Checkpoint> {
+    async fn restore_now(&self, id: CheckpointId, save: PutOptions, notes: PutOptions, reviewer: Reviewer) -> Result<Checkpoint> {
         let checkpointer = self.checkpointer()?;
+        // The tree is asked about it while nothing changes, and may look at the state: so it is open by then.
+        let state = self.state().await?;
         let mut kept = self.saved.lock().await;
-        let state = self.state.read().clone();
+        let state = self.state.read().clone().unwrap_or(state);
         // Between the save and the restore nobody changes the state: a change that was answered would be gone.
-        let paused = match &state {
-            Some(state) => Some(state.pause().await),
-            None => None,
-        };
+        let paused = state.pause().await;
         let Some(before) = checkpointer.open(&self.scope, id.into()).await? else {
             let thread = self.scope.thread.as_deref().unwrap_or_default();
             let message = format!("thread `{thread}` has no checkpoint `{id}`; list them to see those there are");
             return Err(Error::new(ErrorKind::NotFound, message));
         };
-        if let Some(state) = &state {
-            self.put_on(&mut kept, &**checkpointer, &state.snapshot(), save, false).await?;
-        }
+        reviewer.allow(&state.snapshot(), &before.state).await?;
+        self.put_on(&mut kept, &**checkpointer, &state.snapshot(), save, false).await?;
         let own = self.next_id();
         let Saved { checkpoint, head } = match checkpointer.restore(&self.scope, id, &notes.with_id(own)).await {
             Ok(saved) => saved,
@@ -305,25 +311,36 @@ impl LiveThread {
             }
         };
         self.know(checkpoint.id);
-        if let Some(paused) = paused {
-            // It is the same tree, and the new checkpoint is the one that stays as long as the thread does.
-            let opened = checkpointer.open(&self.scope, checkpoint.id.into()).await.ok().flatten().unwrap_or(before).state;
-            paused.restore(&opened);
-            *kept = Kept { head, state: Some(opened.version()), unsettled: Vec::new() };
-            self.tell_reloaded();
-        }
+        // It is the same tree, and the new checkpoint is the one that stays as long as the thread does.
+        let opened = checkpointer.open(&self.scope, checkpoint.id.into()).await.ok().flatten().unwrap_or(before).state;
+        paused.restore(&opened);
+        *kept = Kept { head, state: Some(opened.version()), unsettled: Vec::new() };
+        self.tell_reloaded();
         Ok(checkpoint)
     }
 
     /// Merges a checkpoint of another thread into the state, saved before, to the end even when the future is dropped. Changes of
     /// the state wait meanwhile, so that none is lost between its save and the merged state taking its place.
-    pub(crate) async fn merge(self: &Arc<Self>, source: String, at: At, save: PutOptions, options: MergeOptions) -> Result<MergeOutcome> {
+    pub(crate) async fn merge(
+        self: &Arc<Self>,
+        source: String,
+        at: At,
+        save: PutOptions,
+        options: MergeOptions,
+        reviewer: Reviewer,
+    ) -> Result<MergeOutcome> {
         let live = self.clone();
-        let merging = tokio::spawn(async move { live.merge_now((&source, at), save, options).await });
+        let merging = tokio::spawn(async move { live.merge_now((&source, at), save, options, reviewer).await });
         merging.await.map_err(|error| Error::new(ErrorKind::Internal, "the merge of a thread was stopped").with_source(error))?
     }
 
-    async fn merge_now(&self, (source, at): (&str, At), save: PutOptions, options: MergeOptions) -> Result<MergeOutcome> {
+    async fn merge_now(
+        &self,
+        (source, at): (&str, At),
+        save: PutOptions,
+        options: MergeOptions,
+        reviewer: Reviewer,
+    ) -> Result<MergeOutcome> {
         let checkpointer = self.checkpointer()?;
         let state = self.state().await?;
         let mut kept = self.saved.lock().await;
@@ -337,7 +354,7 @@ impl LiveThread {
         }
         let own = self.next_id();
         let options = options.with_head(kept.head);
-        let (outcome, merged) = match merge_state(&**checkpointer, &self.scope, (source, at), &options, Some(own)).await {
+        let (outcome, merged) = match merge_state(&**checkpointer, &self.scope, (source, at), &options, Some(own), Some(&reviewer)).await {
             Ok(done) => done,
             Err(error) => {
                 if error.may_have_effect() {
@@ -487,6 +504,10 @@ impl Backend for ThreadTree {
             self.0.save(PutOptions::new()).await.map_err(unsaved)?;
         }
         Ok(changed)
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }
 

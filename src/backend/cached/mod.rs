@@ -7,7 +7,7 @@ use super::{Backend, TreeNews};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, OpKind, ReadOptions, SearchOptions, SearchResult,
+    LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::VfsPath;
 use crate::text;
@@ -460,6 +460,10 @@ impl<B: Backend> Backend for CachedBackend<B> {
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let _forget = Forget { shared: &self.shared, changes };
         self.owner.apply(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        self.owner.review(review).await
     }
 }
 

@@ -30,7 +30,7 @@ use crate::backend::search_by_reading;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Durability, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, OpKind, ReadOptions, SearchOptions, SearchResult,
+    LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::VfsPath;
 use crate::work::{self, Stop, StopOnDrop};
@@ -331,6 +331,10 @@ impl Backend for FilesystemBackend {
             Ok(done)
         })
         .await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }
 

@@ -8,7 +8,7 @@ use super::marks::{Base, Mark};
 use super::merge::{Pages, absent, of_upper};
 use crate::backend::Backend;
 use crate::error::Result;
-use crate::ops::{Entry, EntryKind, ReadOptions, Truncation, TruncationReason, Version};
+use crate::ops::{Entry, EntryKind, ReadOptions, ReviewPurpose, Sight, Truncation, TruncationReason, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -79,6 +79,9 @@ pub struct OverlayDifference {
     /// What the lower tree did there since, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflict: Option<OverlayConflict>,
+    /// Whether who asked may read what either tree has there.
+    #[serde(skip)]
+    pub is_readable: bool,
 }
 
 /// Which differences to list.
@@ -147,6 +150,36 @@ impl OverlayBackend {
     /// # Errors
     /// Those of the two trees.
     pub async fn diff(&self, options: &OverlayDiffOptions) -> Result<OverlayDiff> {
+        if self.whole.is_none() {
+            return self.diff_all(options).await;
+        }
+        let (mut shown, mut options) = (OverlayDiff::default(), options.clone());
+        let limit = options.limit;
+        loop {
+            options.limit = limit.saturating_sub(shown.differences.len());
+            let page = self.diff_all(&options).await?;
+            let sights = self.review(ReviewPurpose::Show, &page.differences, false).await?;
+            for (mut difference, sight) in page.differences.into_iter().zip(sights) {
+                if sight > Sight::Hidden {
+                    difference.is_readable = sight == Sight::Open;
+                    shown.differences.push(difference);
+                }
+            }
+            match page.truncated {
+                // What is hidden takes no place; the cursor names what was shown.
+                Some(cut) if shown.differences.len() < limit => options.start_after = Some(VfsPathBuf::parse(&cut.cursor)?),
+                Some(cut) => {
+                    let last = shown.differences.last().map(|difference| difference.path.to_string());
+                    shown.truncated = Some(Truncation { cursor: last.unwrap_or(cut.cursor), ..cut });
+                    return Ok(shown);
+                }
+                None => return Ok(shown),
+            }
+        }
+    }
+
+    /// Lists differences as [`OverlayBackend::diff`] does, hidden ones too.
+    async fn diff_all(&self, options: &OverlayDiffOptions) -> Result<OverlayDiff> {
         let mut differences = Differences::of(self, options);
         let mut diff = OverlayDiff::default();
         while let Some(difference) = differences.next().await? {
@@ -163,7 +196,7 @@ impl OverlayBackend {
 
     /// Lists every difference at and beneath a path.
     pub(super) async fn all_differences(&self, path: &VfsPath) -> Result<Vec<OverlayDifference>> {
-        Ok(self.diff(&OverlayDiffOptions::new().with_path(path).with_limit(usize::MAX)).await?.differences)
+        Ok(self.diff_all(&OverlayDiffOptions::new().with_path(path).with_limit(usize::MAX)).await?.differences)
     }
 
     /// Tells whether a file of the upper tree has the content of the one below.
@@ -287,6 +320,7 @@ impl<'o> Differences<'o> {
             after,
             based_on: if let Base::File(version) = base { Some(Version::new(version)) } else { None },
             conflict: conflict(&base, place.lower.as_ref()),
+            is_readable: true,
         };
         Ok((Some(difference), place))
     }

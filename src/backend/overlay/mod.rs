@@ -28,10 +28,10 @@ use super::{Backend, Subtree};
 use crate::backend::search_by_reading;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, SearchOptions, SearchResult, Version,
+    ApplyOptions, Capabilities, Change, Changed, Difference, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
+    LsOptions, Op, ReadOptions, Review, ReviewPurpose, SearchOptions, SearchResult, Sight, Standing, Version,
 };
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::fmt;
@@ -93,12 +93,38 @@ pub struct OverlayBackend {
     tree: Subtree,
     /// Held for the length of a batch, so that those of one overlay follow one another instead of losing their turns.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// The tree that the overlay stands in, and where: asked about what is applied, dropped and told of.
+    whole: Option<(Arc<dyn Backend>, VfsPathBuf)>,
 }
 
 impl OverlayBackend {
     /// Lays `upper` over `lower`.
     pub fn new(lower: Arc<dyn Backend>, upper: Arc<dyn Backend>) -> Self {
-        Self { tree: tree_of(&upper), lower, upper, turn: Arc::default() }
+        Self { tree: tree_of(&upper), lower, upper, turn: Arc::default(), whole: None }
+    }
+
+    /// Says in which tree the overlay stands, and where. Its layers are asked ([`Backend::review`]) before changes are applied or dropped, and
+    /// what they hide is left out of [`OverlayBackend::diff`].
+    #[must_use]
+    pub fn standing_in(mut self, tree: Arc<dyn Backend>, at: impl Into<VfsPathBuf>) -> Self {
+        self.whole = Some((tree, at.into()));
+        self
+    }
+
+    /// Asks the tree around about differences: as they are applied, or from what the overlay shows back to the lower tree where they are
+    /// dropped. Returns of each how much of it may be shown.
+    async fn review(&self, purpose: ReviewPurpose, differences: &[OverlayDifference], dropped: bool) -> Result<Vec<Sight>> {
+        let Some((tree, at)) = &self.whole else { return Ok(vec![Sight::Open; differences.len()]) };
+        let standing = |entry: &Option<Entry>| {
+            entry.as_ref().map(|entry| if entry.is_directory() { Standing::Directory } else { Standing::File(entry.size_bytes) })
+        };
+        let differences = differences.iter().map(|difference| {
+            let (before, after) = (standing(&difference.before), standing(&difference.after));
+            let (before, after) = if dropped { (after, before) } else { (before, after) };
+            Difference::new(difference.path.clone(), before, after)
+        });
+        let review = Review::new(purpose, VfsPathBuf::root(), differences.collect()).map_paths(|path| at.concat(path));
+        tree.review(&review).await.map_err(|error| error.stripped(at, &[]))
     }
 
     /// Returns the tree beneath, which is not written.
@@ -280,5 +306,9 @@ impl Backend for OverlayBackend {
         }
         let message = format!("others changed the same overlay {ATTEMPTS_MAX} times meanwhile; try again");
         Err(Error::new(ErrorKind::Unavailable, message).without_effect().at(op.path).during(op.kind))
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }

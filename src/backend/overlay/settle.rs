@@ -10,7 +10,7 @@ use super::merge::absent;
 use super::tidy::Plan;
 use crate::backend::Backend;
 use crate::error::{Error, ErrorRecord, Result};
-use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, WriteMode};
+use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, ReviewPurpose, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
 use serde::Serialize;
@@ -121,6 +121,7 @@ impl OverlayBackend {
     pub async fn apply_changes(&self, options: &OverlayApplyOptions) -> Result<OverlayApplied> {
         let _turn = self.turn.lock().await;
         let chosen = chosen(self.all_differences(VfsPath::ROOT).await?, &options.paths);
+        self.review(ReviewPurpose::Change, &chosen, false).await?;
         let mut applied = OverlayApplied::default();
         let mut dropped: BTreeSet<VfsPathBuf> = BTreeSet::new();
         for difference in chosen.iter().filter(|difference| difference.conflict.is_some()) {

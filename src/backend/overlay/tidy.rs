@@ -9,7 +9,7 @@ use super::transaction::{lost_turn, take_turn};
 use super::{ATTEMPTS_MAX, OverlayBackend, pause};
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{ApplyOptions, Change, ReadOptions, WriteMode};
+use crate::ops::{ApplyOptions, Change, ReadOptions, ReviewPurpose, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::work;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,10 +40,13 @@ impl OverlayBackend {
             differences => differences?,
         };
         if paths.is_empty() {
+            self.review(ReviewPurpose::Change, &differences, true).await?;
             self.change_upper(Plan::Clear).await?;
             return Ok(differences);
         }
-        let dropped = differences.into_iter().filter(|difference| paths.iter().any(|path| difference.path.starts_with(path))).collect();
+        let dropped: Vec<OverlayDifference> =
+            differences.into_iter().filter(|difference| paths.iter().any(|path| difference.path.starts_with(path))).collect();
+        self.review(ReviewPurpose::Change, &dropped, true).await?;
         let paths: Vec<&VfsPath> = paths.iter().map(|path| &**path).collect();
         self.drop_each(&paths).await?;
         self.tidy().await?;

@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    OpKind, ReadOptions, ReadRange, SearchOptions, SearchResult, Version, Window,
+    OpKind, ReadOptions, ReadRange, Review, SearchOptions, SearchResult, Sight, Version, Window,
 };
 use crate::path::VfsPath;
 use crate::wire::{
@@ -220,5 +220,9 @@ impl Backend for Far {
             };
             self.about(error, at_fault.path(), kind)
         })
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }

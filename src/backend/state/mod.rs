@@ -37,7 +37,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, SearchOptions, SearchResult, Version,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
 };
 use crate::path::VfsPath;
 use crate::store::whole_microseconds;
@@ -197,6 +197,10 @@ impl Backend for StateBackend {
             }
             return Ok(done.into_iter().map(|done| done.resolve(|put| StateTransaction::version_of_put(issued, put))).collect());
         }
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::backend::search_by_reading;
 use crate::error::{Error, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, SearchOptions, SearchResult, Version,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use async_trait::async_trait;
@@ -233,5 +233,9 @@ impl Backend for StateSnapshot {
         }
         let op = Op::apply(changes);
         Err(Error::read_only(op.path).during(op.kind).in_batch(0, 0))
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }

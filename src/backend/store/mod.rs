@@ -30,7 +30,7 @@ use super::flat::{self, Done, beneath_a_file};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, SearchOptions, SearchResult,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
 use crate::path::VfsPath;
 use crate::store::{Namespace, Rider, ScanEntry, ScanOptions, Store};
@@ -292,5 +292,9 @@ impl Backend for StoreBackend {
         let op = Op::apply(changes);
         let riders = Rider::taken(&options.along, &self.store);
         self.apply_all(changes, &riders).await.map_err(|error| located(error, op.path).during(op.kind))
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        Ok(review.open())
     }
 }

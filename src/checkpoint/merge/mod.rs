@@ -19,7 +19,7 @@ pub use outcome::{
 
 use super::fault::{no_checkpoint, no_thread, saved_meanwhile};
 use super::store::thread_of;
-use super::{At, CheckpointId, Checkpointer, Head, Opened, PutOptions, ThreadCheckpoint};
+use super::{At, CheckpointId, Checkpointer, Head, Opened, PutOptions, Reviewer, ThreadCheckpoint};
 use crate::backend::StateSnapshot;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -71,7 +71,7 @@ pub const MERGED_CHECKPOINT: &str = "merged_checkpoint";
 /// # }
 /// ```
 pub async fn merge(checkpointer: &dyn Checkpointer, scope: &Scope, source: (&str, At), options: &MergeOptions) -> Result<MergeOutcome> {
-    merge_state(checkpointer, scope, source, options, None).await.map(|(outcome, _)| outcome)
+    merge_state(checkpointer, scope, source, options, None, None).await.map(|(outcome, _)| outcome)
 }
 
 /// Merges as [`merge`] does, and returns the thread's new head and state, if there are. The new checkpoint has the id `own`, if
@@ -82,6 +82,7 @@ pub(crate) async fn merge_state(
     (source, at): (&str, At),
     options: &MergeOptions,
     own: Option<CheckpointId>,
+    reviewer: Option<&Reviewer>,
 ) -> Result<(MergeOutcome, Option<(Option<Head>, StateSnapshot)>)> {
     let thread = thread_of(scope)?;
     let ours = checkpointer.open(scope, At::Latest).await?.ok_or_else(|| no_thread(thread))?;
@@ -102,7 +103,10 @@ pub(crate) async fn merge_state(
     let mut outcome = MergeOutcome::new(base_place, our_place, their_place);
     let names = MarkerNames { ours: thread, base: "base", theirs: source };
     let plan = paths::plan([&base, &ours.state, &theirs.state], options, names).await?;
-    let Some(plan) = plan else { return Ok((outcome, None)) };
+    let Some(mut plan) = plan else { return Ok((outcome, None)) };
+    if let Some(reviewer) = reviewer {
+        plan.review(reviewer).await?;
+    }
     let grafts = plan.tell(&mut outcome, options);
     if outcome.status != MergeStatus::Merged || options.dry_run {
         return Ok((outcome, None));

@@ -3,7 +3,7 @@
 use super::MergeResolution;
 use crate::backend::StateNode;
 use crate::checkpoint::{ChangeKind, Checkpoint, ThreadCheckpoint};
-use crate::ops::EntryKind;
+use crate::ops::{EntryKind, Standing};
 use crate::path::VfsPathBuf;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -173,6 +173,10 @@ impl MergeSide {
         let kind = if node.is_directory() { EntryKind::Directory } else { EntryKind::File };
         let hash = node.hash().map(|hash| blake3::Hash::from_bytes(hash).to_hex().to_string());
         Self { kind, size_bytes: node.size_bytes(), hash }
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        if self.kind == EntryKind::Directory { Standing::Directory } else { Standing::File(self.size_bytes) }
     }
 }
 

@@ -9,9 +9,10 @@ use super::{
     MergeStatus, MergeStrategy,
 };
 use crate::backend::{Graft, StateDifference, StateNode, StateSnapshot};
-use crate::checkpoint::ChangeKind;
 use crate::checkpoint::diff::is_same_content;
-use crate::error::{Error, Result};
+use crate::checkpoint::{ChangeKind, Reviewer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{Difference, ReviewPurpose, Sight, Standing};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::text::merge::MarkerNames;
 use bytes::Bytes;
@@ -262,6 +263,49 @@ impl Case {
 }
 
 impl Plan {
+    /// Asks whether what the merge changes may be changed, and what its conflicts tell may be told: of a file that may not be read, no line.
+    ///
+    /// # Errors
+    /// Those of [`Backend::review`](crate::Backend::review), and `permission_denied` for a conflict at a path that is hidden.
+    pub(super) async fn review(&mut self, reviewer: &Reviewer) -> Result<()> {
+        let standing = |node: &Node| node.as_ref().map(|node| standing_of(node));
+        let changes: Vec<Difference> = self
+            .steps
+            .iter()
+            .map(|step| {
+                let after = match &step.graft {
+                    Graft::Nothing => None,
+                    Graft::Node(node) => Some(standing_of(node)),
+                    Graft::Content(content) => Some(Standing::File(content.len() as u64)),
+                };
+                Difference::new(step.path.clone(), standing(&step.ours), after)
+            })
+            .collect();
+        reviewer.ask(ReviewPurpose::Change, &changes).await?;
+        let side = |side: &Option<MergeSide>| side.as_ref().map(MergeSide::standing);
+        let told: Vec<Difference> = self
+            .conflicts
+            .iter()
+            .map(|conflict| Difference::new(conflict.path.clone(), side(&conflict.ours), side(&conflict.theirs)))
+            .collect();
+        for (conflict, sight) in self.conflicts.iter_mut().zip(reviewer.ask(ReviewPurpose::Show, &told).await?) {
+            match sight {
+                Sight::Hidden => {
+                    let message =
+                        "the two threads differ in something that a rule keeps from you; ask somebody who may see it to merge them";
+                    return Err(Error::new(ErrorKind::PermissionDenied, message));
+                }
+                Sight::Named => {
+                    (conflict.hunks, conflict.hunks_total) = (Vec::new(), 0);
+                    // A hash would tell what a short file holds.
+                    [&mut conflict.base, &mut conflict.ours, &mut conflict.theirs].into_iter().flatten().for_each(|side| side.hash = None);
+                }
+                Sight::Open => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Tells the outcome, and returns what is to be done.
     pub(super) fn tell(self, outcome: &mut MergeOutcome, options: &MergeOptions) -> Vec<(VfsPathBuf, Graft)> {
         let removed: HashSet<&VfsPathBuf> = self.steps.iter().filter(|step| step.graft.is_nothing()).map(|step| &step.path).collect();
@@ -299,6 +343,11 @@ impl Plan {
         outcome.conflicts = conflicts;
         self.steps.into_iter().zip(is_done).filter(|(_, is_done)| !is_done).map(|(step, _)| (step.path, step.graft)).collect()
     }
+}
+
+/// Returns what a node is.
+fn standing_of(node: &StateNode) -> Standing {
+    if node.is_directory() { Standing::Directory } else { Standing::File(node.size_bytes()) }
 }
 
 impl Step {

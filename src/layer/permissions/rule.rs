@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::ops::OpKind;
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::Glob;
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::BitOr;
 
@@ -264,6 +265,8 @@ pub(super) struct Policy {
     pub(super) rules: Vec<Rule>,
     /// What holds where no rule decides.
     pub(super) default: Effect,
+    /// Where paths of one directory are shown as they were, and the directory: both have to allow what is asked.
+    pub(super) past: Vec<(VfsPathBuf, VfsPathBuf)>,
 }
 
 impl Policy {
@@ -271,14 +274,32 @@ impl Policy {
         self.rules.iter().filter(move |rule| rule.operations.contains(kind))
     }
 
+    /// Returns a path, and those that it shows as they were.
+    fn ways<'p>(&'p self, path: &'p VfsPath) -> impl Iterator<Item = Cow<'p, VfsPath>> {
+        let were = self.past.iter().filter_map(|(past, now)| Some(Cow::Owned(now.concat(path.strip_prefix(past)?))));
+        std::iter::once(Cow::Borrowed(path)).chain(were)
+    }
+
     /// Returns what the rules say of an operation on a path.
     pub(super) fn decide(&self, kind: OpKind, path: &VfsPath) -> Effect {
+        let strict = |effect: &Effect| match effect {
+            Effect::Allow => 0,
+            Effect::Ask => 1,
+            Effect::Deny => 2,
+        };
+        self.ways(path).map(|path| self.decide_here(kind, &path)).max_by_key(strict).unwrap_or(self.default)
+    }
+
+    fn decide_here(&self, kind: OpKind, path: &VfsPath) -> Effect {
         self.about(kind).find(|rule| rule.covers(path)).map_or(self.default, |rule| rule.effect)
     }
 
     /// Returns the number, from 1, of the rule that decides about an operation on a path, and the pattern it does so by; none where
     /// the default does.
     pub(super) fn decided_by(&self, kind: OpKind, path: &VfsPath) -> Option<(usize, &str)> {
+        let effect = self.decide(kind, path);
+        let path = self.ways(path).find(|path| self.decide_here(kind, path) == effect)?;
+        let path = &*path;
         let (index, rule) = self.rules.iter().enumerate().find(|(_, rule)| rule.operations.contains(kind) && rule.covers(path))?;
         let pattern = rule.paths.iter().zip(&rule.patterns).find(|(paths, _)| paths.cover(path)).map(|(_, pattern)| pattern.as_str())?;
         Some((index + 1, pattern))
@@ -289,6 +310,10 @@ impl Policy {
     ///
     /// The root always leads somewhere. Invariant: false for a directory means false for all that lies beneath it.
     pub(super) fn admits(&self, kind: OpKind, path: &VfsPath, is_directory: bool, asks: bool) -> bool {
+        self.ways(path).all(|path| self.admits_here(kind, &path, is_directory, asks))
+    }
+
+    fn admits_here(&self, kind: OpKind, path: &VfsPath, is_directory: bool, asks: bool) -> bool {
         if path.is_root() && is_directory {
             return true;
         }
@@ -310,6 +335,11 @@ impl Policy {
 
     /// Tells whether an operation may be refused, or asked about, at a path or anywhere beneath it.
     pub(super) fn may_refuse_beneath(&self, kind: OpKind, path: &VfsPath) -> bool {
+        let mut shown = self.past.iter().filter(|(past, _)| past.starts_with(path));
+        self.ways(path).any(|path| self.may_refuse_here(kind, &path)) || shown.any(|(_, now)| self.may_refuse_here(kind, now))
+    }
+
+    fn may_refuse_here(&self, kind: OpKind, path: &VfsPath) -> bool {
         for rule in self.about(kind) {
             match (rule.effect, rule.covers(path)) {
                 (Effect::Allow, true) => return false,
@@ -357,7 +387,7 @@ mod tests {
 
     fn policy(default: Effect, rules: &[(Effect, Operations, &str)]) -> Policy {
         let rules = rules.iter().map(|(effect, operations, pattern)| Rule::new(*effect, *operations, [pattern]).expect("a legal rule"));
-        Policy { rules: rules.collect(), default }
+        Policy { rules: rules.collect(), default, past: Vec::new() }
     }
 
     #[test]
@@ -453,6 +483,21 @@ mod tests {
         assert!(Rule::deny(Operations::ALL, [] as [&str; 0]).is_err());
         assert!(policy(Effect::Allow, &[(Effect::Deny, Operations::ALL, "/")]).decide(OpKind::Read, &path("/a")) == Effect::Deny);
         assert!(policy(Effect::Allow, &[(Effect::Deny, Operations::ALL, "/a/")]).decide(OpKind::Read, &path("/a/b")) == Effect::Deny);
+    }
+
+    #[test]
+    fn rules_hold_for_what_a_path_was_too() {
+        let mut policy = policy(Effect::Allow, &[(Effect::Deny, Operations::READ, "/secret"), (Effect::Deny, OpKind::Ls.into(), "/old/a")]);
+        policy.past.push((path("/old"), VfsPathBuf::root()));
+        for (at, shown) in [("/old", true), ("/old/b", true), ("/old/secret", false), ("/old/secret/s", false), ("/secret", false)] {
+            assert_eq!(policy.shows(&path(at), false), shown, "{at}");
+        }
+        assert_eq!(
+            (policy.decide(OpKind::Read, &path("/old/secret")), policy.decide(OpKind::Ls, &path("/old/a"))),
+            (Effect::Deny, Effect::Deny)
+        );
+        assert_eq!(policy.decided_by(OpKind::Read, &path("/old/secret/s")), Some((1, "/secret")));
+        assert!(policy.may_refuse_beneath(OpKind::Read, &path("/old")) && !policy.may_refuse_beneath(OpKind::Read, &path("/old/b")));
     }
 
     #[test]

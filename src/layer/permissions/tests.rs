@@ -315,6 +315,10 @@ impl Backend for Unguarded {
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         self.0.apply(changes, options).await
     }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        self.0.review(review).await
+    }
 }
 
 /// Follows the cursors of a listing, a glob and a grep to their ends and returns all that was found.
@@ -362,7 +366,7 @@ proptest! {
         let rules: Vec<Rule> = allowed.iter().map(|pattern| Rule::allow(Operations::READ, [pattern]).expect("a legal rule"))
             .chain(denied.iter().map(|pattern| Rule::deny(Operations::READ, [pattern]).expect("a legal rule")))
             .collect();
-        let policy = Policy { rules: rules.clone(), default: Effect::Allow };
+        let policy = Policy { rules: rules.clone(), default: Effect::Allow, past: Vec::new() };
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(async {
             let (whole, part) = (Arc::new(StateBackend::new()), StateBackend::new());
             for file in &files {

@@ -20,7 +20,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    fn of_file(old: Option<u64>, new: Option<u64>) -> Self {
+    pub(super) fn of_file(old: Option<u64>, new: Option<u64>) -> Self {
         let bytes = |size: Option<u64>| i128::from(size.unwrap_or(0));
         Self { bytes: bytes(new) - bytes(old), files: i128::from(new.is_some()) - i128::from(old.is_some()) }
     }
@@ -362,14 +362,7 @@ impl<B: Backend> Sketch<'_, B> {
     }
 
     fn check_size(&self, path: &VfsPath, size_bytes: u64) -> Result<()> {
-        if size_bytes <= self.file_bytes_max {
-            return Ok(());
-        }
-        let message = format!(
-            "`{path}` would have {size_bytes} bytes and one file may have {}; write less, or split it into several files",
-            self.file_bytes_max
-        );
-        Err(Error::new(ErrorKind::QuotaExceeded, message).at(path))
+        check_size(path, size_bytes, self.file_bytes_max)
     }
 
     /// Looks at a path as the changes so far left it.
@@ -433,6 +426,17 @@ impl<B: Backend> Sketch<'_, B> {
         }
         Ok(found)
     }
+}
+
+/// Checks that one file is not too large.
+pub(super) fn check_size(path: &VfsPath, size_bytes: u64, file_bytes_max: u64) -> Result<()> {
+    if size_bytes <= file_bytes_max {
+        return Ok(());
+    }
+    let message = format!(
+        "`{path}` would have {size_bytes} bytes and one file may have {file_bytes_max}; write less, or split it into several files"
+    );
+    Err(Error::new(ErrorKind::QuotaExceeded, message).at(path))
 }
 
 /// Tells whether an error says that no file is there to be read.

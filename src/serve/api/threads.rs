@@ -3,7 +3,7 @@
 use super::exchange::{Answer, Asked, json, nothing};
 use super::fs;
 use crate::checkpoint::{
-    Checkpoint, CheckpointId, ListOptions, MergeOptions, MergeStrategy, PruneOptions, PutOptions, ThreadPage, diff, find_checkpoint,
+    Checkpoint, CheckpointId, ListOptions, MergeOptions, MergeStrategy, PruneOptions, PutOptions, ThreadPage, find_checkpoint,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPathBuf;
@@ -33,8 +33,8 @@ pub(super) struct ThreadsQuery {
 pub(super) async fn threads(asked: Asked) -> Answer {
     let query: ThreadsQuery = asked.query()?;
     let rights = &asked.caller.rights;
-    rights.need_history(Access::Read)?;
-    let (checkpointer, limit) = (asked.checkpointer()?, page(query.limit)?);
+    rights.need(Access::Read)?;
+    let (checkpointer, limit, session) = (asked.checkpointer()?, page(query.limit)?, asked.session().await?);
     let mut cursor = query.cursor;
     let mut shown = ThreadPage::default();
     loop {
@@ -44,30 +44,32 @@ pub(super) async fn threads(asked: Asked) -> Answer {
         for thread in page.threads.into_iter().filter(|thread| rights.need_thread(&thread.thread).is_ok()) {
             if shown.threads.len() == limit {
                 shown.next = shown.threads.last().map(|last| last.thread.clone());
+                shown.threads = session.shown_threads(shown.threads).await?;
                 return json(StatusCode::OK, &shown);
             }
             shown.threads.push(thread);
         }
         match page.next {
-            Some(next) if rights.threads.is_empty() => {
-                shown.next = Some(next);
-                return json(StatusCode::OK, &shown);
+            Some(next) if rights.threads.is_empty() => shown.next = Some(next),
+            Some(next) => {
+                cursor = Some(next);
+                continue;
             }
-            Some(next) => cursor = Some(next),
-            None => return json(StatusCode::OK, &shown),
+            None => {}
         }
+        shown.threads = session.shown_threads(shown.threads).await?;
+        return json(StatusCode::OK, &shown);
     }
 }
 
 /// A thread, by its newest checkpoint.
 pub(super) async fn thread(asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Read)?;
-    let newest = find_checkpoint(&*asked.checkpointer()?, &asked.caller.scope, "latest").await?;
-    json(StatusCode::OK, &newest)
+    let newest = asked.checkpoint("latest").await?;
+    json(StatusCode::OK, &asked.session().await?.shown(newest).await?)
 }
 
 pub(super) async fn delete(asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Admin)?;
+    asked.caller.rights.need(Access::Admin)?;
     asked.caller.door.workspace.delete_thread(&asked.caller.scope).await?;
     Ok(nothing(StatusCode::NO_CONTENT))
 }
@@ -89,14 +91,15 @@ pub(super) struct CheckpointsQuery {
 }
 
 pub(super) async fn checkpoints(asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Read)?;
+    asked.caller.rights.need(Access::Read)?;
     let query: CheckpointsQuery = asked.query()?;
     let mut options = ListOptions::new().with_limit(page(query.limit)?);
     options.label = query.label;
     options.since = query.since;
     options.until = query.until;
     options.start_after = query.cursor;
-    let page = asked.checkpointer()?.list(&asked.caller.scope, &options).await?;
+    let mut page = asked.checkpointer()?.list(&asked.caller.scope, &options).await?;
+    page.checkpoints = asked.session().await?.shown_all(page.checkpoints).await?;
     if page.checkpoints.is_empty() {
         // A page without checkpoints is one of a thread that is there.
         asked.checkpoint("latest").await?;
@@ -124,7 +127,7 @@ impl NotesRequest {
 }
 
 pub(super) async fn make_checkpoint(mut asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Write)?;
+    asked.caller.rights.need(Access::Write)?;
     let notes: NotesRequest = asked.json().await?;
     let work = move |session: Session| -> BoxFuture<'static, Result<Checkpoint>> {
         let notes = notes.clone();
@@ -135,11 +138,12 @@ pub(super) async fn make_checkpoint(mut asked: Asked) -> Answer {
 }
 
 pub(super) async fn checkpoint(asked: Asked) -> Answer {
-    json(StatusCode::OK, &asked.checkpoint(asked.param("checkpoint")).await?)
+    let found = asked.checkpoint(asked.param("checkpoint")).await?;
+    json(StatusCode::OK, &asked.session().await?.shown(found).await?)
 }
 
 pub(super) async fn restore(mut asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Write)?;
+    asked.caller.rights.need(Access::Write)?;
     let id = asked.checkpoint(asked.param("checkpoint")).await?.id;
     let notes: NotesRequest = asked.json().await?;
     let work = move |session: Session| -> BoxFuture<'static, Result<Checkpoint>> {
@@ -175,27 +179,22 @@ pub(super) struct ForkRequest {
 }
 
 pub(super) async fn fork(mut asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Write)?;
+    asked.caller.rights.need(Access::Write)?;
     let request: ForkRequest = asked.json().await?;
     asked.caller.rights.need_thread(&request.thread)?;
     asked.caller.scope.clone().with_thread(&request.thread).validate()?;
-    let checkpointer = asked.checkpointer()?;
-    let scope = &asked.caller.scope;
+    let session = asked.session().await?;
     if request.history {
         if request.at.is_some() || request.label.is_some() {
             return Err(Error::invalid_argument("a copy with `history` is of all checkpoints; leave `at` and `label` out").into());
         }
-        checkpointer.copy(scope, &request.thread).await?;
-        asked.caller.door.workspace.tell_restored(&scope.clone().with_thread(&request.thread)).await?;
-        let newest = find_checkpoint(&*checkpointer, &scope.clone().with_thread(&request.thread), "latest").await?;
+        let (newest, _) = session.copy_thread(&request.thread).await?;
         return json(StatusCode::CREATED, &newest);
     }
     let from = asked.checkpoint(request.at.as_deref().unwrap_or("latest")).await?;
     let mut options = PutOptions::new();
     options.label = request.label;
-    let made = checkpointer.fork(scope, from.id.into(), &request.thread, &options).await?;
-    asked.caller.door.workspace.tell_restored(&scope.clone().with_thread(&request.thread)).await?;
-    json(StatusCode::CREATED, &made.checkpoint)
+    json(StatusCode::CREATED, &session.fork(from.id.into(), &request.thread, &options).await?)
 }
 
 /// Which checkpoint of which thread to merge, and how.
@@ -222,7 +221,7 @@ pub(super) struct MergeRequest {
 }
 
 pub(super) async fn merge(mut asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Write)?;
+    asked.caller.rights.need(Access::Write)?;
     let request: MergeRequest = asked.json().await?;
     asked.caller.rights.need_thread(&request.source)?;
     let theirs = asked.caller.scope.clone().with_thread(&request.source);
@@ -256,7 +255,7 @@ pub(super) struct DiffQuery {
 }
 
 pub(super) async fn compare(asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Read)?;
+    asked.caller.rights.need(Access::Read)?;
     let query: DiffQuery = asked.query()?;
     let (older, newer) = (query.from.as_deref().unwrap_or("latest~1"), query.to.as_deref().unwrap_or("latest"));
     let checkpointer = asked.checkpointer()?;
@@ -266,7 +265,8 @@ pub(super) async fn compare(asked: Asked) -> Answer {
         let opened = checkpointer.open(&asked.caller.scope, id.into()).await?;
         states.push(opened.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the checkpoint `{name}` is gone")))?.state);
     }
-    json(StatusCode::OK, &diff(&states[0], &states[1], query.cursor.as_deref(), page(query.limit)?).await?)
+    let session = asked.session().await?;
+    json(StatusCode::OK, &session.diff(&states[0], &states[1], query.cursor.as_deref(), page(query.limit)?).await?)
 }
 
 /// Which checkpoints to remove: those that each of the rules given removes.
@@ -309,10 +309,9 @@ pub(super) struct AuditQuery {
 
 /// The record of the calls of a thread.
 pub(super) async fn audit(asked: Asked) -> Answer {
-    asked.caller.rights.need_history(Access::Admin)?;
+    asked.caller.rights.need(Access::Admin)?;
     let query: AuditQuery = asked.query()?;
-    let log = asked.caller.door.workspace.audit_log().ok_or_else(|| Error::unsupported("this workspace keeps no record of calls"))?;
-    json(StatusCode::OK, &log.calls(&asked.caller.scope, query.after, query.until, page(query.limit)?).await?)
+    json(StatusCode::OK, &asked.session().await?.calls(query.after, query.until, page(query.limit)?).await?)
 }
 
 /// The memory of the workspace, in words for a system prompt.

@@ -158,7 +158,7 @@ mod tests {
     use crate::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
     use crate::ops::{
         Capabilities, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-        ReadOptions, SearchOptions, SearchResult,
+        ReadOptions, Review, SearchOptions, SearchResult, Sight,
     };
     use crate::path::VfsPath;
     use async_trait::async_trait;
@@ -334,6 +334,10 @@ mod tests {
                 self.inner.apply_one(self.other.clone()).await?;
             }
             self.inner.apply(changes, options).await
+        }
+
+        async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+            Ok(review.open())
         }
     }
 

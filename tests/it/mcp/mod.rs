@@ -5,6 +5,8 @@ mod http;
 mod profiles;
 mod reference;
 mod resources;
+#[cfg(feature = "serve")]
+mod rules;
 mod subscriptions;
 mod threads;
 mod tools;

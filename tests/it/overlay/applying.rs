@@ -129,6 +129,10 @@ impl Backend for OneByOne {
         }
         Ok(results)
     }
+
+    async fn review(&self, review: &Review) -> stratafs::Result<Vec<Sight>> {
+        Ok(review.open())
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use stratafs::backend::{
 use stratafs::layer::{Fault, Layered};
 use stratafs::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, WriteMode,
+    ReadOptions, Review, Sight, WriteMode,
 };
 use stratafs::{Backend, BackendExt, ErrorKind, MemoryStore, Namespace, OverlayBackend, StateBackend, StoreBackend, VfsPath, VfsPathBuf};
 

@@ -19,10 +19,11 @@ mod trace;
 use serde_json::Value;
 use std::sync::Arc;
 use stratafs::checkpoint::StoreCheckpointer;
+use stratafs::layer::{Permissions, Rule};
 use stratafs::mcp::McpOptions;
 use stratafs::serve::{HttpServer, Rights, ServeOptions, TokenBook};
 use stratafs::store::Store;
-use stratafs::{AuditLog, Feed, MemoryStore, NamespaceTemplate, Scope, StoreBackend, Workspace, WorkspaceBuilder};
+use stratafs::{AuditLog, Feed, MemoryStore, NamespaceTemplate, Scope, StateBackend, StoreBackend, Workspace, WorkspaceBuilder};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use ureq::http::Response;
@@ -74,6 +75,16 @@ impl Answer {
 /// The tree that is served: the thread's state at `/`, rows of the user at `/memories`.
 pub(crate) fn workspace(store: &Arc<dyn Store>) -> Workspace {
     built(|builder, store| builder.feed(Feed::new(store.clone())), store)
+}
+
+/// The same tree behind rules.
+pub(crate) fn ruled(store: &Arc<dyn Store>, rules: Vec<Rule>) -> Workspace {
+    let shown = Permissions::new(rules.clone(), StateBackend::new());
+    let change = move |builder: WorkspaceBuilder, store: &Arc<dyn Store>| {
+        let builder = builder.feed(Feed::new(store.clone())).hides(move |_, path, is_directory| !shown.shows(path, is_directory));
+        builder.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree)))
+    };
+    built(change, store)
 }
 
 fn built(change: impl FnOnce(WorkspaceBuilder, &Arc<dyn Store>) -> WorkspaceBuilder, store: &Arc<dyn Store>) -> Workspace {

@@ -100,13 +100,16 @@ impl Overlay {
 }
 
 /// Finds the overlays that paths lie in, or that lie beneath them; all when there is none.
-fn asked(context: &Context, paths: &[String]) -> Result<Vec<Asked>, Error> {
+async fn asked(context: &mut Context, paths: &[String]) -> Result<Vec<Asked>, Error> {
     let config = context.config()?;
     let (stores, scope) = (config.stores()?, config.scope());
     let mut asked: Vec<Asked> = Vec::new();
     for (key, _) in config.overlays() {
         let Some(overlay) = config.overlay(key, &stores, &scope)? else { continue };
-        asked.push(Asked { route: VfsPathBuf::parse(key)?, overlay, paths: Vec::new() });
+        let route = VfsPathBuf::parse(key)?;
+        // Its rules hold for what is applied, dropped and shown past the tree too.
+        let overlay = overlay.standing_in(context.tree().await?, route.clone());
+        asked.push(Asked { route, overlay, paths: Vec::new() });
     }
     if asked.is_empty() {
         return Err(Error::invalid_argument("no route is an overlay; add `[routes.\"/workspace\".overlay]` to the configuration"));
@@ -162,13 +165,13 @@ impl Diff {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let mut all = Vec::new();
         let mut is_empty = true;
-        for Asked { route, overlay, paths } in asked(context, std::slice::from_ref(&self.path))? {
+        for Asked { route, overlay, paths } in asked(context, std::slice::from_ref(&self.path)).await? {
             let mut options = OverlayDiffOptions::new().with_path(paths.first().cloned().unwrap_or_else(VfsPathBuf::root));
             loop {
                 let page = overlay.diff(&options).await.map_err(|error| error.rebased(&route, &[]))?;
                 for difference in page.differences {
                     is_empty = false;
-                    let patch = if self.patch {
+                    let patch = if self.patch && difference.is_readable {
                         self.patch_of(&route, &overlay, &difference).await.map_err(|error| error.rebased(&route, &[]))?
                     } else {
                         None
@@ -230,7 +233,7 @@ fn print(context: &mut Context, difference: &OverlayDifference) -> Result<(), Fa
 
 impl Apply {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let asked = asked(context, &self.paths)?;
+        let asked = asked(context, &self.paths).await?;
         let options = |one: &Asked| {
             let mut options = OverlayApplyOptions::new();
             options.paths = one.paths.clone();
@@ -313,7 +316,7 @@ fn join(all: &mut OverlayApplied, route: &VfsPath, one: OverlayApplied) {
 
 impl Discard {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let asked = asked(context, &self.paths)?;
+        let asked = asked(context, &self.paths).await?;
         let is_whole = asked.iter().any(|one| one.paths.is_empty());
         if is_whole && !self.yes {
             let mut count = 0;

@@ -59,17 +59,15 @@ impl Thread {
             Self::Ls => list(context, &*threads, &scope).await,
             Self::Fork { new, at } => {
                 let from = find_checkpoint(&*threads, &scope, &at).await?;
-                let forked = threads.fork(&scope, At::Id(from.id), &new, &PutOptions::new()).await?;
-                context.workspace()?.tell_restored(&scope.clone().with_thread(&new)).await?;
-                tell_made(context, &forked.checkpoint)
+                let forked = context.session().await?.fork(At::Id(from.id), &new, &PutOptions::new()).await?;
+                tell_made(context, &forked)
             }
             Self::Merge(merge) => merge.run(context, &*threads, &scope).await,
             Self::Copy { new } => {
                 let progress = context.progress("copying");
                 progress.wait();
-                let checkpoints = threads.copy(&scope, &new).await?;
+                let (_, checkpoints) = context.session().await?.copy_thread(&new).await?;
                 drop(progress);
-                context.workspace()?.tell_restored(&scope.clone().with_thread(&new)).await?;
                 match context.out.is_text() {
                     true => context.out.detail(format_args!("copied {checkpoints} checkpoints to thread `{new}`")),
                     false => context.out.json(&json!({"thread": new, "checkpoints": checkpoints}))?,
@@ -101,6 +99,7 @@ async fn list(context: &mut Context, threads: &dyn Checkpointer, scope: &Scope) 
             None => break,
         }
     }
+    let all = context.session().await?.shown_threads(all).await?;
     let out = &mut context.out;
     if !out.is_text() {
         out.json_list(&all)?;

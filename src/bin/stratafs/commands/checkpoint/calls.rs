@@ -4,24 +4,20 @@ use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::Style;
 use stratafs::audit::AuditRow;
-use stratafs::{CheckpointId, Error, Scope};
+use stratafs::{CheckpointId, Error};
 
 /// How many calls are asked for at a time.
 const PAGE: usize = 1_000;
 
 /// Returns the calls after one checkpoint and up to another, the oldest first.
-pub(super) async fn between(
-    context: &mut Context,
-    scope: &Scope,
-    after: Option<CheckpointId>,
-    until: CheckpointId,
-) -> Result<Vec<AuditRow>, Error> {
-    let log = context.workspace()?.audit_log().cloned().ok_or_else(|| {
+pub(super) async fn between(context: &mut Context, after: Option<CheckpointId>, until: CheckpointId) -> Result<Vec<AuditRow>, Error> {
+    context.workspace()?.audit_log().ok_or_else(|| {
         Error::invalid_argument("tool calls are not recorded here; set `audit = true` under `[threads]` of the configuration")
     })?;
+    let session = context.session().await?;
     let (mut all, mut after) = (Vec::new(), after);
     loop {
-        let page = log.calls(scope, after, Some(until), PAGE).await?;
+        let page = session.calls(after, Some(until), PAGE).await?;
         all.extend(page.calls);
         match page.next {
             Some(next) => after = Some(next),

@@ -10,9 +10,9 @@ use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 use stratafs::audit::AuditRow;
 use stratafs::backend::StateSnapshot;
-use stratafs::checkpoint::{ChangeKind, Checkpoint, PathDiff, diff, find_checkpoint};
+use stratafs::checkpoint::{ChangeKind, Checkpoint, PathDiff, find_checkpoint};
 use stratafs::file::is_binary;
-use stratafs::{BackendExt, CheckpointId, Checkpointer, Error, ErrorKind, Scope, VfsPath, VfsPathBuf};
+use stratafs::{BackendExt, CheckpointId, Checkpointer, Error, ErrorKind, Scope, Session, VfsPath, VfsPathBuf};
 
 /// List what differs between two checkpoints: added, changed and removed paths
 ///
@@ -66,6 +66,7 @@ pub(super) struct Differences {
 impl Differences {
     /// Compares two states, beneath a path where one is given.
     pub(super) async fn of(
+        session: &Session,
         older: &StateSnapshot,
         newer: &StateSnapshot,
         beneath: Option<&VfsPath>,
@@ -74,7 +75,7 @@ impl Differences {
         let mut all = Self::default();
         let mut after: Option<VfsPathBuf> = None;
         loop {
-            let page = diff(older, newer, after.as_deref(), PAGE).await?;
+            let page = session.diff(older, newer, after.as_deref(), PAGE).await?;
             for difference in page.paths.into_iter().filter(|one| beneath.is_none_or(|beneath| one.path.starts_with(beneath))) {
                 match difference.change {
                     ChangeKind::Added => all.added += 1,
@@ -146,13 +147,14 @@ impl Diff {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (checkpointer, scope) = history(context)?;
         let (names, path) = self.names()?;
+        let session = context.session().await?;
         let progress = context.progress("comparing");
         let sides = Sides::open(&*checkpointer, &scope, &names, self.with.as_deref()).await?;
-        let differences = Differences::of(&sides.older, &sides.newer, path.as_deref(), &progress).await?;
+        let differences = Differences::of(&session, &sides.older, &sides.newer, path.as_deref(), &progress).await?;
         drop(progress);
         let mut shown = Vec::new();
         for difference in &differences.paths {
-            let text = if self.patch || self.stat { self.text(&sides, difference).await? } else { None };
+            let text = if (self.patch || self.stat) && difference.is_readable { self.text(&sides, difference).await? } else { None };
             if context.out.is_text() {
                 self.print(context, difference, text)?;
             } else {
@@ -161,7 +163,7 @@ impl Diff {
         }
         let calls = if self.calls {
             let after = sides.old.as_ref().filter(|old| self.with.is_none() && sides.is_own(old)).map(|old| old.id);
-            Some(calls::between(context, &scope, after, sides.new.id).await?)
+            Some(calls::between(context, after, sides.new.id).await?)
         } else {
             None
         };

@@ -56,12 +56,14 @@ impl Ls {
                 Err(_) => find_checkpoint(&*checkpointer, &scope, name).await?.id,
             });
         }
+        let session = context.session().await?;
         let progress = context.progress("listing checkpoints");
         let mut count = 0;
         loop {
             options.limit = self.limit.map_or(PAGE, |limit| (limit - count).min(PAGE));
             let page = checkpointer.list(&scope, &options).await?;
-            for checkpoint in &page.checkpoints {
+            let shown = session.shown_all(page.checkpoints).await?;
+            for checkpoint in &shown {
                 match context.out.is_text() {
                     true => print(context, checkpoint)?,
                     false => context.out.json_element(count, checkpoint)?,

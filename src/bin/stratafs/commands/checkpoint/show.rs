@@ -39,7 +39,8 @@ struct Shown<'a> {
 impl Show {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (checkpointer, scope) = history(context)?;
-        let checkpoint = find_checkpoint(&*checkpointer, &scope, &self.name).await?;
+        let session = context.session().await?;
+        let checkpoint = session.shown(find_checkpoint(&*checkpointer, &scope, &self.name).await?).await?;
         let progress = context.progress("comparing");
         let newer = state_of(&*checkpointer, &scope, &checkpoint).await?;
         let older = match parent_of(&*checkpointer, &scope, &checkpoint).await? {
@@ -48,7 +49,7 @@ impl Show {
             None => None,
         };
         let changes = match &older {
-            Some(older) => Some(Differences::of(older, &newer, None, &progress).await?),
+            Some(older) => Some(Differences::of(&session, older, &newer, None, &progress).await?),
             None => None,
         };
         drop(progress);
@@ -56,7 +57,7 @@ impl Show {
             true => {
                 // A parent of another thread has none of this one's calls after it but all of them.
                 let parent = checkpoint.parent.as_ref().filter(|parent| parent.thread.is_none()).map(|parent| parent.id);
-                Some(calls::between(context, &scope, parent, checkpoint.id).await?)
+                Some(calls::between(context, parent, checkpoint.id).await?)
             }
             false => None,
         };

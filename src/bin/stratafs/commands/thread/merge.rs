@@ -5,7 +5,7 @@ use crate::exit::{self, Failure, Outcome};
 use crate::output::{Output, Style, counted};
 use clap::{Args, ValueEnum};
 use stratafs::checkpoint::{
-    At, ChangeKind, Checkpointer, MergeConflict, MergeLines, MergeOptions, MergeOutcome, MergeStatus, MergeStrategy, find_checkpoint, merge,
+    At, ChangeKind, Checkpointer, MergeConflict, MergeLines, MergeOptions, MergeOutcome, MergeStatus, MergeStrategy, find_checkpoint,
 };
 use stratafs::{Error, ErrorKind, Scope, VfsPathBuf};
 
@@ -94,11 +94,9 @@ impl Merge {
         }
         let progress = context.progress("merging");
         progress.wait();
-        let outcome = merge(threads, &into, (&self.source, At::Id(at)), &options).await?;
+        let session = context.workspace()?.session(into).await?;
+        let outcome = session.merge(&self.source, At::Id(at), options).await?;
         drop(progress);
-        if outcome.checkpoint.is_some() {
-            context.workspace()?.tell_restored(&into).await?;
-        }
         tell(context, &outcome, self.dry_run)
     }
 }

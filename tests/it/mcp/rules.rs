@@ -1,0 +1,32 @@
+//! Every tool of every set, as the server lists them, under rules of the configuration that hide and protect.
+
+use super::{Client, Era};
+use crate::rules::commands::{NAME, SECRET, home, protected};
+use crate::rules::doors::arguments;
+use serde_json::json;
+use stratafs::mcp::McpTools;
+
+#[test]
+fn no_tool_of_any_set_shows_or_changes_what_a_rule_keeps_from_its_caller() {
+    let home = home();
+    let before = protected(&home);
+    let mut asked = 0;
+    for set in McpTools::ALL {
+        let mut client = Client::start(&home, Era::Modern, &["--config", "ruled.toml", "mcp", "--tools", set.name()]);
+        let tools = client.result("tools/list", json!({}))["tools"].as_array().unwrap().clone();
+        for tool in &tools {
+            let name = tool["name"].as_str().unwrap();
+            for at in ["/secret", "/secret/hiddenname", "/secret/new", "/past/secret/hiddenname", "/locked/l", "/workspace/secret/s", "/"] {
+                for arguments in arguments(name, &tool["inputSchema"], at) {
+                    let said = client.request("tools/call", json!({"name": name, "arguments": arguments})).to_string();
+                    assert!(!said.contains(SECRET), "{set}: {name} {arguments}: {said}");
+                    assert!(said.contains(NAME) <= at.contains(NAME), "{set}: {name} {arguments}: {said}");
+                    asked += 1;
+                }
+            }
+        }
+        client.close();
+        assert_eq!(protected(&home), before, "{set}");
+    }
+    assert!(asked > 400, "{asked}");
+}

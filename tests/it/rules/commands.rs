@@ -1,0 +1,222 @@
+//! Every command of the command line, as `--help` lists them, under rules of the configuration that hide and protect.
+//!
+//! A command that is new fails here until [`invocations`] says how it is asked about a path.
+
+use crate::cli::Home;
+use std::collections::BTreeMap;
+
+/// What only hidden files hold, and what only their names hold.
+pub(crate) const SECRET: &str = "xyzzysecret";
+pub(crate) const NAME: &str = "hiddenname";
+
+const ROUTES: &str = r#"
+[routes."/"]
+type = "state"
+quota = { bytes_max = 4000 }
+[routes."/workspace"]
+type = "filesystem"
+root = "repo"
+[routes."/workspace".overlay]
+[routes."/past"]
+type = "history"
+at = "old"
+[events]
+save = true
+"#;
+
+const RULES: &str = r#"
+[[layers.permissions]]
+effect = "deny"
+operations = ["all"]
+paths = ["/secret", "/workspace/secret"]
+[[layers.permissions]]
+effect = "deny"
+operations = ["write"]
+paths = ["/locked", "/workspace/locked"]
+"#;
+
+/// A home whose threads and overlay hold hidden and protected files, past and present.
+pub(crate) fn home() -> Home {
+    let home = Home::new();
+    home.put("open.toml", ROUTES);
+    home.put("ruled.toml", format!("{ROUTES}{RULES}"));
+    for (file, text) in [("secret/s", format!("{SECRET} below\n")), ("locked/l", "below\n".to_owned()), ("open/a", "below\n".to_owned())] {
+        home.put(&format!("repo/{file}"), text);
+    }
+    let open = |args: &[&str]| home.ok(&[&["--config", "open.toml"], args].concat());
+    let files = |thread: &str, word: &str| {
+        for (file, text) in [
+            (format!("/secret/{NAME}"), format!("{SECRET} {word}\n")),
+            ("/locked/l".into(), format!("{word}\n")),
+            ("/open/a".into(), format!("{word}\n")),
+        ] {
+            open(&["--thread", thread, "write", &file, &text]);
+        }
+    };
+    files("default", "old");
+    open(&["checkpoint", "create", "--label", "old"]);
+    open(&["thread", "fork", "other"]);
+    files("other", "other");
+    files("default", "now");
+    open(&["thread", "fork", "fine"]);
+    for (file, text) in [("secret/s", format!("{SECRET} above\n")), ("locked/l", "above\n".to_owned()), ("open/a", "above\n".to_owned())] {
+        open(&["write", &format!("/workspace/{file}"), &text]);
+    }
+    home
+}
+
+/// What is kept from the caller: in the state of each thread, in the overlay, and beneath it.
+pub(crate) fn protected(home: &Home) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for thread in ["default", "other", "fine", "made", "copied"] {
+        for file in [&format!("/secret/{NAME}"), "/locked/l", "/secret/new", "/locked/new", "/workspace/secret/s", "/workspace/locked/l"] {
+            let ran = home.command(&["--config", "open.toml", "--thread", thread, "cat", file]).output().unwrap();
+            all.insert(format!("{thread} {file}"), String::from_utf8_lossy(&ran.stdout).into_owned());
+        }
+    }
+    for file in ["secret/s", "locked/l"] {
+        all.insert(file.to_owned(), std::fs::read_to_string(home.work().join("repo").join(file)).unwrap());
+    }
+    all
+}
+
+/// The commands that a command has, by its help.
+fn commands(home: &Home, above: &[&str]) -> Vec<Vec<String>> {
+    let help = home.ok(&[above, &["--help"]].concat());
+    let Some((_, list)) = help.split_once("\nCommands:\n") else { return vec![above.iter().map(|word| (*word).to_owned()).collect()] };
+    let names = list
+        .lines()
+        .take_while(|line| line.starts_with("  "))
+        .filter(|line| !line.starts_with("   "))
+        .map(|line| line.split_whitespace().next().unwrap());
+    let mut all = Vec::new();
+    for name in names.filter(|name| *name != "help") {
+        all.extend(commands(home, &[above, &[name]].concat()));
+    }
+    all
+}
+
+/// How a command is asked about hidden and protected paths, one invocation a line. None for a command with a reason why no rule is about it.
+fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
+    let paths = ["/secret", "/secret/hiddenname", "/secret/new", "/locked/l", "/locked/new", "/workspace/secret/s", "/workspace/locked/l"];
+    let shown = ["/secret", "/secret/hiddenname", "/past/secret/hiddenname", "/workspace/secret/s", "/past", "/"];
+    let each = |paths: &[&str], make: &dyn Fn(&str) -> String| Ok(paths.iter().map(|path| make(path)).collect());
+    let lines = |lines: &[&str]| Ok(lines.iter().map(|line| (*line).to_owned()).collect());
+    match command {
+        "ls" | "tree" | "cat" | "head" | "stat" => each(&shown, &|path| format!("{command} {path}")),
+        "find" => each(&shown, &|path| format!("find {path}")),
+        "glob" => each(&shown, &|path| format!("glob ** {path}")),
+        "grep" => each(&shown, &|path| format!("grep now {path}")),
+        "search" => each(&shown, &|path| format!("search now {path}")),
+        "diff" => each(&shown, &|path| format!("diff /open/a {path}")),
+        "write" | "append" => each(&paths, &|path| format!("{command} {path} overwritten")),
+        "edit" => each(&paths, &|path| format!("edit {path} now edited --all")),
+        "patch" => lines(&["patch change.patch"]),
+        "rm" => each(&paths, &|path| format!("rm -r {path}")),
+        "mkdir" => each(&paths, &|path| format!("mkdir {path}")),
+        "mv" | "cp" => {
+            Ok(paths.iter().flat_map(|path| [format!("{command} /open/a {path}"), format!("{command} {path} /open/taken")]).collect())
+        }
+        "timeline" => lines(&["timeline", "timeline --all-threads", "timeline /secret", "--json timeline"]),
+        "run" => lines(&["run calls.jsonl"]),
+        "checkpoint ls" => lines(&["checkpoint ls", "--json checkpoint ls"]),
+        "checkpoint create" => lines(&["checkpoint create --label mine"]),
+        "checkpoint show" => lines(&["checkpoint show", "checkpoint show old --calls", "--json checkpoint show"]),
+        "checkpoint restore" => lines(&["checkpoint restore old", "checkpoint restore ~1"]),
+        "checkpoint diff" => lines(&[
+            "checkpoint diff old",
+            "checkpoint diff old --patch",
+            "checkpoint diff old --stat",
+            "checkpoint diff --with other --patch",
+            "--json checkpoint diff old --patch",
+        ]),
+        "thread ls" => lines(&["thread ls", "--json thread ls"]),
+        "thread fork" => lines(&["thread fork made --at old"]),
+        "thread merge" => lines(&[
+            "thread merge other",
+            "thread merge other --dry-run",
+            "thread merge other --strategy theirs",
+            "thread merge other --strategy ours",
+            "thread merge other --strategy union",
+            "thread merge other --strategy markers --dry-run",
+            "--json thread merge other",
+            "thread merge default --into other --strategy theirs",
+        ]),
+        "thread rm" => lines(&["thread rm default", "thread rm other fine"]),
+        "overlay diff" => {
+            lines(&["overlay diff", "overlay diff --patch", "overlay diff /workspace/secret --patch", "--json overlay diff --patch"])
+        }
+        "overlay apply" => {
+            lines(&["overlay apply", "overlay apply --dry-run", "overlay apply /workspace/locked", "overlay apply --strategy ours"])
+        }
+        "overlay discard" => lines(&["overlay discard --yes", "overlay discard /workspace/locked", "overlay discard /workspace/secret/s"]),
+        "memory show" => lines(&["memory show", "memory show /secret/hiddenname"]),
+        "thread copy" => Err("the copy holds what the thread holds, past and present, behind the same rules"),
+        "checkpoint prune" | "checkpoint sweep" => Err("removes checkpoints and changes no file"),
+        "watch" => Err("tells what the timeline tells, and does not end"),
+        "tools" | "mcp" | "serve" => Err("asked by itself, tool by tool and route by route"),
+        other if other.starts_with("store ") || other.starts_with("token ") || other.starts_with("config ") => {
+            Err("works beneath the tree, for who has the store, the tokens and the configuration")
+        }
+        "doctor" | "completions" | "man" => Err("is about the program"),
+        other => panic!("say here how `{other}` is asked about a path"),
+    }
+}
+
+#[test]
+fn no_command_shows_or_changes_what_a_rule_keeps_from_its_caller() {
+    let home = home();
+    home.put("change.patch", "--- /locked/l\n+++ /locked/l\n@@ -1 +1 @@\n-now\n+patched\n");
+    let calls = ["/secret/hiddenname", "/locked/l"].map(|path| {
+        format!(
+            "{{\"id\": \"1\", \"tool\": \"write_file\", \"args\": {{\"path\": \"{path}\", \"content\": \"x\"}}}}\n\
+             {{\"id\": \"2\", \"tool\": \"read_file\", \"args\": {{\"path\": \"/past{path}\"}}}}"
+        )
+    });
+    home.put("calls.jsonl", calls.join("\n"));
+    let before = protected(&home);
+    assert!(before["default /locked/l"] == "now\n" && before["default /workspace/locked/l"] == "above\n", "{before:?}");
+    let all = commands(&home, &[]);
+    assert!(all.len() > 50, "{all:?}");
+    let mut asked = 0;
+    for command in all {
+        let Ok(lines) = invocations(&command.join(" ")) else { continue };
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            let ran = home.command(&[&["--config", "ruled.toml"], &words[..]].concat()).output().unwrap();
+            let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+            assert!(!said.contains(SECRET), "{line}: {said}");
+            assert!(said.contains(NAME) <= (line.contains(NAME) || line.starts_with("run")), "{line}: {said}");
+            asked += 1;
+        }
+        assert_eq!(protected(&home), before, "{command:?}");
+    }
+    assert!(asked > 90, "{asked}");
+}
+
+/// A restore from before the quota, and a merge, filled eight times what it allows.
+#[test]
+fn history_keeps_to_the_quota_of_its_route() {
+    let home = home();
+    home.put("free.toml", ROUTES.replace("bytes_max = 4000", "bytes_max = 4000000"));
+    for number in 0..9 {
+        home.ok(&["--config", "free.toml", "write", &format!("/open/{number}"), &"now ".repeat(250)]);
+    }
+    home.ok(&["--config", "free.toml", "checkpoint", "create", "--label", "large"]);
+    home.ok(&["--config", "free.toml", "thread", "fork", "big"]);
+    home.ok(&["--config", "free.toml", "checkpoint", "restore", "old"]);
+    for number in 10..16 {
+        home.ok(&["--config", "free.toml", "--thread", "big", "write", &format!("/open/{number}"), &"now ".repeat(250)]);
+    }
+    for line in [
+        "checkpoint restore large",
+        "thread fork made --at large",
+        "thread merge big --strategy theirs",
+        "thread merge big --strategy theirs --dry-run",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ran = home.command(&[&["--config", "open.toml"], &words[..]].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.code() == Some(5) && said.contains("of 4000 bytes"), "{line}: {said}");
+    }
+}

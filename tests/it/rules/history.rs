@@ -1,0 +1,293 @@
+//! The history of a thread is no way around a rule or a quota: restores, merges, forks, differences and looks back.
+
+use std::sync::Arc;
+use stratafs::backend::{OverlayApplyOptions, OverlayDiffOptions};
+use stratafs::checkpoint::{At, Checkpoint, MergeOptions, MergeStrategy, PutOptions, StoreCheckpointer};
+use stratafs::layer::{Layered, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Rule};
+use stratafs::ops::{GlobOptions, OpKind};
+use stratafs::{
+    Backend, BackendExt, Error, ErrorKind, MemoryStore, Namespace, OverlayBackend, Scope, Session, StateBackend, StoreBackend, VfsPath,
+    VfsPathBuf, Workspace, WorkspaceBuilder,
+};
+
+fn path(text: &str) -> VfsPathBuf {
+    VfsPathBuf::parse(text).unwrap()
+}
+
+fn scope(thread: &str) -> Scope {
+    Scope::new().with_user("ada").with_thread(thread)
+}
+
+fn on(store: &Arc<MemoryStore>) -> WorkspaceBuilder {
+    Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone()))
+}
+
+fn ruled(store: &Arc<MemoryStore>, rules: Vec<Rule>) -> Workspace {
+    on(store).layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree))).build()
+}
+
+fn deny(operations: impl Into<Operations>, pattern: &str) -> Rule {
+    Rule::deny(operations, [pattern]).unwrap()
+}
+
+/// A workspace without rules, in which a thread has a past.
+async fn past(store: &Arc<MemoryStore>) -> (Session, Checkpoint) {
+    let session = on(store).build().session(scope("main")).await.unwrap();
+    for (file, text) in [("/secret/s", "old secret\n"), ("/locked/l", "old lock\n"), ("/open/a", "old\n")] {
+        session.backend().write(file, text).await.unwrap();
+    }
+    let old = session.checkpoint(PutOptions::new().with_label("old")).await.unwrap();
+    for (file, text) in [("/secret/s", "new secret\n"), ("/locked/l", "new lock\n"), ("/open/a", "new\n")] {
+        session.backend().write(file, text).await.unwrap();
+    }
+    session.save().await.unwrap();
+    (session, old)
+}
+
+async fn whole(tree: &dyn Backend) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for entry in tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.unwrap().entries {
+        all.push((entry.path.to_string(), tree.read_text(entry.path.as_str()).await.unwrap()));
+    }
+    all
+}
+
+fn refused(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(!error.message().contains("/secret/s"), "a hidden path is not named: {error}");
+}
+
+#[tokio::test]
+async fn restore_is_refused_where_a_rule_denies_writes() {
+    for rules in [vec![deny(Operations::WRITE, "/locked")], vec![deny(Operations::ALL, "/secret")], vec![deny(OpKind::Write, "/**/l")]] {
+        let store = Arc::default();
+        let (session, old) = past(&store).await;
+        let before = whole(&*session.backend()).await;
+        let limited = ruled(&store, rules).session(scope("main")).await.unwrap();
+        refused(&limited.restore(old.id, PutOptions::new()).await.unwrap_err());
+        session.reload().await.unwrap();
+        assert_eq!(whole(&*session.backend()).await, before);
+    }
+    let store = Arc::default();
+    let (session, old) = past(&store).await;
+    let limited = ruled(&store, vec![deny(Operations::WRITE, "/elsewhere")]).session(scope("main")).await.unwrap();
+    limited.restore(old.id, PutOptions::new()).await.unwrap();
+    session.reload().await.unwrap();
+    assert_eq!(session.backend().read_text("/locked/l").await.unwrap(), "old lock\n");
+}
+
+#[tokio::test]
+async fn restore_is_refused_where_a_removal_is_denied_and_in_a_tree_that_takes_no_changes() {
+    let store = Arc::default();
+    let session = on(&store).build().session(scope("main")).await.unwrap();
+    let empty = session.checkpoint(PutOptions::new()).await.unwrap();
+    session.backend().write("/keep/a", "kept").await.unwrap();
+    session.save().await.unwrap();
+    let limited = ruled(&store, vec![deny(OpKind::Delete, "/keep")]).session(scope("main")).await.unwrap();
+    refused(&limited.restore(empty.id, PutOptions::new()).await.unwrap_err());
+    let shut = on(&store).layer(|tree, _| Arc::new(Layered::new(ReadOnly::new(), tree))).build();
+    let error = shut.session(scope("main")).await.unwrap().restore(empty.id, PutOptions::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    refused(&ruled(&store, vec![deny(OpKind::Delete, "/keep")]).delete_thread(&scope("main")).await.unwrap_err());
+    ruled(&store, vec![deny(OpKind::Delete, "/other")]).delete_thread(&scope("main")).await.unwrap();
+}
+
+/// A dry run of it returned what a hidden file holds.
+#[tokio::test]
+async fn merge_is_refused_where_it_is_about_a_hidden_or_protected_path() {
+    for strategy in [None, Some(MergeStrategy::Theirs), Some(MergeStrategy::Union)] {
+        for (file, rules) in [
+            ("/secret/s", vec![deny(Operations::ALL, "/secret")]),
+            ("/secret/new", vec![deny(Operations::ALL, "/secret")]),
+            ("/locked/l", vec![deny(Operations::WRITE, "/locked")]),
+        ] {
+            let store = Arc::default();
+            let (session, _) = past(&store).await;
+            session.fork(At::Latest, "other", &PutOptions::new()).await.unwrap();
+            let other = on(&store).build().session(scope("other")).await.unwrap();
+            other.backend().write(file, "theirs\n").await.unwrap();
+            other.save().await.unwrap();
+            if file == "/secret/s" {
+                session.backend().write(file, "ours\n").await.unwrap();
+                session.save().await.unwrap();
+            }
+            let before = whole(&*session.backend()).await;
+            let limited = ruled(&store, rules).session(scope("main")).await.unwrap();
+            for dry_run in [true, false] {
+                let mut options = MergeOptions::new().with_dry_run(dry_run);
+                options.strategy = strategy;
+                refused(&limited.merge("other", At::Latest, options).await.unwrap_err());
+            }
+            session.reload().await.unwrap();
+            assert_eq!(whole(&*session.backend()).await, before, "{file}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn conflict_in_a_file_that_may_not_be_read_is_told_without_its_lines() {
+    let store = Arc::default();
+    let (session, _) = past(&store).await;
+    session.fork(At::Latest, "other", &PutOptions::new()).await.unwrap();
+    let other = on(&store).build().session(scope("other")).await.unwrap();
+    for (session, text) in [(&session, "ours\n"), (&other, "theirs\n")] {
+        session.backend().write("/open/a", text).await.unwrap();
+        session.save().await.unwrap();
+    }
+    let limited = ruled(&store, vec![deny(OpKind::Read, "/open")]).session(scope("main")).await.unwrap();
+    let outcome = limited.merge("other", At::Latest, MergeOptions::new()).await.unwrap();
+    let conflict = &outcome.conflicts[0];
+    assert_eq!((conflict.path.as_str(), conflict.hunks.len(), conflict.hunks_total), ("/open/a", 0, 0));
+    let sides = [&conflict.base, &conflict.ours, &conflict.theirs];
+    assert!(sides.into_iter().flatten().all(|side| side.hash.is_none()), "{conflict:?}");
+}
+
+/// They filled 792,001 bytes under a quota of 100,000.
+#[tokio::test]
+async fn restore_merge_and_fork_keep_to_a_quota() {
+    for limits in
+        [QuotaLimits::new().with_bytes_max(1_000), QuotaLimits::new().with_files_max(3), QuotaLimits::new().with_file_bytes_max(100)]
+    {
+        let store = Arc::default();
+        let session = on(&store).build().session(scope("main")).await.unwrap();
+        session.backend().write("/a", "small").await.unwrap();
+        session.save().await.unwrap();
+        session.fork(At::Latest, "other", &PutOptions::new()).await.unwrap();
+        for number in 0..9 {
+            session.backend().write(&format!("/{number}"), "x".repeat(400)).await.unwrap();
+        }
+        let large = session.checkpoint(PutOptions::new()).await.unwrap();
+        for number in 0..9 {
+            session.backend().delete(&format!("/{number}")).await.unwrap();
+        }
+        session.save().await.unwrap();
+        session.fork(large.id.into(), "large", &PutOptions::new()).await.unwrap();
+        let bounded = on(&store)
+            .mount("/", move |opening| {
+                let quota = Arc::new(Quota::new(limits, opening.state()));
+                opening.recount_on_reload(&quota);
+                Ok(quota)
+            })
+            .unwrap()
+            .build();
+        let main = bounded.session(scope("main")).await.unwrap();
+        let other = bounded.session(scope("other")).await.unwrap();
+        for refused in [
+            main.restore(large.id, PutOptions::new()).await.err(),
+            main.fork(large.id.into(), "another", &PutOptions::new()).await.err(),
+            other.merge("large", At::Latest, MergeOptions::new()).await.err(),
+            other.merge("large", At::Latest, MergeOptions::new().with_dry_run(true)).await.err(),
+        ] {
+            assert_eq!(refused.expect("too large").kind(), ErrorKind::QuotaExceeded, "{limits}");
+        }
+        for session in [&main, &other] {
+            assert_eq!(whole(&*session.backend()).await, [("/a".to_owned(), "small".to_owned())]);
+            session.backend().write("/b", "fits").await.unwrap();
+        }
+        // What makes it smaller is always allowed.
+        let large = on(&store).build().session(scope("large")).await.unwrap();
+        large.backend().delete("/0").await.unwrap();
+        large.save().await.unwrap();
+        let head = bounded.session(scope("large")).await.unwrap();
+        head.fork(At::Latest, "same", &PutOptions::new()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn fork_of_an_old_checkpoint_brings_back_nothing_that_is_protected() {
+    let store = Arc::default();
+    let (_, old) = past(&store).await;
+    for rules in [vec![deny(Operations::WRITE, "/locked")], vec![deny(Operations::ALL, "/secret")]] {
+        let limited = ruled(&store, rules).session(scope("main")).await.unwrap();
+        refused(&limited.fork(old.id.into(), "back", &PutOptions::new()).await.unwrap_err());
+        limited.fork(At::Latest, "now", &PutOptions::new()).await.unwrap();
+        assert!(
+            on(&store)
+                .build()
+                .session(scope("back"))
+                .await
+                .unwrap()
+                .backend()
+                .ls(VfsPath::ROOT, &Default::default())
+                .await
+                .unwrap()
+                .entries
+                .is_empty()
+        );
+        on(&store).build().delete_thread(&scope("now")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn difference_names_no_hidden_path_and_fills_its_pages() {
+    let store = Arc::default();
+    let (session, old) = past(&store).await;
+    let checkpointer = on(&store).build().checkpointer().unwrap().clone();
+    let older = checkpointer.open(&scope("main"), old.id.into()).await.unwrap().unwrap().state;
+    let newer = checkpointer.open(&scope("main"), At::Latest).await.unwrap().unwrap().state;
+    let limited =
+        ruled(&store, vec![deny(Operations::ALL, "/secret"), deny(OpKind::Read, "/locked")]).session(scope("main")).await.unwrap();
+    let (mut after, mut found) = (None, Vec::new());
+    loop {
+        let page = limited.diff(&older, &newer, after.as_deref(), 1).await.unwrap();
+        assert!(page.paths.len() == 1 || page.next.is_none());
+        found.extend(page.paths.iter().map(|path| (path.path.to_string(), path.is_readable)));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(found, [("/locked/l".to_owned(), false), ("/open/a".to_owned(), true)]);
+    assert_eq!(session.diff(&older, &newer, None, 9).await.unwrap().paths.len(), 3);
+}
+
+#[tokio::test]
+async fn look_back_is_kept_to_the_rules() {
+    let store = Arc::default();
+    let (session, old) = past(&store).await;
+    let limited = ruled(&store, vec![deny(Operations::ALL, "/secret")]).session(scope("main")).await.unwrap();
+    let then = limited.history(old.id.into()).await.unwrap();
+    assert_eq!(then.read_text("/open/a").await.unwrap(), "old\n");
+    assert_eq!(then.read_text("/secret/s").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(session.history(old.id.into()).await.unwrap().read_text("/secret/s").await.unwrap(), "old secret\n");
+    // How much there is tells of what is hidden.
+    let told = limited.shown(old.clone()).await.unwrap();
+    assert_eq!((told.entries, told.size_bytes, told.id), (0, 0, old.id));
+    assert_eq!(session.shown(old.clone()).await.unwrap(), old);
+    assert_eq!(limited.checkpoint(PutOptions::new()).await.unwrap().entries, 0);
+}
+
+#[tokio::test]
+async fn overlay_is_applied_and_dropped_only_as_the_tree_around_allows() {
+    let lower = Arc::new(StateBackend::new());
+    let upper = Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["overlay"]).unwrap()));
+    let overlay = OverlayBackend::new(lower.clone(), upper);
+    for file in ["/secret/s", "/locked/l", "/open/a"] {
+        lower.write(file, "below").await.unwrap();
+        overlay.write(file, "above").await.unwrap();
+    }
+    let tree = stratafs::CompositeBackend::builder(Arc::new(StateBackend::new())).route("/w", Arc::new(overlay.clone())).unwrap();
+    let rules = [deny(Operations::ALL, "/w/secret"), deny(Operations::WRITE, "/w/locked"), deny(OpKind::Read, "/w/locked")];
+    let limited = overlay.clone().standing_in(Arc::new(Permissions::new(rules, tree.build().unwrap())), path("/w"));
+    for limit in [1, 9] {
+        let (mut options, mut found) = (OverlayDiffOptions::new().with_limit(limit), Vec::new());
+        loop {
+            let page = limited.diff(&options).await.unwrap();
+            found.extend(page.differences.iter().map(|difference| (difference.path.to_string(), difference.is_readable)));
+            let Some(cut) = page.truncated else { break };
+            options.start_after = Some(path(&cut.cursor));
+        }
+        assert_eq!(found, [("/locked/l".to_owned(), false), ("/open/a".to_owned(), true)]);
+    }
+    for paths in [vec![], vec![path("/locked")], vec![path("/secret")], vec![path("/open"), path("/secret/s")]] {
+        let mut options = OverlayApplyOptions::new();
+        options.paths.clone_from(&paths);
+        for dry_run in [true, false] {
+            refused(&limited.apply_changes(&options.clone().with_dry_run(dry_run)).await.unwrap_err());
+        }
+        refused(&limited.discard(&paths).await.unwrap_err());
+    }
+    assert_eq!(overlay.diff(&OverlayDiffOptions::new()).await.unwrap().differences.len(), 3);
+    limited.apply_changes(&OverlayApplyOptions::new().with_path(path("/open"))).await.unwrap();
+    assert_eq!((lower.read_text("/open/a").await.unwrap(), lower.read_text("/locked/l").await.unwrap()), ("above".into(), "below".into()));
+}
