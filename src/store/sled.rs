@@ -22,11 +22,14 @@ use std::time::Duration;
 
 mod barrier;
 mod error;
+mod leftover;
 mod open;
+mod pending;
 mod read;
 mod rows;
 mod write;
 
+use pending::{Pending, Seen};
 use read::{Got, Reader};
 use write::SledWriter;
 
@@ -88,8 +91,8 @@ impl SledOptions {
 /// A store in a directory that one process has open at a time. Clones share it.
 ///
 /// Point reads run on the calling thread, longer ones on the runtime's blocking threads, so the store is used within Tokio.
-/// A commit is seen by readers an instant before it is durable and acknowledged; should the disk fail in between, the store
-/// refuses further commits until it is opened again.
+/// A read of rows that a commit is changing waits until the commit is durable; other reads do not. After a failed write, such as
+/// on a full disk, the store refuses reads and commits until it is opened again: nobody can tell what the disk holds of it.
 ///
 /// When the last clone is dropped, that drop waits for writes that were handed over and closes the directory.
 ///
@@ -119,6 +122,7 @@ pub struct SledStore {
 struct Shared {
     committer: Committer,
     reader: Reader,
+    pending: Arc<Pending>,
     watches: Arc<Watches>,
     clock: Clock,
     name: String,
@@ -152,14 +156,26 @@ impl SledStore {
         let name = options.path.file_name().map_or_else(|| "sled".into(), |name| format!("sled:{}", name.to_string_lossy()));
         let opened = open::open(&options)?;
         let reader = Reader::new(opened.rows.clone(), opened.version);
-        let watches = Arc::<Watches>::default();
-        let writer = SledWriter::new(reader.clone(), opened.barrier, options.clock.clone(), watches.clone());
+        let (watches, pending) = (Arc::<Watches>::default(), Arc::<Pending>::default());
+        let writer = SledWriter::new(reader.clone(), opened.barrier, options.clock.clone(), watches.clone(), pending.clone());
         let committer = Committer::start("stratafs-sled", writer)?;
-        Ok(Self { shared: Arc::new(Shared { committer, reader, watches, clock: options.clock, name }) })
+        Ok(Self { shared: Arc::new(Shared { committer, reader, pending, watches, clock: options.clock, name }) })
     }
 
     fn now(&self) -> i64 {
         self.shared.clock.now().as_microsecond()
+    }
+
+    /// Refuses what is asked in a forked process, or of a store that a failed write has closed.
+    fn check_open(&self) -> Result<()> {
+        self.shared.committer.check_process()?;
+        self.shared.pending.check()
+    }
+
+    /// Returns what a read found once all of it is durable.
+    async fn shown<T>(&self, read: Result<T>, seen: Seen) -> Result<T> {
+        self.shared.pending.shown(&seen).await?;
+        read
     }
 
     /// Runs what may take long on a blocking thread.
@@ -169,16 +185,8 @@ impl SledStore {
             Error::new(ErrorKind::Internal, "a read of the store was broken off; this is a fault of the program").with_source(source)
         })?
     }
-}
 
-#[async_trait]
-impl Store for SledStore {
-    fn capabilities(&self) -> StoreCapabilities {
-        Self::offers()
-    }
-
-    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
-        self.shared.committer.check_process()?;
+    async fn read(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         let now = self.now();
         match self.shared.reader.get(namespace, key, now, Some(INLINE_BODY_BYTES))? {
             Got::Absent => Ok(None),
@@ -190,8 +198,7 @@ impl Store for SledStore {
         }
     }
 
-    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
-        self.shared.committer.check_process()?;
+    async fn read_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
         let now = self.now();
         if keys.len() <= INLINE_KEYS {
             let body_bytes_max = with_values.then_some(INLINE_BODY_BYTES);
@@ -205,8 +212,7 @@ impl Store for SledStore {
         self.blocking(move |reader| Ok(reader.get_many(&namespace, &keys, now, body_bytes_max)?.unwrap_or_default())).await
     }
 
-    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
-        self.shared.committer.check_process()?;
+    async fn page(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         let now = self.now();
         if !options.with_values
             && let Some(page) = self.shared.reader.scan(namespace, &options, now, INLINE_ROWS)?
@@ -216,15 +222,42 @@ impl Store for SledStore {
         let namespace = namespace.clone();
         self.blocking(move |reader| Ok(reader.scan(&namespace, &options, now, usize::MAX)?.unwrap_or_default())).await
     }
+}
+
+#[async_trait]
+impl Store for SledStore {
+    fn capabilities(&self) -> StoreCapabilities {
+        Self::offers()
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        self.check_open()?;
+        let item = self.read(namespace, key).await;
+        self.shown(item, Seen::records(namespace, [key])).await
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        self.check_open()?;
+        let items = self.read_many(namespace, keys, with_values).await;
+        self.shown(items, Seen::records(namespace, keys.iter().copied())).await
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        self.check_open()?;
+        let seen = Seen::prefix(namespace, &options.prefix);
+        let page = self.page(namespace, options).await;
+        self.shown(page, seen).await
+    }
 
     async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
         Ok(None)
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
-        self.shared.committer.check_process()?;
+        self.check_open()?;
         let now = self.now();
-        self.blocking(move |reader| reader.namespaces(&options, now)).await
+        let page = self.blocking(move |reader| reader.namespaces(&options, now)).await;
+        self.shown(page, Seen::All).await
     }
 
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
@@ -233,7 +266,7 @@ impl Store for SledStore {
     }
 
     async fn current_version(&self) -> Result<Version> {
-        self.shared.committer.check_process()?;
+        self.check_open()?;
         Ok(self.shared.reader.current_version())
     }
 
@@ -251,14 +284,16 @@ impl Store for SledStore {
     }
 
     async fn stats(&self) -> Result<StoreStats> {
-        self.shared.committer.check_process()?;
+        self.check_open()?;
         let now = self.now();
-        self.blocking(move |reader| reader.stats(now)).await
+        let stats = self.blocking(move |reader| reader.stats(now)).await;
+        self.shown(stats, Seen::All).await
     }
 
     async fn check(&self) -> Result<Vec<Error>> {
-        self.shared.committer.check_process()?;
-        self.blocking(|reader| reader.check()).await
+        self.check_open()?;
+        let damage = self.blocking(|reader| reader.check()).await;
+        self.shown(damage, Seen::All).await
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! The engine has no snapshots, but all that changes rows is the one writer: it holds a lock while a group of commits takes
 //! effect in memory (not while it waits for the disk), and what reads several rows of one moment shares that lock. A read of
-//! one item takes no lock; it starts over when its body was replaced meanwhile.
+//! one item takes no lock; it starts over when its body was replaced meanwhile. Whatever is read here may not be durable yet:
+//! callers hand it on after [`Pending::shown`](super::pending::Pending::shown).
 
 use super::error::{damaged, failed, guarded};
-use super::rows::{Record, expiry_key, namespaces_start, record_key, records_end, split_record_key};
+use super::rows::{COUNTER_KEY, Record, expiry_key, namespaces_start, record_key, records_end, split_record_key};
 use crate::error::{Error, Result};
 use crate::ops::Version;
 use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
@@ -23,7 +24,7 @@ const CHECK_FAULTS_MAX: usize = 90;
 #[derive(Clone)]
 pub(super) struct Reader {
     rows: Db,
-    /// The version of the newest commit.
+    /// The version of the newest durable commit.
     version: Arc<AtomicU64>,
     moment: Arc<RwLock<()>>,
 }
@@ -61,12 +62,12 @@ impl Reader {
         self.moment.write()
     }
 
-    /// Sets the version of the newest commit.
+    /// Sets the version of the newest commit, which is durable.
     pub(super) fn set_version(&self, version: u64) {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Returns the version of the newest commit.
+    /// Returns the version of the newest durable commit.
     pub(super) fn current_version(&self) -> Version {
         Version::new(self.version.load(Ordering::Acquire))
     }
@@ -225,9 +226,10 @@ impl Reader {
         let mut bodies = HashSet::new();
         let _moment = self.moment.read();
         guarded(|| {
+            let counter = counter(&self.rows)?;
             for row in self.rows.scan_prefix(b"r") {
                 let (stored_key, stored) = row.map_err(failed)?;
-                if let Err(error) = self.check_item(&stored_key, &stored, &mut bodies) {
+                if let Err(error) = self.check_item(&stored_key, &stored, counter, &mut bodies) {
                     found.push(error);
                 }
                 if found.len() >= CHECK_FAULTS_MAX {
@@ -248,11 +250,11 @@ impl Reader {
         Ok(found)
     }
 
-    fn check_item(&self, stored_key: &IVec, stored: &IVec, bodies: &mut HashSet<[u8; 8]>) -> Result<()> {
+    fn check_item(&self, stored_key: &IVec, stored: &IVec, counter: u64, bodies: &mut HashSet<[u8; 8]>) -> Result<()> {
         let record = Record::decode(stored)?;
         let (_, key) = split_record_key(stored_key)?;
         bodies.insert(record.body().to_be_bytes());
-        if record.version > self.current_version().number() {
+        if record.version > counter {
             return Err(damaged("a row is newer than the counter"));
         }
         if record.expires_at.is_some_and(|at| !self.rows.contains_key(expiry_key(at, stored_key)).unwrap_or(true)) {
@@ -274,6 +276,13 @@ impl Reader {
             Ok((key, Record::decode(&stored)?.detached()))
         })
     }
+}
+
+/// Reads the counter of versions: 0 before the first commit.
+pub(super) fn counter(rows: &Db) -> Result<u64> {
+    let Some(counter) = rows.get(COUNTER_KEY).map_err(failed)? else { return Ok(0) };
+    let counter = counter.as_ref().try_into().map_err(|_| damaged("the counter of versions cannot be read back"))?;
+    Ok(u64::from_be_bytes(counter))
 }
 
 /// Returns the bounds of the keys beneath a prefix, the prefix itself left out.

@@ -5,10 +5,11 @@
 
 use super::barrier::Barrier;
 use super::error::{damaged, failed, guarded};
+use super::pending::{Pending, closed};
 use super::read::{Reader, beneath};
 use super::rows::{COUNTER_KEY, Record, expiries_before, expiring_record_key, expiry_key, record_key, records_end};
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ops::Version;
 use crate::store::committer::{Work, Writer, Written};
 use crate::store::page::prefix_end;
@@ -20,69 +21,104 @@ use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// How often a batch is applied until it is whole.
+const APPLY_ATTEMPTS: u32 = 4;
+
 /// The one that writes.
 pub(super) struct SledWriter {
     reader: Reader,
     barrier: Barrier,
     clock: Clock,
     watches: Arc<Watches>,
-    /// After a failure it is unknown what reached the disk, and later commits must not be acknowledged on top of it.
-    failure: Option<Arc<Error>>,
+    pending: Arc<Pending>,
 }
 
 impl SledWriter {
     /// Takes the writing side of an open store.
-    pub(super) fn new(reader: Reader, barrier: Barrier, clock: Clock, watches: Arc<Watches>) -> Self {
-        Self { reader, barrier, clock, watches, failure: None }
+    pub(super) fn new(reader: Reader, barrier: Barrier, clock: Clock, watches: Arc<Watches>, pending: Arc<Pending>) -> Self {
+        Self { reader, barrier, clock, watches, pending }
     }
 }
 
 impl Writer for SledWriter {
     fn write(&mut self, group: &[Work]) -> Vec<Result<Written>> {
-        if self.failure.is_none() {
-            match self.write_together(group) {
-                Ok(answers) => return answers,
-                Err(error) => self.failure = Some(Arc::new(error)),
+        if let Some(failure) = self.pending.failure() {
+            return group.iter().map(|_| Err(closed(&failure))).collect();
+        }
+        // Until something is applied a failure has no effect, and the store goes on.
+        let gathered = match guarded(|| self.gather(group)) {
+            Ok((answers, None)) => return answers,
+            Ok((answers, Some(group))) => (answers, group),
+            Err(error) => {
+                let (kind, message, source) = (error.kind(), error.message().to_owned(), Arc::new(error));
+                return group.iter().map(|_| Err(Error::new(kind, message.clone()).with_source(source.clone()).without_effect())).collect();
+            }
+        };
+        let (answers, apply) = gathered;
+        self.pending.begin(apply.records);
+        // After a failure it is unknown what reached the disk, and nothing may be acknowledged or shown on top of it.
+        if let Err(error) = guarded(|| self.apply(apply.batch)) {
+            let failure = Arc::new(error);
+            self.pending.fail(failure.clone());
+            return group.iter().map(|_| Err(closed(&failure).with_unknown_effect())).collect();
+        }
+        self.reader.set_version(apply.version);
+        self.pending.settle();
+        for (work, answer) in group.iter().zip(&answers) {
+            if let (Work::Commit(batch), Ok(_)) = (work, answer) {
+                self.watches.tell_of(batch, Version::new(apply.version));
             }
         }
-        group.iter().map(|_| Err(self.refusal())).collect()
+        answers
     }
 
     fn tidy(&mut self) {}
 }
 
+/// What a group changes, ready for the engine.
+struct Apply {
+    batch: ::sled::Batch,
+    /// The keys of the records, in order.
+    records: Vec<Vec<u8>>,
+    /// The counter behind it.
+    version: u64,
+}
+
 impl SledWriter {
-    fn write_together(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
-        guarded(|| {
-            let mut gathered = Gathered::new(&self.reader, &self.clock);
-            let answers = group.iter().map(|work| gathered.add(work)).collect::<Result<Vec<_>>>()?;
-            if gathered.changes.is_empty() {
-                return Ok(answers);
-            }
-            let version = gathered.version;
-            let batch = gathered.into_batch()?;
-            {
-                let _change = self.reader.change();
-                self.reader.rows().apply_batch(batch).map_err(failed)?;
-                self.reader.set_version(version);
-            }
-            self.reader.rows().flush().map_err(failed)?;
-            self.barrier.sync().map_err(|error| failed(error.into()))?;
-            for (work, answer) in group.iter().zip(&answers) {
-                if let (Work::Commit(batch), Ok(_)) = (work, answer) {
-                    self.watches.tell_of(batch, Version::new(version));
-                }
-            }
-            Ok(answers)
-        })
+    /// Checks a group and puts together what it changes; nothing where every batch is refused or changes nothing.
+    fn gather(&self, group: &[Work]) -> Result<(Vec<Result<Written>>, Option<Apply>)> {
+        let mut gathered = Gathered::new(&self.reader, &self.clock);
+        let answers = group.iter().map(|work| gathered.add(work)).collect::<Result<Vec<_>>>()?;
+        if gathered.changes.is_empty() {
+            return Ok((answers, None));
+        }
+        let version = gathered.version;
+        let records = gathered.changes.keys().cloned().collect();
+        let (batch, keys) = gathered.into_batch()?;
+        // The engine applies key by key, and reads the page of each: were one unreadable, the keys before it would stay. So each
+        // page is read before.
+        for key in keys {
+            self.reader.rows().get(key).map_err(failed)?;
+        }
+        Ok((answers, Some(Apply { batch, records, version })))
     }
 
-    fn refusal(&self) -> Error {
-        let failure = self.failure.as_ref().expect("it is set before anything is refused");
-        let kind = if failure.kind() == ErrorKind::Corrupt { ErrorKind::Corrupt } else { ErrorKind::Unavailable };
-        let message =
-            "the store failed to write, and takes no more changes until it is opened again; whether the last one is kept is unknown";
-        Error::new(kind, message).with_source(failure.clone())
+    /// Applies a batch and waits until the disk has it.
+    fn apply(&mut self, batch: ::sled::Batch) -> Result<()> {
+        {
+            let _change = self.reader.change();
+            let mut attempt = 1;
+            // A batch that stopped at a read is in the engine in part, and the engine writes it out by itself sooner or later. Applied
+            // again it is whole. After a failed write the engine writes nothing any more, and refuses this too.
+            while let Err(error) = self.reader.rows().apply_batch(batch.clone()) {
+                if attempt == APPLY_ATTEMPTS {
+                    return Err(failed(error));
+                }
+                attempt += 1;
+            }
+        }
+        self.reader.rows().flush().map_err(failed)?;
+        self.barrier.sync().map_err(|error| failed(error.into()))
     }
 }
 
@@ -260,8 +296,8 @@ impl<'g> Gathered<'g> {
                 removed += 1;
             }
         }
-        let bounds = (record_key(namespace, prefix), records_end(namespace, end.as_deref()));
-        for (_, change) in self.changes.range_mut::<[u8], _>(self::bounds(&bounds.0, &bounds.1)) {
+        let (start, end) = (record_key(namespace, prefix), records_end(namespace, end.as_deref()));
+        for (_, change) in self.changes.range_mut::<[u8], _>(bounds(&start, &end)) {
             removed += usize::from(change.new.take().is_some());
         }
         Ok(removed)
@@ -296,17 +332,22 @@ impl<'g> Gathered<'g> {
         })
     }
 
-    /// Makes the one batch: a body takes the place of the one before it, of which no piece is left.
-    fn into_batch(self) -> Result<::sled::Batch> {
-        let mut batch = ::sled::Batch::default();
+    /// Makes the one batch, and returns its keys with it: a body takes the place of the one before it, of which no piece is left.
+    fn into_batch(self) -> Result<(::sled::Batch, Vec<Vec<u8>>)> {
+        let (mut batch, mut keys) = (::sled::Batch::default(), vec![COUNTER_KEY.to_vec()]);
         for (key, change) in self.changes {
             let keeps_body = change.new.as_ref().is_some_and(|new| new.content.is_none());
             if let Some(old) = change.old {
                 if !keeps_body {
-                    old.piece_keys().for_each(|piece| batch.remove(&piece[..]));
+                    old.piece_keys().for_each(|piece| {
+                        keys.push(piece.to_vec());
+                        batch.remove(&piece[..]);
+                    });
                 }
                 if let Some(at) = old.expires_at {
-                    batch.remove(expiry_key(at, &key));
+                    let ends = expiry_key(at, &key);
+                    keys.push(ends.clone());
+                    batch.remove(ends);
                 }
             }
             let Some(New { record, content }) = change.new else {
@@ -316,12 +357,17 @@ impl<'g> Gathered<'g> {
                 continue;
             };
             if let Some(at) = record.expires_at {
-                batch.insert(expiry_key(at, &key), &[]);
+                let ends = expiry_key(at, &key);
+                keys.push(ends.clone());
+                batch.insert(ends, &[]);
             }
             match content {
                 Some((meta, value)) => {
                     let record = record.in_place_of(change.old);
-                    record.each_piece(meta, value, |piece, bytes| batch.insert(&piece[..], bytes));
+                    record.each_piece(meta, value, |piece, bytes| {
+                        keys.push(piece.to_vec());
+                        batch.insert(&piece[..], bytes);
+                    });
                     batch.insert(key, record.encode());
                 }
                 None => {
@@ -332,7 +378,7 @@ impl<'g> Gathered<'g> {
             }
         }
         batch.insert(COUNTER_KEY, &self.version.to_be_bytes());
-        Ok(batch)
+        Ok((batch, keys))
     }
 }
 
