@@ -160,18 +160,28 @@ impl StoreCheckpointer {
                 let version = version.ok_or_else(|| Error::new(ErrorKind::Internal, "a batch with puts returned no version"))?;
                 Ok(Saved { checkpoint: record.checkpoint, head: Some(Head { id, version }) })
             }
-            Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => {
-                match self.store.get(&place.heads, thread).await {
-                    Ok(Some(item)) => match read_head(&item)? {
-                        (_, head) if head.id == id => Ok(Saved { checkpoint: record.checkpoint, head: Some(head) }),
-                        _ => Err(error),
-                    },
-                    // It is told as it was; whether it took effect stays unknown.
-                    _ => Err(error),
-                }
-            }
+            Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => match self.confirm(place, thread, id).await {
+                Ok(Some(head)) => Ok(Saved { checkpoint: record.checkpoint, head: Some(head) }),
+                // Whether it took effect stays unknown, as the first failure says.
+                _ => Err(error),
+            },
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the head of a thread if it is this checkpoint, whose save ended without an answer, and makes sure that it lasts.
+    ///
+    /// What a read shows need not be durable: InnoDB without a binary log, and PostgreSQL that waits for a standby, show a commit
+    /// that the disk or the standby does not have yet. So the row is put again as it is. The answer to that write comes
+    /// once all that was before it is durable, and it is refused when the head has gone on.
+    async fn confirm(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Head>> {
+        let Some(item) = self.store.get(&place.heads, thread).await? else { return Ok(None) };
+        if read_head(&item)?.1.id != id {
+            return Ok(None);
+        }
+        let batch = Batch::new().expect(&place.heads, thread, Condition::Version(item.version)).put(&place.heads, thread, item.value);
+        let versions = self.store.commit(batch).await?;
+        Ok(versions.last().map(|version| Head { id, version: *version }))
     }
 
     /// Gathers what of a state is not stored yet, on a thread of its own, as contents are hashed.
