@@ -10,11 +10,11 @@ use etcetera::BaseStrategy;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stratafs::checkpoint::{At, find_checkpoint};
-use stratafs::config::{Config, Place, RouteType};
+use stratafs::config::{Config, Place, RouteType, Stores};
 use stratafs::scope::ScopeField;
 use stratafs::{Backend, Error, ErrorKind, Scope, Session, VfsPath, Workspace};
 use uuid::Uuid;
@@ -28,6 +28,7 @@ pub(crate) struct Context {
     pub(crate) global: Global,
     /// Where it prints.
     pub(crate) out: Output,
+    stores: OnceLock<Stores>,
     workspace: Option<Workspace>,
     session: Option<Session>,
     /// Set while a thread is being saved, which an interrupt waits for.
@@ -82,7 +83,7 @@ async fn finished(context: &mut Context, command: Command) -> Result<Outcome, Fa
 impl Context {
     /// Makes the context of the flags; opens nothing.
     pub(crate) fn new(global: Global) -> Self {
-        Self { out: Output::new(&global), global, workspace: None, session: None, saving: Arc::default() }
+        Self { out: Output::new(&global), global, stores: OnceLock::new(), workspace: None, session: None, saving: Arc::default() }
     }
 
     /// Reads the configuration: the file that is named, else the one in the current directory, else what is built in. Flags
@@ -119,13 +120,25 @@ impl Context {
         Ok(self.config()?.scope())
     }
 
+    /// Returns the stores of the configuration, each opened by its first use. Whatever a command does it does through these: an
+    /// embedded store may be open once in a process, and a second opening of a server doubles its connections.
+    pub(crate) fn stores(&self) -> Result<Stores, Error> {
+        match self.stores.get() {
+            Some(stores) => Ok(stores.clone()),
+            None => {
+                let stores = self.config()?.stores()?;
+                Ok(self.stores.get_or_init(|| stores).clone())
+            }
+        }
+    }
+
     /// Returns the workspace, which opens its stores when they are needed.
     pub(crate) fn workspace(&mut self) -> Result<&Workspace, Error> {
         match self.workspace {
             Some(ref workspace) => Ok(workspace),
             None => {
-                let config = self.config()?;
-                Ok(self.workspace.insert(config.workspace()?))
+                let workspace = self.config()?.workspace_on(&self.stores()?)?;
+                Ok(self.workspace.insert(workspace))
             }
         }
     }

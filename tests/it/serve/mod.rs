@@ -5,10 +5,14 @@ mod bodies;
 mod connections;
 mod consent;
 mod costs;
+#[cfg(all(feature = "cli", unix))]
+mod engines;
 mod events;
 mod files;
 mod hostile;
 mod metrics;
+#[cfg(all(feature = "cli", unix))]
+pub(crate) mod process;
 #[cfg(all(feature = "cli", unix, any(feature = "postgres", feature = "redis")))]
 mod replicas;
 mod threads;

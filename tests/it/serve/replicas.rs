@@ -8,21 +8,16 @@
 #[path = "../../../examples/proxy.rs"]
 mod proxy;
 
-use crate::cli::binary;
+use super::process::{Process as Replica, agent, ask};
 use proxy::Replicas;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use ureq::Agent;
-use ureq::http::Request;
 
 const REPLICAS: usize = 3;
 const THREADS: usize = 24;
@@ -33,38 +28,6 @@ const KILLS: usize = 4;
 
 /// How often replicas are killed when a time is set.
 const EVERY: Duration = Duration::from_secs(5);
-
-/// One process of `stratafs serve`.
-struct Replica {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Replica {
-    fn start(home: &Path) -> Self {
-        let log = std::fs::File::options().create(true).append(true).open(home.join("log")).unwrap();
-        let mut command = Command::new(binary());
-        command.args(["--config", "stratafs.toml", "serve", "--listen", "127.0.0.1:0"]).current_dir(home);
-        command.env("STRATAFS_DATA", home).env("HOME", home).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let place = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp"));
-        let address = place.unwrap_or_else(|| panic!("{line:?}: {}", std::fs::read_to_string(home.join("log")).unwrap()));
-        Self { address: address.parse().unwrap(), child }
-    }
-
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap().success());
-    }
-}
-
-impl Drop for Replica {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Three replicas and the proxy before them.
 struct Fleet {
@@ -101,27 +64,8 @@ impl Fleet {
     }
 
     fn direct(&self, index: usize) -> String {
-        format!("http://{}", self.replicas[index].address)
+        self.replicas[index].base()
     }
-}
-
-/// A client that takes a new connection for each request, so that each goes to another replica.
-fn agent() -> Agent {
-    let config = Agent::config_builder().http_status_as_error(false).max_idle_connections(0).timeout_global(Some(Duration::from_secs(60)));
-    config.build().new_agent()
-}
-
-fn ask(agent: &Agent, method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
-    let mut request = Request::builder().method(method).uri(url);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let mut response = match method {
-        "GET" => agent.run(request.body(()).unwrap()),
-        _ => agent.run(request.body(body).unwrap()),
-    }?;
-    let content = response.body_mut().with_config().limit(1 << 30).read_to_vec()?;
-    Ok((response.status().as_u16(), content))
 }
 
 /// What became of a change.

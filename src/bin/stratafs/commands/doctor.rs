@@ -66,7 +66,7 @@ impl Doctor {
         let mut checks = Vec::new();
         if let Some(config) = check_config(context, &mut checks) {
             checks.push(check_data(&config));
-            let stores = config.stores()?;
+            let stores = context.stores()?;
             check_stores(&stores, self.repair, &mut checks).await;
             let workspace = config.workspace_on(&stores)?;
             let threads = check_threads(&config, &workspace, &checks).await;

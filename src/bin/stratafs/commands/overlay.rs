@@ -102,7 +102,7 @@ impl Overlay {
 /// Finds the overlays that paths lie in, or that lie beneath them; all when there is none.
 async fn asked(context: &mut Context, paths: &[String]) -> Result<Vec<Asked>, Error> {
     let config = context.config()?;
-    let (stores, scope) = (config.stores()?, config.scope());
+    let (stores, scope) = (context.stores()?, config.scope());
     let mut asked: Vec<Asked> = Vec::new();
     for (key, _) in config.overlays() {
         let Some(overlay) = config.overlay(key, &stores, &scope)? else { continue };

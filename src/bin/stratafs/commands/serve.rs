@@ -104,7 +104,7 @@ impl Serve {
         McpServer::new(workspace.clone(), offered.clone()).check().await?;
         let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| TlsFiles { certificate, key });
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let store = config.stores()?.get(&config.threads.store)?;
+        let store = context.stores()?.get(&config.threads.store)?;
         let options = |address| {
             let options = ServeOptions::new(address, config.scope()).with_token(token.clone()).with_tokens(self.tokens);
             options.with_tls(tls.clone()).with_limits(limits.clone()).with_store(store.clone())

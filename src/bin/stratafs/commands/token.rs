@@ -61,7 +61,7 @@ fn access(text: &str) -> Result<Access, String> {
 impl Token {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let config = context.config()?;
-        let book = TokenBook::new(config.stores()?.get(&config.threads.store)?);
+        let book = TokenBook::new(context.stores()?.get(&config.threads.store)?);
         match self.command {
             TokenCommand::Create(create) => {
                 let mut scope = config.scope();

@@ -58,7 +58,7 @@ impl Index {
             "" => "/",
             route => route,
         };
-        let tree = config.store_tree(route, &config.stores()?, &config.scope())?.ok_or_else(|| {
+        let tree = config.store_tree(route, &context.stores()?, &config.scope())?.ok_or_else(|| {
             let of_rows = config.routes.iter().filter(|(_, route)| route.tier == RouteType::Store);
             let routes: Vec<String> = of_rows.map(|(path, _)| format!("`{path}`")).collect();
             let choice = match &routes[..] {

@@ -101,7 +101,7 @@ async fn open_any(context: &Context, name: &str, create: bool) -> Result<Arc<dyn
     if name.contains(':') {
         return open_store(name, &OpenStoreOptions::new().with_create(create)).await;
     }
-    context.config()?.stores()?.get(name)
+    context.stores()?.get(name)
 }
 
 impl Store {

@@ -1,0 +1,232 @@
+//! Every engine behind every door of the real program: one table, so that no engine is left out of any.
+
+#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+
+use super::process::{Process, agent, ask, command, ended};
+use serde_json::{Value, json};
+use std::any::Any;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use tempfile::TempDir;
+
+/// A fresh store of an engine.
+struct Fresh {
+    url: String,
+    /// Whether another process finds what one has left.
+    is_kept: bool,
+    _keep: Option<Box<dyn Any>>,
+}
+
+/// An engine by the scheme of its URL, and what makes a fresh store; none where its server is not there.
+type Row = (&'static str, fn() -> Option<Fresh>);
+
+/// Every engine that this program has.
+const ROWS: &[Row] = &[
+    ("memory", || Some(Fresh { url: "memory:".into(), is_kept: false, _keep: None })),
+    #[cfg(feature = "sled")]
+    ("sled", || Some(Fresh { url: "sled:store.sled".into(), is_kept: true, _keep: None })),
+    #[cfg(feature = "sqlite")]
+    ("sqlite", || Some(Fresh { url: "sqlite:store.db".into(), is_kept: true, _keep: None })),
+    #[cfg(feature = "postgres")]
+    ("postgres", || {
+        let schema = runtime().block_on(crate::servers::postgres::schema()).map_err(|reason| println!("skipped: {reason}")).ok()?;
+        let joined = if schema.url.contains('?') { '&' } else { '?' };
+        let url = format!("{}{joined}schema={}", schema.url, schema.name.replace(' ', "%20"));
+        Some(Fresh { url, is_kept: true, _keep: Some(Box::new(schema)) })
+    }),
+    #[cfg(feature = "mysql")]
+    ("mysql", || {
+        let database = runtime().block_on(crate::servers::mysql::database_or_skip())?;
+        Some(Fresh { url: database.url.clone(), is_kept: true, _keep: Some(Box::new(database)) })
+    }),
+    #[cfg(feature = "redis")]
+    ("redis", || {
+        let prefix = runtime().block_on(crate::servers::redis::prefix())?;
+        let joined = if prefix.url.contains('?') { '&' } else { '?' };
+        Some(Fresh { url: format!("{}{joined}prefix={}", prefix.url, prefix.name), is_kept: true, _keep: Some(Box::new(prefix)) })
+    }),
+];
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Runtime::new().unwrap()
+}
+
+/// A directory with the configuration of a store, and a mount of each tier that stands on it.
+fn home(url: &str) -> TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[stores.default]\nurl = {}\n[routes.\"/memories\"]\ntype = \"store\"\nstore = \"default\"\nnamespace = \"{{tenant}}/{{user}}/memories\"\n\
+         [routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"files\"\ncreate_root = true\n[routes.\"/workspace\".overlay]\n",
+        json!(url)
+    );
+    std::fs::write(home.path().join("stratafs.toml"), config).unwrap();
+    home
+}
+
+/// Calls `test` with each engine that is there, and names the engine where it fails.
+fn on_each(test: impl Fn(&Fresh, &Path)) {
+    for (engine, fresh) in ROWS {
+        let Some(fresh) = fresh() else { continue };
+        let home = home(&fresh.url);
+        println!("{engine}");
+        test(&fresh, home.path());
+    }
+}
+
+fn problem(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).into_owned()
+}
+
+#[test]
+fn every_engine_that_a_url_can_name_is_a_row() {
+    let home = home("nothing:x");
+    let (_, _, said) = ended(home.path(), &["store", "ls", "default"]);
+    // `use `sqlite:FILE`, …, `env:VARIABLE` or `memory:``
+    let named = said.split_once("use ").map(|(_, named)| named).unwrap_or_default();
+    let schemes = named.split('`').skip(1).step_by(2).filter_map(|word| word.split_once(':')).map(|(scheme, _)| scheme);
+    let engines: Vec<&str> = schemes.filter(|scheme| *scheme != "env").collect();
+    assert_eq!(engines.len(), 6, "{said}");
+    #[cfg(all(feature = "sled", feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis"))]
+    for engine in engines {
+        assert!(ROWS.iter().any(|(row, _)| *row == engine), "`{engine}` is no row");
+    }
+}
+
+#[test]
+fn serve_answers_and_keeps_what_it_acknowledged_on_every_engine() {
+    on_each(|fresh, home| {
+        let token = match fresh.is_kept {
+            true => {
+                let (code, token, said) = ended(home, &["token", "create", "--access", "write"]);
+                assert_eq!(code, Some(0), "{said}");
+                token.trim().to_owned()
+            }
+            // Nobody else reaches the rows of a store in memory.
+            false => {
+                std::fs::write(home.join("token"), "a-token-of-thirty-two-characters").unwrap();
+                "a-token-of-thirty-two-characters".to_owned()
+            }
+        };
+        let args: &[&str] = if fresh.is_kept { &["--tokens"] } else { &["--token-file", "token"] };
+        let bearer = format!("Bearer {token}");
+        let agent = agent();
+        let mut server = Process::start_with(home, args);
+        for round in 0..2 {
+            let base = server.base();
+            let send = |method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]| {
+                let headers = [&[("authorization", bearer.as_str())], headers].concat();
+                ask(&agent, method, &format!("{base}{path}"), &headers, body).unwrap()
+            };
+            let (status, body) = ask(&agent, "GET", &format!("{base}/readyz"), &[], b"").unwrap();
+            assert_eq!(status, 200, "{}", problem(&body));
+            let (status, _) = ask(&agent, "GET", &format!("{base}/v1/fs/note"), &[], b"").unwrap();
+            assert_eq!(status, 401, "no token");
+            for (path, content) in
+                [("/v1/fs/note", "of the thread"), ("/v1/fs/memories/note", "a row"), ("/v1/fs/workspace/note", "overlaid")]
+            {
+                if round == 0 {
+                    let (status, body) = send("PUT", path, &[("idempotency-key", path)], content.as_bytes());
+                    assert_eq!(status, 201, "{path}: {}", problem(&body));
+                }
+                if round == 0 || fresh.is_kept {
+                    let (status, body) = send("GET", path, &[], b"");
+                    assert_eq!((status, problem(&body).as_str()), (200, content), "{path} in round {round}");
+                }
+            }
+            let batch = json!({"changes": [{"operation": "append", "path": "/log", "content": "line\n"}]}).to_string();
+            let (status, body) = send("POST", "/v1/apply", &[("content-type", "application/json")], batch.as_bytes());
+            assert_eq!(status, 200, "{}", problem(&body));
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+                "name": "read_file", "arguments": {"path": "/log"}, "_meta": {"io.modelcontextprotocol/protocolVersion": "2025-11-25"}}});
+            let headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+            let (status, body) = send("POST", "/mcp", &headers, call.to_string().as_bytes());
+            assert_ne!(status, 503, "{}", problem(&body));
+            if round == 0 {
+                assert!(server.stop().success());
+                server = Process::start_with(home, args);
+            }
+        }
+        let said = server.said();
+        assert!(!said.contains("cannot be opened"), "{said}");
+    });
+}
+
+/// Commands that use the rows of a store in more than one way; each is a process of its own.
+const COMMANDS: &[&[&str]] = &[
+    &["write", "/note", "of the thread"],
+    &["write", "/memories/note", "a row"],
+    &["write", "/workspace/note", "overlaid"],
+    &["cat", "/note", "/memories/note", "/workspace/note"],
+    &["grep", "row", "/"],
+    &["search", "row"],
+    &["timeline"],
+    &["checkpoint", "ls"],
+    &["checkpoint", "show"],
+    &["thread", "ls"],
+    &["thread", "fork", "other"],
+    &["thread", "merge", "other"],
+    &["memory", "show"],
+    &["overlay", "diff"],
+    &["overlay", "apply"],
+    &["token", "create"],
+    &["token", "ls"],
+    &["store", "ls", "default"],
+    &["store", "stats"],
+    &["store", "verify"],
+    &["store", "sweep"],
+    &["store", "export", "default.tar"],
+    &["store", "index", "/memories"],
+    &["doctor"],
+    &["doctor", "--repair"],
+];
+
+#[test]
+fn every_command_opens_its_store_once_on_every_engine() {
+    on_each(|fresh, home| {
+        for args in COMMANDS {
+            let (code, _, said) = ended(home, args);
+            assert!(!said.contains("cannot be opened") && !said.contains("has the store open"), "{args:?}: {said}");
+            // A store in memory is empty for each of them.
+            if fresh.is_kept {
+                assert!(matches!(code, Some(0 | 1)), "{args:?} ended with {code:?}: {said}");
+            }
+        }
+    });
+}
+
+#[test]
+fn run_and_mcp_write_and_read_on_every_engine() {
+    on_each(|fresh, home| {
+        let talk = |args: &[&str], lines: &[Value]| -> Vec<Value> {
+            let mut child = command(home, args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            lines.iter().for_each(|line| writeln!(stdin, "{line}").unwrap());
+            drop(stdin);
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{args:?}: {said}");
+            String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let write = json!({"path": "/by-run", "content": "1"});
+        let read = json!({"path": "/by-run"});
+        let answers =
+            talk(&["--jsonl", "run", "-"], &[json!({"tool": "write_file", "args": write}), json!({"tool": "read_file", "args": read})]);
+        assert!(answers.len() == 2 && answers.iter().all(|answer| answer["is_error"] == false), "{answers:?}");
+        let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+        let call = |id: u64, name: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
+        let asked = [
+            json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}),
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+            call(1, "write_file", json!({"path": "/by-mcp", "content": "1"})),
+            // Calls run at once, and a store in memory has nothing that was there before.
+            call(2, if fresh.is_kept { "read_file" } else { "ls" }, json!({"path": if fresh.is_kept { "/by-run" } else { "/" }})),
+        ];
+        let answers = talk(&["--thread", "default", "mcp"], &asked);
+        for id in [1, 2] {
+            let answer = answers.iter().find(|answer| answer["id"] == id).unwrap_or_else(|| panic!("{answers:?}"));
+            assert_ne!(answer["result"]["isError"], true, "{answer}");
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+    });
+}
