@@ -139,9 +139,9 @@ fn describe_code(code: u16) -> (ErrorKind, &'static str) {
         1021 | 1114 => (ErrorKind::Unavailable, "the disk of the server is full; make room there and try again"),
         1030 | 1037 | 1038 | 1041 => (ErrorKind::Unavailable, "the server of the store lacks memory or disk; look at it and try again"),
         1153 | 1301 => (ErrorKind::TooLarge, TOO_LARGE),
-        1290 | 1792 | 1836 => (ErrorKind::ReadOnly, "the server of the store takes no changes; name the one that does"),
+        1036 | 1290 | 1792 | 1836 | 1874 => (ErrorKind::ReadOnly, "the server of the store takes no changes; name the one that does"),
         1034 | 1194 | 1195 | 1712 => (ErrorKind::Corrupt, "a table of the store is damaged; restore it from a backup"),
-        1047 | SHUTDOWN | ABORTED | 1158..=1161 | INTERRUPTED | CONNECTION_KILLED | 1969 | 3024 | IDLE | IDLE_TRANSACTION => {
+        1047 | 3032 | SHUTDOWN | ABORTED | 1158..=1161 | INTERRUPTED | CONNECTION_KILLED | 1969 | 3024 | IDLE | IDLE_TRANSACTION => {
             (ErrorKind::Unavailable, "the server of the store ended the connection or the statement; try again")
         }
         1665 => {
@@ -172,7 +172,13 @@ mod tests {
             (1153, ErrorKind::TooLarge),
             (1205, ErrorKind::Unavailable),
             (1213, ErrorKind::Unavailable),
+            (1036, ErrorKind::ReadOnly),
             (1290, ErrorKind::ReadOnly),
+            (1792, ErrorKind::ReadOnly),
+            (1836, ErrorKind::ReadOnly),
+            (1874, ErrorKind::ReadOnly),
+            (1047, ErrorKind::Unavailable),
+            (3032, ErrorKind::Unavailable),
             (1114, ErrorKind::Unavailable),
             (1071, ErrorKind::Unsupported),
             (1064, ErrorKind::Internal),

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use deadpool_postgres::{PoolError, TimeoutType};
 use std::error::Error as _;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 /// Converts a failure of a statement, or of the connection under it.
 pub(super) fn failed(error: tokio_postgres::Error) -> Error {
@@ -83,6 +83,7 @@ fn is_fatal(severity: tokio_postgres::error::Severity) -> bool {
 
 fn describe(error: &tokio_postgres::Error) -> (ErrorKind, &'static str) {
     match error.code() {
+        Some(code) if is_of_standby(code, error.as_db_error().and_then(DbError::routine)) => READ_ONLY,
         Some(code) => describe_code(code),
         None if is_unreadable(error) => {
             (ErrorKind::Corrupt, "a row of the database is not what was stored; the database is damaged, restore it from a backup")
@@ -96,6 +97,15 @@ fn is_unreadable(error: &tokio_postgres::Error) -> bool {
     error.source().is_some_and(|source| source.is::<tokio_postgres::types::WrongType>())
 }
 
+/// Tells whether a standby refused to begin a transaction that writes. It says `feature not supported`, as an old server does of
+/// a statement that it does not know; the function of the server that refused, a name that is not translated, tells them apart.
+fn is_of_standby(code: &SqlState, routine: Option<&str>) -> bool {
+    *code == SqlState::FEATURE_NOT_SUPPORTED && matches!(routine, Some("call_bool_check_hook" | "call_enum_check_hook"))
+}
+
+const READ_ONLY: (ErrorKind, &str) =
+    (ErrorKind::ReadOnly, "the database takes no writes: it is a standby or set to read only; name the primary server");
+
 const DENIED: &str = "the database refuses the user or password; correct the URL";
 
 fn describe_code(code: &SqlState) -> (ErrorKind, &'static str) {
@@ -105,9 +115,7 @@ fn describe_code(code: &SqlState) -> (ErrorKind, &'static str) {
             (ErrorKind::PermissionDenied, "the database does not allow that to this user; grant what `docs/stores.md` lists")
         }
         SqlState::INVALID_CATALOG_NAME => (ErrorKind::NotFound, "the database that the URL names does not exist; create it"),
-        SqlState::READ_ONLY_SQL_TRANSACTION => {
-            (ErrorKind::ReadOnly, "the database takes no writes: it is a standby or set to read only; name the primary server")
-        }
+        SqlState::READ_ONLY_SQL_TRANSACTION => READ_ONLY,
         SqlState::DISK_FULL => (ErrorKind::Unavailable, "the disk of the database is full; make room and try again"),
         SqlState::OUT_OF_MEMORY => (ErrorKind::Unavailable, "the database has not enough memory; try again"),
         SqlState::TOO_MANY_CONNECTIONS => (
@@ -156,6 +164,19 @@ mod tests {
     fn what_the_server_lacks_is_not_of_one_batch() {
         for (code, expected) in [("23514", true), ("54000", true), ("42601", true), ("55P03", false), ("57014", false), ("53100", false)] {
             assert_eq!(is_of_one_code(&SqlState::from_code(code)), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn standby_that_refuses_a_transaction_is_read_only_and_an_old_server_is_not() {
+        for (code, routine, expected) in [
+            ("0A000", Some("call_bool_check_hook"), true),
+            ("0A000", Some("call_enum_check_hook"), true),
+            ("0A000", Some("transformOnConflictClause"), false),
+            ("0A000", None, false),
+            ("22023", Some("call_bool_check_hook"), false),
+        ] {
+            assert_eq!(is_of_standby(&SqlState::from_code(code), routine), expected, "{code} of {routine:?}");
         }
     }
 

@@ -132,7 +132,11 @@ fn refused(error: RedisError) -> (Error, bool) {
             "other data stands at the keys of the store on this redis server; choose another `?prefix=NAME`",
             false,
         ),
-        _ => (ErrorKind::Internal, "the redis server refused a request in a way that is a fault of the program", false),
+        // Not the server's own words: half an answer, or another's.
+        (Kind::Server(_) | Kind::Extension | Kind::InvalidClientConfig, _) => {
+            (ErrorKind::Internal, "the redis server refused a request in a way that is a fault of the program", false)
+        }
+        _ => (ErrorKind::Unavailable, "the connection to the redis server broke before it answered; try again", false),
     };
     (Error::new(kind, message).with_source(error), is_certain)
 }
