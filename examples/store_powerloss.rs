@@ -5,6 +5,11 @@
 //! `OK lost=N torn=N`: acknowledged batches that are missing, and batches that are there in part. The harness records the
 //! system calls of the first and rebuilds from them what a disk may hold at a moment, where only `fsync` and its kin make
 //! bytes stable. `VAL` sets the size of a body; without it every seventh has 64 KiB and the others 4 KiB.
+//!
+//! `store_powerloss endure ENGINE DIR SEED BATCHES` goes on where a commit fails, for `scripts/faults.sh`, which fails and kills it at
+//! its system calls. It prints a line for all that happens: `opened` (then it waits for a line on standard input), `acknowledged N`,
+//! `failed N`, and `shown N` for the batch that a read shows after a failure. `store_powerloss account ENGINE DIR FILE` opens what is
+//! left and holds those lines against it: what was acknowledged or shown has to be there, whole.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -32,7 +37,17 @@ fn main() {
             Ok((lost, torn)) => println!("OK lost={lost} torn={torn}"),
             Err(error) => println!("ERR {error:?}"),
         },
-        _ => panic!("usage: store_powerloss writer ENGINE DIR SEED BATCHES | check ENGINE DIR ACKED"),
+        ["endure", engine, directory, seed, batches] => {
+            runtime.block_on(endure(engine, directory, seed.parse().unwrap(), batches.parse().unwrap()));
+        }
+        ["account", engine, directory, lines] => {
+            let lines = std::fs::read_to_string(lines).unwrap();
+            match runtime.block_on(account(engine, directory, &lines)) {
+                Ok((lost, torn)) => println!("OK lost={lost} torn={torn}"),
+                Err(error) => println!("ERR {error:?}"),
+            }
+        }
+        _ => panic!("usage: store_powerloss writer|endure ENGINE DIR SEED BATCHES | check ENGINE DIR ACKED | account ENGINE DIR FILE"),
     }
 }
 
@@ -74,22 +89,90 @@ fn batch(rows: &Namespace, number: u64, seed: u64) -> Batch {
     }
 }
 
+/// Writes a line that the harness reads.
+fn say(line: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout();
+    // Where even this fails the batch was not acknowledged.
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(3);
+    }
+}
+
+async fn endure(engine: &str, directory: &str, seed: u64, batches: u64) {
+    std::fs::create_dir_all(directory).unwrap();
+    let store = match open(engine, directory) {
+        Ok(store) => store,
+        Err(error) => return say(format_args!("not opened {error:?}")),
+    };
+    say(format_args!("opened"));
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let rows = Namespace::new(["rows"]).unwrap();
+    let first = first_free(&*store, &rows).await.unwrap_or(1);
+    for number in first..first + batches {
+        match store.commit(batch(&rows, number, seed)).await {
+            Ok(_) => say(format_args!("acknowledged {number}")),
+            Err(error) => {
+                say(format_args!("failed {number} {error:?}"));
+                for slot in 0..SLOTS {
+                    if let Ok(Some(item)) = store.get(&rows, &mark(slot)).await {
+                        say(format_args!("shown {}", number_of_mark(&item)));
+                    }
+                }
+            }
+        }
+    }
+    say(format_args!("ended"));
+    // Half of the runs end without closing the store.
+    if seed.is_multiple_of(2) {
+        std::process::exit(0);
+    }
+}
+
+/// Returns the number behind those of all batches that are there.
+async fn first_free(store: &dyn Store, rows: &Namespace) -> stratafs::Result<u64> {
+    let mut first = 1;
+    for slot in 0..SLOTS {
+        if let Some(item) = store.get(rows, &mark(slot)).await? {
+            first = first.max(number_of_mark(&item) + 1);
+        }
+    }
+    Ok(first)
+}
+
+fn number_of_mark(item: &Item) -> u64 {
+    item.value[..].try_into().map_or(u64::MAX, u64::from_le_bytes)
+}
+
+async fn account(engine: &str, directory: &str, lines: &str) -> stratafs::Result<(u64, u64)> {
+    let numbers = |word: &str| -> Vec<u64> {
+        let of = lines.lines().filter_map(|line| line.strip_prefix(word)?.split_whitespace().next()?.parse().ok());
+        of.collect()
+    };
+    let promised = [numbers("acknowledged "), numbers("shown ")].concat();
+    held(engine, directory, |slot| promised.iter().copied().filter(|number| number % SLOTS == slot).max().unwrap_or_default()).await
+}
+
 async fn check(engine: &str, directory: &str, acknowledged: u64) -> stratafs::Result<(u64, u64)> {
+    let newest = |slot| (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
+    held(engine, directory, newest).await
+}
+
+/// Opens a store and counts the slots that hold an older batch than the newest that was promised, and those that hold one in part.
+async fn held(engine: &str, directory: &str, newest: impl Fn(u64) -> u64) -> stratafs::Result<(u64, u64)> {
     let store = open(engine, directory)?;
     let rows = Namespace::new(["rows"]).unwrap();
     let (mut lost, mut torn) = (0, 0);
     for slot in 0..SLOTS {
         let mark = store.get(&rows, &mark(slot)).await?;
-        let number = mark.map(|item| item.value[..].try_into().map_or(u64::MAX, u64::from_le_bytes)).unwrap_or_default();
+        let number = mark.map(|item| number_of_mark(&item)).unwrap_or_default();
         let left = (number != 0 && !matches!(number % 6, 3 | 4)).then_some(number);
         let mut is_torn = false;
         for row in ROWS {
             let stored = store.get(&rows, &key(slot, row)).await?;
             is_torn |= stored.map(|item| number_of(&item.value)) != left.map(Some);
         }
-        let newest = (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
         torn += u64::from(is_torn);
-        lost += u64::from(number < newest);
+        lost += u64::from(number < newest(slot));
     }
     if let Some(damage) = store.check().await?.into_iter().next() {
         return Err(damage);

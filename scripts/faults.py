@@ -1,0 +1,409 @@
+"""Kills and fails the embedded stores at their system calls, and fills their disk; see faults.sh.
+
+A point is one system call of one kind: the N-th `pwrite64` of a thread, say. `strace` counts the calls of each thread by
+themselves, and the first thread that reaches the number meets the fault. So the writer is looked at in three phases whose
+counters start anew: creating a store, opening one that a kill left behind, and writing to one that is open.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+
+WRITES = ["openat", "write", "pwrite64", "writev", "pwritev", "ftruncate", "fallocate", "fsync", "fdatasync", "sync_file_range",
+          "rename", "renameat", "renameat2", "mkdir", "mkdirat", "link", "linkat"]
+READS = ["read", "pread64", "fstat", "newfstatat", "statx", "lseek", "getdents64", "unlink", "unlinkat", "flock"]
+OTHERS = ["close", "fcntl", "mmap", "munmap", "msync", "fchmod", "access", "faccessat", "faccessat2", "readlink"]
+# The answers go through `write`, so once a store is open that one is only killed at and not failed.
+FAULTS = [
+    ("kill", WRITES + READS + OTHERS, "signal=SIGKILL:when={n}"),
+    ("ENOSPC once", WRITES, "error=ENOSPC:when={n}"),
+    ("ENOSPC from then on", WRITES, "error=ENOSPC:when={n}+"),
+    ("EIO once", WRITES + READS, "error=EIO:when={n}"),
+    ("EIO from then on", WRITES, "error=EIO:when={n}+"),
+]
+PHASES = {"create": 4, "open": 4, "write": 24}
+PATIENCE = 60
+
+
+def point_calls(phase, fault, calls):
+    return [call for call in calls if not (phase == "write" and fault != "kill" and call == "write")]
+
+
+class Writer:
+    """One run of the writer under strace, with the lines that it printed."""
+
+    def __init__(self, options, engine, phase, directory, seed, trace):
+        self.lines, self.hung, self.traced = [], False, True
+        command = [options.writer, "endure", engine, directory, str(seed), str(PHASES[phase])]
+        if phase != "write":
+            # Not by `--seccomp-bpf`: it leaves out injected signals.
+            command = ["strace", "-f", *trace, *command]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        timer = threading.Timer(PATIENCE, self.give_up)
+        timer.start()
+        tracer = None
+        try:
+            for line in self.process.stdout:
+                self.lines.append(line.strip())
+                if line.strip() == "opened":
+                    if phase == "write":
+                        tracer = attach(self.process.pid, trace)
+                        self.traced = tracer is not None
+                    with contextlib.suppress(BrokenPipeError):
+                        self.process.stdin.write("\n")
+                        self.process.stdin.flush()
+            self.process.wait()
+        finally:
+            timer.cancel()
+            if tracer:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    tracer.wait(PATIENCE)
+                tracer.kill()
+                tracer.wait()
+
+    def give_up(self):
+        self.hung = True
+        for child in children(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        self.process.kill()
+
+
+def children(pid):
+    with contextlib.suppress(FileNotFoundError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                yield from map(int, file.read().split())
+
+
+def attach(pid, trace):
+    tracer = subprocess.Popen(["strace", "-f", "-p", str(pid), *trace], stderr=subprocess.PIPE, text=True)
+    for line in tracer.stderr:
+        if "attached" in line:
+            threading.Thread(target=tracer.stderr.read, daemon=True).start()
+            return tracer
+    return None
+
+
+def enumerate_calls(options, engine, phase, template, work):
+    """Returns how often the thread that uses it most makes each system call, and the first that has to do with the store."""
+    state, trace = os.path.join(work, "state"), os.path.join(work, "trace")
+    copy(template, state)
+    calls = ",".join(WRITES + READS + OTHERS)
+    writer = Writer(options, engine, phase, state, 1, ["-o", trace, "-e", f"trace={calls}"])
+    if "ended" not in writer.lines:
+        sys.exit(f"{engine}, {phase}: the writer does not work under strace: {writer.lines}")
+    counts, first, begun = collections.Counter(), {}, phase == "write"
+    with open(trace, errors="replace") as file:
+        for line in file:
+            match = re.match(r"(\d+) +(\w+)\(", line)
+            if not match:
+                continue
+            thread, call = match.groups()
+            counts[thread, call] += 1
+            begun = begun or state in line
+            if begun:
+                first.setdefault((thread, call), counts[thread, call])
+    points = {}
+    for (thread, call), start in first.items():
+        low, high = points.get(call, (start, 0))
+        points[call] = (min(low, start), max(high, counts[thread, call]))
+    return points
+
+
+def copy(template, state):
+    shutil.rmtree(state, ignore_errors=True)
+    if template:
+        shutil.copytree(template, state)
+    else:
+        os.mkdir(state)
+
+
+def try_point(options, engine, phase, fault, call, number, how, template, seed):
+    """Returns what was found at one point, and how often a line was acknowledged or failed."""
+    with tempfile.TemporaryDirectory() as work:
+        state = os.path.join(work, "state")
+        copy(template, state)
+        trace = ["-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:{how.format(n=number)}"]
+        writer = Writer(options, engine, phase, state, seed, trace)
+        lines = os.path.join(work, "lines")
+        with open(lines, "w") as file:
+            file.write("\n".join(writer.lines) + "\n")
+        met = "ended" not in writer.lines or any(line.startswith("failed") for line in writer.lines)
+        found = "met" if met else "passed"
+        if not writer.traced:
+            return "not traced", found, writer.lines
+        if writer.hung:
+            return "hung", found, writer.lines
+        try:
+            account = subprocess.run([options.writer, "account", engine, state, lines], capture_output=True, text=True, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return "hung at the next opening", found, writer.lines
+        said = account.stdout.strip()
+        if said == "OK lost=0 torn=0":
+            return None, found, writer.lines
+        if said.startswith("OK"):
+            return f"lost or torn: {said}", found, writer.lines
+        return f"not opened: {said or account.stderr.strip()[:300]}", found, writer.lines
+
+
+def spread(items, count, seed):
+    if not count or count >= len(items):
+        return items
+    return [items[(index * len(items) + seed) // count % len(items)] for index in range(count)]
+
+
+def all_points(options, engine):
+    """Tries every point of an engine; returns how many were bad."""
+    bad = 0
+    with tempfile.TemporaryDirectory() as work:
+        template = os.path.join(work, "template")
+        made = Writer(options, engine, "write", template, 0, ["-o", "/dev/null", "-e", "trace=none"])
+        if "ended" not in made.lines:
+            sys.exit(f"{engine}: no store can be made: {made.lines}")
+        for phase in PHASES:
+            source = None if phase == "create" else template
+            points = enumerate_calls(options, engine, phase, source, work)
+            for fault, calls, how in FAULTS:
+                of_fault = [(call, number) for call in point_calls(phase, fault, calls) if call in points
+                            for number in range(points[call][0], points[call][1] + 1)]
+                taken = spread(of_fault, options.points, options.seed)
+                results = collections.Counter()
+                with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+                    tried = {pool.submit(try_point, options, engine, phase, fault, call, number, how, source, index): (call, number)
+                             for index, (call, number) in enumerate(taken)}
+                    for future in concurrent.futures.as_completed(tried):
+                        problem, found, lines = future.result()
+                        results[found] += 1
+                        results["acknowledged"] += sum(line.startswith("acknowledged") for line in lines)
+                        if problem:
+                            bad += 1
+                            call, number = tried[future]
+                            print(f"BAD {engine}, {phase}, {fault} at {call} {number}: {problem}", flush=True)
+                            for line in lines[-6:]:
+                                print(f"      {line[:400]}", flush=True)
+                print(f"{engine:7} {phase:7} {fault:20} {len(taken):5} points of {len(of_fault):5}, {results['met']:5} felt, "
+                      f"{results['acknowledged']:6} batches acknowledged", flush=True)
+                if taken and not results["met"]:
+                    bad += 1
+                    print(f"BAD {engine}, {phase}, {fault}: not one was felt, so nothing was tried", flush=True)
+    return bad
+
+
+# A full disk under the program.
+
+CONFIG = """[stores.default]
+url = "{url}"
+[routes."/memories"]
+type = "store"
+store = "default"
+namespace = "{{tenant}}/{{user}}/memories"
+"""
+
+
+def environment(home):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAFS_")}
+    return {**kept, "STRATAFS_DATA": home, "HOME": home}
+
+
+def content(number):
+    return f"{number} " * (40 + number * 37 % 900)
+
+
+def place(number):
+    return f"/memories/f{number}" if number % 3 == 0 else f"/f{number}"
+
+
+class Serve:
+    """Writes by HTTP."""
+
+    def __init__(self, options, home):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        command = [options.program, "--config", "stratafs.toml", "serve", "--listen", address]
+        self.process = subprocess.Popen(command, cwd=home, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.base = f"http://{address}"
+        self.is_up = bool(self.process.stdout.readline())
+
+    def ask(self, method, path, body=None):
+        request = urllib.request.Request(f"{self.base}/v1/fs{path}", data=body, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except OSError:
+            return 0, b""
+
+    def write(self, number):
+        return self.ask("PUT", place(number), content(number).encode())[0] in (200, 201)
+
+    def shows(self, number):
+        status, body = self.ask("GET", place(number))
+        return status == 200 and body == content(number).encode()
+
+
+class Lines:
+    """Writes by a program that is spoken to line by line."""
+
+    def __init__(self, options, home, args):
+        self.process = subprocess.Popen([options.program, "--config", "stratafs.toml", *args], cwd=home, env=environment(home),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.is_up = True
+
+    def send(self, message):
+        try:
+            self.process.stdin.write(json.dumps(message) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+            return json.loads(line) if line else None
+        except (BrokenPipeError, ValueError):
+            return None
+
+
+class Run(Lines):
+    def __init__(self, options, home):
+        super().__init__(options, home, ["--jsonl", "run", "-"])
+
+    def call(self, tool, arguments):
+        answer = self.send({"tool": tool, "args": arguments})
+        return None if answer is None or answer.get("is_error") is not False else json.dumps(answer)
+
+    def write(self, number):
+        return self.call("write_file", {"path": place(number), "content": content(number)}) is not None
+
+    def shows(self, number):
+        shown = self.call("read_file", {"path": place(number)})
+        return shown is not None and content(number).strip() in shown
+
+
+class Mcp(Lines):
+    def __init__(self, options, home):
+        super().__init__(options, home, ["--thread", "default", "mcp"])
+        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "faults", "version": "1"}}
+        self.is_up = self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}) is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
+        self.calls = 0
+
+    def call(self, tool, arguments):
+        self.calls += 1
+        answer = self.send({"jsonrpc": "2.0", "id": self.calls, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+        while answer is not None and answer.get("id") != self.calls:
+            line = self.process.stdout.readline()
+            answer = json.loads(line) if line else None
+        if answer is None or "result" not in answer or answer["result"].get("isError"):
+            return None
+        return json.dumps(answer)
+
+    write, shows = Run.write, Run.shows
+
+
+DOORS = {"serve": Serve, "run": Run, "mcp": Mcp}
+
+
+def remains(options, home, promised):
+    """Returns what is wrong with what a door left behind, once there is room again."""
+    for number in promised:
+        found = subprocess.run([options.program, "--config", "stratafs.toml", "--thread", "default", "cat", place(number)], cwd=home,
+                               env=environment(home), capture_output=True, text=True, timeout=PATIENCE)
+        if found.returncode != 0 or found.stdout != content(number):
+            return f"{place(number)} was acknowledged or shown and is not there: {found.stderr.strip()[:300]}"
+    return None
+
+
+def level(options, engine, door, size_kib, index):
+    """Fills a disk of a size through a door, ends the program, makes room, and looks for what was acknowledged."""
+    with tempfile.TemporaryDirectory() as mount:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", mount], check=True)
+        try:
+            url = "sqlite:store.db" if engine == "sqlite" else "sled:store.sled"
+            with open(os.path.join(mount, "stratafs.toml"), "w") as file:
+                file.write(CONFIG.format(url=url))
+            way = DOORS[door](options, mount)
+            promised, failures, number = [], [], 0
+            while way.is_up and len(failures) < 8 and number < 400:
+                number += 1
+                if way.write(number):
+                    promised.append(number)
+                else:
+                    failures.append(number)
+            # A thread that could not be saved keeps its changes in memory for the next save, and its own session shows them.
+            rows = [number for number in failures if place(number).startswith("/memories/")]
+            shown = [number for number in rows if way.is_up and way.shows(number)]
+            died = way.process.poll()
+            way.process.send_signal(signal.SIGKILL if index % 2 else signal.SIGTERM)
+            if way.process.stdin:
+                with contextlib.suppress(BrokenPipeError):
+                    way.process.stdin.close()
+            try:
+                way.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                way.process.kill()
+                way.process.wait()
+                return "does not end", promised, failures
+            way.process.stdout.close()
+            if died is not None and died < 0:
+                return f"died of signal {signal.Signals(-died).name}", promised, failures
+            subprocess.run(["mount", "-o", "remount,size=1g", mount], check=True)
+            return remains(options, mount, promised + shown), promised, failures
+        finally:
+            subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def all_levels(options, engine):
+    """Tries full disks of several sizes under every door; returns how many were bad."""
+    bad = 0
+    low, high = (64, 2600) if engine == "sqlite" else (64, 6400)
+    sizes = [low + (high - low) * index // max(1, options.levels - 1) // 4 * 4 for index in range(options.levels)]
+    for door in DOORS:
+        acknowledged = 0
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            tried = [(size, pool.submit(level, options, engine, door, size, index)) for index, size in enumerate(sizes)]
+            for size, future in tried:
+                problem, promised, _ = future.result()
+                acknowledged += len(promised)
+                if problem:
+                    bad += 1
+                    print(f"BAD {engine}, {door} on a disk of {size} KiB: {problem}", flush=True)
+        print(f"{engine:7} {door:7} {'full disk':20} {len(sizes):5} sizes, {acknowledged:6} changes acknowledged", flush=True)
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--writer", required=True)
+    parser.add_argument("--program", required=True)
+    for name in ("points", "levels", "jobs", "seed"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("engines", nargs="+", choices=["sqlite", "sled"])
+    options = parser.parse_args()
+    options.writer, options.program = os.path.abspath(options.writer), os.path.abspath(options.program)
+    bad = 0
+    for engine in options.engines:
+        if options.points >= 0:
+            bad += all_points(options, engine)
+        if options.levels and os.geteuid() == 0:
+            bad += all_levels(options, engine)
+        elif options.levels:
+            print("only root may mount disks; their levels are left out", flush=True)
+    print(f"{bad} bad" if bad else "nothing lost, torn or unopenable")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
