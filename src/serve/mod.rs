@@ -3,7 +3,7 @@
 //! - `/v1` is the API, for any language: files as resources, searches, threads, items; described at `/openapi.json`.
 //! - `/mcp` is the Model Context Protocol ([`mcp`](crate::mcp)); `/mcp/t/{thread}` is the same about one thread alone, as is a request with
 //!   the header [`THREAD_HEADER`].
-//! - `/livez` says that the process answers, `/readyz` that its store does too, `/metrics` counts, `/version` names the program.
+//! - `/livez` says that the process answers, `/readyz` that its store takes a durable write, `/metrics` counts, `/version` names the program.
 //!
 //! A request without a token is let in only where the server has none, and then only the loopback device is served. A token
 //! ([`TokenBook`]) names who calls and what they may do ([`Rights`]); tenant and user are the token's, whatever a request says. Where to

@@ -44,6 +44,8 @@ mod namespace;
 mod page;
 #[cfg(any(test, feature = "postgres", feature = "remote"))]
 pub(crate) mod pause;
+#[cfg(any(feature = "sled", feature = "sqlite"))]
+mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

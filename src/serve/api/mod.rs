@@ -14,6 +14,7 @@ mod openapi;
 pub(super) mod problem;
 mod query;
 mod range;
+mod ready;
 mod routes;
 mod spool;
 mod store;
@@ -29,7 +30,7 @@ use super::metrics::{self, Metrics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mcp::HttpLimits;
 use crate::shared::Shared;
-use crate::store::{Namespace, Store};
+use crate::store::Store;
 use crate::wire::RequestFault;
 use crate::work;
 use crate::workspace::Workspace;
@@ -44,6 +45,7 @@ use axum::{Extension, Json, Router};
 use body::{Pace, Received, Rooms};
 use parking_lot::Mutex;
 use problem::Failed;
+use ready::{Readiness, ready};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +95,7 @@ pub(super) struct Api {
     /// Turns true when the server stops.
     stopping: watch::Sender<bool>,
     metrics: Arc<Metrics>,
+    readiness: Readiness,
 }
 
 impl Api {
@@ -113,6 +116,7 @@ impl Api {
             streams_of: Mutex::default(),
             stopping: watch::Sender::new(false),
             metrics,
+            readiness: Readiness::default(),
         }
     }
 
@@ -195,19 +199,6 @@ async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, 
     };
     let request = Request::from_parts(head, Body::from(received.bytes.clone()));
     axum::handler::Handler::call(caller.door.service.clone(), request, ()).await
-}
-
-/// Tells whether requests can be served: the store of threads answers.
-async fn ready(State(api): State<Arc<Api>>) -> Response {
-    let asked = async {
-        let namespace = Namespace::new([ANSWERS_NAMESPACE])?;
-        api.store.get(&namespace, "ready").await
-    };
-    match tokio::time::timeout(Duration::from_secs(5), asked).await {
-        Ok(Ok(_)) => "ok\n".into_response(),
-        Ok(Err(error)) => problem::with_status(&error, StatusCode::SERVICE_UNAVAILABLE),
-        Err(_) => problem::response(&Error::new(ErrorKind::Unavailable, "the store did not answer within 5 seconds")),
-    }
 }
 
 async fn nowhere(request: Request) -> Response {

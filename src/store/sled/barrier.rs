@@ -3,6 +3,8 @@
 //! `flush` hands everything to the system; then each file that may have changed is synced through a handle of our own.
 //! Never `flush_async` (it deadlocks when several run at once) and never `Drop`.
 
+use crate::error::Result;
+use crate::store::place::Place;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,6 +15,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Barrier {
     log: File,
+    /// Where the log is.
+    place: Place,
     blobs: PathBuf,
     /// Blob files are written once, under a new name each; these are synced already.
     synced_blobs: HashSet<OsString>,
@@ -22,12 +26,22 @@ impl Barrier {
     /// Takes handles on an open store and syncs what opening it wrote: the settings, the blobs, and the names of all files.
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         File::open(directory.join("conf"))?.sync_all()?;
-        let mut barrier = Self { log: File::open(directory.join("db"))?, blobs: directory.join("blobs"), synced_blobs: HashSet::new() };
+        let log = directory.join("db");
+        let (file, place) = (File::open(&log)?, Place::of(&log)?);
+        let mut barrier = Self { log: file, place, blobs: directory.join("blobs"), synced_blobs: HashSet::new() };
         barrier.sync()?;
         sync_directory(&barrier.blobs)?;
         sync_directory(directory)?;
         directory.parent().map_or(Ok(()), sync_directory)?;
         Ok(barrier)
+    }
+
+    /// Refuses when the store is not at its path any more.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::error::ErrorKind::Unavailable) when it was removed or replaced.
+    pub(super) fn check_place(&self) -> Result<()> {
+        self.place.check()
     }
 
     /// Writes a file once and for good, unless it is there.

@@ -87,6 +87,7 @@ struct Apply {
 impl SledWriter {
     /// Checks a group and puts together what it changes; nothing where every batch is refused or changes nothing.
     fn gather(&self, group: &[Work]) -> Result<(Vec<Result<Written>>, Option<Apply>)> {
+        self.barrier.check_place()?;
         let mut gathered = Gathered::new(&self.reader, &self.clock);
         let answers = group.iter().map(|work| gathered.add(work)).collect::<Result<Vec<_>>>()?;
         if gathered.changes.is_empty() {
@@ -118,7 +119,8 @@ impl SledWriter {
             }
         }
         self.reader.rows().flush().map_err(failed)?;
-        self.barrier.sync().map_err(|error| failed(error.into()))
+        self.barrier.sync().map_err(|error| failed(error.into()))?;
+        self.barrier.check_place()
     }
 }
 

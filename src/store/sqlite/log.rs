@@ -35,6 +35,11 @@ impl LogBound {
         Self { path: with_suffix(&database, "-wal"), bytes_max, due_bytes: bytes_max, patience: PATIENCE }
     }
 
+    /// Returns where the log is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Lets the log start over when it is over the bound: the next commit, of whichever process, then cuts its file.
     ///
     /// Cost: the size of a file is asked for. Over the bound the log is folded into the file, and readers are waited for.

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::committer::{Work, Writer, Written};
 use crate::store::page::{key_after, prefix_end};
+use crate::store::place::Place;
 use crate::store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, log_key, precondition_failed, whole_microseconds};
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Params};
@@ -29,13 +30,16 @@ pub(super) struct SqliteWriter {
     version: u64,
     watched: Arc<Watched>,
     pub(super) log: LogBound,
+    /// Where the database is, and its log once there is one.
+    places: Vec<Place>,
 }
 
 impl SqliteWriter {
     /// Takes the connection to the file at `path` over.
     pub(super) fn new(path: &Path, connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
         let log = LogBound::new(path, options.log_bytes_max);
-        Self { connection, clock: options.clock.clone(), busy_timeout: options.busy_timeout, version: 0, watched, log }
+        let (clock, busy_timeout, places) = (options.clock.clone(), options.busy_timeout, Place::of(path).into_iter().collect());
+        Self { connection, clock, busy_timeout, version: 0, watched, log, places }
     }
 }
 
@@ -52,6 +56,9 @@ impl Writer for SqliteWriter {
 impl SqliteWriter {
     /// Does a group, waiting for another process until a time that all of the group share: one by one they would wait as many times.
     fn write_until(&mut self, group: &[Work], until: Instant) -> Vec<Result<Written>> {
+        if let Err(error) = self.check_places() {
+            return answer_all(group, error.without_effect());
+        }
         if let Err(error) = self.begin(until) {
             return refuse(group, error);
         }
@@ -63,6 +70,15 @@ impl SqliteWriter {
             // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
             Err(_) => group.iter().flat_map(|work| self.write_until(std::slice::from_ref(work), until)).collect(),
         }
+    }
+
+    /// Refuses when the database or its log is not at its path any more: what is committed to it then is gone once it is closed.
+    fn check_places(&mut self) -> Result<()> {
+        // The log is there from the first commit on, and stays while the database is open.
+        if self.places.len() == 1 {
+            self.places.extend(Place::of(self.log.path()));
+        }
+        self.places.iter().try_for_each(Place::check)
     }
 
     /// Takes the write lock, which another process may hold.
@@ -87,6 +103,7 @@ impl SqliteWriter {
         let written = self.write_each(group).map_err(Error::without_effect);
         let answers = written.and_then(|(before, answers)| {
             self.run("COMMIT", []).map_err(not_committed)?;
+            self.check_places().map_err(Error::with_unknown_effect)?;
             self.watched.tell(before, self.version, group, &answers);
             Ok(answers)
         });
@@ -328,11 +345,16 @@ fn not_committed(error: rusqlite::Error) -> Error {
     if is_busy(&error) { failed(error).without_effect() } else { failed(error).with_unknown_effect() }
 }
 
-/// Answers a group with the failure of its commit.
+/// Answers a group with one failure that all of it shares.
 fn answer_all(group: &[Work], error: Error) -> Vec<Result<Written>> {
     let (kind, message) = (error.kind(), error.message().to_owned());
+    let may_have_effect = error.may_have_effect();
     let source = Arc::new(error);
-    group.iter().map(|_| Err(Error::new(kind, message.clone()).with_source(source.clone()).with_unknown_effect())).collect()
+    let again = || {
+        let error = Error::new(kind, message.clone()).with_source(source.clone());
+        Err(if may_have_effect { error.with_unknown_effect() } else { error.without_effect() })
+    };
+    group.iter().map(|_| again()).collect()
 }
 
 /// Answers a group with one failure, met before anything was written.

@@ -13,6 +13,7 @@ mod hostile;
 mod metrics;
 #[cfg(all(feature = "cli", unix))]
 pub(crate) mod process;
+mod readiness;
 #[cfg(all(feature = "cli", unix, any(feature = "postgres", feature = "redis")))]
 mod replicas;
 mod threads;
