@@ -374,7 +374,8 @@ impl Store for PostgresStore {
 
     async fn describe(&self) -> Result<StoreDescription> {
         let rows = self.shared.connections.read(&report::setup_script()).await?;
-        Ok(report::Setup::of(&rows)?.describe())
+        let description = report::Setup::of(&rows)?.describe();
+        Ok(report::with_statistics(description, &self.shared.connections, &self.shared.schema).await)
     }
 
     async fn stats(&self) -> Result<StoreStats> {

@@ -37,6 +37,10 @@ pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i6
 }
 
 /// Asks for several items.
+///
+/// The subquery with `OFFSET 0` stays what it is: one lookup by the whole key for each that is asked for. As a plain join it was
+/// planned, while the table was small or without statistics, as a walk over the namespace that compares each row with each key, and
+/// prepared statements keep their plan: 13 s instead of 0.13 s for 2,000 keys of 20,000.
 pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p str], with_values: bool, now: i64) -> Script<'p> {
     // The engine takes no NUL in a text, and no key holds one.
     let cut: Vec<Key<'p>> = keys.iter().filter(|key| !key.contains('\0')).map(|key| Key::of(key)).collect();
@@ -47,9 +51,10 @@ pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p s
     let namespace = script.parameter(namespace.encoded());
     let now = script.parameter(now);
     script.push(&format!(
-        "{heads}::text[], {digests}::bytea[]) AS w(head, digest)
-         JOIN {schema}.items i ON i.namespace = {namespace} AND i.head = w.head AND i.tail_digest = w.digest
-         WHERE i.expires_at IS NULL OR i.expires_at > {now}"
+        "{heads}::text[], {digests}::bytea[]) AS w(head, digest) CROSS JOIN LATERAL (
+           SELECT {COLUMNS}{body} FROM {schema}.items i
+           WHERE i.namespace = {namespace} AND i.head = w.head AND i.tail_digest = w.digest
+             AND (i.expires_at IS NULL OR i.expires_at > {now}) OFFSET 0) i"
     ));
     script
 }

@@ -88,6 +88,24 @@ impl Setup {
     }
 }
 
+/// From this size in bytes on a table that was never analysed is worth a word.
+const UNANALYSED_BYTES_MAX: i64 = 16 << 20;
+
+/// Adds a notice when the rows were never analysed, which the server does by itself unless it was told not to.
+pub(super) async fn with_statistics(description: StoreDescription, connections: &Connections, schema: &str) -> StoreDescription {
+    let table = format!("'{}.items'::regclass", schema.replace('\'', "''"));
+    let script = Script::new(format!(
+        "SELECT (pg_relation_size({table}) / 1048576)::bigint FROM pg_catalog.pg_stat_user_tables
+         WHERE relid = {table} AND last_analyze IS NULL AND last_autoanalyze IS NULL AND pg_relation_size({table}) > {UNANALYSED_BYTES_MAX}"
+    ));
+    // Not every engine can tell.
+    let Ok(rows) = connections.read(&script).await else { return description };
+    let Some(size) = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok()) else { return description };
+    description.with_notice(format!(
+        "the table `items` has {size} MiB and was never analysed: turn autovacuum on, or what is deleted keeps its room, and run ANALYZE"
+    ))
+}
+
 /// Counts what the store holds.
 pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> Result<StoreStats> {
     let mut script = Script::default();

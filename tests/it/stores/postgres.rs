@@ -633,3 +633,95 @@ async fn a_walk_in_steps_passes_nothing_over() {
         }
     }
 }
+
+/// Returns how often an index of a schema was searched, once the sessions of a name have ended and said so.
+async fn searches_once_ended(schema: &Schema, sessions_of: &str, index: &str) -> i64 {
+    let client = connect(&server()).await.unwrap();
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1::text";
+    while client.query_one(sessions, &[&sessions_of]).await.unwrap().get::<_, i64>(0) > 0 {
+        tokio::task::yield_now().await;
+    }
+    let searches = "SELECT idx_scan FROM pg_stat_user_indexes WHERE schemaname = $1::text AND indexrelname = $2::text";
+    client.query_one(searches, &[&schema.name, &index]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn many_keys_are_each_looked_up_by_a_plan_that_was_made_on_an_empty_table() {
+    const KEYS: usize = 500;
+    let schema = schema_or_skip!();
+    let names_of = ["reads", "writes"].map(|role| format!("{role}-{}", schema.name.replace(' ', "-")));
+    let named = |name: &str| {
+        let joined = if schema.url.contains('?') { '&' } else { '?' };
+        PostgresStore::open_with(PostgresOptions::new(format!("{}{joined}application_name={name}", schema.url)).with_schema(&schema.name))
+    };
+    drop(open(&schema).await);
+    schema.run("ALTER TABLE {s}.items SET (autovacuum_enabled = off)").await;
+    let names: Vec<String> = (0..KEYS * 4).map(|number| format!("dir/{number:05}")).collect();
+    let keys: Vec<&str> = names[..KEYS].iter().map(String::as_str).collect();
+    let reader = named(&names_of[0]).await.unwrap();
+    assert!(reader.get_many(&namespace(), &["none"], true).await.unwrap()[0].is_none(), "the plan is made here");
+    let writer = named(&names_of[1]).await.unwrap();
+    writer.commit(names.iter().fold(Batch::new(), |batch, name| batch.put(&namespace(), name.as_str(), "v"))).await.unwrap();
+    drop(writer);
+    let before = searches_once_ended(&schema, &names_of[1], "items_pkey").await;
+    let found = reader.get_many(&namespace(), &keys, true).await.unwrap();
+    assert!(found.iter().zip(&keys).all(|(item, key)| item.as_ref().is_some_and(|item| item.key == *key)));
+    drop(reader);
+    let searches = searches_once_ended(&schema, &names_of[0], "items_pkey").await - before;
+    assert!(searches >= KEYS as i64, "a walk over the namespace searches the index once: {searches}");
+}
+
+#[tokio::test]
+async fn a_table_that_was_never_analysed_is_told_once_it_is_large() {
+    let schema = schema_or_skip!();
+    let store = open(&schema).await;
+    schema.run("ALTER TABLE {s}.items SET (autovacuum_enabled = off); ALTER TABLE {s}.items ALTER COLUMN body SET STORAGE PLAIN").await;
+    let told = async || store.describe().await.unwrap().notices.iter().any(|notice| notice.contains("never analysed"));
+    assert!(!told().await, "it is empty");
+    let body = vec![b'x'; 6_000];
+    for part in 0..10 {
+        let batch = (0..300).fold(Batch::new(), |batch, number| batch.put(&namespace(), format!("{part}/{number}"), body.clone()));
+        store.commit(batch).await.unwrap();
+    }
+    assert!(told().await);
+    schema.run("ANALYZE {s}.items").await;
+    let client = connect(&server()).await.unwrap();
+    let analysed = "SELECT count(*) FROM pg_stat_user_tables WHERE schemaname = $1::text AND last_analyze IS NOT NULL";
+    while client.query_one(analysed, &[&schema.name]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!told().await);
+}
+
+/// `scripts/standby-postgres.sh` starts a server and its standby, and names both.
+#[tokio::test]
+async fn a_hot_standby_reads_and_says_that_it_is_read_only() {
+    let Ok(standby) = std::env::var("STRATAFS_TEST_POSTGRES_STANDBY_URL") else {
+        return println!("skipped: `scripts/standby-postgres.sh` has a standby");
+    };
+    let schema = schema_or_skip!();
+    let primary = open(&schema).await;
+    put(&primary, "key", "value").await;
+    let client = connect(&standby).await.unwrap();
+    let there = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'items'";
+    while client.query_one(there, &[&schema.name]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let replica = PostgresStore::open_with(PostgresOptions::new(&standby).with_schema(&schema.name)).await.unwrap();
+    while value(&replica, "key").await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    let batches = [
+        Batch::new().put(&namespace(), "other", "value"),
+        Batch::new().delete(&namespace(), "key"),
+        Batch::new().delete_prefix(&namespace(), ""),
+        Batch::new().expect(&namespace(), "other", Condition::Absent).put(&namespace(), "other", "value"),
+    ];
+    for batch in batches {
+        let error = replica.commit(batch).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::ReadOnly, false), "{error:?}");
+    }
+    assert_eq!(replica.sweep(10).await.unwrap_err().kind(), ErrorKind::ReadOnly);
+    let fresh = PostgresOptions::new(&standby).with_schema("nothing here");
+    assert_eq!(PostgresStore::open_with(fresh).await.unwrap_err().kind(), ErrorKind::ReadOnly);
+}
