@@ -142,6 +142,38 @@ async fn kill_again_and_again(test: &str, path: &Path, open: impl AsyncFn(&Path)
     }
 }
 
+/// What is failed or killed at, of what writes to files.
+const CALLS: [&str; 6] = ["pwrite64", "fdatasync", "fsync", "ftruncate", "rename", "sync_file_range"];
+
+/// Kills the writer at some of its system calls and fails others, each on a fresh store; `scripts/faults.sh` takes all of them.
+async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
+    if Command::new("strace").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        return println!("skipped: strace is not installed");
+    }
+    for (number, call) in [2, 7].into_iter().flat_map(|number| CALLS.map(|call| (number, call))) {
+        for fault in ["signal=SIGKILL", "error=ENOSPC", "error=EIO"] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("store");
+            let mut command = Command::new("strace");
+            command.args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={number}")]);
+            command.arg(std::env::current_exe().unwrap());
+            command.args(["--exact", &format!("stores::crash::{test}"), "--nocapture"]).env(PATH, &path).env(NUMBER, "1");
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let acknowledged = lines.by_ref().filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok());
+            let mut last = acknowledged.take(8).last().unwrap_or_default();
+            // Its tracer ends it with itself.
+            let _ = Command::new("kill").arg(child.id().to_string()).status();
+            for number in lines.filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok()) {
+                last = number;
+            }
+            child.wait().unwrap();
+            let newest = check(open(&path).await, last).await;
+            assert!(newest == last || newest == last + 1, "{fault} at {call} {number}: {newest} after {last}");
+        }
+    }
+}
+
 #[cfg(feature = "sqlite")]
 fn open_sqlite(path: &Path) -> Arc<dyn Store> {
     Arc::new(stratafs::store::SqliteStore::open(path).unwrap())
@@ -176,6 +208,24 @@ async fn a_killed_sled_writer_loses_and_tears_nothing() {
         open_sled(path)
     })
     .await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn sqlite_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing() {
+    if let Some((path, first)) = part() {
+        return write(open_sqlite(&path), first).await;
+    }
+    fault_at_system_calls("sqlite_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing", async |path| open_sqlite(path)).await;
+}
+
+#[cfg(feature = "sled")]
+#[tokio::test]
+async fn sled_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing() {
+    if let Some((path, first)) = part() {
+        return write(open_sled(&path), first).await;
+    }
+    fault_at_system_calls("sled_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing", async |path| open_sled(path)).await;
 }
 
 #[cfg(feature = "sled")]

@@ -363,3 +363,68 @@ async fn a_store_says_what_its_server_is() {
     let StoreCapabilities { shared, value_bytes_max, .. } = store.capabilities();
     assert!(shared && value_bytes_max.is_some_and(|max| max <= 128 << 20));
 }
+
+/// A way to the server that ends each connection once so many bytes came back over it.
+async fn cut_after(limit: std::sync::Arc<std::sync::atomic::AtomicUsize>) -> u16 {
+    use std::sync::atomic::Ordering;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let client = redis::Client::open(server()).unwrap();
+    let redis::ConnectionAddr::Tcp(host, port) = client.get_connection_info().addr().clone() else { panic!("the server is on TCP") };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (host, mut left) = (host.clone(), limit.load(Ordering::SeqCst));
+            tokio::spawn(async move {
+                let server = tokio::net::TcpStream::connect((host.as_str(), port)).await.unwrap();
+                let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.into_split(), server.into_split());
+                let requests = tokio::spawn(async move { drop(tokio::io::copy(&mut from_client, &mut to_server).await) });
+                let mut part = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = from_server.read(&mut part).await {
+                    let count = count.min(left);
+                    left -= count;
+                    if to_client.write_all(&part[..count]).await.is_err() || left == 0 {
+                        break;
+                    }
+                }
+                requests.abort();
+            });
+        }
+    });
+    own
+}
+
+#[tokio::test]
+async fn answer_that_is_cut_at_any_byte_is_unavailable() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let Some(prefix) = prefix().await else { return };
+    let limit = std::sync::Arc::new(AtomicUsize::new(usize::MAX));
+    let port = cut_after(limit.clone()).await;
+    let whole = RedisStore::open_with(RedisOptions::new(server()).with_prefix(&prefix.name)).await.unwrap();
+    let user = server().split_once("://").unwrap().1.rsplit_once('@').map(|(user, _)| format!("{user}@")).unwrap_or_default();
+    let options = || RedisOptions::new(format!("redis://{user}127.0.0.1:{port}")).with_prefix(&prefix.name);
+    let (mut cut, mut opened, mut written) = (1, 0, 0);
+    // Every byte of the answers by which a connection is made and a batch is written, then some of the long ones.
+    while written < 20 {
+        limit.store(cut, Ordering::SeqCst);
+        let key = format!("{cut}");
+        match RedisStore::open_with(options()).await {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "after {cut} bytes: {error:?}"),
+            Ok(store) => {
+                opened += 1;
+                match store.commit(Batch::new().put(&namespace(), &key, "v")).await {
+                    Ok(_) => written += 1,
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Unavailable, "after {cut} bytes: {error:?}");
+                        let is_there = whole.get(&namespace(), &key).await.unwrap().is_some();
+                        assert!(error.may_have_effect() || !is_there, "after {cut} bytes: {error:?}");
+                    }
+                }
+                if let Err(error) = store.get(&namespace(), "nothing").await {
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "after {cut} bytes: {error:?}");
+                }
+            }
+        }
+        cut += if cut < 600 || opened > 0 { 1 } else { 37 };
+    }
+}
