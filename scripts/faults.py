@@ -38,8 +38,12 @@ PHASES = {"create": 4, "open": 4, "write": 24}
 PATIENCE = 60
 
 
-def point_calls(phase, fault, calls):
-    return [call for call in calls if not (phase == "write" and fault != "kill" and call == "write")]
+def point_calls(engine, phase, fault, calls):
+    """Returns what is taken. Left out is what docs/durability.md says is not survived: a read of sled's own that fails while it
+    opens, right after the same bytes were read well; the engine overwrites what it cannot read."""
+    is_answer = phase == "write" and fault != "kill"
+    is_recovery = engine == "sled" and phase != "write" and fault.startswith("EIO")
+    return [call for call in calls if not (is_answer and call == "write") and not (is_recovery and call == "pread64")]
 
 
 class Writer:
@@ -178,7 +182,7 @@ def all_points(options, engine):
             source = None if phase == "create" else template
             points = enumerate_calls(options, engine, phase, source, work)
             for fault, calls, how in FAULTS:
-                of_fault = [(call, number) for call in point_calls(phase, fault, calls) if call in points
+                of_fault = [(call, number) for call in point_calls(engine, phase, fault, calls) if call in points
                             for number in range(points[call][0], points[call][1] + 1)]
                 taken = spread(of_fault, options.points, options.seed)
                 results = collections.Counter()
