@@ -39,7 +39,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use body::{Pace, Received, Rooms};
