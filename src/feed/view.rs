@@ -160,7 +160,9 @@ impl FeedView {
         if self.roots.is_empty() || self.roots.iter().any(|root| path.starts_with(root)) {
             return std::iter::once(path).filter(shown).cloned().collect();
         }
-        self.roots.iter().filter(|root| root.starts_with(path)).filter(shown).cloned().collect()
+        // Beneath a file there is nothing that could have changed with it.
+        let beneath = self.roots.iter().filter(|root| is_whole && root.starts_with(path));
+        beneath.filter(shown).cloned().collect()
     }
 }
 
