@@ -51,6 +51,9 @@ pub use rule::{Effect, Operations, Rule};
 /// is put in place between the check and the use is not followed either.
 /// Cost: one `stat` for each directory of the path, in trees that have links.
 ///
+/// **Past the tree.** What a restore, a merge or a fork changes, and what a difference between two checkpoints shows, is asked about as if
+/// it were written, removed and read here ([`Backend::review`]).
+///
 /// Names are compared as they are written; [`Rule::ignoring_case`] is for hosts that do not tell `A` from `a`.
 ///
 /// ```

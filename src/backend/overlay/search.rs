@@ -175,7 +175,8 @@ fn size_max_bytes(options: &GrepOptions) -> u64 {
 }
 
 async fn body(overlay: &OverlayBackend, path: &VfsPath, options: &GrepOptions) -> Body {
-    match overlay.read_file(path, &ReadOptions::new().with_bytes_max(size_max_bytes(options))).await {
+    let read = ReadOptions::new().with_bytes_max(size_max_bytes(options)).with_refuse_links(options.scope.refuse_links);
+    match overlay.read_file(path, &read).await {
         Ok(read) => Body::Read(read.content),
         Err(error) => Body::Decided(match error.kind() {
             ErrorKind::TooLarge => FileOutcome::TooLarge,

@@ -3,7 +3,9 @@
 use super::Subject;
 use crate::backend::Backend;
 use crate::error::ErrorKind;
-use crate::ops::{ApplyOptions, Change, Edit, EntryKind, OpKind, ReadOptions, WriteMode};
+use crate::ops::{
+    ApplyOptions, Change, Difference, Edit, EntryKind, OpKind, ReadOptions, Review, ReviewPurpose, Sight, Standing, WriteMode,
+};
 use std::collections::HashSet;
 
 /// The directories above a written file are there, as directories.
@@ -29,6 +31,23 @@ pub(super) async fn overwrite_replaces_and_keeps_the_creation_time(tree: Subject
         assert_eq!(after.created_at, before.created_at);
         assert!(after.created_at.is_some());
     }
+}
+
+/// To be asked about a change is not to make it; every path has an answer.
+pub(super) async fn review_answers_each_path_and_changes_nothing(tree: Subject) {
+    tree.put("/a", "one").await;
+    let version = tree.version("/a").await;
+    let differences = vec![
+        Difference::new(tree.path("/a"), Some(Standing::File(3)), Some(Standing::File(4))),
+        Difference::new(tree.path("/b"), None, Some(Standing::Directory)),
+        Difference::new(tree.path("/c"), Some(Standing::File(1)), None),
+    ];
+    for purpose in [ReviewPurpose::Change, ReviewPurpose::Show] {
+        let review = Review::new(purpose, tree.path("/"), differences.clone());
+        assert_eq!(tree.backend().review(&review).await.expect("nothing is kept back"), [Sight::Open; 3]);
+    }
+    assert_eq!((tree.content("/a").await, tree.version("/a").await), ("one".into(), version));
+    assert_eq!(tree.names("/").await, ["a"]);
 }
 
 /// `CreateNew` never replaces.

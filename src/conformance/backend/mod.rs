@@ -252,6 +252,7 @@ cases! { $
     a_conditional_write_compares_the_version,
     a_file_is_never_a_directory_too,
     a_refused_write_leaves_no_parents,
+    review_answers_each_path_and_changes_nothing,
     append_creates_and_adds,
     edit_replaces_the_only_occurrence,
     edit_rejects_ambiguous_match,
