@@ -32,19 +32,22 @@ fuzz_target!(|input: &[u8]| {
 fn check_edits(content: &[u8], edits: &[Edit]) {
     let result = text::edit(content, edits);
     if let [edit] = edits {
-        let places = places(content, edit.old.as_bytes());
-        match (&result, places.len()) {
-            (Ok((edited, count)), places_count @ 1..) => {
-                assert_eq!(*count, places_count);
-                // A line ending may be adapted to the file's; all else is as written.
-                if !edit.new.contains('\n') {
-                    assert_eq!(*edited, replaced(content, &places, edit));
-                }
+        let (old, new) = (folded(edit.old.as_bytes()), folded(edit.new.as_bytes()));
+        let content = folded(content);
+        let places = places(&content, &old);
+        match &result {
+            // An edit of nothing but endings counts those that are as written.
+            Ok((edited, count)) if old == new && edit.old != edit.new => {
+                assert!((1..=places.len()).contains(count));
+                assert_eq!(bare(edited), bare(&content));
             }
-            (Err(error), 0) => assert!(matches!(error.kind(), ErrorKind::NoMatch | ErrorKind::InvalidArgument | ErrorKind::Ambiguous)),
-            (Err(error), _) => assert_eq!(error.kind(), ErrorKind::Ambiguous),
-            // Only line endings may differ between what was asked for and what is there.
-            (Ok(_), 0) => assert!(edit.old.contains('\n')),
+            // An ending takes that of its place; all else is as written.
+            Ok((edited, count)) => {
+                assert_eq!(*count, places.len());
+                assert_eq!(bare(edited), bare(&replaced(&content, &places, old.len(), &new)));
+            }
+            Err(error) if places.is_empty() => assert!(matches!(error.kind(), ErrorKind::NoMatch | ErrorKind::InvalidArgument)),
+            Err(error) => assert!(error.kind() == ErrorKind::Ambiguous || (old == new && error.kind() == ErrorKind::NoMatch)),
         }
     }
     if let Ok((edited, count)) = &result {
@@ -72,15 +75,39 @@ fn places(content: &[u8], old: &[u8]) -> Vec<usize> {
     places
 }
 
-fn replaced(content: &[u8], places: &[usize], edit: &Edit) -> Vec<u8> {
+fn replaced(content: &[u8], places: &[usize], old_len: usize, new: &[u8]) -> Vec<u8> {
     let (mut result, mut end) = (Vec::new(), 0);
     for place in places {
         result.extend_from_slice(&content[end..*place]);
-        result.extend_from_slice(edit.new.as_bytes());
-        end = place + edit.old.len();
+        result.extend_from_slice(new);
+        end = place + old_len;
     }
     result.extend_from_slice(&content[end..]);
     result
+}
+
+/// Writes every line ending as `\n`.
+fn folded(text: &[u8]) -> Vec<u8> {
+    let mut folded = Vec::with_capacity(text.len());
+    for byte in text {
+        if *byte == b'\n' && folded.last() == Some(&b'\r') {
+            folded.pop();
+        }
+        folded.push(*byte);
+    }
+    folded
+}
+
+/// Leaves out every `\r` before a `\n`: a stray one may have come to stand before an ending.
+fn bare(text: &[u8]) -> Vec<u8> {
+    let mut bare = Vec::with_capacity(text.len());
+    for byte in text {
+        while *byte == b'\n' && bare.last() == Some(&b'\r') {
+            bare.pop();
+        }
+        bare.push(*byte);
+    }
+    bare
 }
 
 fn check_windows(content: &[u8], step: usize) {

@@ -485,47 +485,110 @@ fn expect_version(path: &VfsPath, expect: Option<Version>, current: u64) -> Resu
     }
 }
 
-/// Replaces text as the contract says: exactly, or else with the other line ending.
-fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
+/// What a content is made of when text in it is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Byte(u8),
+    /// A line ending, and whether it is `\r\n`.
+    End(bool),
+}
+
+impl Unit {
+    fn all(content: &[u8]) -> Vec<Self> {
+        let mut units = Vec::new();
+        for byte in content {
+            match (byte, units.last()) {
+                (b'\n', Some(Self::Byte(b'\r'))) => {
+                    units.pop();
+                    units.push(Self::End(true));
+                }
+                (b'\n', _) => units.push(Self::End(false)),
+                (byte, _) => units.push(Self::Byte(*byte)),
+            }
+        }
+        units
+    }
+
+    fn is_end(&self) -> bool {
+        matches!(self, Self::End(_))
+    }
+
+    fn matches(&self, other: &Self) -> bool {
+        self == other || (self.is_end() && other.is_end())
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Byte(byte) => vec![*byte],
+            Self::End(true) => b"\r\n".to_vec(),
+            Self::End(false) => b"\n".to_vec(),
+        }
+    }
+}
+
+/// Replaces text as the contract says, unit by unit.
+pub(crate) fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
     if edit.old.is_empty() {
         return Err(Error::invalid_argument("the text to replace is empty"));
     }
-    let lf = |text: &str| text.replace("\r\n", "\n");
-    let crlf = |text: &str| lf(text).replace('\n', "\r\n");
-    let mut tries = vec![(edit.old.clone(), edit.new.clone())];
-    if edit.old.contains('\n') {
-        tries.push((crlf(&edit.old), crlf(&edit.new)));
-        tries.push((lf(&edit.old), lf(&edit.new)));
-    } else if edit.new.contains('\n') && !edit.new.contains("\r\n") {
-        let mut ended = content.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")).peekable();
-        if ended.peek().is_some() && ended.all(|line| line.ends_with(b"\r\n")) {
-            tries[0].1 = crlf(&edit.new);
-        }
-    }
-    for (old, new) in tries {
-        let mut result = Vec::new();
-        let (mut at, mut count) = (0, 0);
-        while at < content.len() {
-            if content[at..].starts_with(old.as_bytes()) {
-                result.extend_from_slice(new.as_bytes());
+    let (units, old, new) = (Unit::all(content), Unit::all(edit.old.as_bytes()), Unit::all(edit.new.as_bytes()));
+    let same = |one: &[Unit], other: &[Unit]| one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.matches(other));
+    let is_exact = old != new && same(&old, &new);
+    let (mut result, mut lines, mut at) = (Vec::new(), Vec::new(), 0);
+    while at < units.len() {
+        match units.get(at..at + old.len()).filter(|place| if is_exact { *place == old } else { same(place, &old) }) {
+            Some(place) => {
+                lines.push(1 + units[..at].iter().filter(|unit| unit.is_end()).count());
+                let put = if is_exact { new.clone() } else { ended(&units[..at], place, &units[at + old.len()..], &new) };
+                result.extend(put.iter().flat_map(Unit::bytes));
                 at += old.len();
-                count += 1;
-            } else {
-                result.push(content[at]);
+            }
+            None => {
+                result.extend(units[at].bytes());
                 at += 1;
             }
         }
-        match count {
-            0 => {}
-            count if count == 1 || edit.replace_all => return Ok((result, count)),
-            count => {
-                let places = (0..content.len()).filter(|at| content[*at..].starts_with(old.as_bytes()));
-                let lines = places.map(|at| content[..at].iter().filter(|byte| **byte == b'\n').count() + 1).collect();
-                return Err(Error::new(ErrorKind::Ambiguous, format!("the text to replace occurs {count} times")).with_lines(lines));
-            }
-        }
     }
-    Err(Error::new(ErrorKind::NoMatch, "the text to replace does not occur"))
+    match lines.len() {
+        0 => Err(Error::new(ErrorKind::NoMatch, "the text to replace does not occur")),
+        count if count == 1 || edit.replace_all => Ok((result, count)),
+        count => Err(Error::new(ErrorKind::Ambiguous, format!("the text to replace occurs {count} times")).with_lines(lines)),
+    }
+}
+
+/// Returns a new text with the endings it takes between what is before and what is behind.
+fn ended(before: &[Unit], place: &[Unit], behind: &[Unit], new: &[Unit]) -> Vec<Unit> {
+    let ends = |units: &[Unit]| -> Vec<Unit> { units.iter().copied().filter(Unit::is_end).collect() };
+    let lines = |units: &[Unit]| -> Vec<Vec<Unit>> {
+        let mut lines: Vec<Vec<Unit>> = units.split(Unit::is_end).map(<[Unit]>::to_vec).collect();
+        lines.pop();
+        lines
+    };
+    let (old_ends, old_lines, new_lines) = (ends(place), lines(place), lines(new));
+    let neighbour = behind.iter().find(|unit| unit.is_end()).or_else(|| before.iter().rev().find(|unit| unit.is_end()));
+    let mut taken: Vec<Unit> = if old_ends.is_empty() {
+        ends(new).into_iter().map(|written| neighbour.copied().unwrap_or(written)).collect()
+    } else {
+        let (mut first, mut last) = (0, 0);
+        while first < old_lines.len().min(new_lines.len()) && old_lines[first] == new_lines[first] {
+            first += 1;
+        }
+        while last < old_lines.len().min(new_lines.len()) - first
+            && old_lines[old_lines.len() - 1 - last] == new_lines[new_lines.len() - 1 - last]
+        {
+            last += 1;
+        }
+        let mut taken = old_ends[..first].to_vec();
+        let replaced = &old_ends[first..old_ends.len() - last];
+        for index in 0..new_lines.len() - first - last {
+            let line_before = taken.last().copied();
+            taken.push(replaced.get(index).copied().or(line_before).unwrap_or(old_ends[0]));
+        }
+        taken.extend_from_slice(&old_ends[old_ends.len() - last..]);
+        taken
+    };
+    taken.reverse();
+    new.iter().map(|unit| if unit.is_end() { taken.pop().expect("one for each") } else { *unit }).collect()
 }
 
 /// Asks the guard of a search, if it has one.

@@ -186,7 +186,7 @@ impl Tool for AgentEdit {
                 let message = match error.kind() {
                     ErrorKind::NoMatch => format!("edit: old_string not found in {path}"),
                     ErrorKind::Ambiguous => {
-                        let count = memchr::memmem::find_iter(&read.content, self.old_string.as_bytes()).count().max(error.lines().len());
+                        let count = text::occurrences(&read.content, &edits[0]);
                         format!("edit: old_string appears {count} times in {path} (must be unique)")
                     }
                     _ => format!("edit: {}", error.message()),

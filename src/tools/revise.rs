@@ -4,7 +4,7 @@ use crate::backend::{Backend, BackendExt};
 use crate::error::{ErrorKind, Result};
 use crate::ops::{Change, Changed, FileRead, ReadOptions};
 use crate::path::VfsPath;
-use crate::text;
+use crate::text::{LineEnding, ending_before, folded};
 
 /// How often a change that met another writer is worked out anew. Each time another writer got on, so only a file that is written
 /// without end comes to this.
@@ -39,37 +39,43 @@ pub(super) fn lines(content: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Inserts a text after `line` lines of a content; the result ends with the end of a line. As the helpers of the SDKs do, the text counts
-/// without the line ends that it ends with. With `takes_ending` the inserted lines of a content whose every line ends with `\r\n` do too, as
-/// what `edit_file` adds does; the memory tool's own tests ask for `\n`. None when the content has fewer lines; how many it has stands beside.
+/// without the line ends that it ends with. With `takes_ending` the inserted lines end as the line before them does, or at the start as the
+/// first line; the memory tool's own tests ask for `\n`. None when the content has fewer lines; how many it has stands beside.
 pub(super) fn insert(content: &[u8], line: i64, text: &str, takes_ending: bool) -> (Option<Vec<u8>>, usize) {
-    let is_crlf = takes_ending && text::ends_lines_by_crlf(content);
-    let end: &[u8] = if is_crlf { b"\r\n" } else { b"\n" };
-    let mut lines = lines(content);
-    lines.pop_if(|last| last.is_empty());
-    let count = lines.len();
-    let Some(place) = usize::try_from(line).ok().filter(|place| *place <= count) else { return (None, count) };
-    let adapted;
-    let text = match is_crlf {
-        true => {
-            adapted = text.replace("\r\n", "\n").trim_end_matches('\n').replace('\n', "\r\n");
-            adapted.as_bytes()
-        }
-        false => text.trim_end_matches('\n').as_bytes(),
+    let lines: Vec<&[u8]> = content.split_inclusive(|byte| *byte == b'\n').collect();
+    let Some(place) = usize::try_from(line).ok().filter(|place| *place <= lines.len()) else { return (None, lines.len()) };
+    let ending = match takes_ending {
+        true => ending_before(&lines.iter().map(|line| LineEnding::of_line(line)).collect::<Vec<_>>(), place),
+        false => LineEnding::Lf,
     };
-    if is_crlf {
-        lines.iter_mut().for_each(|line| *line = line.strip_suffix(b"\r").unwrap_or(line));
+    let (before, behind) = lines.split_at(place);
+    let mut inserted = before.concat();
+    let end_line = |content: &mut Vec<u8>| {
+        if content.last().is_some_and(|last| *last != b'\n') {
+            content.extend_from_slice(ending.bytes());
+        }
+    };
+    end_line(&mut inserted);
+    if takes_ending {
+        let text = folded(text.as_bytes());
+        let length = text.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
+        for line in text[..length].split(|byte| *byte == b'\n') {
+            inserted.extend_from_slice(line);
+            inserted.extend_from_slice(ending.bytes());
+        }
+    } else {
+        inserted.extend_from_slice(text.trim_end_matches('\n').as_bytes());
+        inserted.extend_from_slice(ending.bytes());
     }
-    lines.insert(place, text);
-    let mut inserted = lines.join(end);
-    if !inserted.ends_with(b"\n") {
-        inserted.extend_from_slice(end);
-    }
-    (Some(inserted), count)
+    behind.iter().for_each(|line| inserted.extend_from_slice(line));
+    end_line(&mut inserted);
+    (Some(inserted), lines.len())
 }
 
-/// Numbers the lines that a text occurs on, overlapping occurrences included, each occurrence by itself.
+/// Numbers the lines that a text occurs on, whatever their endings, overlapping occurrences included, each occurrence by itself.
 pub(super) fn occurrences(content: &[u8], text: &[u8]) -> Vec<usize> {
-    let finder = memchr::memmem::Finder::new(text);
+    let (content, text) = (folded(content), folded(text));
+    let finder = memchr::memmem::Finder::new(&*text);
     let (mut found, mut start, mut line) = (Vec::new(), 0, 1);
     while let Some(at) = content.get(start..).and_then(|rest| finder.find(rest)).filter(|_| !text.is_empty()) {
         line += memchr::memchr_iter(b'\n', &content[start..start + at]).count();
@@ -92,7 +98,10 @@ mod tests {
             ("a\r\nb\r\n", 1, "x", Some("a\r\nx\r\nb\r\n"), 2),
             ("a\r\nb\r\n", 2, "x\ny\r\n", Some("a\r\nb\r\nx\r\ny\r\n"), 2),
             ("a\r\nb", 2, "x", Some("a\r\nb\r\nx\r\n"), 2),
-            ("a\r\nb\nc\r\n", 1, "x", Some("a\r\nx\nb\nc\r\n"), 3),
+            ("a\r\nb\nc\r\n", 1, "x", Some("a\r\nx\r\nb\nc\r\n"), 3),
+            ("a\r\nb\nc\r\n", 2, "x\r\ny", Some("a\r\nb\nx\ny\nc\r\n"), 3),
+            ("a\r\nb\nc", 3, "x", Some("a\r\nb\nc\nx\n"), 3),
+            ("a\r\nb\nc\r\n", 0, "x", Some("x\r\na\r\nb\nc\r\n"), 3),
             ("a\r\n", 0, "", Some("\r\na\r\n"), 1),
             ("", 0, "x", Some("x\n"), 0),
             ("a\n", 0, "", Some("\na\n"), 1),
@@ -113,6 +122,7 @@ mod tests {
         assert_eq!(occurrences(b"x\ny\nx x\n", b"x"), [1, 3, 3]);
         assert_eq!(occurrences(b"aaa", b"aa"), [1, 1]);
         assert_eq!(occurrences(b"a\nb\na\nb\n", b"\nb"), [1, 3]);
+        assert_eq!(occurrences(b"a\r\nb\na\nb\r\n", b"a\r\nb"), [1, 3]);
         assert!(occurrences(b"a", b"").is_empty());
     }
 }

@@ -218,7 +218,7 @@ impl TextEditor {
             text::edit(&read.content, &edits).map_err(|error| match error.kind() {
                 ErrorKind::NoMatch => error.with_message("No match found for replacement. Please check your text and try again."),
                 ErrorKind::Ambiguous => {
-                    let count = memchr::memmem::find_iter(&read.content, old.as_bytes()).count().max(error.lines().len());
+                    let count = text::occurrences(&read.content, &edits[0]);
                     error.with_message(format!(
                         "Found {count} matches for replacement text. Please provide more context to make a unique match."
                     ))

@@ -5,6 +5,8 @@
 #[cfg(feature = "cli")]
 mod cli;
 mod composite;
+#[cfg(all(feature = "cli", feature = "serve"))]
+mod edits;
 #[cfg(feature = "remote")]
 #[path = "../far/mod.rs"]
 mod far;

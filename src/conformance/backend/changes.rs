@@ -180,6 +180,59 @@ pub(super) async fn edit_keeps_other_line_endings(tree: Subject) {
     assert_eq!(tree.content("/a").await, "\u{feff}one\r\n2\nthree\r\nfour");
 }
 
+/// Contents, replacements and results that show what a line ending is to an edit: content, old, new, whether all are replaced, result.
+pub const LINE_ENDING_EDITS: &[(&str, &str, &str, bool, &str)] = &[
+    // `\n` matches a whole `\r\n`, never its second half.
+    ("x\r\nfoo\r\n", "\nfoo", "bar", false, "xbar\r\n"),
+    ("x\r\nbar\r\n", "\nbar", "\nline\nbar", false, "x\r\nline\r\nbar\r\n"),
+    ("a\r\nb\r\n", "\n", "", true, "ab"),
+    ("a\r\nb\n", "a\n", "a", false, "ab\n"),
+    ("a\nb\n", "a\r\nb", "x\r\ny", false, "x\ny\n"),
+    // Lines match whatever their endings, and the lines that stay keep theirs.
+    ("a\r\nb\nc\r\nd", "a\nb\nc\nd", "a\nB\nc\nd", false, "a\r\nB\nc\r\nd"),
+    ("a\r\nb\nc\r\n", "a\nb\nc\n", "a\nnew\nb\nc\n", false, "a\r\nnew\r\nb\nc\r\n"),
+    ("a\nb\r\nc\n", "a\nb\nc", "A\nB\nC", false, "A\nB\r\nC\n"),
+    ("a\nb\r\nc\n", "a\nb\n", "A\nB\nC\nD\n", false, "A\nB\r\nC\r\nD\r\nc\n"),
+    ("a\r\nb\na\nb\r\n", "a\nb", "b\na\nc", true, "b\r\na\r\nc\nb\na\nc\r\n"),
+    // Within one line, its own ending counts; on a last line without one, that of the line before.
+    ("a\r\nb\nc\r\n", "b", "1\n2", false, "a\r\n1\n2\nc\r\n"),
+    ("a\nb\r\nc", "c", "1\r\n2\n", false, "a\nb\r\n1\r\n2\r\n"),
+    ("x x\r\nx\nx", "x", "1\n2", true, "1\r\n2 1\r\n2\r\n1\n2\n1\n2"),
+    ("a", "a", "1\r\n2\n", false, "1\r\n2\n"),
+    // An edit of nothing but endings means them as written.
+    ("a\r\nb\nc\r\n", "\r\n", "\n", true, "a\nb\nc\n"),
+    ("a\r\nb\nc\r\n", "\n", "\r\n", true, "a\r\nb\r\nc\r\n"),
+    ("a\r\na\n", "a\n", "a\r\n", false, "a\r\na\r\n"),
+    // A `\r` that ends no line is a character.
+    ("a\rb\r\r\nc", "\r", "-", true, "a-b-\r\nc"),
+    ("a\r\r\nb", "\n", "", false, "a\rb"),
+];
+
+/// Line endings are units: an edit matches whole ones of either kind, and what it brings takes those of its place.
+pub(super) async fn edit_takes_line_endings_as_units(tree: Subject) {
+    for (content, old, new, replace_all, expected) in LINE_ENDING_EDITS {
+        tree.put("/a", *content).await;
+        let edit = Edit { old: (*old).to_owned(), new: (*new).to_owned(), replace_all: *replace_all };
+        tree.edit("/a", &[edit]).await.unwrap_or_else(|error| panic!("{old:?} in {content:?}: {error}"));
+        assert_eq!(tree.content("/a").await, *expected, "{old:?} to {new:?} in {content:?}");
+    }
+}
+
+/// Occurrences are counted whatever their endings; neither half of a `\r\n` occurs by itself.
+pub(super) async fn edit_counts_occurrences_across_line_endings(tree: Subject) {
+    let content = "a\r\nb\nx\na\nb\r\n";
+    tree.put("/a", content).await;
+    let error = tree.refused(tree.edit("/a", &[Edit::new("a\nb", "c")]).await, ErrorKind::Ambiguous);
+    assert_eq!(error.lines(), [1, 4]);
+    for old in ["\r", "a\r", "\r\r\n", "b\r\n\n"] {
+        tree.refused(tree.edit("/a", &[Edit::all(old, "c")]).await, ErrorKind::NoMatch);
+    }
+    assert_eq!(tree.content("/a").await, content);
+    let edits = [Edit::all("a\nb", "1\n2"), Edit::new("2\nx\n", "3\n4\n5\n")];
+    assert_eq!(tree.edit("/a", &edits).await.expect("one after the other").replacements, 3);
+    assert_eq!(tree.content("/a").await, "1\r\n3\n4\n5\n1\n2\r\n");
+}
+
 /// Bytes that are not UTF-8 survive an edit beside them.
 pub(super) async fn edit_keeps_binary_content(tree: Subject) {
     tree.put("/a", &b"\xff\0text\xfe"[..]).await;

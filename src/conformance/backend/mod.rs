@@ -11,6 +11,7 @@ mod listing;
 mod reading;
 mod recalling;
 
+pub use changes::LINE_ENDING_EDITS;
 use changes::*;
 use concurrency::*;
 use finding::*;
@@ -262,6 +263,8 @@ cases! { $
     edits_of_one_call_take_effect_together,
     edit_meets_text_as_shown,
     edit_keeps_other_line_endings,
+    edit_takes_line_endings_as_units,
+    edit_counts_occurrences_across_line_endings,
     edit_keeps_binary_content,
     edit_compares_an_expected_version,
     edit_needs_a_file,

@@ -3,13 +3,13 @@
 use super::arguments::Arguments;
 use super::paths::Allowed;
 use super::read::{content, decoded};
-use super::{Answer, Refused, diff, text, write};
+use super::{Answer, Refused, diff, write};
 use crate::backend::{Backend, BackendExt};
 use crate::error::ErrorKind;
-use crate::ops::{Change, ReadOptions, Version, WriteMode};
+use crate::ops::{Change, Edit, ReadOptions, Version, WriteMode};
 use crate::path::VfsPath;
-use crate::text::EDIT_WORK_BYTES_MAX;
 use crate::text::run::find_run;
+use crate::text::{self, EDIT_WORK_BYTES_MAX};
 use crate::work::{self, Stop};
 use serde_json::Value;
 
@@ -22,21 +22,22 @@ pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Argu
     loop {
         // The version first: a writer between the two reads is met by the write, and not overwritten.
         let version = version(tree, &path).await;
-        let before = decoded(&content(tree, &path, "open").await?).replace("\r\n", "\n");
+        let before = content(tree, &path, "open").await?;
         let edits = arguments.list("edits").to_vec();
         let (cost_bytes, name) = ((before.len() as u64 + 1).saturating_mul(edits.len() as u64 + 1), path.clone());
         let work = work::run(cost_bytes, move |stop| {
             let after = edited(&before, &edits, stop)?;
-            let shown = fenced(&diff::unified(name.as_str(), &before, &after, stop));
+            let folded = |content: &[u8]| decoded(&text::folded(content));
+            let shown = fenced(&diff::unified(name.as_str(), &folded(&before), &folded(&after), stop));
             Ok((after, shown))
         });
         let (after, shown) = work.await.unwrap_or_else(|error| Err(Refused(error.message().to_owned())))?;
         if arguments.flag("dryRun") {
-            return Ok(vec![text(shown)]);
+            return Ok(vec![super::text(shown)]);
         }
         let mode = version.map_or(WriteMode::Overwrite, WriteMode::IfVersion);
         match tree.apply_one(Change::Write { path: path.clone(), content: after.into(), mode }).await {
-            Ok(_) => return Ok(vec![text(shown)]),
+            Ok(_) => return Ok(vec![super::text(shown)]),
             // Another writer was between the read and the write.
             Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => attempts += 1,
             Err(error) => return Err(write::refusal(&error, &path)),
@@ -49,20 +50,24 @@ async fn version(tree: &dyn Backend, path: &VfsPath) -> Option<Version> {
     tree.read(path, &ReadOptions::bytes(0, 0)).await.ok().map(|read| read.version)
 }
 
-fn edited(before: &str, edits: &[Value], stop: &Stop) -> Result<String, Refused> {
-    let mut content = before.to_owned();
+/// Makes the edits one after the other. That server rewrites the file with `\n`; here line endings are kept, as [`text::edit`] keeps them.
+fn edited(before: &[u8], edits: &[Value], stop: &Stop) -> Result<Vec<u8>, Refused> {
+    let mut content = before.to_vec();
     for edit in edits {
         stop.check().map_err(|error| Refused(error.message().to_owned()))?;
         if edits.len() > 1 && (content.len() as u64).saturating_mul(edits.len() as u64) > EDIT_WORK_BYTES_MAX {
             return Err(Refused(format!("{} edits of {} bytes are too much work; send fewer at once", edits.len(), content.len())));
         }
-        let part = |name: &str| edit[name].as_str().unwrap_or_default().replace("\r\n", "\n");
+        let part = |name: &str| edit[name].as_str().unwrap_or_default();
         let (old, new) = (part("oldText"), part("newText"));
-        content = if content.contains(&old) {
-            content.replacen(&old, &new, 1)
-        } else {
-            by_lines(&content, &old, &new)
-                .ok_or_else(|| Refused(format!("Could not find exact match for edit:\n{}", edit["oldText"].as_str().unwrap_or_default())))?
+        let exact = match old {
+            "" => Some(text::splice(&content, 0..0, new.as_bytes())),
+            old => text::replace_first(&content, &Edit::new(old, new)),
+        };
+        content = match exact {
+            Some(replaced) => replaced,
+            None => by_lines(&content, &old.replace("\r\n", "\n"), &new.replace("\r\n", "\n"))
+                .ok_or_else(|| Refused(format!("Could not find exact match for edit:\n{old}")))?,
         };
     }
     Ok(content)
@@ -70,8 +75,9 @@ fn edited(before: &str, edits: &[Value], stop: &Stop) -> Result<String, Refused>
 
 /// Replaces the first lines that are those of `old` but for the space around them. What is put there keeps the indentation of the first line,
 /// and of the others what they are indented more than the lines they replace.
-fn by_lines(content: &str, old: &str, new: &str) -> Option<String> {
-    let (lines, wanted): (Vec<&str>, Vec<&str>) = (content.split('\n').collect(), old.split('\n').collect());
+fn by_lines(content: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
+    let decoded: Vec<_> = content.split(|byte| *byte == b'\n').map(String::from_utf8_lossy).collect();
+    let (lines, wanted): (Vec<&str>, Vec<&str>) = (decoded.iter().map(AsRef::as_ref).collect(), old.split('\n').collect());
     let trimmed: Vec<&str> = wanted.iter().map(|line| line.trim()).collect();
     let at = find_run(lines.iter().map(|line| line.trim()), &trimmed)?;
     let indent = indent_of(lines[at]);
@@ -87,10 +93,13 @@ fn by_lines(content: &str, old: &str, new: &str) -> Option<String> {
         let deeper = own.chars().count().saturating_sub(before.chars().count());
         format!("{indent}{}{}", " ".repeat(deeper), line.trim_start())
     });
-    let mut result: Vec<String> = lines[..at].iter().map(|line| (*line).to_owned()).collect();
-    result.extend(placed);
-    result.extend(lines[at + wanted.len()..].iter().map(|line| (*line).to_owned()));
-    Some(result.join("\n"))
+    let placed = placed.collect::<Vec<_>>().join("\n");
+    let mut raw = content.split_inclusive(|byte| *byte == b'\n');
+    let start: usize = raw.by_ref().take(at).map(<[u8]>::len).sum();
+    let length: usize = raw.by_ref().take(wanted.len()).map(<[u8]>::len).sum();
+    // The ending of the last line stays where it is.
+    let end = start + text::trim_terminator(&content[start..start + length]).len();
+    Some(text::splice(content, start..end, placed.as_bytes()))
 }
 
 fn indent_of(line: &str) -> &str {
@@ -111,10 +120,15 @@ mod tests {
 
     #[test]
     fn exact_text_first_and_lines_else() {
-        let edit = |content: &str, old: &str, new: &str| edited(content, &[json!({"oldText": old, "newText": new})], &Stop::default());
+        let edit = |content: &str, old: &str, new: &str| {
+            let edited = edited(content.as_bytes(), &[json!({"oldText": old, "newText": new})], &Stop::default());
+            edited.map(|content| String::from_utf8(content).expect("text stays text"))
+        };
         assert_eq!(edit("a b a", "a", "$&").expect("there"), "$& b a");
         assert_eq!(edit("  one  \n\ttwo\n", "one\ntwo", "1\n2").expect("by lines"), "  1\n2\n");
         assert_eq!(edit("  f:\n    x\n", "f:\n  x", "g:\n    y").expect("by lines"), "  g:\n    y\n");
+        assert_eq!(edit("a\r\n  b\r\nc\n", "a\nb\nc", "x\ny\nz").expect("by lines"), "x\r\ny\r\nz\n");
+        assert_eq!(edit("x\r\nfoo\r\n", "\nfoo", "bar").expect("there"), "xbar\r\n");
         assert_eq!(edit("a", "b", "c"), Err(Refused("Could not find exact match for edit:\nb".to_owned())));
         assert_eq!(fenced("````\n"), "`````diff\n````\n`````\n\n");
     }

@@ -319,7 +319,7 @@ async fn str_replace(backend: &dyn Backend, shown: &str, old: &str, new: &str) -
     let revised = revise(backend, &path, |read| {
         let after = text::edit(&read.content, &edits).map_err(|error| unreplaced(shown, &read.content, old, error))?.0;
         let change = Change::Edit { path: path.clone(), edits: edits.clone(), expect: Some(read.version) };
-        Ok((change, snippet(&read.content, &after, old)))
+        Ok((change, snippet(&read.content, &after, &edits[0])))
     });
     match revised.await {
         Ok((changed, snippet)) => {
@@ -357,10 +357,8 @@ fn unreplaced(shown: &str, content: &[u8], old: &str, error: Error) -> Error {
 }
 
 /// Shows where a replacement starts, with the lines around.
-fn snippet(before: &[u8], after: &[u8], old: &str) -> String {
-    let place = memchr::memmem::find(before, old.as_bytes())
-        .unwrap_or_else(|| before.iter().zip(after).take_while(|(before, after)| before == after).count());
-    let line = text::line_at(before, place);
+fn snippet(before: &[u8], after: &[u8], edit: &Edit) -> String {
+    let line = text::line_at(before, text::position(before, edit).map_or(0, |place| place.start));
     let lines = revise::lines(after);
     let first = line.saturating_sub(CONTEXT_LINES).max(1);
     let shown = (first..=line + CONTEXT_LINES).zip(&lines[first.min(lines.len()) - 1..]);

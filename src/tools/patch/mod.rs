@@ -17,7 +17,7 @@
 //! The grammar and the order in which matches are tried are those of the `apply_patch` tool of OpenAI's Codex
 //! (<https://github.com/openai/codex/tree/main/codex-rs/apply-patch>), since that is what models were taught; its messages for
 //! malformed patches are kept too. In four places this is kinder: lines of context keep the file's own bytes even where they
-//! matched only loosely, lines that come take the line ending of their neighbours, a chunk of added lines beneath a header is put
+//! matched only loosely, lines that come take the line endings of those they replace or follow, a chunk of added lines beneath a header is put
 //! right beneath that header (there, at the end of the file), and ranges as in `@@ -1,2 +1,3 @@` are passed over.
 
 mod miss;
@@ -62,5 +62,17 @@ impl Line {
             Self::Context(text) | Self::Remove(text) => Some(text),
             Self::Add(_) => None,
         }
+    }
+
+    /// Returns the text that comes.
+    fn added(&self) -> Option<&str> {
+        match self {
+            Self::Add(text) => Some(text),
+            Self::Context(_) | Self::Remove(_) => None,
+        }
+    }
+
+    fn is_context(&self) -> bool {
+        matches!(self, Self::Context(_))
     }
 }

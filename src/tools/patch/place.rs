@@ -4,8 +4,8 @@ use super::miss::Miss;
 use super::{Chunk, Line};
 use crate::error::Result;
 use crate::text::run::find_run;
+use crate::text::{LineEnding, ending_before, trim_terminator};
 use crate::work::Stop;
-use memchr::memchr;
 use std::borrow::Cow;
 
 /// Applies the chunks of an update to a file's content and returns the new content; `path` is for errors.
@@ -33,33 +33,23 @@ pub(in crate::tools) fn update(path: &str, content: &[u8], chunks: &[Chunk], sto
 /// A content cut into lines, without their endings.
 pub(super) struct FileLines<'a> {
     pub(super) texts: Vec<&'a [u8]>,
-    endings: Vec<&'a [u8]>,
+    /// Only the last line may have none.
+    endings: Vec<Option<LineEnding>>,
 }
 
 impl<'a> FileLines<'a> {
     fn new(content: &'a [u8]) -> Self {
-        let mut lines = Self { texts: Vec::new(), endings: Vec::new() };
-        let mut rest = content;
-        while !rest.is_empty() {
-            let (line, after) = rest.split_at(memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
-            let text = crate::text::trim_terminator(line);
-            lines.texts.push(text);
-            lines.endings.push(&line[text.len()..]);
-            rest = after;
-        }
-        lines
+        let lines = content.split_inclusive(|byte| *byte == b'\n');
+        let (texts, endings) = lines.map(|line| (trim_terminator(line), LineEnding::of_line(line))).unzip();
+        Self { texts, endings }
     }
 
     fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Returns the ending for a line that is put before the line `index`: its neighbour's.
-    fn ending_before(&self, index: usize) -> &'a [u8] {
-        let own = |index: usize| self.endings.get(index).copied().filter(|ending| !ending.is_empty());
-        index.checked_sub(1).and_then(own).or_else(|| own(index)).or_else(|| own(0)).unwrap_or(b"\n")
-    }
-
+    /// Writes the file anew. The lines added by a run of additions and removals end as the removed ones do, in order, and any more as the
+    /// last of these; lines that replace none end as the line before them.
     fn replaced(&self, places: &[Place<'_>]) -> Vec<u8> {
         let mut result = Vec::new();
         let mut at = 0;
@@ -68,18 +58,21 @@ impl<'a> FileLines<'a> {
             let start = place.start.max(at);
             self.copy(&mut result, at, start);
             at = start;
-            for line in &place.lines {
-                match &**line {
-                    Line::Context(_) => {
-                        self.copy(&mut result, at, at + 1);
-                        at += 1;
-                    }
-                    Line::Remove(_) => at += 1,
-                    Line::Add(text) => {
-                        result.extend_from_slice(text.as_bytes());
-                        result.extend_from_slice(self.ending_before(at));
-                    }
+            for run in place.lines.chunk_by(|one, next| one.is_context() == next.is_context()) {
+                if run[0].is_context() {
+                    self.copy(&mut result, at, at + run.len());
+                    at += run.len();
+                    continue;
                 }
+                let added = run.iter().filter_map(|line| line.added());
+                let removed = at..at + run.iter().filter(|line| line.added().is_none()).count();
+                for (index, text) in added.enumerate() {
+                    let line = (removed.start + index).min(removed.end.max(1) - 1);
+                    let own = self.endings.get(line).copied().flatten().filter(|_| !removed.is_empty());
+                    result.extend_from_slice(text.as_bytes());
+                    result.extend_from_slice(own.unwrap_or_else(|| ending_before(&self.endings, removed.start)).bytes());
+                }
+                at = removed.end;
             }
         }
         self.copy(&mut result, at, self.len());
@@ -90,7 +83,7 @@ impl<'a> FileLines<'a> {
     fn copy(&self, result: &mut Vec<u8>, from: usize, to: usize) {
         for index in from..to {
             result.extend_from_slice(self.texts[index]);
-            result.extend_from_slice(if self.endings[index].is_empty() { self.ending_before(index) } else { self.endings[index] });
+            result.extend_from_slice(self.endings[index].unwrap_or_else(|| ending_before(&self.endings, index)).bytes());
         }
     }
 }
@@ -282,6 +275,9 @@ mod tests {
         assert_eq!(updated("a\r\nb", "-b\n+B").expect("found"), "a\r\nB\r\n");
         assert_eq!(updated("a\r\nb\nc\n", "-c\n+C").expect("found"), "a\r\nb\nC\n");
         assert_eq!(updated("a\r\nb\nc\n", "-a\n+A").expect("found"), "A\r\nb\nc\n");
+        assert_eq!(updated("a\nb\r\nc\n", "-a\n-b\n+A\n+B\n+C").expect("found"), "A\nB\r\nC\r\nc\n");
+        assert_eq!(updated("a\nb\r\nc\n", " a\n+B\n-b").expect("found"), "a\nB\r\nc\n");
+        assert_eq!(updated("a\nb\r\nc", " c\n+d").expect("found"), "a\nb\r\nc\r\nd\r\n");
         let bytes = update("f", b"\xff\xfe\nb\n", &chunks("-b\n+B"), &Stop::default()).expect("found");
         assert_eq!(bytes, b"\xff\xfe\nB\n");
     }

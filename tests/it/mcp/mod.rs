@@ -23,7 +23,7 @@ const HUNG: Duration = Duration::from_secs(60);
 
 /// How the protocol is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Era {
+pub(crate) enum Era {
     /// By a handshake, as until 2025-11-25.
     Legacy,
     /// Every request says all of itself, as from 2026-07-28 on.
@@ -33,7 +33,7 @@ enum Era {
 const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 
 /// A client of a server that it started itself.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Value>,
@@ -45,7 +45,7 @@ struct Client {
 }
 
 impl Client {
-    fn start(home: &Home, era: Era, args: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, era: Era, args: &[&str]) -> Self {
         Self::start_with(home, era, args, json!({}))
     }
 
@@ -138,7 +138,7 @@ impl Client {
         answer["error"].take()
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.result("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 

@@ -1,0 +1,445 @@
+//! Replacements within one content, with line endings as units: pure, on bytes.
+//!
+//! A line ending is `\r\n`, or a `\n` without a `\r` before it; any other `\r` is a character. An ending in the text to replace
+//! matches any ending of the content, and always all of it. An ending in the new text is written as the content has it there
+//! (see [`edit`]). So an edit never splits a `\r\n`, and what it leaves alone stays byte for byte.
+//!
+//! Matching happens on *folded* text, in which every ending is `\n`. A place in it maps back to the content by counting the
+//! `\r\n` before it, in one pass.
+
+use super::line_at;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Edit;
+use crate::work::{self, Stop};
+use bytes::Bytes;
+use memchr::{memchr, memchr_iter, memmem, memrchr};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// How many line numbers an `ambiguous` names at most.
+const LINES_NAMED_MAX: usize = 20;
+
+/// The largest content in bytes that a replacement may grow a file to.
+pub const EDITED_BYTES_MAX: usize = 256 << 20;
+
+/// The most work that the edits of one call may be: how many there are, times the bytes of the content. A few seconds.
+pub const EDIT_WORK_BYTES_MAX: u64 = 4 << 30;
+
+/// Applies replacements in order to a content and returns the new content and how many occurrences were replaced.
+///
+/// `old` matches byte for byte, but for line endings: each of its endings, `\n` or `\r\n`, matches one whole ending of either
+/// kind. What was not replaced stays byte for byte. Each ending in `new` takes the kind that is in force where it goes:
+///
+/// 1. Where `old` spans endings: lines that `old` and `new` both begin with, and lines that both end with, keep theirs. The lines
+///    between take those of the replaced lines in order, and once these are used up, that of the line before.
+/// 2. Where `old` lies within one line: that line's ending; on a last line without one, the ending of the line before.
+/// 3. In a content without any ending: as `new` has it.
+///
+/// When `old` and `new` differ in nothing but their endings, the edit is about endings: both are taken exactly as written.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for no edit or an empty `old`, [`NoMatch`](ErrorKind::NoMatch) and
+/// [`Ambiguous`](ErrorKind::Ambiguous) (with the lines) by what was counted, [`TooLarge`](ErrorKind::TooLarge) when a
+/// replacement would grow the content over [`EDITED_BYTES_MAX`], and for more edits of a large content than
+/// [`EDIT_WORK_BYTES_MAX`] allows.
+pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
+    edit_until(content, edits, &Stop::default())
+}
+
+/// Does as [`edit`] does, away from the threads that serve others when it is much work, and no longer than its caller waits.
+///
+/// # Errors
+/// Those of [`edit`] and of [`work::run`].
+pub(crate) async fn edit_apart(content: &Bytes, edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
+    let cost_bytes = (content.len() as u64).saturating_mul(edits.len() as u64);
+    if cost_bytes <= work::IN_PLACE_BYTES || cost_bytes > EDIT_WORK_BYTES_MAX {
+        return edit(content, edits);
+    }
+    let (content, edits) = (content.clone(), edits.to_vec());
+    work::run(cost_bytes, move |stop| edit_until(&content, &edits, stop)).await?
+}
+
+/// Does as [`edit`] does, and looks before each replacement whether the caller still waits.
+pub(crate) fn edit_until(content: &[u8], edits: &[Edit], stop: &Stop) -> Result<(Vec<u8>, usize)> {
+    if edits.is_empty() {
+        return Err(Error::invalid_argument("no edit was given; name at least one text to replace"));
+    }
+    let mut current = Cow::Borrowed(content);
+    let mut replaced = 0;
+    let mut worked_bytes = 0_u64;
+    for (index, edit) in edits.iter().enumerate() {
+        stop.check()?;
+        // Each replacement goes through all of the content; what the later ones take at least is known before the first.
+        let rest = (edits.len() - index) as u64;
+        if edits.len() > 1 && worked_bytes.saturating_add(rest.saturating_mul(current.len() as u64)) > EDIT_WORK_BYTES_MAX {
+            let count = (EDIT_WORK_BYTES_MAX / (current.len() as u64).max(1)).max(1);
+            let message = format!(
+                "{} edits of a file of {} bytes are too much work for one call; send at most {count} at once, or write the file anew",
+                edits.len(),
+                current.len()
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        worked_bytes += current.len() as u64;
+        // Say which of several edits failed, so that the caller can mend just that one.
+        let label = if edits.len() == 1 { String::new() } else { format!("edit {} of {}: ", index + 1, edits.len()) };
+        let (next, count) = edit_once(&current, edit).map_err(|error| {
+            let message = format!("{label}{}", error.message());
+            error.with_message(message)
+        })?;
+        current = Cow::Owned(next);
+        replaced += count;
+    }
+    Ok((current.into_owned(), replaced))
+}
+
+fn edit_once(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
+    if edit.old.is_empty() {
+        return Err(Error::invalid_argument("the text to replace is empty; name the text, or write the whole file"));
+    }
+    let sought = Sought::new(content, edit);
+    let count = sought.places().count();
+    match count {
+        0 => return Err(no_match(content, edit, sought.is_exact)),
+        count if count > 1 && !edit.replace_all => return Err(ambiguous(&sought, count)),
+        _ => {}
+    }
+    let mut replacement = Replacement::new(content, edit.old.as_bytes(), edit.new.as_bytes(), sought.is_exact);
+    let too_large = || {
+        Error::new(
+            ErrorKind::TooLarge,
+            format!("{count} replacements would make the file larger than {EDITED_BYTES_MAX} bytes; replace fewer or with less"),
+        )
+    };
+    // A few bytes can ask for many: what the result takes at least is known before any of it is built.
+    let size_max = EDITED_BYTES_MAX.max(content.len());
+    let kept_min = content.len().saturating_sub(count.saturating_mul(edit.old.len() + replacement.replaced_endings));
+    let size_min = count.checked_mul(replacement.size_min()).and_then(|added| added.checked_add(kept_min));
+    let size_min = size_min.filter(|size| *size <= size_max).ok_or_else(too_large)?;
+    let mut result = Vec::with_capacity(size_min.max(content.len()));
+    let mut end = 0;
+    for place in sought.places() {
+        result.extend_from_slice(&content[end..place.start]);
+        end = place.end;
+        replacement.push_to(&mut result, place);
+        if result.len().saturating_add(content.len() - end) > size_max {
+            return Err(too_large());
+        }
+    }
+    result.extend_from_slice(&content[end..]);
+    Ok((result, count))
+}
+
+/// Replaces the first occurrence of the text of an edit, however many there are; none when it does not occur.
+#[cfg(any(test, feature = "mcp"))]
+pub(crate) fn replace_first(content: &[u8], edit: &Edit) -> Option<Vec<u8>> {
+    let sought = Sought::new(content, edit);
+    let place = sought.places().next()?;
+    let mut result = content[..place.start].to_vec();
+    Replacement::new(content, edit.old.as_bytes(), edit.new.as_bytes(), sought.is_exact).push_to(&mut result, place.clone());
+    result.extend_from_slice(&content[place.end..]);
+    Some(result)
+}
+
+/// Puts `new` in the place of one range of a content, with the endings that [`edit`] would give it.
+///
+/// The range must not start or end within a `\r\n`.
+#[cfg(any(test, feature = "mcp"))]
+pub(crate) fn splice(content: &[u8], place: Range<usize>, new: &[u8]) -> Vec<u8> {
+    let mut result = content[..place.start].to_vec();
+    Replacement::new(content, &content[place.clone()], new, false).push_to(&mut result, place.clone());
+    result.extend_from_slice(&content[place.end..]);
+    result
+}
+
+/// Counts how often the text that an edit replaces occurs in a content, as [`edit`] counts.
+pub(crate) fn occurrences(content: &[u8], edit: &Edit) -> usize {
+    if edit.old.is_empty() { 0 } else { Sought::new(content, edit).places().count() }
+}
+
+/// Finds the first place of the text that an edit replaces.
+pub(crate) fn position(content: &[u8], edit: &Edit) -> Option<Range<usize>> {
+    Sought::new(content, edit).places().next()
+}
+
+/// Returns a text with every line ending as `\n`; borrowed where it has no other.
+pub(crate) fn folded(text: &[u8]) -> Cow<'_, [u8]> {
+    let mut ends = memmem::find_iter(text, b"\r\n").peekable();
+    if ends.peek().is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut folded = Vec::with_capacity(text.len());
+    let mut at = 0;
+    for end in ends {
+        folded.extend_from_slice(&text[at..end]);
+        at = end + 1;
+    }
+    folded.extend_from_slice(&text[at..]);
+    Cow::Owned(folded)
+}
+
+/// How a line ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineEnding {
+    /// `\n`.
+    Lf,
+    /// `\r\n`.
+    CrLf,
+}
+
+impl LineEnding {
+    /// Returns the ending whose `\n` stands at `at`.
+    fn at(content: &[u8], at: usize) -> Self {
+        if at > 0 && content[at - 1] == b'\r' { Self::CrLf } else { Self::Lf }
+    }
+
+    /// Returns the ending of a line; none for a last line without one.
+    pub(crate) fn of_line(line: &[u8]) -> Option<Self> {
+        line.ends_with(b"\n").then(|| Self::at(line, line.len() - 1))
+    }
+
+    /// Returns its bytes.
+    pub(crate) fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Lf => b"\n",
+            Self::CrLf => b"\r\n",
+        }
+    }
+}
+
+/// Returns the ending for a line put before the line `index` of a content whose lines end with `endings`: that of the nearest
+/// line before it, or else of the first behind; `\n` in a content without endings.
+pub(crate) fn ending_before(endings: &[Option<LineEnding>], index: usize) -> LineEnding {
+    let (before, behind) = endings.split_at(index.min(endings.len()));
+    before.iter().rev().chain(behind).find_map(|ending| *ending).unwrap_or(LineEnding::Lf)
+}
+
+/// A text looked for in a content.
+struct Sought<'c> {
+    content: &'c [u8],
+    /// What is searched: the content itself where endings have to match exactly, else its folded form.
+    searched: Cow<'c, [u8]>,
+    old: Cow<'c, [u8]>,
+    /// Whether the edit is about endings.
+    is_exact: bool,
+}
+
+impl<'c> Sought<'c> {
+    fn new(content: &'c [u8], edit: &'c Edit) -> Self {
+        let (old, new) = (edit.old.as_bytes(), edit.new.as_bytes());
+        let is_exact = old != new && folded(old) == folded(new);
+        let (searched, old) = if is_exact { (content.into(), old.into()) } else { (folded(content), folded(old)) };
+        Self { content, searched, old, is_exact }
+    }
+
+    /// Returns the places in order, from the left and without overlaps.
+    fn places(&self) -> impl Iterator<Item = Range<usize>> {
+        let finder = memmem::Finder::new(&*self.old);
+        let mut from = 0;
+        let mut origin = Origin::new(self.content, &self.searched);
+        std::iter::from_fn(move || {
+            loop {
+                let start = from + finder.find(self.searched.get(from..)?)?;
+                let end = start + self.old.len();
+                if self.is_exact && (self.splits_ending(start) || self.splits_ending(end)) {
+                    from = start + 1;
+                    continue;
+                }
+                from = end;
+                return Some(origin.of(start)..origin.of(end));
+            }
+        })
+    }
+
+    /// Tells whether a place of the content lies between the `\r` and the `\n` of one ending.
+    fn splits_ending(&self, at: usize) -> bool {
+        at > 0 && self.content[at - 1] == b'\r' && self.content.get(at) == Some(&b'\n')
+    }
+}
+
+/// Maps places of a folded content, in order, to those of the content.
+struct Origin<'c> {
+    content: &'c [u8],
+    at: usize,
+    folded_at: usize,
+    /// The next `\r\n` at or after `at`.
+    next: Option<usize>,
+    finder: memmem::Finder<'static>,
+}
+
+impl<'c> Origin<'c> {
+    fn new(content: &'c [u8], searched: &[u8]) -> Self {
+        let finder = memmem::Finder::new(b"\r\n");
+        let next = if searched.len() == content.len() { None } else { finder.find(content) };
+        Self { content, at: 0, folded_at: 0, next, finder }
+    }
+
+    fn of(&mut self, folded: usize) -> usize {
+        while let Some(next) = self.next {
+            let folded_next = self.folded_at + (next - self.at);
+            if folded_next >= folded {
+                break;
+            }
+            self.at = next + 2;
+            self.folded_at = folded_next + 1;
+            self.next = self.finder.find(&self.content[self.at..]).map(|found| self.at + found);
+        }
+        self.at += folded - self.folded_at;
+        self.folded_at = folded;
+        self.at
+    }
+}
+
+/// The text that takes the place of another, cut at its line endings.
+struct Replacement<'c> {
+    content: &'c [u8],
+    /// One more than there are endings.
+    lines: Vec<&'c [u8]>,
+    written: Vec<LineEnding>,
+    endings: Endings,
+    /// How many endings the replaced text has.
+    replaced_endings: usize,
+    /// The endings of the place at hand.
+    replaced: Vec<LineEnding>,
+}
+
+/// Where the endings of a replacement come from.
+enum Endings {
+    AsWritten,
+    /// For each, the number of the replaced ending it takes.
+    Replaced(Vec<usize>),
+    /// The one in force where the place lies: the next ending of the content and where its `\n` stands, as far as it is known,
+    /// and the last of the content for places with none after them.
+    InForce {
+        next: Option<(usize, LineEnding)>,
+        last: (usize, LineEnding),
+    },
+}
+
+impl<'c> Replacement<'c> {
+    fn new(content: &'c [u8], old: &[u8], new: &'c [u8], is_exact: bool) -> Self {
+        let (lines, written) = cut(new);
+        let (old_lines, old_endings) = cut(old);
+        let last = memrchr(b'\n', content).map(|at| (at, LineEnding::at(content, at)));
+        let endings = match last {
+            _ if is_exact => Endings::AsWritten,
+            None => Endings::AsWritten,
+            Some(last) if old_endings.is_empty() => Endings::InForce { next: None, last },
+            Some(_) => Endings::Replaced(sources(&old_lines[..old_endings.len()], &lines[..written.len()])),
+        };
+        Self { content, lines, written, endings, replaced_endings: old_endings.len(), replaced: Vec::new() }
+    }
+
+    /// Returns the least bytes that one replacement puts.
+    fn size_min(&self) -> usize {
+        self.lines.iter().map(|line| line.len()).sum::<usize>() + self.written.len()
+    }
+
+    /// Appends the replacement of one place; the places come in order.
+    fn push_to(&mut self, result: &mut Vec<u8>, place: Range<usize>) {
+        if let [line] = self.lines[..] {
+            result.extend_from_slice(line);
+            return;
+        }
+        let in_force = match &mut self.endings {
+            Endings::AsWritten => None,
+            Endings::Replaced(_) => {
+                let region = &self.content[place];
+                self.replaced.clear();
+                self.replaced.extend(memchr_iter(b'\n', region).map(|at| LineEnding::at(region, at)));
+                None
+            }
+            Endings::InForce { next, last } => {
+                if place.end > last.0 {
+                    Some(last.1)
+                } else {
+                    // Looked for once per ending, not once per place: a line may have many.
+                    let found = next.filter(|(at, _)| *at >= place.end).or_else(|| {
+                        let at = place.end + memchr(b'\n', &self.content[place.end..])?;
+                        Some((at, LineEnding::at(self.content, at)))
+                    });
+                    *next = found;
+                    found.map(|(_, ending)| ending)
+                }
+            }
+        };
+        for (index, line) in self.lines.iter().enumerate() {
+            result.extend_from_slice(line);
+            let Some(written) = self.written.get(index) else { break };
+            let ending = match &self.endings {
+                Endings::Replaced(sources) => self.replaced[sources[index]],
+                Endings::AsWritten | Endings::InForce { .. } => in_force.unwrap_or(*written),
+            };
+            result.extend_from_slice(ending.bytes());
+        }
+    }
+}
+
+/// Cuts a text at its endings: the lines without them, the last of which may be empty, and the endings.
+fn cut(text: &[u8]) -> (Vec<&[u8]>, Vec<LineEnding>) {
+    let (mut lines, mut endings, mut start) = (Vec::new(), Vec::new(), 0);
+    for at in memchr_iter(b'\n', text) {
+        let ending = LineEnding::at(&text[start..], at - start);
+        lines.push(&text[start..at + 1 - ending.bytes().len()]);
+        endings.push(ending);
+        start = at + 1;
+    }
+    lines.push(&text[start..]);
+    (lines, endings)
+}
+
+/// Returns for each ended line of a new text the number of the old line whose ending it takes; `old` is not empty.
+fn sources(old: &[&[u8]], new: &[&[u8]]) -> Vec<usize> {
+    let before = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(|(old, new)| old == new).count();
+    let last_replaced = (old.len() - after).max(1) - 1;
+    let behind = new.len() - after;
+    (0..new.len()).map(|index| if index < behind { index.min(last_replaced) } else { old.len() - (new.len() - index) }).collect()
+}
+
+fn ambiguous(sought: &Sought<'_>, count: usize) -> Error {
+    let lines: Vec<usize> = sought.places().take(LINES_NAMED_MAX).map(|place| line_at(sought.content, place.start)).collect();
+    let mut distinct = lines.clone();
+    distinct.dedup();
+    let named = distinct.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let more = if count > lines.len() { ", ..." } else { "" };
+    let word = if distinct.len() == 1 && more.is_empty() { "line" } else { "lines" };
+    Error::new(
+        ErrorKind::Ambiguous,
+        format!("the text to replace occurs {count} times ({word} {named}{more}); add surrounding lines to make it unique, or replace all"),
+    )
+    .with_lines(lines)
+}
+
+/// Explains why a text does not occur, with the nearest thing that does.
+fn no_match(content: &[u8], edit: &Edit, is_exact: bool) -> Error {
+    let (searched, old) = (folded(content), folded(edit.old.as_bytes()));
+    let found = |text: &[u8]| Some(text).filter(|text| !text.is_empty()).and_then(|text| memmem::find(&searched, text));
+    let hint = if content.is_empty() {
+        "the file is empty".to_owned()
+    } else if let Some(place) = Some(&old).filter(|_| is_exact).and_then(|old| found(old)) {
+        let line = line_at(&searched, place);
+        format!("it occurs on line {line} with another line ending; write the one that the file has there, `\\n` or `\\r\\n`")
+    } else if let Some(place) = old.strip_suffix(b"\n").and_then(found) {
+        format!("without its final line break it occurs on line {}; leave that out", line_at(&searched, place))
+    } else if let Some(place) = old.strip_suffix(b"\r").and_then(found) {
+        let line = line_at(&searched, place);
+        format!("without its final `\\r` it occurs on line {line}; a `\\r` before `\\n` is part of the line ending, so leave it out")
+    } else if let Some(line) = first_line_near(content, &edit.old) {
+        format!(
+            "its first line occurs on line {line} with other white space or other lines after it; read the file again and copy the text exactly"
+        )
+    } else {
+        "read the file again and copy the text exactly".to_owned()
+    };
+    Error::new(ErrorKind::NoMatch, format!("the text to replace does not occur; {hint}"))
+}
+
+/// Finds the line that equals the first line of `old` but for white space at its ends.
+fn first_line_near(content: &[u8], old: &str) -> Option<usize> {
+    let wanted = old.lines().map(str::trim).find(|line| !line.is_empty())?.as_bytes();
+    content.split(|byte| *byte == b'\n').position(|line| line.trim_ascii() == wanted).map(|index| index + 1)
+}
+
+#[cfg(test)]
+mod tests;

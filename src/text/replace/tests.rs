@@ -1,0 +1,164 @@
+//! Tables of edits, and random ones beside the model.
+
+use super::*;
+use crate::conformance::backend::LINE_ENDING_EDITS;
+use crate::conformance::model;
+use proptest::prelude::*;
+
+fn edited(content: &str, edits: &[Edit]) -> Result<String> {
+    edit(content.as_bytes(), edits).map(|(bytes, _)| String::from_utf8(bytes).expect("text stays text"))
+}
+
+fn kind(result: Result<String>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+#[test]
+fn replaces_one_or_all() {
+    assert_eq!(edited("a b a", &[Edit::new("b", "c")]).expect("unique"), "a c a");
+    assert_eq!(edited("a b a", &[Edit::all("a", "")]).expect("all"), " b ");
+    assert_eq!(kind(edited("a b a", &[Edit::new("a", "c")])), Some(ErrorKind::Ambiguous));
+    let told = |text| edited(text, &[Edit::new("a", "c")]).expect_err("ambiguous").message().to_owned();
+    assert!(told("a b a").contains("occurs 2 times (line 1); "), "a line is named once: {}", told("a b a"));
+    assert!(told("a a\nb\na").contains("occurs 3 times (lines 1, 3); "));
+    assert_eq!(kind(edited("a", &[Edit::new("x", "y")])), Some(ErrorKind::NoMatch));
+    assert_eq!(kind(edited("abc", &[Edit::all("", "Z")])), Some(ErrorKind::InvalidArgument));
+    assert_eq!(kind(edited("abc", &[])), Some(ErrorKind::InvalidArgument));
+    // Overlapping places count once each, from the left.
+    assert_eq!(edited("aaa", &[Edit::all("aa", "b")]).expect("all"), "ba");
+}
+
+#[test]
+fn edits_build_on_each_other_and_fail_together() {
+    assert_eq!(edited("one two", &[Edit::new("one", "three"), Edit::new("three two", "done")]).expect("in order"), "done");
+    let error = edited("one two", &[Edit::new("one", "x"), Edit::new("one", "y")]).expect_err("the second fails");
+    assert!(error.message().starts_with("edit 2 of 2: "), "{error}");
+}
+
+#[test]
+fn an_edit_that_asks_for_more_than_memory_is_refused_before_it_is_built() {
+    let (content, new) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
+    assert_eq!(kind(edited(&content, &[Edit::all("a", new)])), Some(ErrorKind::TooLarge));
+    let doubling = vec![Edit::all("a", "aa"); 40];
+    assert_eq!(kind(edited("aaaaaaaa", &doubling)), Some(ErrorKind::TooLarge));
+}
+
+#[test]
+fn more_edits_of_a_large_file_than_one_call_may_make_are_refused_before_the_first() {
+    let content = "a".repeat(1 << 20);
+    let edits = vec![Edit::new("b", "c"); 200_000];
+    let error = edit(content.as_bytes(), &edits).expect_err("a hundred gigabytes of work");
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().ends_with("send at most 4096 at once, or write the file anew"), "{error}");
+    // The same many edits of a small file are little work.
+    assert_eq!(edited("a b", &vec![Edit::new("a", "a"); 200_000]).expect("little work"), "a b");
+}
+
+#[test]
+fn edits_stop_when_nobody_waits() {
+    let stop = Stop::default();
+    drop(work::StopOnDrop(stop.clone()));
+    assert_eq!(edit_until(b"a", &[Edit::new("a", "b")], &stop).expect_err("stopped").kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn names_the_lines_of_what_is_ambiguous() {
+    let error = edited("x\ny\nx\n", &[Edit::new("x", "z")]).expect_err("two places");
+    assert_eq!(error.lines(), [1, 3]);
+    assert!(error.message().contains("lines 1, 3"), "{error}");
+}
+
+#[test]
+fn keeps_the_endings_of_lines_not_edited() {
+    assert_eq!(edited("a\r\nb\nc\r\n", &[Edit::new("b", "x")]).expect("unique"), "a\r\nx\nc\r\n");
+}
+
+#[test]
+fn text_as_shown_meets_text_as_stored() {
+    assert_eq!(edited("a\r\nb\r\nc\r\n", &[Edit::new("a\nb", "x\ny\nz")]).expect("adapted"), "x\r\ny\r\nz\r\nc\r\n");
+    assert_eq!(edited("a\nb\n", &[Edit::new("a\r\nb", "x\r\ny")]).expect("adapted"), "x\ny\n");
+    assert_eq!(edited("a\r\nb\r\n", &[Edit::new("b", "x\ny")]).expect("one line becomes two"), "a\r\nx\r\ny\r\n");
+    assert_eq!(edited("a\r\nb\n", &[Edit::new("b", "x\ny")]).expect("the ending of its line"), "a\r\nx\ny\n");
+    assert_eq!(edited("a\nb\r\n", &[Edit::new("a\nb", "x\ny")]).expect("each its own"), "x\ny\r\n");
+}
+
+#[test]
+fn explains_a_miss() {
+    let message = |content: &str, old: &str| edited(content, &[Edit::new(old, "x")]).expect_err("a miss").message().to_owned();
+    assert!(message("end", "end\n").contains("final line break"));
+    assert!(message("\tlet x = 1;\n", "    let x = 1;\n    let y").contains("line 1"));
+    assert!(message("", "a").contains("empty"));
+    assert!(message("x\r\nfoo\r\nbar", "foo\r").contains("without its final `\\r` it occurs on line 2;"));
+    let converted = edited("a\nb\n", &[Edit::all("b\r\n", "b\n")]).expect_err("no such ending");
+    assert!(converted.message().contains("it occurs on line 2 with another line ending"), "{converted}");
+}
+
+#[test]
+fn edits_take_line_endings_as_units() {
+    for (content, old, new, replace_all, expected) in LINE_ENDING_EDITS {
+        let edit = Edit { old: (*old).to_owned(), new: (*new).to_owned(), replace_all: *replace_all };
+        assert_eq!(edited(content, &[edit]).expect("it occurs"), *expected, "{old:?} to {new:?} in {content:?}");
+    }
+}
+
+#[test]
+fn replacing_every_place_of_one_long_line_stays_linear() {
+    // The ending in force is far behind each of a million places; looked for at each of them, this would take minutes.
+    let content = format!("{}\r\n", "a".repeat(1 << 20));
+    let (result, count) = edit(content.as_bytes(), &[Edit::all("a", "\n")]).expect("it occurs");
+    assert_eq!((result.len(), count), (2 * count + 2, 1 << 20));
+}
+
+/// Texts of few letters and both endings, a `\r` by itself among them.
+fn text(pieces: std::ops::Range<usize>) -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(&["a", "b", "\n", "\r\n", "\n", "\r\n", "\r"][..]);
+    prop::collection::vec(piece, pieces).prop_map(|pieces| pieces.concat())
+}
+
+fn some_edit() -> impl Strategy<Value = Edit> {
+    (text(0..5), text(0..6), any::<bool>()).prop_map(|(old, new, replace_all)| Edit { old, new, replace_all })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn an_edit_does_what_the_model_does(content in text(0..24), edit in some_edit()) {
+        let (content, edits) = (content.as_bytes(), std::slice::from_ref(&edit));
+        match (super::edit(content, edits), model::replaced(content, &edit)) {
+            (Ok(done), Ok(expected)) => prop_assert_eq!(done, expected),
+            (Err(error), Err(expected)) => {
+                prop_assert_eq!(error.kind(), expected.kind());
+                prop_assert_eq!(error.lines(), expected.lines());
+            }
+            (done, expected) => prop_assert!(false, "{done:?}, and not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn an_edit_of_uniform_content_is_a_plain_replacement(content in text(0..24), edit in some_edit(), crlf in any::<bool>()) {
+        // Without a stray `\r` the answer is that of the same text with `\n`, written with the file's endings.
+        let plain = |text: &str| text.replace("\r\n", "\n").replace('\r', "c");
+        let (content, old, new) = (plain(&content), plain(&edit.old), plain(&edit.new));
+        prop_assume!(!old.is_empty() && content.contains(&old) && content.contains('\n'));
+        let stored = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
+        let expected = stored(&content.replace(&old, &new));
+        let edits = [Edit::all(old, new)];
+        prop_assert_eq!(edited(&stored(&content), &edits).expect("it occurs"), expected);
+    }
+
+    #[test]
+    fn what_an_edit_leaves_alone_stays_byte_for_byte(content in text(0..24), edit in some_edit()) {
+        prop_assume!(!edit.old.is_empty());
+        if let Some(place) = position(content.as_bytes(), &edit) {
+            let spliced = splice(content.as_bytes(), place.clone(), edit.new.as_bytes());
+            prop_assert!(spliced.starts_with(&content.as_bytes()[..place.start]));
+            prop_assert!(spliced.ends_with(&content.as_bytes()[place.end..]));
+            let first = replace_first(content.as_bytes(), &edit).expect("it occurs");
+            prop_assert!(first.starts_with(&content.as_bytes()[..place.start]) && first.ends_with(&content.as_bytes()[place.end..]));
+            if occurrences(content.as_bytes(), &edit) == 1 {
+                prop_assert_eq!(first, super::edit(content.as_bytes(), &[edit]).expect("it occurs").0);
+            }
+        }
+    }
+}
