@@ -4,7 +4,7 @@
 //! is not looked at. A file that was written with the content it has below is no difference.
 
 use super::OverlayBackend;
-use super::marks::{Base, Mark};
+use super::marks::{Base, Intent, Mark};
 use super::merge::{Pages, absent, of_upper};
 use crate::backend::Backend;
 use crate::error::Result;
@@ -210,11 +210,34 @@ impl OverlayBackend {
     }
 }
 
+impl OverlayBackend {
+    /// Tells whether the lower tree has at a path what an apply of this overlay was about to leave there.
+    async fn is_intended(&self, path: &VfsPath, lower: Option<&Entry>, intents: &[Intent]) -> Result<bool> {
+        for intent in intents {
+            let is_so = match (intent, lower) {
+                (Intent::Nothing, lower) => lower.is_none(),
+                (Intent::Directory, Some(lower)) => lower.is_directory(),
+                (Intent::File(digest), Some(lower)) if lower.kind == EntryKind::File => {
+                    let read = absent(self.lower.read(path, &ReadOptions::new().with_bytes_max(u64::MAX)).await)?;
+                    read.is_some_and(|read| lower.version.is_none_or(|seen| seen == read.version) && blake3::hash(&read.content) == *digest)
+                }
+                _ => false,
+            };
+            if is_so {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// What the marks above a path say of the lower tree, the nearest first.
 #[derive(Debug)]
 struct Said {
     directory: VfsPathBuf,
     beneath: BTreeMap<String, Option<u64>>,
+    /// What an apply was about to leave beneath.
+    intents: BTreeMap<String, Vec<Intent>>,
     above: Option<Arc<Said>>,
 }
 
@@ -288,9 +311,19 @@ impl<'o> Differences<'o> {
             Some(base) => base.clone(),
             None => said(place.said.as_deref(), &place.path),
         };
-        if let Some(Base::Directory(beneath)) = mark.base.clone() {
-            let above = place.said.take();
-            place.said = Some(Arc::new(Said { directory: place.path.clone(), beneath, above }));
+        let both_are_directories = || [&place.upper, &place.lower].into_iter().all(|entry| entry.as_ref().is_some_and(Entry::is_directory));
+        if mark.claims_directory() && both_are_directories() {
+            place.is_marked = false;
+            return Ok((None, place));
+        }
+        let intents = match mark.own_intents() {
+            [] => intended(place.said.as_deref(), &place.path).to_vec(),
+            own => own.to_vec(),
+        };
+        let beneath = if let Some(Base::Directory(beneath)) = &mark.base { beneath.clone() } else { BTreeMap::new() };
+        if !beneath.is_empty() || !mark.intents.is_empty() {
+            let (above, intents) = (place.said.take(), mark.intents.clone());
+            place.said = Some(Arc::new(Said { directory: place.path.clone(), beneath, intents, above }));
         }
         if !is_wanted || place.path.is_root() {
             return Ok((None, place));
@@ -313,13 +346,17 @@ impl<'o> Differences<'o> {
             Some(upper) => Some(of_upper(mark.timed(upper.clone()))),
             None => None,
         };
+        let mut conflict = conflict(&base, place.lower.as_ref());
+        if conflict.is_some() && self.overlay.is_intended(&place.path, place.lower.as_ref(), &intents).await? {
+            conflict = None;
+        }
         let difference = OverlayDifference {
             path: place.path.clone(),
             kind,
             before: place.lower.clone(),
             after,
             based_on: if let Base::File(version) = base { Some(Version::new(version)) } else { None },
-            conflict: conflict(&base, place.lower.as_ref()),
+            conflict,
             is_readable: true,
         };
         Ok((Some(difference), place))
@@ -392,8 +429,19 @@ fn said(mut nearest: Option<&Said>, path: &VfsPath) -> Base {
     Base::Nothing
 }
 
+/// Returns what an apply was about to leave at a path, as the marks above have it.
+fn intended<'s>(mut nearest: Option<&'s Said>, path: &VfsPath) -> &'s [Intent] {
+    while let Some(said) = nearest {
+        if let Some(intents) = path.strip_prefix(&said.directory).and_then(|rest| said.intents.get(rest.relative())) {
+            return intents;
+        }
+        nearest = said.above.as_deref();
+    }
+    &[]
+}
+
 /// Compares what the lower tree has with what it had.
-fn conflict(base: &Base, lower: Option<&Entry>) -> Option<OverlayConflict> {
+pub(super) fn conflict(base: &Base, lower: Option<&Entry>) -> Option<OverlayConflict> {
     match (base, lower) {
         (Base::Nothing, None) => None,
         (Base::Nothing, Some(_)) => Some(OverlayConflict::Added),

@@ -28,7 +28,10 @@ pub(super) const MARKS: &str = "/marks";
 pub(super) const TURN: &str = "/turn";
 
 /// The format of a mark: its first byte.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+
+/// The format before intents were kept.
+const FORMAT_WITHOUT_INTENTS: u8 = 1;
 
 /// Why a path shows nothing of the lower tree, and what the lower tree had there when the overlay first touched it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,6 +42,20 @@ pub(super) struct Mark {
     pub(super) created_at: Option<Timestamp>,
     /// When its content last changed, where its own row does not know.
     pub(super) modified_at: Option<Timestamp>,
+    /// What an apply was about to leave in the lower tree: here under the empty name, and beneath by relative path where the paths have no
+    /// mark of their own. Where the lower tree is so, the overlay itself wrote it.
+    pub(super) intents: BTreeMap<String, Vec<Intent>>,
+}
+
+/// One state of a path of the lower tree that an apply may leave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Intent {
+    /// Nothing.
+    Nothing,
+    /// A directory.
+    Directory,
+    /// A file whose content has this BLAKE3 digest.
+    File([u8; 32]),
 }
 
 /// What the lower tree had at a path when the overlay first touched it.
@@ -60,10 +77,23 @@ struct Record {
     modified_at: Option<i128>,
 }
 
+/// What follows the record since there are intents.
+type Intents = BTreeMap<String, Vec<Intent>>;
+
 impl Mark {
     /// Makes the mark of a path whose lower entry is known.
     pub(super) fn over(base: Option<Base>) -> Self {
         Self { base, ..Self::default() }
+    }
+
+    /// Returns what an apply was about to leave at the path itself.
+    pub(super) fn own_intents(&self) -> &[Intent] {
+        self.intents.get("").map_or(&[], Vec::as_slice)
+    }
+
+    /// Tells whether the mark only claims an empty directory that an apply is about to make below: once both trees have it, it hides nothing.
+    pub(super) fn claims_directory(&self) -> bool {
+        self.base == Some(Base::Nothing) && self.intents.len() == 1 && *self.own_intents() == [Intent::Directory]
     }
 
     /// Tells whether the mark says anything.
@@ -80,7 +110,7 @@ impl Mark {
             created_at: nanoseconds(self.created_at),
             modified_at: nanoseconds(self.modified_at),
         };
-        postcard::to_extend(&record, vec![FORMAT]).expect("a record of plain fields can be written")
+        postcard::to_extend(&(record, &self.intents), vec![FORMAT]).expect("a record of plain fields can be written")
     }
 
     /// Reads a mark and the path it is of.
@@ -89,10 +119,13 @@ impl Mark {
     /// [`Corrupt`](ErrorKind::Corrupt) for what is no mark.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<(VfsPathBuf, Self)> {
         let corrupt = || Error::new(ErrorKind::Corrupt, "a mark of the overlay cannot be read; discard the overlay's changes");
-        let (&FORMAT, rest) = bytes.split_first().ok_or_else(corrupt)? else { return Err(corrupt()) };
-        let record: Record = postcard::from_bytes(rest).map_err(|error| corrupt().with_source(error))?;
+        let (record, intents): (Record, Intents) = match bytes.split_first().ok_or_else(corrupt)? {
+            (&FORMAT, rest) => postcard::from_bytes(rest).map_err(|error| corrupt().with_source(error))?,
+            (&FORMAT_WITHOUT_INTENTS, rest) => (postcard::from_bytes(rest).map_err(|error| corrupt().with_source(error))?, Intents::new()),
+            _ => return Err(corrupt()),
+        };
         let time = |nanoseconds: Option<i128>| nanoseconds.and_then(|at| Timestamp::from_nanosecond(at).ok());
-        let mark = Self { base: record.base, created_at: time(record.created_at), modified_at: time(record.modified_at) };
+        let mark = Self { base: record.base, created_at: time(record.created_at), modified_at: time(record.modified_at), intents };
         Ok((VfsPathBuf::parse(&record.path).map_err(|_| corrupt())?, mark))
     }
 
@@ -139,12 +172,21 @@ mod tests {
         let path = VfsPathBuf::parse("/a/b").expect("a legal path");
         let beneath = BTreeMap::from([("x".to_owned(), Some(7)), ("d".to_owned(), None)]);
         for base in [None, Some(Base::Nothing), Some(Base::File(u64::MAX)), Some(Base::Directory(beneath))] {
-            let mark = Mark { base, created_at: Some(Timestamp::UNIX_EPOCH), modified_at: Timestamp::from_nanosecond(-1_000_001).ok() };
+            let modified_at = Timestamp::from_nanosecond(-1_000_001).ok();
+            let intents = BTreeMap::from([(String::new(), vec![Intent::Nothing, Intent::File([7; 32])])]);
+            let mark = Mark { base, created_at: Some(Timestamp::UNIX_EPOCH), modified_at, intents };
             assert_eq!(Mark::from_bytes(&mark.to_bytes(&path)).expect("a mark"), (path.clone(), mark));
         }
-        for bytes in [&b""[..], b"\x01", b"\x02abc", b"{}"] {
+        for bytes in [&b""[..], b"\x01", b"\x02", b"\x03abc", b"{}"] {
             assert_eq!(Mark::from_bytes(bytes).expect_err("no mark").kind(), ErrorKind::Corrupt);
         }
+    }
+
+    #[test]
+    fn a_mark_written_before_there_were_intents_reads_back() {
+        let record = Record { path: "/a".to_owned(), base: Some(Base::File(3)), created_at: None, modified_at: None };
+        let bytes = postcard::to_extend(&record, vec![FORMAT_WITHOUT_INTENTS]).expect("a record of plain fields can be written");
+        assert_eq!(Mark::from_bytes(&bytes).expect("a mark").1, Mark::over(Some(Base::File(3))));
     }
 
     #[test]

@@ -3,13 +3,18 @@
 //! What both trees agree on is nothing to keep, so afterwards the upper tree is *tidied*: files that are the same below go, with
 //! their marks, and so do directories that held nothing else. Whatever stopped an apply halfway, doing it again finds what is
 //! left: what was written already is no difference any more.
+//!
+//! Other processes may change the same overlay meanwhile. So before anything is written below, the marks say what is about to be
+//! left there ([`Intent`]): a path that was changed in the overlay after that, and is below as the apply left it, is based on that
+//! and in no conflict. Intents stand in the upper tree, so this holds after a crash and a lost answer too.
 
-use super::OverlayBackend;
 use super::difference::{OverlayDifference, OverlayDifferenceKind};
+use super::marks::Intent;
 use super::merge::absent;
-use super::tidy::Plan;
+use super::tidy::{Claim, Plan};
+use super::{OverlayBackend, pause};
 use crate::backend::Backend;
-use crate::error::{Error, ErrorRecord, Result};
+use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, ReviewPurpose, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
@@ -21,6 +26,9 @@ const CHUNK_BYTES: usize = 16 << 20;
 
 /// The most changes that are handed to it at once.
 const CHUNK_CHANGES: usize = 256;
+
+/// How often an apply that met changes of the overlay starts over.
+const OVERTAKEN_MAX: u32 = 16;
 
 /// Whose side wins where both trees changed a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -108,6 +116,24 @@ struct Step {
     of: usize,
 }
 
+/// What stopped an apply.
+struct Halt {
+    failure: Failure,
+    /// Whether the overlay was changed meanwhile, so that starting over gets on.
+    is_overtaken: bool,
+}
+
+impl Halt {
+    fn new(path: &VfsPath, error: &Error) -> Self {
+        Self { failure: Failure { path: path.to_owned(), error: ErrorRecord::from(error) }, is_overtaken: false }
+    }
+
+    fn overtaken(path: &VfsPath) -> Self {
+        let message = format!("`{path}` was changed in the overlay while it was applied; apply again");
+        Self { is_overtaken: true, ..Self::new(path, &Error::conflict(path, None).with_message(message)) }
+    }
+}
+
 impl OverlayBackend {
     /// Writes the overlay's differences to the tree beneath, each on the condition that the lower tree still has the version
     /// the overlay started from, and empties the overlay of them.
@@ -116,10 +142,39 @@ impl OverlayBackend {
     /// tree's batches are atomic all is written or nothing; elsewhere what makes way is removed first, then directories are
     /// made, files written, and the rest removed last. The first failure ends it, and the result says what had been written.
     ///
+    /// The overlay may be changed meanwhile, by other processes too: a change made after its path was written below stays in the
+    /// overlay as a difference from what was written; one made before starts the apply over.
+    ///
     /// # Errors
     /// Those of reading the two trees and of the upper one; what the lower tree refuses is in the result.
     pub async fn apply_changes(&self, options: &OverlayApplyOptions) -> Result<OverlayApplied> {
         let _turn = self.turn.lock().await;
+        let mut all = OverlayApplied::default();
+        for attempt in 0..=OVERTAKEN_MAX {
+            let (applied, is_overtaken) = self.apply_once(options).await?;
+            if !applied.conflicts.is_empty() && !(all.applied.is_empty() && all.dropped.is_empty()) {
+                // A part was written before somebody changed the tree beneath: applying again tells of that.
+                return Ok(all);
+            }
+            let is_again = |path: &VfsPathBuf| applied.applied.iter().chain(&applied.dropped).any(|again| again.path == *path);
+            all.applied.retain(|before| !is_again(&before.path));
+            all.dropped.retain(|before| !is_again(&before.path));
+            all.applied.extend(applied.applied);
+            all.dropped.extend(applied.dropped);
+            all.applied.sort_by(|a, b| a.path.cmp(&b.path));
+            all.dropped.sort_by(|a, b| a.path.cmp(&b.path));
+            all.conflicts = applied.conflicts;
+            all.failure = applied.failure;
+            if !is_overtaken {
+                break;
+            }
+            pause(attempt).await;
+        }
+        Ok(all)
+    }
+
+    /// Applies what differs now; tells too whether the overlay was changed meanwhile, which is the failure then.
+    async fn apply_once(&self, options: &OverlayApplyOptions) -> Result<(OverlayApplied, bool)> {
         let chosen = chosen(self.all_differences(VfsPath::ROOT).await?, &options.paths);
         self.review(ReviewPurpose::Change, &chosen, false).await?;
         let mut applied = OverlayApplied::default();
@@ -134,14 +189,14 @@ impl OverlayBackend {
             }
         }
         if !applied.conflicts.is_empty() {
-            return Ok(applied);
+            return Ok((applied, false));
         }
         close(&mut dropped, &chosen);
         let (theirs, ours): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|difference| dropped.contains(&difference.path));
         applied.dropped = theirs;
         if options.dry_run {
             applied.applied = ours;
-            return Ok(applied);
+            return Ok((applied, false));
         }
         let mut done = vec![0; ours.len()];
         let steps = self.steps(&ours).await?;
@@ -149,7 +204,12 @@ impl OverlayBackend {
             due[step.of] += 1;
             due
         });
-        applied.failure = self.write_below(&ours, steps, &mut done).await;
+        let halt = match self.claim(&ours).await? {
+            None => self.write_below(&ours, steps, &mut done).await,
+            halt => halt,
+        };
+        let is_overtaken = halt.as_ref().is_some_and(|halt| halt.is_overtaken);
+        applied.failure = halt.map(|halt| halt.failure);
         let mut begun = Vec::new();
         for (difference, (done, due)) in ours.into_iter().zip(done.iter().zip(&due)) {
             if done == due {
@@ -162,7 +222,30 @@ impl OverlayBackend {
         if let Err(error) = self.empty(begun, &applied.dropped).await {
             applied.failure.get_or_insert(Failure { path: VfsPathBuf::root(), error: ErrorRecord::from(&error) });
         }
-        Ok(applied)
+        Ok((applied, is_overtaken))
+    }
+
+    /// Says in the marks what is about to be left below; returns what stopped that.
+    async fn claim(&self, differences: &[OverlayDifference]) -> Result<Option<Halt>> {
+        let mut claims = Vec::with_capacity(differences.len());
+        for difference in differences {
+            let intent = match &difference.after {
+                None => Intent::Nothing,
+                Some(after) if after.is_directory() => Intent::Directory,
+                Some(after) => match self.read_upper(&difference.path, &ReadOptions::new().with_bytes_max(u64::MAX)).await? {
+                    Some(read) if Some(read.version) == after.version => Intent::File(*blake3::hash(&read.content).as_bytes()),
+                    _ => return Ok(Some(Halt::overtaken(&difference.path))),
+                },
+            };
+            // What makes way is removed first.
+            let intents = if becomes_other(difference) { vec![Intent::Nothing, intent] } else { vec![intent] };
+            claims.push(Claim { difference, intents });
+        }
+        match self.change_upper(Plan::Claim(&claims)).await {
+            Ok(()) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Some(Halt::overtaken(error.path().unwrap_or(VfsPath::ROOT)))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Empties the overlay of what was applied and dropped.
@@ -185,11 +268,6 @@ impl OverlayBackend {
         let mut directories = Vec::new();
         let mut writes = Vec::new();
         let mut removals = Vec::new();
-        let is_plain = |entry: &Entry| entry.kind == EntryKind::File;
-        let becomes_other = |difference: &OverlayDifference| match (&difference.before, &difference.after) {
-            (Some(before), Some(after)) => before.is_directory() != after.is_directory() || !is_plain(before),
-            _ => false,
-        };
         let replaced: Vec<&VfsPath> =
             differences.iter().filter(|difference| becomes_other(difference)).map(|difference| &*difference.path).collect();
         for (of, difference) in differences.iter().enumerate() {
@@ -227,10 +305,9 @@ impl OverlayBackend {
     }
 
     /// Takes the steps, counts those taken of each difference, and returns what stopped them, if anything did.
-    async fn write_below(&self, differences: &[OverlayDifference], steps: Vec<Step>, done: &mut [usize]) -> Option<Failure> {
+    async fn write_below(&self, differences: &[OverlayDifference], steps: Vec<Step>, done: &mut [usize]) -> Option<Halt> {
         let is_atomic = self.lower.capabilities().atomic_batch;
         let options = ApplyOptions::new().with_allow_partial(!is_atomic);
-        let failed = |path: &VfsPath, error: &Error| Some(Failure { path: path.to_owned(), error: ErrorRecord::from(error) });
         let mut steps = steps.into_iter().peekable();
         while steps.peek().is_some() {
             let (mut batch, mut owners, mut size_bytes) = (Vec::new(), Vec::new(), 0);
@@ -241,8 +318,8 @@ impl OverlayBackend {
                     let after = differences[of].after.as_ref().and_then(|after| after.version);
                     match self.read_upper(path, &ReadOptions::new().with_bytes_max(u64::MAX)).await {
                         Ok(Some(read)) if Some(read.version) == after => *content = read.content,
-                        Ok(_) => return failed(path, &Error::conflict(path, None).with_message(changed_meanwhile(path))),
-                        Err(error) => return failed(path, &error),
+                        Ok(_) => return Some(Halt::overtaken(path)),
+                        Err(error) => return Some(Halt::new(path, &error)),
                     }
                     size_bytes += content.len();
                 }
@@ -254,11 +331,23 @@ impl OverlayBackend {
                 Err(error) => {
                     owners[..error.applied().min(owners.len())].iter().for_each(|of| done[*of] += 1);
                     let path = error.change().and_then(|index| batch.get(index)).or(batch.first()).map(|change| change.path().to_owned());
-                    return failed(&path.unwrap_or_else(VfsPathBuf::root), &error);
+                    return Some(Halt::new(&path.unwrap_or_else(VfsPathBuf::root), &error));
                 }
             }
         }
         None
+    }
+}
+
+fn is_plain(entry: &Entry) -> bool {
+    entry.kind == EntryKind::File
+}
+
+/// Tells whether what is there has to be removed before the other is put.
+fn becomes_other(difference: &OverlayDifference) -> bool {
+    match (&difference.before, &difference.after) {
+        (Some(before), Some(after)) => before.is_directory() != after.is_directory() || !is_plain(before),
+        _ => false,
     }
 }
 
@@ -294,8 +383,4 @@ fn chosen(differences: Vec<OverlayDifference>, paths: &[VfsPathBuf]) -> Vec<Over
         .into_iter()
         .filter(|difference| paths.iter().any(|path| difference.path.starts_with(path)) || is_needed(difference))
         .collect()
-}
-
-fn changed_meanwhile(path: &VfsPath) -> String {
-    format!("`{path}` was changed in the overlay while it was applied; apply again")
 }

@@ -2,14 +2,14 @@
 //!
 //! Each is planned on what is there and takes effect only if nobody took the turn meanwhile, as every batch of an overlay.
 
-use super::difference::OverlayDifference;
-use super::marks::{Base, MARKS, Mark, TREE, base_of, mark_path, tree_path};
-use super::merge::{Pages, about, absent};
+use super::difference::{OverlayDifference, conflict};
+use super::marks::{Base, Intent, MARKS, Mark, TREE, base_of, mark_path, tree_path};
+use super::merge::{Pages, about, absent, of_upper};
 use super::transaction::{lost_turn, take_turn};
 use super::{ATTEMPTS_MAX, OverlayBackend, pause};
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{ApplyOptions, Change, ReadOptions, ReviewPurpose, WriteMode};
+use crate::ops::{ApplyOptions, Change, Entry, ReadOptions, ReviewPurpose, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::work;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,16 @@ pub(super) enum Plan<'p> {
     Drop(&'p VfsPath),
     /// What stood in the way of these paths was removed, and nothing was put there yet.
     Restart(&'p [VfsPathBuf]),
+    /// These differences are about to be written below.
+    Claim(&'p [Claim<'p>]),
     Tidy,
+}
+
+/// A difference that is about to be written below, and what that may leave there.
+#[derive(Debug)]
+pub(super) struct Claim<'p> {
+    pub(super) difference: &'p OverlayDifference,
+    pub(super) intents: Vec<Intent>,
 }
 
 impl OverlayBackend {
@@ -86,6 +95,57 @@ impl OverlayBackend {
         Ok(changes)
     }
 
+    /// Makes the changes of the upper tree after which each mark says what an apply is about to leave below, so that whoever changes the
+    /// overlay from then on, and whoever looks after a crash, knows that for the overlay's own and not for somebody else's.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) where a difference is no longer what it was.
+    async fn claimed(&self, claims: &[Claim<'_>]) -> Result<Vec<Change>> {
+        let mut marks = self.marks().await?;
+        let mut changed: BTreeSet<VfsPathBuf> = BTreeSet::new();
+        for (index, Claim { difference, intents }) in claims.iter().enumerate() {
+            let path = &difference.path;
+            let upper = absent(self.tree.stat(path).await)?.map(of_upper);
+            let as_seen = |entry: &Option<Entry>| entry.as_ref().map(|entry| (entry.is_directory(), entry.version));
+            if as_seen(&upper) != as_seen(&difference.after) {
+                return Err(Error::conflict(path, None));
+            }
+            // A directory is found again by what lies in it.
+            let holds_another = || claims.get(index + 1).is_some_and(|next| next.difference.path.starts_with(path));
+            let is_new_directory = difference.before.is_none() && upper.as_ref().is_some_and(Entry::is_directory);
+            if is_new_directory && !marks.contains_key(path) && holds_another() {
+                continue;
+            }
+            let current = difference.before.as_ref().map_or(Base::Nothing, base_of);
+            let is_undisputed = difference.conflict.is_none();
+            if upper.is_some() || marks.contains_key(path) {
+                let mark = marks.entry(path.clone()).or_default();
+                let is_out_of_date = mark.base.as_ref().is_none_or(|base| conflict(base, difference.before.as_ref()).is_some());
+                if is_undisputed && is_out_of_date {
+                    mark.base = Some(current);
+                }
+                mark.intents.insert(String::new(), intents.clone());
+                changed.insert(path.clone());
+            } else if let Some(above) = path.ancestors().filter(|above| marks.contains_key(*above)).max_by_key(|above| above.as_str().len())
+            {
+                let above = above.to_owned();
+                let Some((mark, rest)) = marks.get_mut(&above).zip(path.strip_prefix(&above)) else { continue };
+                let name = rest.relative().to_owned();
+                if let (true, Some(Base::Directory(beneath))) = (is_undisputed, &mut mark.base) {
+                    let version = if let Base::File(version) = current { Some(version) } else { None };
+                    beneath.insert(name.clone(), version);
+                }
+                mark.intents.insert(name, intents.clone());
+                changed.insert(above);
+            }
+        }
+        let write = |path: VfsPathBuf| {
+            let content = marks[&path].to_bytes(&path).into();
+            Change::Write { path: mark_path(&path), content, mode: WriteMode::Overwrite }
+        };
+        Ok(changed.into_iter().map(write).collect())
+    }
+
     /// Makes the changes of the upper tree that let the lower one show at a path.
     async fn dropped(&self, path: &VfsPath) -> Result<Vec<Change>> {
         let look = self.look(path).await?;
@@ -121,7 +181,8 @@ impl OverlayBackend {
                 continue;
             }
             let Some(read) = absent(self.lower.read(&entry.path, &ReadOptions::new().with_bytes_max(u64::MAX)).await)? else { continue };
-            let mark = Mark { base: Some(Base::File(read.version.number())), created_at: entry.created_at, modified_at: entry.modified_at };
+            let times = (entry.created_at, entry.modified_at);
+            let mark = Mark { created_at: times.0, modified_at: times.1, ..Mark::over(Some(Base::File(read.version.number()))) };
             changes.push(Change::Write { path: tree_path(&entry.path), content: read.content, mode: WriteMode::Overwrite });
             let content = mark.to_bytes(&entry.path).into();
             changes.push(Change::Write { path: mark_path(&entry.path), content, mode: WriteMode::Overwrite });
@@ -135,8 +196,8 @@ impl OverlayBackend {
     }
 
     async fn tidied(&self) -> Result<Vec<Change>> {
-        let remaining: BTreeSet<VfsPathBuf> =
-            self.all_differences(VfsPath::ROOT).await?.into_iter().map(|difference| difference.path).collect();
+        let differences = self.all_differences(VfsPath::ROOT).await?;
+        let remaining: BTreeSet<&VfsPath> = differences.iter().map(|difference| &*difference.path).collect();
         let remains = |path: &VfsPath| {
             let mut following = remaining.range::<VfsPath, _>((Bound::Included(path), Bound::Unbounded));
             following.next().is_some_and(|next| next.starts_with(path))
@@ -147,9 +208,13 @@ impl OverlayBackend {
         // What stays of the marks, and which of them hide a directory that is not yet as below.
         let mut kept: BTreeSet<&VfsPath> = BTreeSet::new();
         let mut gone: BTreeSet<&VfsPath> = BTreeSet::new();
-        for path in marks.keys() {
+        let upper_directories: BTreeSet<&VfsPath> = upper.iter().filter(|entry| entry.is_directory()).map(|entry| &*entry.path).collect();
+        for (path, mark) in &marks {
             work::step().await;
             if is_within(&gone, path) {
+                changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
+            } else if mark.claims_directory() && upper_directories.contains(&**path) && !remaining.contains(&**path) {
+                // Both trees have the directory now, and show as one.
                 changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
             } else if remains(path) || is_within(&kept, path) {
                 kept.insert(path);
@@ -183,13 +248,24 @@ impl OverlayBackend {
                 changes.extend(self.rebased(path, marks.get(path)).await?);
             }
         }
+        // What was changed while an apply wrote what was there before is based on what that left.
+        for difference in differences.iter().filter(|difference| difference.conflict.is_none()) {
+            let Some(mark) = marks.get(&difference.path).filter(|_| kept.contains(&*difference.path)) else { continue };
+            if mark.base.as_ref().is_some_and(|base| conflict(base, difference.before.as_ref()).is_some()) {
+                let mut mark = Mark { base: Some(difference.before.as_ref().map_or(Base::Nothing, base_of)), ..mark.clone() };
+                mark.intents.remove("");
+                let content = mark.to_bytes(&difference.path).into();
+                changes.push(Change::Write { path: mark_path(&difference.path), content, mode: WriteMode::Overwrite });
+            }
+        }
         Ok(changes)
     }
 
     /// Makes the mark that says that a file, which is the same below, is based on what is there now.
     async fn rebased(&self, path: &VfsPath, mark: Option<&Mark>) -> Result<Option<Change>> {
         let Some(lower) = absent(self.lower.stat(path).await)? else { return Ok(None) };
-        let mark = Mark { base: Some(base_of(&lower)), ..mark.cloned().unwrap_or_default() };
+        let mut mark = Mark { base: Some(base_of(&lower)), ..mark.cloned().unwrap_or_default() };
+        mark.intents.remove("");
         let content = mark.to_bytes(path).into();
         Ok(Some(Change::Write { path: mark_path(path), content, mode: WriteMode::Overwrite }))
     }
@@ -202,6 +278,7 @@ impl OverlayBackend {
                 Plan::Clear => self.cleared().await,
                 Plan::Drop(path) => self.dropped(path).await,
                 Plan::Restart(paths) => self.restarted(paths).await,
+                Plan::Claim(claims) => self.claimed(claims).await,
                 Plan::Tidy => self.tidied().await,
             };
             let changes = match planned {

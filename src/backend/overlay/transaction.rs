@@ -5,7 +5,7 @@
 //! meanwhile, in this process or in another, does not take effect and is planned again.
 
 use super::OverlayBackend;
-use super::marks::{Base, Mark, TURN, base_of, mark_path, tree_path};
+use super::marks::{Base, Intent, Mark, TURN, base_of, mark_path, tree_path};
 use super::merge::{Look, Shown, about, absent, lower_version, upper_version};
 use crate::backend::flat::{Beneath, FileNode, Mark as NodeMark, Node, Times, TreeTransaction};
 use crate::backend::{Backend, BackendExt};
@@ -67,6 +67,8 @@ enum Pending {
 struct Survey {
     /// What the lower tree had beneath it.
     beneath: BTreeMap<String, Option<u64>>,
+    /// What an apply was about to leave beneath it.
+    intents: BTreeMap<String, Vec<Intent>>,
     /// The marks that the directory's own stands for from then on.
     marks: Vec<VfsPathBuf>,
 }
@@ -285,7 +287,7 @@ impl<'b> OverlayTransaction<'b> {
                     if !self.marks.contains_key(&path)
                         && let Some(mark) = self.overlay.mark(&path).await?
                     {
-                        survey.fold(directory, &path, mark.base);
+                        survey.fold(directory, &path, mark);
                         survey.marks.push(path.clone());
                     }
                     self.marked.insert(path);
@@ -299,7 +301,7 @@ impl<'b> OverlayTransaction<'b> {
             .map(|(path, mark)| (path.clone(), mark.clone()))
             .collect();
         for (path, mark) in pending {
-            survey.fold(directory, &path, mark.and_then(|mark| mark.base));
+            survey.fold(directory, &path, mark.unwrap_or_default());
         }
         self.surveys.insert(directory.to_owned(), survey);
         Ok(())
@@ -328,8 +330,14 @@ impl Survey {
     }
 
     /// Takes over what a mark beneath the directory says.
-    fn fold(&mut self, directory: &VfsPath, path: &VfsPath, base: Option<Base>) {
-        match base {
+    fn fold(&mut self, directory: &VfsPath, path: &VfsPath, mark: Mark) {
+        if let Some(rest) = path.strip_prefix(directory) {
+            for (name, intents) in mark.intents {
+                let below = if name.is_empty() { rest.relative().to_owned() } else { format!("{}/{name}", rest.relative()) };
+                self.intents.insert(below, intents);
+            }
+        }
+        match mark.base {
             None => {}
             Some(Base::Nothing) => {
                 if let Some(rest) = path.strip_prefix(directory) {
@@ -478,7 +486,8 @@ impl TreeTransaction for OverlayTransaction<'_> {
         let base = self.mark_of(path).and_then(|mark| mark.base);
         // What was put over nothing has no base, so that what appears beneath it later is found to be somebody else's.
         let base = base.or_else(|| self.base_at(path).filter(|base| *base != Base::Nothing && !self.pending.contains_key(path)));
-        let mark = Mark { base, created_at: times.created_at.or(own), modified_at: times.modified_at };
+        let intents = self.mark_of(path).unwrap_or_default().intents;
+        let mark = Mark { base, created_at: times.created_at.or(own), modified_at: times.modified_at, intents };
         let number = self.puts.len();
         self.puts.push(self.writes.len());
         self.write(Change::Write { path: tree_path(path), content: content.clone(), mode: WriteMode::Overwrite });
@@ -509,8 +518,9 @@ impl TreeTransaction for OverlayTransaction<'_> {
         } else if let Some(parent) = path.parent() {
             self.write(Change::CreateDir { path: tree_path(parent) });
         }
-        let base = self.mark_of(path).and_then(|mark| mark.base).or_else(|| self.base_at(path));
-        self.set_mark(path, Mark::over(base));
+        let Mark { base, intents, .. } = self.mark_of(path).unwrap_or_default();
+        let base = base.or_else(|| self.base_at(path));
+        self.set_mark(path, Mark { intents, ..Mark::over(base) });
         self.pending.insert(path.to_owned(), None);
     }
 
@@ -519,8 +529,13 @@ impl TreeTransaction for OverlayTransaction<'_> {
         // Made first where the upper tree has none, so that it can be removed, and a mark stands in a directory that is there.
         self.write(Change::CreateDir { path: tree_path(path) });
         self.write(Change::Delete { path: tree_path(path), recursive: true, expect: None });
-        let own = self.mark_of(path).and_then(|mark| mark.base).or_else(|| self.base_at(path));
-        let base = match own {
+        let mut mark = self.mark_of(path).unwrap_or_default();
+        // An apply under way may make the directory and what was in it below: a mark hides that, and knows it for the overlay's own.
+        mark.intents.extend(survey.intents);
+        if mark.own_intents().is_empty() && !mark.intents.is_empty() {
+            mark.intents.insert(String::new(), vec![Intent::Directory]);
+        }
+        let base = match mark.base.or_else(|| self.base_at(path)) {
             Some(Base::Directory(mut beneath)) => {
                 beneath.extend(survey.beneath);
                 Some(Base::Directory(beneath))
@@ -533,7 +548,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
         for below in made.into_iter().chain(survey.marks) {
             self.set_mark(&below, Mark::default());
         }
-        self.set_mark(path, Mark::over(base));
+        self.set_mark(path, Mark { intents: mark.intents, ..Mark::over(base) });
         self.pending.retain(|pending, _| !pending.starts_with(path));
         self.gone.insert(path.to_owned());
     }

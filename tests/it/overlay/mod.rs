@@ -5,6 +5,7 @@ mod changing;
 mod differences;
 mod discarding;
 mod property;
+mod races;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,0 +1,414 @@
+//! An overlay that is changed while it is applied, by another process: an apply never conflicts with what an apply wrote, no change is
+//! lost, and what others changed beneath is still told.
+
+use super::*;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use std::collections::{BTreeMap, BTreeSet};
+use stratafs::Error;
+use stratafs::layer::{Layer, LayerName, Layered, Next, Reply};
+use stratafs::ops::Op;
+
+/// What happens around one write that an apply makes, to the overlay or beneath it.
+#[derive(Debug, Clone, Default)]
+struct Due {
+    before: Vec<Change>,
+    after: Vec<Change>,
+    /// The write takes effect, and its answer is lost.
+    loses_answer: bool,
+}
+
+/// The other process, and when it acts.
+#[derive(Debug)]
+struct Script {
+    other: OverlayBackend,
+    /// A plain tree to which the same is done.
+    plain: Arc<StateBackend>,
+    writes: AtomicUsize,
+    due: Mutex<BTreeMap<usize, Due>>,
+}
+
+impl Script {
+    async fn edit(&self, changes: &[Change]) {
+        for change in changes {
+            let done = self.other.apply_one(change.clone()).await.map_err(|error| error.kind());
+            let expected = self.plain.apply_one(change.clone()).await.map_err(|error| error.kind());
+            assert_eq!(done.map(drop), expected.map(drop), "{change:?}");
+        }
+    }
+}
+
+/// Lets the other process act around the writes of one tree.
+#[derive(Debug)]
+struct Between {
+    script: Arc<Script>,
+    is_lower: bool,
+}
+
+#[async_trait]
+impl Layer for Between {
+    fn name(&self) -> LayerName {
+        LayerName::new("Between")
+    }
+
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> stratafs::Result<T> {
+        if !op.kind.writes() {
+            return next.run().await;
+        }
+        let number = self.script.writes.fetch_add(1, Ordering::Relaxed);
+        let due = self.script.due.lock().remove(&number).unwrap_or_default();
+        self.script.edit(&due.before).await;
+        let result = next.run().await?;
+        self.script.edit(&due.after).await;
+        if due.loses_answer && self.is_lower {
+            return Err(Error::new(ErrorKind::Unavailable, "the answer was lost"));
+        }
+        Ok(result)
+    }
+}
+
+/// An overlay whose applies are raced, and the other process's view of the same.
+fn raced(lower: Arc<dyn Backend>) -> (OverlayBackend, Arc<Script>) {
+    let upper = rows();
+    let script = Arc::new(Script {
+        other: OverlayBackend::new(lower.clone(), upper.clone()),
+        plain: Arc::default(),
+        writes: AtomicUsize::new(0),
+        due: Mutex::default(),
+    });
+    let lower = Layered::new(Between { script: script.clone(), is_lower: true }, lower);
+    let upper = Layered::new(Between { script: script.clone(), is_lower: false }, upper);
+    (OverlayBackend::new(Arc::new(lower), Arc::new(upper)), script)
+}
+
+fn due(before: Vec<Change>, after: Vec<Change>) -> Due {
+    Due { before, after, loses_answer: false }
+}
+
+fn write(at: &str, content: &str) -> Change {
+    Change::Write { path: path(at), content: content.to_owned().into(), mode: WriteMode::Overwrite }
+}
+
+fn remove(at: &str) -> Change {
+    Change::Delete { path: path(at), recursive: true, expect: None }
+}
+
+/// Each kind of edit, right after its path was written below: the next applies take it, and conflict with nothing.
+#[tokio::test]
+async fn applies_never_conflict_with_what_an_apply_wrote_before_an_edit() {
+    let edits: &[(&str, &[Change], &[Change])] = &[
+        ("a new file is edited", &[write("/n", "1")], &[write("/n", "2")]),
+        ("a changed file is edited", &[write("/a", "1")], &[write("/a", "2")]),
+        ("a new file is removed", &[write("/n", "1")], &[remove("/n")]),
+        ("a changed file is removed", &[write("/a", "1")], &[remove("/a")]),
+        ("a removed file is made again", &[remove("/a")], &[write("/a", "2")]),
+        ("a removed directory is made again", &[remove("/d")], &[write("/d/x", "2")]),
+        ("a new directory is removed", &[write("/e/x/y", "1")], &[remove("/e")]),
+        ("a new empty directory is removed", &[Change::CreateDir { path: path("/e") }], &[remove("/e")]),
+        ("a new empty directory gets a file", &[Change::CreateDir { path: path("/e") }], &[write("/e/x", "1")]),
+        ("a new directory is replaced by a file", &[write("/e/x", "1")], &[remove("/e"), write("/e", "2")]),
+        ("a replaced directory is edited", &[remove("/d"), write("/d/x", "1")], &[write("/d/x", "2")]),
+        ("a replaced directory is removed", &[remove("/d"), write("/d/x", "1"), write("/d/z", "1")], &[remove("/d")]),
+        ("a directory made a file is made a directory", &[remove("/d"), write("/d", "1")], &[remove("/d"), write("/d/x", "2")]),
+        ("a file made a directory is made a file", &[remove("/a"), write("/a/x", "1")], &[remove("/a"), write("/a", "2")]),
+        ("a changed file moves away", &[write("/d/x", "1")], &[Change::Rename { from: path("/d"), to: path("/f"), overwrite: false }]),
+    ];
+    for (what, first, then) in edits {
+        for number in 0..4 {
+            for loses_answer in [false, true] {
+                let lower = Arc::new(StateBackend::new());
+                let (overlay, script) = raced(lower.clone());
+                for tree in [&*lower, &*script.plain] {
+                    for (at, content) in [("/a", "0"), ("/d/x", "0"), ("/d/y", "0")] {
+                        tree.write(at, content).await.unwrap();
+                    }
+                }
+                script.edit(first).await;
+                script.due.lock().insert(number, Due { loses_answer, ..due(Vec::new(), then.to_vec()) });
+                for _ in 0..2 {
+                    let done = applied(&overlay).await;
+                    assert_eq!(drawn(&done.conflicts), Vec::<String>::new(), "{what}, write {number}");
+                    assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "{what}, write {number}");
+                }
+                script.edit(&std::mem::take(&mut *script.due.lock()).into_values().flat_map(|due| due.after).collect::<Vec<_>>()).await;
+                let done = applied(&overlay).await;
+                assert_eq!((drawn(&done.conflicts), done.failure), (Vec::new(), None), "{what}, write {number}");
+                assert_eq!(whole(&*lower).await, whole(&*script.plain).await, "{what}, write {number}");
+                assert_is_empty(&script.other).await;
+            }
+        }
+    }
+}
+
+/// An apply that died after it wrote below leaves nothing that a later one takes for somebody else's.
+#[tokio::test]
+async fn an_apply_that_dies_after_writing_leaves_no_conflict_with_later_edits() {
+    for (first, then) in [(write("/n", "1"), write("/n", "2")), (write("/a", "1"), remove("/a")), (remove("/a"), write("/a", "2"))] {
+        let lower: Arc<StateBackend> = Arc::default();
+        let upper = rows();
+        lower.write("/a", "0").await.unwrap();
+        let dying = Arc::new(Dying { wrote: tokio::sync::Notify::new() });
+        let overlay = OverlayBackend::new(Arc::new(Layered::new(dying.clone(), lower.clone())), upper.clone());
+        overlay.apply_one(first).await.unwrap();
+        let options = OverlayApplyOptions::new();
+        tokio::select! {
+            biased;
+            done = overlay.apply_changes(&options) => panic!("it died before: {done:?}"),
+            () = dying.wrote.notified() => {}
+        }
+        let later = OverlayBackend::new(lower.clone(), upper);
+        later.apply_one(then).await.unwrap();
+        let shown = whole(&later).await;
+        let done = applied(&later).await;
+        assert_eq!((drawn(&done.conflicts), done.failure), (Vec::new(), None));
+        assert_eq!(whole(&*lower).await, shown);
+        assert_is_empty(&later).await;
+    }
+}
+
+/// A process that never comes back from its write.
+#[derive(Debug)]
+struct Dying {
+    wrote: tokio::sync::Notify,
+}
+
+#[async_trait]
+impl Layer for Dying {
+    fn name(&self) -> LayerName {
+        LayerName::new("Dying")
+    }
+
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> stratafs::Result<T> {
+        let result = next.run().await;
+        if op.kind.writes() {
+            self.wrote.notify_one();
+            std::future::pending::<()>().await;
+        }
+        result
+    }
+}
+
+/// Tasks edit without end while applies run: no apply conflicts, and in the end all that was acknowledged is below.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applies_beside_steady_edits_of_other_processes_lose_and_refuse_nothing() {
+    const EDITS: usize = 60;
+    let (lower, upper) = (Arc::new(StateBackend::new()), rows());
+    lower.write("/shared", "").await.unwrap();
+    let editors: Vec<_> = (0..3)
+        .map(|editor| {
+            let overlay = OverlayBackend::new(lower.clone(), upper.clone());
+            tokio::spawn(async move {
+                for edit in 0..EDITS {
+                    overlay.append("/shared", format!("{editor}-{edit}\n")).await.unwrap();
+                    overlay.write(&format!("/own/{editor}"), edit.to_string()).await.unwrap();
+                    if edit % 7 == 0 {
+                        overlay.delete(&format!("/own/{editor}")).await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    let overlay = OverlayBackend::new(lower.clone(), upper);
+    while !editors.iter().all(|editor| editor.is_finished()) {
+        let done = applied(&overlay).await;
+        assert_eq!(drawn(&done.conflicts), Vec::<String>::new());
+    }
+    for editor in editors {
+        editor.await.unwrap();
+    }
+    let done = applied(&overlay).await;
+    assert_eq!((drawn(&done.conflicts), done.failure), (Vec::new(), None));
+    let lines: BTreeSet<String> = lower.read_text("/shared").await.unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3 * EDITS);
+    for editor in 0..3 {
+        assert_eq!(lower.read_text(&format!("/own/{editor}")).await.unwrap(), (EDITS - 1).to_string());
+    }
+    assert_is_empty(&overlay).await;
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn place() -> impl Strategy<Value = String> {
+    proptest::collection::vec(proptest::sample::select(&NAMES[..]), 1..4).prop_map(|names| format!("/{}", names.join("/")))
+}
+
+fn edits(most: usize) -> impl Strategy<Value = Vec<Change>> {
+    let file = || place().prop_map(|text| path(&text));
+    let content = || proptest::sample::select(vec!["one\n", "two\n", "three\n"]);
+    let change = prop_oneof![
+        5 => (file(), content()).prop_map(|(path, content)| Change::Write { path, content: content.into(), mode: WriteMode::Overwrite }),
+        2 => (file(), content()).prop_map(|(path, content)| Change::Append { path, content: content.into() }),
+        1 => file().prop_map(|path| Change::CreateDir { path }),
+        3 => file().prop_map(|path| Change::Delete { path, recursive: true, expect: None }),
+        2 => (file(), file()).prop_map(|(from, to)| Change::Rename { from, to, overwrite: true }),
+    ];
+    proptest::collection::vec(change, 0..most)
+}
+
+fn scripted() -> impl Strategy<Value = BTreeMap<usize, Due>> {
+    let due = (edits(3), edits(3), proptest::bool::weighted(0.2));
+    let due = due.prop_map(|(before, after, loses_answer)| Due { before, after, loses_answer });
+    proptest::collection::btree_map(0..6_usize, due, 0..4)
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    let asked = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok());
+    let (cases, rng_seed) = asked.map_or((cases, RngSeed::Fixed(1)), |asked| (asked, RngSeed::Random));
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+async fn race(lower: Arc<dyn Backend>, rounds: Vec<(Vec<Change>, BTreeMap<usize, Due>)>) {
+    let (overlay, script) = raced(lower.clone());
+    for (first, dues) in rounds {
+        script.edit(&first).await;
+        script.writes.store(0, Ordering::Relaxed);
+        *script.due.lock() = dues;
+        let done = applied(&overlay).await;
+        script.due.lock().clear();
+        assert_eq!(drawn(&done.conflicts), Vec::<String>::new());
+        assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "the overlay shows what was done to it");
+        let diff = script.other.diff(&OverlayDiffOptions::new()).await.unwrap().differences;
+        assert!(diff.iter().all(|difference| difference.conflict.is_none()), "{:?}", drawn(&diff));
+    }
+    let done = applied(&overlay).await;
+    assert_eq!((drawn(&done.conflicts), done.failure), (Vec::new(), None));
+    assert_eq!(whole(&*lower).await, whole(&*script.plain).await, "all of it is below");
+}
+
+/// One way that an overlay and the tree beneath it go on.
+#[derive(Debug, Clone)]
+enum Step {
+    Edit(usize, Option<u8>),
+    /// Somebody else changes the tree beneath.
+    Beneath(usize, bool),
+    /// An apply, during which the overlay is edited before or after one of its writes.
+    Apply(usize, bool, usize, u8),
+    Discard(usize),
+    Resolve(OverlayStrategy),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..4_usize, proptest::option::weighted(0.8, any::<u8>())).prop_map(|(file, content)| Step::Edit(file, content)),
+        3 => (0..4_usize, any::<bool>()).prop_map(|(file, removes)| Step::Beneath(file, removes)),
+        4 => (0..5_usize, any::<bool>(), 0..4_usize, any::<u8>()).prop_map(|(at, before, file, content)| Step::Apply(at, before, file, content)),
+        1 => (0..4_usize).prop_map(Step::Discard),
+        1 => prop_oneof![Just(OverlayStrategy::Ours), Just(OverlayStrategy::Theirs)].prop_map(Step::Resolve),
+    ]
+}
+
+/// Plays a history over four files and asserts that the conflicts of an apply are exactly the files that somebody else changed beneath
+/// while the overlay had changed them too.
+async fn dispute(steps: Vec<Step>) {
+    let lower = Arc::new(StateBackend::new());
+    let (overlay, script) = raced(lower.clone());
+    let file = |number: usize| format!("/f{number}");
+    for number in 0..2 {
+        lower.write(&file(number), "seed").await.unwrap();
+        script.plain.write(&file(number), "seed").await.unwrap();
+    }
+    let mut disputed: BTreeSet<String> = BTreeSet::new();
+    let content = |tree: Arc<dyn Backend>, at: String| async move { tree.read_text(&at).await.ok() };
+    let plain: Arc<dyn Backend> = script.plain.clone();
+    for (index, step) in steps.into_iter().enumerate() {
+        let differs = async |at: &str| content(lower.clone(), at.to_owned()).await != content(plain.clone(), at.to_owned()).await;
+        match step {
+            Step::Edit(number, Some(new)) => script.edit(&[write(&file(number), &format!("edit {new}"))]).await,
+            Step::Edit(number, None) => script.edit(&[remove(&file(number))]).await,
+            Step::Beneath(number, removes) => {
+                let at = file(number);
+                let there = lower.exists(&at).await.unwrap();
+                let is_touched = script.other.upper().exists(&format!("/tree{at}")).await.unwrap();
+                let is_pending = differs(&at).await;
+                if !(is_pending || (there && !is_touched)) || (removes && (!there || is_pending)) {
+                    continue;
+                }
+                match removes {
+                    true => lower.delete(&at).await.map(drop).unwrap(),
+                    false => lower.write(&at, format!("beneath {index}")).await.map(drop).unwrap(),
+                }
+                if is_pending {
+                    disputed.insert(at);
+                } else if removes {
+                    script.plain.delete(&at).await.unwrap();
+                } else {
+                    script.plain.write(&at, format!("beneath {index}")).await.unwrap();
+                }
+            }
+            Step::Apply(number, is_before, of, new) => {
+                let edit = vec![write(&file(of), &format!("edit {new}"))];
+                let meanwhile = if is_before { due(edit, Vec::new()) } else { due(Vec::new(), edit) };
+                script.writes.store(0, Ordering::Relaxed);
+                script.due.lock().insert(number, meanwhile);
+                let mut expected: Vec<String> = Vec::new();
+                for at in &disputed {
+                    if differs(at).await {
+                        expected.push(at.clone());
+                    }
+                }
+                let done = applied(&overlay).await;
+                script.due.lock().clear();
+                let conflicts: Vec<String> = done.conflicts.iter().map(|difference| difference.path.to_string()).collect();
+                assert_eq!(conflicts, expected);
+                assert!(conflicts.is_empty() || done.applied.is_empty(), "nothing is written beside a conflict");
+            }
+            Step::Discard(number) => {
+                let at = file(number);
+                script.other.discard(&[path(&at)]).await.unwrap();
+                disputed.remove(&at);
+                match content(lower.clone(), at.clone()).await {
+                    Some(text) => script.plain.write(&at, text).await.map(drop).unwrap(),
+                    None => drop(script.plain.delete(&at).await),
+                }
+            }
+            Step::Resolve(strategy) => {
+                let done = overlay.apply_changes(&OverlayApplyOptions::new().with_strategy(strategy)).await.unwrap();
+                assert_eq!((drawn(&done.conflicts), done.failure), (Vec::new(), None));
+                if strategy == OverlayStrategy::Theirs {
+                    for at in &disputed {
+                        match content(lower.clone(), at.clone()).await {
+                            Some(text) => script.plain.write(at, text).await.map(drop).unwrap(),
+                            None => drop(script.plain.delete(at).await),
+                        }
+                    }
+                }
+                disputed.clear();
+                assert_eq!(whole(&*lower).await, whole(&*script.plain).await);
+            }
+        }
+        assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "the overlay shows what was done to it");
+    }
+}
+
+#[test]
+fn racing_edits_of_a_state_never_conflict_and_all_arrive() {
+    let runtime = runtime();
+    proptest!(config(96), |(rounds in proptest::collection::vec((edits(6), scripted()), 1..5))| {
+        runtime.block_on(race(Arc::new(StateBackend::new()), rounds));
+    });
+}
+
+#[cfg(all(feature = "filesystem", unix))]
+#[test]
+fn racing_edits_of_a_directory_never_conflict_and_all_arrive() {
+    let runtime = runtime();
+    proptest!(config(24), |(rounds in proptest::collection::vec((edits(6), scripted()), 1..4))| {
+        let directory = tempfile::tempdir().unwrap();
+        let files = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+        runtime.block_on(race(Arc::new(files), rounds));
+    });
+}
+
+#[test]
+fn conflicts_of_raced_applies_are_what_others_changed_and_nothing_else() {
+    let runtime = runtime();
+    proptest!(config(192), |(steps in proptest::collection::vec(step(), 1..20))| {
+        runtime.block_on(dispute(steps));
+    });
+}
