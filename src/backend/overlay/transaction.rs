@@ -532,8 +532,12 @@ impl TreeTransaction for OverlayTransaction<'_> {
         let mut mark = self.mark_of(path).unwrap_or_default();
         // An apply under way may make the directory and what was in it below: a mark hides that, and knows it for the overlay's own.
         mark.intents.extend(survey.intents);
-        if mark.own_intents().is_empty() && !mark.intents.is_empty() {
-            mark.intents.insert(String::new(), vec![Intent::Directory]);
+        let places: Vec<String> = mark.intents.keys().cloned().collect();
+        for place in places {
+            let above = std::iter::successors(place.rsplit_once('/').map(|(above, _)| above), |above| Some(above.rsplit_once('/')?.0));
+            for directory in above.chain((!place.is_empty()).then_some("")) {
+                mark.intents.entry(directory.to_owned()).or_insert_with(|| vec![Intent::Directory]);
+            }
         }
         let base = match mark.base.or_else(|| self.base_at(path)) {
             Some(Base::Directory(mut beneath)) => {

@@ -106,6 +106,11 @@ async fn applies_never_conflict_with_what_an_apply_wrote_before_an_edit() {
         ("a removed file is made again", &[remove("/a")], &[write("/a", "2")]),
         ("a removed directory is made again", &[remove("/d")], &[write("/d/x", "2")]),
         ("a new directory is removed", &[write("/e/x/y", "1")], &[remove("/e")]),
+        (
+            "a new directory in a new directory moves away",
+            &[write("/e/x/y", "1")],
+            &[Change::Rename { from: path("/e"), to: path("/g"), overwrite: false }],
+        ),
         ("a new empty directory is removed", &[Change::CreateDir { path: path("/e") }], &[remove("/e")]),
         ("a new empty directory gets a file", &[Change::CreateDir { path: path("/e") }], &[write("/e/x", "1")]),
         ("a new directory is replaced by a file", &[write("/e/x", "1")], &[remove("/e"), write("/e", "2")]),
