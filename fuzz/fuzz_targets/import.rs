@@ -12,7 +12,7 @@ use std::io::{Cursor, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stratafs::store::{ArchiveReport, Batch, ImportOptions, NamespacesOptions, ScanOptions, Store, export, import};
+use stratafs::store::{ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, export, import};
 use stratafs::{Clock, ErrorKind, MemoryStore, Namespace};
 use tokio::runtime::{Builder, Runtime};
 
@@ -175,7 +175,7 @@ impl Write for Kept {
 
 async fn exported(store: &MemoryStore) -> (Vec<u8>, ArchiveReport) {
     let kept = Kept::default();
-    let report = export(store, kept.clone(), |_| {}).await.expect("a store in memory is exported");
+    let report = export(store, kept.clone(), &ExportOptions::new(), |_| {}).await.expect("a store in memory is exported");
     let bytes = std::mem::take(&mut *kept.0.lock().expect("nobody panics within"));
     (bytes, report)
 }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first component of the namespaces that threads are saved in: nothing else may be kept beneath it.
-pub const RESERVED_NAMESPACE: &str = "threads";
+pub const RESERVED_NAMESPACE: &str = crate::store::reserved::THREADS;
 
 /// How often a change of a head that lost a race is done again.
 const ATTEMPTS_MAX: u32 = 16;

@@ -41,7 +41,7 @@ pub use url::without_password;
 pub const DEFAULT_STORE: &str = "default";
 
 /// The first component of the namespaces of overlays, which no route has.
-pub const OVERLAY_NAMESPACE: &str = "overlays";
+pub const OVERLAY_NAMESPACE: &str = crate::store::reserved::OVERLAYS;
 
 /// Who shares the changes of an overlay whose route says nothing else.
 const OVERLAY_TEMPLATE: &str = "{tenant}/{user}/{thread}";

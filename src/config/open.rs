@@ -3,14 +3,12 @@
 #[cfg(all(feature = "filesystem", unix))]
 use super::deferred::Deferred;
 use super::stores::Stores;
-use super::{
-    Config, DEFAULT_STORE, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check,
-};
+use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check};
 use crate::audit::AuditLog;
 use crate::backend::{Backend, StateBackend, StoreBackend};
-use crate::checkpoint::{RESERVED_NAMESPACE, StoreCheckpointer};
+use crate::checkpoint::StoreCheckpointer;
 use crate::error::{AtHost, Error, ErrorKind, Result};
-use crate::feed::{EVENTS_NAMESPACE, Feed};
+use crate::feed::Feed;
 use crate::layer::{
     Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
 };
@@ -18,7 +16,7 @@ use crate::memory::{MemorySettings, PromptOptions};
 use crate::path::VfsPathBuf;
 use crate::scope::{NamespaceTemplate, Scope, ScopeField, Template};
 use crate::shared::Shared;
-use crate::store::{COPY_NAMESPACE, INDEX_NAMESPACE, Namespace};
+use crate::store::{Namespace, Reserved};
 use crate::workspace::{Opening, Workspace, WorkspaceBuilder};
 use parking_lot::Mutex;
 use std::fmt;
@@ -209,26 +207,13 @@ impl Config {
         let name = route.store.as_deref().unwrap_or(DEFAULT_STORE).to_owned();
         let store = stores.get(&name)?;
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
-        let reserved: &[(&[&str], &str)] = &[
-            (&[RESERVED_NAMESPACE][..], "threads are saved"),
-            (&[OVERLAY_NAMESPACE], "overlays are kept"),
-            (&COPY_NAMESPACE, "a copy of the store notes how far it is"),
-            (&[INDEX_NAMESPACE], "indexes are kept"),
-            (&[EVENTS_NAMESPACE], "events are kept"),
-            #[cfg(feature = "serve")]
-            (&[crate::serve::TOKENS_NAMESPACE], "tokens are kept"),
-            #[cfg(feature = "serve")]
-            (&[crate::serve::ITEMS_NAMESPACE], "items are kept"),
-            #[cfg(feature = "serve")]
-            (&[crate::serve::ANSWERS_NAMESPACE], "answers are kept"),
-        ];
-        let reserved = reserved.iter().map(|(name, what)| Ok((Namespace::new(*name)?, *what))).collect::<Result<Vec<_>>>()?;
         let path = path.to_owned();
         let index = route.index.clone();
         Ok(Box::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let namespace = template.fill(scope)?;
-            if let Some((_, what)) = reserved.iter().find(|(reserved, _)| namespace.starts_with(reserved)) {
+            if let Some(reserved) = Reserved::of(&namespace) {
+                let what = reserved.purpose;
                 return Err(Error::invalid_argument(format!(
                     "the namespace `{namespace}` is where {what}; start the template `{template}` with another name"
                 )));

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The first component of the namespaces of logs, which no route has.
-pub const EVENTS_NAMESPACE: &str = "events";
+pub const EVENTS_NAMESPACE: &str = crate::store::reserved::EVENTS;
 
 /// How long events are kept by default: a week.
 pub const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);

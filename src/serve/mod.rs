@@ -41,7 +41,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::wire::THREAD_HEADER;
-pub(crate) use api::{ANSWERS_NAMESPACE, ITEMS_NAMESPACE};
 pub use connection::ConnectionLimits;
 pub use rights::{Access, Rights};
 pub use tls::TlsFiles;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// The first component of the namespace of tokens, which no route has.
-pub const TOKENS_NAMESPACE: &str = "tokens";
+pub const TOKENS_NAMESPACE: &str = crate::store::reserved::TOKENS;
 
 /// What every token of a book begins with.
 const PREFIX: &str = "sfs_";

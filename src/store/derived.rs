@@ -7,7 +7,7 @@ use super::{Batch, Namespace, NamespacesOptions, Store};
 use crate::error::Result;
 
 /// The first component of the namespaces of indexes, which no tree has.
-pub const INDEX_NAMESPACE: &str = "indexes";
+pub const INDEX_NAMESPACE: &str = super::reserved::INDEXES;
 
 /// Returns what all indexes lie beneath.
 pub(super) fn namespace() -> Namespace {

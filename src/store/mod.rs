@@ -50,6 +50,7 @@ mod place;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+pub(crate) mod reserved;
 mod rider;
 mod scan;
 #[cfg(any(test, feature = "mysql", feature = "postgres"))]
@@ -65,7 +66,7 @@ mod walk;
 mod watch;
 
 #[cfg(feature = "archive")]
-pub use archive::{ARCHIVE_FORMAT, ArchiveProgress, ArchiveReport, ImportOptions, export, import};
+pub use archive::{ARCHIVE_FORMAT, ArchiveProgress, ArchiveReport, ExportOptions, ImportOptions, export, import};
 pub(crate) use batch::precondition_failed;
 pub use batch::{Batch, BatchWrite, Condition, Precondition, log_key};
 pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage, copy};
@@ -81,6 +82,7 @@ pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
 pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
+pub use reserved::{RESERVED_NAMESPACES, Reserved, ReservedRows, Withheld};
 pub(crate) use rider::{Ride, Rider, is_same};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
 #[cfg(feature = "sled")]

@@ -42,6 +42,12 @@ impl<'s> Walk<'s> {
         self
     }
 
+    /// Passes over several namespaces and what lies beneath them.
+    pub(super) fn without_all(mut self, namespaces: impl IntoIterator<Item = Namespace>) -> Self {
+        self.without.extend(namespaces);
+        self
+    }
+
     /// Starts after a row, whether or not it is there.
     pub(super) fn after(mut self, namespace: Namespace, key: String) -> Self {
         self.listing = Some(NamespacesOptions::new().with_start_after(namespace.clone()));

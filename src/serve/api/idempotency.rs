@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The first component of the namespaces of answers, which no route has.
-pub(crate) const ANSWERS_NAMESPACE: &str = "answers";
+pub(crate) const ANSWERS_NAMESPACE: &str = crate::store::reserved::ANSWERS;
 
 /// How long an answer is kept.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);

@@ -21,8 +21,7 @@ mod store;
 mod threads;
 mod traced;
 
-pub(crate) use idempotency::ANSWERS_NAMESPACE;
-pub(crate) use store::ITEMS_NAMESPACE;
+use idempotency::ANSWERS_NAMESPACE;
 
 use super::caller::{Caller, Doorkeeper, admit};
 use super::connection::is_health;

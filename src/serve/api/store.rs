@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// The first component of the namespaces of items, which no route has.
-pub(crate) const ITEMS_NAMESPACE: &str = "items";
+pub(crate) const ITEMS_NAMESPACE: &str = crate::store::reserved::ITEMS;
 
 /// The most items of a page.
 const PAGE_MAX: usize = 1_000;

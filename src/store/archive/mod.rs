@@ -4,13 +4,15 @@
 //! memory; nothing of an archive is ever a path of the host. `row.rs` is a line, `write.rs` and `read.rs` are the two ways.
 
 use super::batch::RESTORED_VERSION_END;
+use super::reserved::{Withheld, withheld};
 use super::walk::Walk;
 use super::{Batch, Item, Namespace, ScanOptions, Store, copy, derived};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::io::{Read, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek, Write};
 use tokio::sync::mpsc;
 
 mod read;
@@ -93,22 +95,56 @@ pub struct ArchiveReport {
     pub version: Version,
     /// The BLAKE3 hash of the rows in order: equal for two stores that hold the same.
     pub digest: String,
+    /// Rows of the archive that an import left out, by what they are.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<&'static str, u64>,
+}
+
+/// How to export a store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ExportOptions {
+    /// What goes into the archive though it is withheld. Default nothing.
+    pub include: BTreeSet<Withheld>,
+}
+
+impl ExportOptions {
+    /// Exports all but what is withheld.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds rows that are withheld.
+    #[must_use]
+    pub fn with_include(mut self, withheld: Withheld) -> Self {
+        self.include.insert(withheld);
+        self
+    }
 }
 
 /// How to import an archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ImportOptions {
     /// Imports over what the store holds: rows that both have become those of the archive, the others are left; the indexes of
     /// trees, which do not know of either, go. Default
-    /// false: a store that holds anything is refused.
+    /// false: a store that holds anything is refused, but for what is withheld.
     pub onto: bool,
+    /// What is taken from the archive though it is withheld: whoever wrote the archive then decides who gets in. Default nothing.
+    pub include: BTreeSet<Withheld>,
 }
 
 impl ImportOptions {
     /// Imports into an empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Adds rows that are withheld.
+    #[must_use]
+    pub fn with_include(mut self, withheld: Withheld) -> Self {
+        self.include.insert(withheld);
+        self
     }
 
     /// Sets whether it may import over what the store holds.
@@ -119,7 +155,7 @@ impl ImportOptions {
     }
 }
 
-/// Writes every live row of a store to an archive.
+/// Writes every live row of a store to an archive, but for those that are [withheld](Withheld) and not included.
 ///
 /// A page of rows is of one moment, the whole is not: what is written meanwhile may or may not be in it. So the indexes of trees, which
 /// would be of another moment than their files, are left out. An archive that was broken
@@ -131,7 +167,7 @@ impl ImportOptions {
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{Batch, ImportOptions, MemoryStore, Namespace, Store, export, import};
+/// use stratafs::store::{Batch, ExportOptions, ImportOptions, MemoryStore, Namespace, Store, export, import};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,7 +176,7 @@ impl ImportOptions {
 /// let (store, other) = (MemoryStore::new(), MemoryStore::new());
 /// let notes = Namespace::new(["ada", "notes"])?;
 /// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
-/// export(&store, file.try_clone()?, |_| {}).await?;
+/// export(&store, file.try_clone()?, &ExportOptions::new(), |_| {}).await?;
 /// import(&other, again(file)?, &ImportOptions::new(), |_| {}).await?;
 /// assert_eq!(other.get(&notes, "today").await?, store.get(&notes, "today").await?);
 /// # Ok(())
@@ -149,6 +185,7 @@ impl ImportOptions {
 pub async fn export(
     store: &dyn Store,
     output: impl Write + Send + 'static,
+    options: &ExportOptions,
     mut tell: impl FnMut(ArchiveProgress) + Send,
 ) -> Result<ArchiveReport> {
     let version = store.current_version().await?.number();
@@ -160,8 +197,9 @@ pub async fn export(
         let head = Head { format: ARCHIVE_FORMAT, engine: described.engine, version, exported_at: Timestamp::now() };
         send(&parts, Part::Head(head)).await?;
         let mut pages = Paged::default();
-        let options = ScanOptions::new().with_values(true).with_limit(PAGE_ROWS).with_bytes_max(PAGE_BYTES);
-        let mut walk = Walk::new(store, options).without(copy::note_namespace()).without(derived::namespace());
+        let scan = ScanOptions::new().with_values(true).with_limit(PAGE_ROWS).with_bytes_max(PAGE_BYTES);
+        let mut walk = Walk::new(store, scan).without(copy::note_namespace()).without(derived::namespace());
+        walk = walk.without_all(withheld(&options.include));
         while let Some(found) = walk.page().await? {
             for item in found.items {
                 if let Some(page) = pages.add(&found.namespace, item)? {
@@ -175,7 +213,8 @@ pub async fn export(
         if let Some(page) = last {
             send(&parts, Part::Page(page)).await?;
         }
-        let report = ArchiveReport { rows: end.rows, value_bytes: end.value_bytes, version, digest: end.digest.clone() };
+        let report =
+            ArchiveReport { rows: end.rows, value_bytes: end.value_bytes, version, digest: end.digest.clone(), left_out: BTreeMap::new() };
         send(&parts, Part::End(end)).await?;
         Ok(report)
     };
@@ -201,8 +240,10 @@ type Found = Vec<(Namespace, Item)>;
 /// Puts every row of an archive into a store, as it was: with its version, times and end of life; the store's counter of versions
 /// ends at or above that of the store it comes from.
 ///
-/// Everything that an archive says is checked, its contents by their hash, and the whole by the hash at its end. Rows are
-/// put as they are read, so an archive that is found damaged leaves the rows before the damage. Memory: a few pages, or
+/// The archive is read twice: all that it says is checked, its contents by their hash and the whole by the hash at its end, before
+/// the first row is put. So a damaged archive changes nothing. Where the store fails on the way, the error says how many rows are in,
+/// and importing the same archive by [`onto`](ImportOptions::onto) goes on. Rows that are [withheld](Withheld) are left out unless
+/// [included](ImportOptions::include), and counted. Memory: a few pages, or
 /// the largest body, whatever the archive says of its sizes. `input` is read on a blocking thread.
 ///
 /// # Errors
@@ -212,13 +253,13 @@ type Found = Vec<(Namespace, Item)>;
 /// those of the store.
 pub async fn import(
     store: &dyn Store,
-    input: impl Read + Send + 'static,
+    mut input: impl Read + Seek + Send + 'static,
     options: &ImportOptions,
     mut tell: impl FnMut(ArchiveProgress) + Send,
 ) -> Result<ArchiveReport> {
     store.current_version().await?;
     if !options.onto
-        && let Some(page) = Walk::new(store, ScanOptions::new().with_limit(1)).page().await?
+        && let Some(page) = Walk::new(store, ScanOptions::new().with_limit(1)).without_all(withheld(&options.include)).page().await?
     {
         let message = format!(
             "`{store}` is not empty, it holds `{}`; name an empty store, or import over what is there by `--onto`, which replaces the rows \
@@ -227,43 +268,91 @@ pub async fn import(
         );
         return Err(Error::new(ErrorKind::AlreadyExists, message));
     }
+    let limits = Limits { blob_bytes_max: store.capabilities().value_bytes_max.unwrap_or(BLOB_BYTES_MAX).min(BLOB_BYTES_MAX) };
+    let checked = tokio::task::spawn_blocking(move || {
+        let start = input.stream_position().map_err(read::unread_again)?;
+        let end = read::read(&mut input, limits, |_| Ok(()))?;
+        input.seek(std::io::SeekFrom::Start(start)).map_err(read::unread_again)?;
+        Ok::<_, Error>((input, end))
+    });
+    let (mut input, checked) = checked.await.map_err(stopped)??;
     if options.onto {
         derived::remove_indexes(store).await?;
     }
-    let limits = Limits { blob_bytes_max: store.capabilities().value_bytes_max.unwrap_or(BLOB_BYTES_MAX).min(BLOB_BYTES_MAX) };
-    let (pages, mut waiting) = mpsc::channel::<Found>(1);
+    let (pages, waiting) = mpsc::channel::<Found>(1);
     let read = tokio::task::spawn_blocking(move || {
-        read::read(input, limits, |page| {
+        read::read(&mut input, limits, |page| {
             let gone = |_| Error::new(ErrorKind::Unavailable, "the import was broken off");
             pages.blocking_send(page).map_err(gone)
         })
     });
-    let (mut rows, mut bytes) = (0, 0);
-    while let Some(page) = waiting.recv().await {
-        for batch in batches(page) {
-            rows += batch.writes.len() as u64;
-            bytes += value_bytes(&batch);
-            store.commit(batch).await?;
-        }
-        tell(ArchiveProgress { rows, bytes, rows_total: None });
+    let mut put = Put::default();
+    let mut done = put.all(store, waiting, &options.include, &mut tell).await;
+    let read = read.await.map_err(stopped)?;
+    if done.is_ok() {
+        done = match read {
+            Ok(end) if end == checked => Ok(()),
+            Ok(_) => Err(Error::new(ErrorKind::Conflict, "the archive was changed while it was imported")),
+            Err(error) => Err(error),
+        };
     }
-    let end = read.await.map_err(stopped)?.map_err(|error| match rows {
-        0 => error,
-        _ => {
-            let message =
-                format!("{}; the {rows} rows before it are in `{store}`: empty it, or import a sound archive by `--onto`", error.message());
-            error.with_message(message)
-        }
-    })?;
-    if options.onto {
+    if done.is_ok() && options.onto {
         // What a process made of a tree that was half there.
-        derived::remove_indexes(store).await?;
+        done = derived::remove_indexes(store).await;
     }
-    let version = Version::new(end.version);
-    if store.current_version().await? < version {
-        store.commit(copy::lift_counter(Batch::new(), version)).await?;
+    let version = Version::new(checked.version);
+    if done.is_ok() && store.current_version().await.is_ok_and(|current| current < version) {
+        done = store.commit(copy::lift_counter(Batch::new(), version)).await.map(drop);
     }
-    Ok(ArchiveReport { rows: end.rows, value_bytes: end.value_bytes, version, digest: end.digest })
+    done.map_err(|error| put.told(store, error))?;
+    Ok(ArchiveReport { rows: put.rows, value_bytes: put.bytes, version, digest: checked.digest, left_out: put.left_out })
+}
+
+/// What an import has put so far.
+#[derive(Default)]
+struct Put {
+    rows: u64,
+    bytes: u64,
+    left_out: BTreeMap<&'static str, u64>,
+}
+
+impl Put {
+    async fn all(
+        &mut self,
+        store: &dyn Store,
+        mut pages: mpsc::Receiver<Found>,
+        included: &BTreeSet<Withheld>,
+        tell: &mut (impl FnMut(ArchiveProgress) + Send),
+    ) -> Result<()> {
+        while let Some(mut page) = pages.recv().await {
+            page.retain(|(namespace, _)| match Withheld::of(namespace).filter(|withheld| !included.contains(withheld)) {
+                Some(withheld) => {
+                    *self.left_out.entry(withheld.as_str()).or_default() += 1;
+                    false
+                }
+                None => true,
+            });
+            for batch in batches(page) {
+                let (rows, bytes) = (batch.writes.len() as u64, value_bytes(&batch));
+                store.commit(batch).await?;
+                self.rows += rows;
+                self.bytes += bytes;
+            }
+            tell(ArchiveProgress { rows: self.rows, bytes: self.bytes, rows_total: None });
+        }
+        Ok(())
+    }
+
+    /// Adds to an error what it leaves in the store.
+    fn told(&self, store: &dyn Store, error: Error) -> Error {
+        let what = match self.rows {
+            0 => return error,
+            1 => "1 row of the archive is".to_owned(),
+            rows => format!("{rows} rows of the archive are"),
+        };
+        let message = format!("{}; {what} in `{store}`: import it again by `--onto`, which goes on, or empty the store", error.message());
+        error.with_message(message)
+    }
 }
 
 /// Cuts a page into batches of a bounded size; a row may be larger.

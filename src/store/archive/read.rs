@@ -250,6 +250,12 @@ fn cut_off(name: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the archive is cut off in `{}`; export the store again", shown(name)))
 }
 
+/// Converts a failure to go back to the start of the stream.
+pub(super) fn unread_again(error: io::Error) -> Error {
+    let message = "the archive cannot be read twice, to be checked before it is imported; name it as a file";
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
+}
+
 /// Converts a failure to read: of the stream, or of what stands in it.
 fn unread(name: &str, error: io::Error) -> Error {
     if error.raw_os_error().is_some() {

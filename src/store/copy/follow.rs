@@ -3,18 +3,22 @@
 use super::{CopyStage, Run, note};
 use crate::error::Result;
 use crate::store::walk::{SideBySide, Walk};
-use crate::store::{Batch, Item, Namespace, ScanOptions};
+use crate::store::{Batch, Item, Namespace, ScanOptions, Store};
 
 /// A batch of deletes ends with this many.
 const DELETES: usize = 1_000;
 
 impl Run<'_> {
+    /// Starts a walk over what is compared of a store.
+    pub(super) fn compared<'s>(&self, store: &'s dyn Store, scan: ScanOptions) -> Walk<'s> {
+        self.walk(store, scan).without(note::namespace())
+    }
+
     /// Makes the target like the source once and returns how many rows were written or removed. Nothing has to be known of what
     /// changed: a row that stands still has the same version, times and meta on both sides, and nothing has to be read of it.
     pub(super) async fn follow(&mut self) -> Result<u64> {
         let (source, target) = (self.source, self.target);
-        let walk = |store| Walk::new(store, ScanOptions::new()).without(note::namespace());
-        let mut sides = SideBySide::new(walk(source), walk(target));
+        let mut sides = SideBySide::new(self.compared(source, ScanOptions::new()), self.compared(target, ScanOptions::new()));
         let (sent, removed) = (self.sent, self.removed);
         let mut sent_rows = None;
         let mut batch = Writes::default();

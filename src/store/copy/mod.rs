@@ -8,10 +8,12 @@
 //!
 //! A row whose time is over is absent and not copied.
 
+use super::reserved::{Withheld, withheld};
 use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, derived, escape_key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 
 mod follow;
@@ -37,6 +39,9 @@ pub struct CopyOptions {
     /// What tells the source from others whose `Display` is the same, such as two schemas of one database; a copy that was broken off
     /// goes on from the same one only. Kept as a hash in the target until the copy is done. Default none: `Display` alone tells.
     pub source_id: Option<String>,
+    /// What is copied though it is withheld: whoever filled the source then decides who gets in. Default nothing; such rows of the
+    /// target are left alone.
+    pub include: BTreeSet<Withheld>,
     /// A batch ends once its rows are this many bytes; one row may be larger. Default 4 MiB.
     pub batch_bytes: usize,
     /// How often what changed in the source is looked for before the copy gives up. Default 8.
@@ -45,7 +50,7 @@ pub struct CopyOptions {
 
 impl Default for CopyOptions {
     fn default() -> Self {
-        Self { onto: false, source_id: None, batch_bytes: 4 << 20, passes_max: 8 }
+        Self { onto: false, source_id: None, include: BTreeSet::new(), batch_bytes: 4 << 20, passes_max: 8 }
     }
 }
 
@@ -66,6 +71,13 @@ impl CopyOptions {
     #[must_use]
     pub fn with_source_id(mut self, source_id: impl Into<String>) -> Self {
         self.source_id = Some(source_id.into());
+        self
+    }
+
+    /// Adds rows that are withheld.
+    #[must_use]
+    pub fn with_include(mut self, withheld: Withheld) -> Self {
+        self.include.insert(withheld);
         self
     }
 
@@ -153,7 +165,7 @@ pub struct CopyReport {
     pub digest: Option<String>,
 }
 
-/// Copies every row of `source` to `target` and compares both sides.
+/// Copies every row of `source` to `target`, but for those that are [withheld](Withheld) and not included, and compares both sides.
 ///
 /// `tell` is called as the copy goes on. A call that is dropped or killed leaves a target that the next call of the same copy goes on
 /// with; until then it holds a part. Nobody else should write to the target: what is written there meanwhile is removed, or
@@ -286,11 +298,16 @@ impl<'c> Run<'c> {
         Err(Error::invalid_argument(message))
     }
 
+    /// Starts a walk over what is copied of a store.
+    fn walk<'s>(&self, store: &'s dyn Store, scan: ScanOptions) -> Walk<'s> {
+        Walk::new(store, scan).without_all(withheld(&self.options.include))
+    }
+
     async fn check_empty(&self) -> Result<()> {
         if self.options.onto {
             return Ok(());
         }
-        let mut walk = Walk::new(self.target, ScanOptions::new().with_limit(1));
+        let mut walk = self.walk(self.target, ScanOptions::new().with_limit(1));
         let Some(page) = walk.page().await? else { return Ok(()) };
         let message = format!(
             "`{}` is not empty, it holds `{}`; name an empty store, or copy over what is there by `--onto`, which replaces the rows that \
@@ -307,7 +324,7 @@ impl<'c> Run<'c> {
         if value_bytes <= max || source.value_bytes_max.is_some_and(|largest| largest <= max) {
             return Ok(());
         }
-        let mut walk = Walk::new(self.source, self.pages());
+        let mut walk = self.walk(self.source, self.pages());
         let (mut rows, mut bytes) = (0, 0);
         while let Some(page) = walk.page().await? {
             for item in &page.items {
@@ -372,7 +389,7 @@ impl<'c> Run<'c> {
             return Ok(());
         }
         let source = self.source;
-        let mut walk = Walk::new(source, self.pages());
+        let mut walk = self.walk(source, self.pages());
         if let Some((namespace, key)) = self.noted.note.last()? {
             walk = walk.after(namespace, key);
         }

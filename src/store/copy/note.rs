@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
 /// The namespace that a copy keeps its note in, in the target and until it is done: nothing else may be kept there.
-pub const COPY_NAMESPACE: [&str; 2] = ["stratafs", "copy"];
+pub const COPY_NAMESPACE: [&str; 2] = crate::store::reserved::COPY;
 
 /// The key of the note.
 const KEY: &str = "note";

@@ -1,9 +1,9 @@
 //! Whether both sides are the same, row by row.
 
-use super::{CopyStage, Run, note};
+use super::{CopyStage, Run};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::digest::Digest;
-use crate::store::walk::{SideBySide, Walk};
+use crate::store::walk::SideBySide;
 use crate::store::{Item, Namespace, Store, escape_key};
 
 /// What two equal sides hold.
@@ -21,8 +21,7 @@ pub(super) struct Compared {
 impl Run<'_> {
     /// Reads both sides and compares every row; the inner error is the first difference.
     pub(super) async fn compare(&mut self) -> Result<Result<Compared>> {
-        let walk = |store| Walk::new(store, self.pages()).without(note::namespace());
-        let mut sides = SideBySide::new(walk(self.source), walk(self.target));
+        let mut sides = SideBySide::new(self.compared(self.source, self.pages()), self.compared(self.target, self.pages()));
         let mut compared = Compared::default();
         let mut digest = Digest::default();
         let mut last: Option<Namespace> = None;

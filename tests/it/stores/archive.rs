@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stratafs::ops::Version;
 use stratafs::store::{
-    ArchiveReport, Batch, CopyOptions, ImportOptions, MemoryStore, Namespace, NamespacesOptions, ScanOptions, Store, copy, export, import,
+    ArchiveReport, Batch, CopyOptions, ExportOptions, ImportOptions, MemoryStore, Namespace, NamespacesOptions, RESERVED_NAMESPACES,
+    ReservedRows, ScanOptions, Store, Withheld, copy, export, import,
 };
 use stratafs::{Error, ErrorKind, Result};
 
@@ -28,7 +29,7 @@ impl Write for Kept {
 
 async fn exported(store: &dyn Store) -> (Vec<u8>, ArchiveReport) {
     let kept = Kept::default();
-    let report = export(store, kept.clone(), |_| {}).await.unwrap();
+    let report = export(store, kept.clone(), &ExportOptions::new(), |_| {}).await.unwrap();
     let bytes = kept.0.lock().unwrap().clone();
     (bytes, report)
 }
@@ -160,6 +161,94 @@ async fn a_store_that_holds_something_is_imported_over_only_when_asked() {
     assert_eq!(store.get(&space("a"), "own").await.unwrap().unwrap().value, "stays");
     assert_eq!(store.get(&space("a"), "text").await.unwrap().unwrap().value, "one\n");
     assert_eq!(rows(&store).await.len(), 9);
+}
+
+/// Every byte of an archive changed, one at a time, and every length it can be cut to: what is refused leaves nothing.
+#[tokio::test]
+async fn a_damaged_archive_changes_nothing() {
+    let source = MemoryStore::new();
+    let large = vec![b'x'; 5_000];
+    source.commit(Batch::new().put(&space("a"), "1", "one").put(&space("b"), "2", large).put(&space("c"), "3", "three")).await.unwrap();
+    let (sound, _) = exported(&source).await;
+    let mut refusals = 0;
+    let flipped = (0..sound.len()).step_by(7).map(|at| {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 0x11;
+        bytes
+    });
+    let cut = (0..sound.len() - 1_024).step_by(61).map(|length| sound[..length].to_vec());
+    for archive in flipped.chain(cut) {
+        let store = MemoryStore::new();
+        store.commit(Batch::new().put(&space("own"), "k", "v")).await.unwrap();
+        let before = (rows(&store).await, store.current_version().await.unwrap());
+        if import(&store, Cursor::new(archive), &ImportOptions::new().with_onto(true), |_| {}).await.is_err() {
+            refusals += 1;
+            assert_eq!((rows(&store).await, store.current_version().await.unwrap()), before);
+        }
+    }
+    assert!(refusals > 300, "{refusals} refused");
+}
+
+/// What is reserved, and a namespace of a user: what goes along by itself, and what only by name.
+#[tokio::test]
+async fn only_what_is_asked_for_by_name_leaves_or_enters_a_store_with_withheld_rows() {
+    let store = MemoryStore::new();
+    let reserved = RESERVED_NAMESPACES.iter().filter(|reserved| reserved.rows != ReservedRows::Note);
+    let places: Vec<(Namespace, ReservedRows)> = reserved
+        .map(|reserved| (Namespace::new(reserved.components.iter().copied().chain(["t", "u"])).unwrap(), reserved.rows))
+        .chain([(space("t/u/memories"), ReservedRows::Data), (space("x/tokens"), ReservedRows::Data)])
+        .collect();
+    for (namespace, _) in &places {
+        store.commit(Batch::new().put(namespace, "k", "theirs")).await.unwrap();
+    }
+    let every = |rows: &ReservedRows| matches!(rows, ReservedRows::Data | ReservedRows::Withheld(_));
+    let plain = |rows: &ReservedRows| *rows == ReservedRows::Data;
+    let has = async |store: &MemoryStore, wanted: &dyn Fn(&ReservedRows) -> bool, how: &str| {
+        for (namespace, rows) in &places {
+            assert_eq!(store.get(namespace, "k").await.unwrap().is_some(), wanted(rows), "{namespace}, {how}");
+        }
+    };
+    let all_out = Withheld::ALL.iter().fold(ExportOptions::new(), |options, name| options.with_include(*name));
+    let all_in = Withheld::ALL.iter().fold(ImportOptions::new(), |options, name| options.with_include(*name));
+    let all_copied = Withheld::ALL.iter().fold(CopyOptions::new(), |options, name| options.with_include(*name));
+    for (exporting, importing, wanted, left_out, how) in [
+        (ExportOptions::new(), all_in.clone(), &plain as &dyn Fn(&ReservedRows) -> bool, 0, "exported without"),
+        (all_out.clone(), ImportOptions::new(), &plain, 2, "imported without"),
+        (all_out.clone(), all_in, &every, 0, "both with"),
+        (
+            all_out,
+            ImportOptions::new().with_include(Withheld::Answers),
+            &|rows| plain(rows) || *rows == ReservedRows::Withheld(Withheld::Answers),
+            1,
+            "answers alone",
+        ),
+    ] {
+        let kept = Kept::default();
+        export(&store, kept.clone(), &exporting, |_| {}).await.unwrap();
+        let archive = kept.0.lock().unwrap().clone();
+        let target = MemoryStore::new();
+        let report = import(&target, Cursor::new(archive), &importing, |_| {}).await.unwrap();
+        has(&target, wanted, how).await;
+        assert_eq!(report.left_out.values().sum::<u64>(), left_out, "{how}");
+    }
+    // A copy makes indexes go along, as both sides are the same then.
+    let copied = MemoryStore::new();
+    let report = copy(&store, &copied, &CopyOptions::new(), |_| {}).await.unwrap();
+    assert!(report.settled);
+    has(&copied, &|rows| !matches!(rows, ReservedRows::Withheld(_)), "copied").await;
+    let copied = MemoryStore::new();
+    assert!(copy(&store, &copied, &all_copied, |_| {}).await.unwrap().settled);
+    has(&copied, &|_| true, "copied with all").await;
+    // A server's own tokens are no obstacle, and stay.
+    let server = MemoryStore::new();
+    server.commit(Batch::new().put(&space("tokens"), "k", "ours").put(&space("tokens/t/u"), "k", "ours")).await.unwrap();
+    let (archive, _) = exported(&store).await;
+    import(&server, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.unwrap();
+    assert_eq!(server.get(&space("tokens/t/u"), "k").await.unwrap().unwrap().value, "ours");
+    let server = MemoryStore::new();
+    server.commit(Batch::new().put(&space("tokens"), "k", "ours")).await.unwrap();
+    assert!(copy(&store, &server, &CopyOptions::new(), |_| {}).await.unwrap().settled);
+    assert_eq!(server.get(&space("tokens"), "k").await.unwrap().unwrap().value, "ours");
 }
 
 /// Cut off anywhere, an archive is refused, until its end is whole.
@@ -382,7 +471,7 @@ async fn what_cannot_be_written_is_told_and_has_no_end() {
     // The last entry is the last 2,048 bytes, with what ends a tar.
     for room in (0..whole - 2_100).step_by(1_000) {
         let kept = Kept::default();
-        let error = export(&store, Full(kept.clone(), room), |_| {}).await.unwrap_err();
+        let error = export(&store, Full(kept.clone(), room), &ExportOptions::new(), |_| {}).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.message().contains("disk"), "{error}");
         let written = kept.0.lock().unwrap().clone();

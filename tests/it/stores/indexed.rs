@@ -113,12 +113,12 @@ async fn a_file_whose_words_no_row_has_room_for_is_read_by_every_search() {
 #[tokio::test]
 async fn files_imported_into_a_tree_with_an_index_are_found() {
     use std::io::{Read, Seek};
-    use stratafs::store::{ImportOptions, export, import};
+    use stratafs::store::{ExportOptions, ImportOptions, export, import};
 
     let (one, other) = two_stores().await;
     for (from, to) in [(&other, &one), (&one, &other)] {
         let mut file = tempfile::tempfile().unwrap();
-        export(&**from, file.try_clone().unwrap(), |_| {}).await.unwrap();
+        export(&**from, file.try_clone().unwrap(), &ExportOptions::new(), |_| {}).await.unwrap();
         file.rewind().unwrap();
         let mut archive = Vec::new();
         file.read_to_end(&mut archive).unwrap();

@@ -1,6 +1,6 @@
 //! `store copy`: everything from one store to another.
 
-use super::open_any;
+use super::{Included, open_any};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::counted;
@@ -12,7 +12,7 @@ use stratafs::store::{CopyOptions, copy};
 ///
 /// Versions, times and ends of life stay as they are. The target is empty, or holds a part of the same copy: one that was
 /// broken off goes on there when the command is run again. What changes in the source meanwhile is copied too, and at the end
-/// every row of both sides is compared.
+/// every row of both sides is compared. Tokens and kept answers stay where they are unless `--include` names them.
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
     /// Store to copy: a name of the configuration, or a URL such as `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`
@@ -22,6 +22,8 @@ pub(crate) struct Copy {
     /// Copy over what TO holds: rows that both have are replaced, those that only TO has are left
     #[arg(long)]
     onto: bool,
+    #[command(flatten)]
+    included: Included,
 }
 
 impl Copy {
@@ -30,6 +32,7 @@ impl Copy {
         let target = open_any(context, &self.to, true).await?;
         let progress = context.progress("copying");
         let options = CopyOptions::new().with_onto(self.onto).with_source_id(source_id(&self.from));
+        let options = self.included.all().fold(options, CopyOptions::with_include);
         let report = copy(&*source, &*target, &options, |at| {
             progress.share(at.rows, at.rows_total, format_args!("{}: {} rows, {} bytes", at.stage, at.rows, at.bytes));
         })

@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use std::sync::Arc;
 use stratafs::config::{OpenStoreOptions, open_store};
-use stratafs::store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions, escape_key, unescape_key};
+use stratafs::store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions, Withheld, escape_key, unescape_key};
 use stratafs::{Error, ErrorKind, Namespace, Store as Rows};
 
 /// Look into the stores: namespaces, keys, rows
@@ -83,6 +83,23 @@ struct StoreName {
     /// Name of the store in the configuration, or a URL such as `sqlite:FILE`
     #[arg(long = "store", value_name = "NAME", default_value = stratafs::config::DEFAULT_STORE)]
     name: String,
+}
+
+/// What moves between stores only by name.
+#[derive(Debug, Args)]
+struct Included {
+    /// Take along what is left out otherwise; may be repeated
+    ///
+    /// `tokens`: access tokens and their rights, and the key of consent questions. `answers`: what a server keeps to answer repeated
+    /// requests alike. Include them only in what you hand to nobody, and from where you trust.
+    #[arg(long = "include", value_name = "NAME", value_parser = ["answers", "tokens"])]
+    names: Vec<String>,
+}
+
+impl Included {
+    fn all(&self) -> impl Iterator<Item = Withheld> {
+        self.names.iter().filter_map(|name| Withheld::parse(name))
+    }
 }
 
 impl StoreName {

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::time::Duration;
 use stratafs::ops::Version;
-use stratafs::store::{Batch, Condition, JsonStore, unescape_key};
+use stratafs::store::{Batch, Condition, JsonStore, Withheld, unescape_key};
 use stratafs::{Error, Namespace, Store as _};
 
 /// Put a row
@@ -40,6 +40,13 @@ impl Put {
     pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (store, namespace) = (self.store.open(context).await?, Namespace::parse(&self.namespace)?);
         let key = unescape_key(&self.key)?;
+        if let Some(withheld) = Withheld::of(&namespace) {
+            let message = match withheld {
+                Withheld::Tokens => "make a token by `stratafs token create`",
+                _ => "a server writes what lies there itself",
+            };
+            return Err(Error::invalid_argument(format!("no row is put into `{withheld}`; {message}")).into());
+        }
         let value: Bytes = context::content(self.value).await?.into();
         let found = store.get_many(&namespace, &[&key], false).await?;
         match found.into_iter().flatten().next() {

@@ -12,8 +12,8 @@ use stratafs::{Error, ErrorKind, SqliteStore};
 
 /// Copy a SQLite store, as it is at one moment, into a new file
 ///
-/// Others may write meanwhile, and wait for nothing. The file is a store by itself: name it `sqlite:FILE`. Stores of other engines
-/// are copied by `stratafs store copy`.
+/// Others may write meanwhile, and wait for nothing. The file is a store by itself, with all that it holds, tokens too: name it
+/// `sqlite:FILE`. To hand a store to others, export it. Stores of other engines are copied by `stratafs store copy`.
 #[derive(Debug, Args)]
 pub(crate) struct Snapshot {
     /// File to make
