@@ -111,7 +111,39 @@ fn expand(pattern: &[char]) -> Vec<Vec<char>> {
 fn class_end(pattern: &[char], start: usize) -> usize {
     let negated = matches!(pattern.get(start + 1), Some('!' | '^'));
     let first = start + 1 + usize::from(negated);
-    (first + 1..pattern.len()).find(|at| pattern[*at] == ']').expect("the class is closed: the pattern was parsed")
+    let mut at = first;
+    loop {
+        match named_class(&pattern[at..]) {
+            Some((_, length)) => at += length,
+            None if pattern[at] == ']' && at > first => return at,
+            None => at += 1,
+        }
+    }
+}
+
+/// Reads a class of POSIX at the start of members: its name and the length.
+fn named_class(members: &[char]) -> Option<(String, usize)> {
+    let ['[', ':', rest @ ..] = members else { return None };
+    let name: String = rest.iter().take_while(|character| character.is_ascii_alphabetic()).collect();
+    rest[name.len()..].starts_with(&[':', ']']).then(|| (name.clone(), name.len() + 4)).filter(|_| !name.is_empty())
+}
+
+fn is_in_class(name: &str, character: char) -> bool {
+    match name {
+        "alnum" => character.is_ascii_alphanumeric(),
+        "alpha" => character.is_ascii_alphabetic(),
+        "blank" => matches!(character, ' ' | '\t'),
+        "cntrl" => character.is_ascii_control(),
+        "digit" => character.is_ascii_digit(),
+        "graph" => character.is_ascii_graphic(),
+        "lower" => character.is_ascii_lowercase(),
+        "print" => character.is_ascii_graphic() || character == ' ',
+        "punct" => character.is_ascii_punctuation(),
+        "space" => matches!(character, ' ' | '\t'..='\r'),
+        "upper" => character.is_ascii_uppercase(),
+        "xdigit" => character.is_ascii_hexdigit(),
+        other => panic!("`{other}` is no class: the pattern was parsed"),
+    }
 }
 
 fn class_matches(class: &[char], character: char) -> bool {
@@ -119,6 +151,10 @@ fn class_matches(class: &[char], character: char) -> bool {
     let mut members = &class[usize::from(negated)..];
     let mut found = false;
     while let [first, rest @ ..] = members {
+        if let Some((name, length)) = named_class(members) {
+            (found, members) = (found || is_in_class(&name, character), &members[length..]);
+            continue;
+        }
         (found, members) = match rest {
             ['-', last, after @ ..] => (found || (*first..=*last).contains(&character), after),
             _ => (found || *first == character, rest),

@@ -26,7 +26,7 @@ pub struct Glob {
 
 impl Glob {
     /// Compiles a pattern: `*` and `?` stay within a segment (of characters, not bytes), `**` crosses as a whole segment, `{a,b}`
-    /// (nested, empty alternatives, `/` inside), `[abc]`, `[!a-z]`, `\` escapes. Without `/` it matches names at any depth;
+    /// (nested, empty alternatives, `/` inside), `[abc]`, `[!a-z]`, `[[:alpha:]]` and the other classes of POSIX (of ASCII), `\` escapes. Without `/` it matches names at any depth;
     /// with one (leading or inside, also inside braces) it is anchored at the search root. Names that start with a dot are met
     /// as all others; [`Glob::parse_visible`] is the stricter rule of searches.
     ///
@@ -38,7 +38,7 @@ impl Glob {
     ///
     /// # Errors
     /// `invalid_argument` that says what is wrong where: an empty pattern, a `..` segment, a control character, an open `{` or
-    /// `[`, a `\` at the end, a range that runs backwards, over 60 segments, and what is too long, too deeply nested or has too
+    /// `[`, a `\` at the end, a range that runs backwards, an unknown class, over 60 segments, and what is too long, too deeply nested or has too
     /// many alternatives.
     pub fn parse(pattern: &str, case_insensitive: bool) -> Result<Self> {
         Self::compile(pattern, GlobRules { case_insensitive, sees_hidden: true, takes_beneath: false })
@@ -244,6 +244,42 @@ mod tests {
 
     fn visible(pattern: &str) -> Glob {
         Glob::parse_visible(pattern, false).expect("a legal pattern")
+    }
+
+    #[test]
+    fn posix_classes_are_those_of_ascii() {
+        type Holds = fn(&char) -> bool;
+        let classes: [(&str, Holds); 12] = [
+            ("alnum", char::is_ascii_alphanumeric),
+            ("alpha", char::is_ascii_alphabetic),
+            ("blank", |character| matches!(character, ' ' | '\t')),
+            ("cntrl", char::is_ascii_control),
+            ("digit", char::is_ascii_digit),
+            ("graph", char::is_ascii_graphic),
+            ("lower", char::is_ascii_lowercase),
+            ("print", |character| matches!(character, ' '..='~')),
+            ("punct", char::is_ascii_punctuation),
+            ("space", |character| matches!(character, ' ' | '\t'..='\r')),
+            ("upper", char::is_ascii_uppercase),
+            ("xdigit", char::is_ascii_hexdigit),
+        ];
+        assert_eq!(classes.map(|(name, _)| name), super::super::pattern::POSIX_CLASSES.map(|(name, _)| name));
+        for (name, holds) in classes {
+            let (listed, others) = (glob(&format!("[[:{name}:]]")), glob(&format!("[![:{name}:]]")));
+            let folded = Glob::parse(&format!("[[:{name}:]]"), true).expect("a legal pattern");
+            for character in ('\0'..='\u{17f}').filter(|character| *character != '/') {
+                let text = character.to_string();
+                assert_eq!(listed.is_match(&text), holds(&character), "{name} and {character:?}");
+                assert_eq!(others.is_match(&text), !holds(&character), "not {name} and {character:?}");
+                assert!(folded.is_match(&text) || !holds(&character), "{name} in any case and {character:?}");
+            }
+        }
+        // A class beside other members, and what is none.
+        assert!(glob("a[_[:digit:]x-z]b").is_match("a7b") && glob("a[_[:digit:]x-z]b").is_match("ayb"));
+        assert!(glob("[[:a]").is_match(":") && glob("[:alpha:]").is_match(":") && !glob("[:alpha:]").is_match("z"));
+        let error = Glob::parse("[[:word:]]", false).expect_err("no class of POSIX");
+        assert!(error.message().contains("`[:word:]` is no class of characters; there are alnum, alpha,"), "{error}");
+        assert_eq!(Glob::parse("[a-[:digit:]]", false).expect_err("no range").kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The rules of `.gitignore` and `.ignore` files, after [gitignore(5)](https://git-scm.com/docs/gitignore).
 
+use super::pattern::without_posix_classes;
 use crate::path::{VfsPath, VfsPathBuf};
 use ::ignore::Match;
 use ::ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -84,7 +85,7 @@ impl Rules {
         let mut builder = GitignoreBuilder::new(directory.as_str());
         for line in lines {
             // What is no legal rule is left out, as git does.
-            let _ = builder.add_line(None, line);
+            let _ = builder.add_line(None, &without_posix_classes(line));
         }
         match builder.build() {
             Ok(compiled) if compiled.is_empty() => {}
@@ -153,6 +154,11 @@ mod tests {
             ("[\n*.log", &["/a.log", "/["], &[]),
             ("{a\n*.log", &["/a.log"], &["/{a", "/a"]),
             ("日本*", &["/日本語"], &["/日"]),
+            ("[[:digit:]]*.log", &["/1.log", "/x/2a.log"], &["/a.log", "/:.log"]),
+            ("[![:alpha:]_]x", &["/1x"], &["/ax", "/_x"]),
+            ("x[[:punct:]]", &["/x!", "/x]", "/x\\", "/x~"], &["/xa", "/x1"]),
+            ("[:alpha:]", &["/a", "/:", "/l"], &["/b"]),
+            ("[[:nonsense:]]", &[], &["/n"]),
         ] {
             let rules = rules(&[("/", 0, content)]);
             assert!(excluded.iter().all(|path| excludes(&rules, path)), "{content:?}");

@@ -20,6 +20,79 @@ const TOKENS_MAX: usize = 16 * 1024;
 /// How deep braces may nest.
 const NESTING_MAX: usize = 16;
 
+/// The character classes of POSIX, by name: the ASCII characters of each, as git and a shell of the C locale have them.
+pub(super) const POSIX_CLASSES: [(&str, &[(char, char)]); 12] = [
+    ("alnum", &[('0', '9'), ('A', 'Z'), ('a', 'z')]),
+    ("alpha", &[('A', 'Z'), ('a', 'z')]),
+    ("blank", &[(' ', ' '), ('\t', '\t')]),
+    ("cntrl", &[('\0', '\u{1f}'), ('\u{7f}', '\u{7f}')]),
+    ("digit", &[('0', '9')]),
+    ("graph", &[('!', '~')]),
+    ("lower", &[('a', 'z')]),
+    ("print", &[(' ', '~')]),
+    // What starts with `!` comes last: at the start of brackets it would negate.
+    ("punct", &[(':', '@'), ('[', '`'), ('{', '~'), ('!', '/')]),
+    ("space", &[(' ', ' '), ('\t', '\r')]),
+    ("upper", &[('A', 'Z')]),
+    ("xdigit", &[('0', '9'), ('A', 'F'), ('a', 'f')]),
+];
+
+/// Reads what follows a `[` within brackets as the name of a class, `:alpha:]`; returns its characters and the length. None where it is
+/// no name, and the `[` a member.
+fn posix_class(text: &str) -> Option<Result<(&'static [(char, char)], usize), Problem>> {
+    let name = text.strip_prefix(':')?;
+    let name = &name[..name.find(|character: char| !character.is_ascii_alphabetic())?];
+    text[1 + name.len()..].strip_prefix(":]").filter(|_| !name.is_empty())?;
+    let known = POSIX_CLASSES.iter().find(|(known, _)| *known == name);
+    Some(known.map(|(_, ranges)| (*ranges, name.len() + 3)).ok_or_else(|| {
+        let names: Vec<&str> = POSIX_CLASSES.iter().map(|(name, _)| *name).collect();
+        format!("`[:{name}:]` is no class of characters; there are {}", names.join(", ")).into()
+    }))
+}
+
+/// Writes the POSIX classes within the brackets of a pattern as ranges, for a matcher that does not know them. What is no class, or is
+/// malformed, stays.
+pub(super) fn without_posix_classes(pattern: &str) -> Cow<'_, str> {
+    if !pattern.contains("[:") {
+        return Cow::Borrowed(pattern);
+    }
+    let (mut written, mut rest) = (String::with_capacity(pattern.len()), pattern);
+    let mut is_within = false;
+    let mut members = 0;
+    while let Some(next) = rest.chars().next() {
+        let after = &rest[next.len_utf8()..];
+        let class = if is_within && next == '[' { posix_class(after).and_then(Result::ok) } else { None };
+        if let Some((ranges, length)) = class {
+            for (from, to) in ranges.iter().filter(|(from, _)| !from.is_control()) {
+                written.extend([*from, '-', *to]);
+            }
+            (rest, members) = (&after[length..], members + 1);
+            continue;
+        }
+        written.push(next);
+        rest = after;
+        match next {
+            '\\' => {
+                if let Some(escaped) = rest.chars().next() {
+                    written.push(escaped);
+                    rest = &rest[escaped.len_utf8()..];
+                }
+                members += 1;
+            }
+            '[' if !is_within => {
+                (is_within, members) = (true, 0);
+                if let Some(negation) = rest.chars().next().filter(|next| matches!(next, '!' | '^')) {
+                    written.push(negation);
+                    rest = &rest[1..];
+                }
+            }
+            ']' if is_within && members > 0 => is_within = false,
+            _ => members += 1,
+        }
+    }
+    Cow::Owned(written)
+}
+
 /// What is wrong with a pattern.
 pub(super) type Problem = Cow<'static, str>;
 
@@ -271,6 +344,12 @@ impl Parser<'_> {
         let negated = self.takes('!') || self.takes('^');
         let mut ranges = Vec::new();
         loop {
+            if let Some(class) = self.text[self.at..].strip_prefix('[').and_then(posix_class) {
+                let (characters, length) = class?;
+                ranges.extend_from_slice(characters);
+                self.at += 1 + length;
+                continue;
+            }
             let from = match self.next().ok_or_else(open)? {
                 // In the first place it is a member.
                 ']' if !ranges.is_empty() => return Ok(Token::Class { negated, ranges }),
@@ -283,6 +362,9 @@ impl Parser<'_> {
             if self.takes('-') {
                 match self.next().ok_or_else(open)? {
                     ']' => self.at = mark,
+                    '[' if posix_class(&self.text[self.at..]).is_some() => {
+                        return Err(format!("its range from `{from}` ends with a class; write a `-` last for one that is meant").into());
+                    }
                     '\\' => to = self.escaped()?,
                     literal => to = literal,
                 }

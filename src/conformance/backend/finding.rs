@@ -60,6 +60,58 @@ pub(super) async fn glob_knows_braces_and_classes(tree: Subject) {
     assert_eq!(tree.found("/[^a].md").await, ["/b.md"]);
 }
 
+/// Whether a character is of a class.
+type Holds = fn(&char) -> bool;
+
+/// The classes of POSIX, each with the characters of names that it holds.
+const POSIX_CLASSES: [(&str, Holds); 12] = [
+    ("alnum", char::is_ascii_alphanumeric),
+    ("alpha", char::is_ascii_alphabetic),
+    ("blank", |character| *character == ' '),
+    ("cntrl", char::is_ascii_control),
+    ("digit", char::is_ascii_digit),
+    ("graph", char::is_ascii_graphic),
+    ("lower", char::is_ascii_lowercase),
+    ("print", |character| matches!(character, ' '..='~')),
+    ("punct", char::is_ascii_punctuation),
+    ("space", |character| *character == ' '),
+    ("upper", char::is_ascii_uppercase),
+    ("xdigit", char::is_ascii_hexdigit),
+];
+
+/// `[[:alpha:]]` and its like mean the same to glob, to grep's filters and to ignore files; an unknown class is refused.
+pub(super) async fn globs_know_posix_classes_wherever_they_are_taken(tree: Subject) {
+    let characters = ['a', 'F', 'g', 'Z', '0', '_', '-', ']', '~', ' ', 'é'];
+    for character in characters {
+        tree.put(&format!("/d/x{character}"), "needle\n").await;
+    }
+    let paths = |kept: &dyn Fn(&char) -> bool| -> Vec<String> {
+        let mut paths: Vec<String> =
+            characters.iter().filter(|character| kept(character)).map(|character| format!("/d/x{character}")).collect();
+        paths.sort();
+        paths
+    };
+    for (class, holds) in POSIX_CLASSES {
+        let (held, left) = (paths(&|character| holds(character)), paths(&|character| !holds(character)));
+        let pattern = format!("d/x[[:{class}:]]");
+        assert_eq!(tree.found(&pattern).await, held, "{pattern}");
+        assert_eq!(tree.found(&format!("d/x[![:{class}:]]")).await, left, "not {class}");
+        let files = |options: GrepOptions| options.with_output(GrepOutput::Files);
+        let shown = |paths: &[String]| paths.iter().map(|path| format!("{path}:1")).collect::<Vec<_>>();
+        assert_eq!(tree.lines(&files(GrepOptions::new("needle").with_include(&*pattern))).await, shown(&held), "included {class}");
+        assert_eq!(tree.lines(&files(GrepOptions::new("needle").with_exclude(&*pattern))).await, shown(&left), "excluded {class}");
+        tree.put("/d/.ignore", format!("x[[:{class}:]]\n")).await;
+        assert_eq!(tree.found("d/x*").await, left, "ignored {class}");
+        tree.delete("/d/.ignore", false, None).await.expect("it is there");
+    }
+    let both = paths(&|character| character.is_ascii_digit() || matches!(character, '_' | ']'));
+    assert_eq!(tree.found("d/x[][:digit:]_]").await, both);
+    for malformed in ["[[:nonsense:]]", "[a-[:digit:]]", "[[:alpha:]"] {
+        tree.refused(tree.glob("/", &GlobOptions::new(malformed)).await, ErrorKind::InvalidArgument);
+        tree.refused(tree.grep("/", &GrepOptions::new("x").with_include(malformed)).await, ErrorKind::InvalidArgument);
+    }
+}
+
 /// `?` and classes are about characters, not bytes; a backslash takes the meaning away.
 pub(super) async fn glob_counts_characters(tree: Subject) {
     plant_empty(&tree, &["/é.md", "/日.md", "/*.md", "/[x].md", "/a{b}.md"]).await;

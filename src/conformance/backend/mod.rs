@@ -295,6 +295,7 @@ cases! { $
     glob_double_star_crosses,
     glob_without_slash_matches_names_at_any_depth,
     glob_knows_braces_and_classes,
+    globs_know_posix_classes_wherever_they_are_taken,
     glob_counts_characters,
     glob_hides_dot_names_unless_named,
     glob_respects_ignore_files,
