@@ -47,7 +47,7 @@ pub use merge::{
     MergeOutcome, MergeResolution, MergeSide, MergeStatus, MergeStrategy, merge,
 };
 pub(crate) use name::check_checkpoint_name;
-pub use name::{find_checkpoint, is_reserved_name};
+pub use name::{find_checkpoint, is_reserved_name, with_checkpoint};
 pub(crate) use review::Reviewer;
 pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};

@@ -3,6 +3,7 @@
 use super::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
+use futures::future::BoxFuture;
 
 /// The fewest characters of an id that name a checkpoint.
 const PREFIX_CHARS_MIN: usize = 4;
@@ -26,6 +27,38 @@ pub async fn find_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, nam
         return found.map(|saved| saved.checkpoint).ok_or_else(|| missing(scope, name));
     }
     labelled(checkpointer, scope, name).await
+}
+
+/// How often work on a checkpoint that was pruned meanwhile is done on the one that the name stands for since.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Finds the checkpoint of a name, as [`find_checkpoint`], and works on it. Where the name counts from the newest (`latest`, `~2`) and
+/// the checkpoint was pruned before the work was done, the name stands for another one by then, and the work is done on that.
+///
+/// # Errors
+/// Those of [`find_checkpoint`] and those of `work`.
+pub async fn with_checkpoint<'w, T>(
+    checkpointer: &dyn Checkpointer,
+    scope: &Scope,
+    name: &str,
+    work: impl Fn(Checkpoint) -> BoxFuture<'w, Result<T>> + Send + Sync,
+) -> Result<T> {
+    let counts = back(name)?.is_some();
+    let mut found = find_checkpoint(checkpointer, scope, name).await?;
+    for _ in 0..ATTEMPTS_MAX {
+        let id = found.id;
+        match work(found).await {
+            Err(error) if counts && error.kind() == ErrorKind::NotFound => {
+                found = find_checkpoint(checkpointer, scope, name).await?;
+                if found.id == id {
+                    return Err(error);
+                }
+            }
+            ended => return ended,
+        }
+    }
+    let message = format!("the checkpoint `{name}` was pruned again and again before it was used; try again");
+    Err(Error::new(ErrorKind::Unavailable, message).without_effect())
 }
 
 /// Tells whether a text names a checkpoint by itself, whatever its labels are: as a label it would never be found.
@@ -110,7 +143,39 @@ fn missing(scope: &Scope, name: &str) -> Error {
 mod tests {
     use super::*;
     use crate::backend::StateSnapshot;
-    use crate::checkpoint::{MemoryCheckpointer, PutOptions};
+    use crate::checkpoint::{MemoryCheckpointer, PruneOptions, PutOptions};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn a_name_that_counts_follows_the_thread_when_its_checkpoint_is_pruned_before_it_is_used() {
+        for (name, expected) in [("latest", Ok(())), ("~0", Ok(())), ("~1", Err(ErrorKind::NotFound)), ("first", Err(ErrorKind::NotFound))]
+        {
+            let checkpointer = MemoryCheckpointer::new();
+            let scope = Scope::new().with_thread("t");
+            let first = PutOptions::new().with_label("first");
+            let mut head = checkpointer.put(&scope, &StateSnapshot::default(), &first).await.expect("put").head;
+            if name == "~1" {
+                head = checkpointer.put(&scope, &StateSnapshot::default(), &PutOptions::new().with_head(head)).await.expect("put").head;
+            }
+            let (tries, (made, of)) = (AtomicUsize::new(0), (&checkpointer, &scope));
+            let tries = &tries;
+            let forked = with_checkpoint(&checkpointer, &scope, name, move |found| {
+                Box::pin(async move {
+                    if tries.fetch_add(1, Ordering::Relaxed) == 0 {
+                        made.put(of, &StateSnapshot::default(), &PutOptions::new().with_head(head)).await?;
+                        made.prune(of, &PruneOptions::new().with_keep_last(1)).await?;
+                    }
+                    made.fork(of, found.id.into(), "fork", &PutOptions::new()).await
+                })
+            });
+            let forked = forked.await;
+            assert_eq!(forked.as_ref().map(drop).map_err(Error::kind), expected, "{name}");
+            if let Ok(forked) = forked {
+                let parent = forked.checkpoint.parent.expect("a fork has one").id;
+                assert_eq!(Some(parent), checkpointer.get(&scope, At::Latest).await.expect("read").map(|saved| saved.checkpoint.id));
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_checkpoint_is_found_by_each_of_its_names() {

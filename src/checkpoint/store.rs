@@ -409,13 +409,17 @@ impl Checkpointer for StoreCheckpointer {
         let (place, source) = (self.place(scope)?, thread_of(scope)?);
         self.place(&scope.clone().with_thread(thread))?;
         record::check_notes(options)?;
-        let (record, _) = self.require(&place, source, at).await?;
-        let parent = Parent { thread: Some(source.to_owned()), id: record.checkpoint.id, restored: None };
-        self.point(&place, thread, &record, parent, None, options).await.map_err(|error| match (error.kind(), error.change()) {
-            (ErrorKind::Conflict, Some(0)) => taken(thread),
-            (ErrorKind::Conflict, _) => no_thread(source),
-            _ => error,
-        })
+        for _ in 0..ATTEMPTS_MAX {
+            let (record, _) = self.require(&place, source, at).await?;
+            let parent = Parent { thread: Some(source.to_owned()), id: record.checkpoint.id, restored: None };
+            match self.point(&place, thread, &record, parent, None, options).await {
+                Err(error) if error.kind() == ErrorKind::Conflict && error.change() == Some(0) => return Err(taken(thread)),
+                // It was pruned since it was found. The latest is another one by now, and an id has no other.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                ended => return ended,
+            }
+        }
+        Err(busy(source))
     }
 
     async fn copy(&self, scope: &Scope, thread: &str) -> Result<u64> {

@@ -3,7 +3,7 @@
 use super::open::{OpenFiles, Place, check_fields};
 use super::{Config, HISTORY_AT, HISTORY_THREAD, RouteConfig, Stores};
 use crate::backend::{Backend, StateSnapshot};
-use crate::checkpoint::{Checkpointer, HistoryBackend, StoreCheckpointer, find_checkpoint};
+use crate::checkpoint::{Checkpoint, Checkpointer, HistoryBackend, StoreCheckpointer, with_checkpoint};
 use crate::error::{ErrorKind, Result};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
@@ -12,6 +12,7 @@ use crate::ops::{
 use crate::path::VfsPath;
 use crate::scope::{Scope, Template};
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -52,8 +53,10 @@ impl History {
 
     async fn open(&self) -> Result<HistoryBackend> {
         let open = async {
-            let found = find_checkpoint(&*self.checkpointer, &self.scope, &self.at).await?;
-            HistoryBackend::open(&*self.checkpointer, &self.scope, found.id.into()).await
+            let open = |found: Checkpoint| -> BoxFuture<'_, _> {
+                Box::pin(async move { HistoryBackend::open(&*self.checkpointer, &self.scope, found.id.into()).await })
+            };
+            with_checkpoint(&*self.checkpointer, &self.scope, &self.at, open).await
         };
         open.await.map_err(|error| {
             let message = format!("the checkpoint of the route `{}` cannot be opened: {}", self.path, error.message());

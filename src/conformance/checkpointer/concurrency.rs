@@ -285,3 +285,38 @@ pub(super) async fn a_dropped_put_leaves_the_old_or_the_new(subject: Subject) {
     }
     assert_eq!(list_all(&subject, "t", ListOptions::new()).await.len(), 20);
 }
+
+/// The latest of a thread is always there, however fast checkpoints come and go; an id that was pruned is not found.
+pub(super) async fn forks_of_the_latest_beside_prunes_always_find_it(subject: Subject) {
+    put_files(&subject, "t", &[("/a", "base")]).await;
+    let done = Arc::new(AtomicBool::new(false));
+    let pruner = {
+        let (subject, done) = (subject.clone(), done.clone());
+        tokio::spawn(async move {
+            let mut round = 0;
+            while !done.load(Ordering::Relaxed) {
+                change_until_on_top(&subject, "t", "/b", &round.to_string()).await;
+                subject.prune(&scope("t"), &PruneOptions::new().with_keep_last(1)).await.expect("pruned");
+                round += 1;
+            }
+        })
+    };
+    for round in 0..40 {
+        let forked = subject.fork(&scope("t"), At::Latest, &format!("fork {round}"), &PutOptions::new()).await;
+        // A store may be so slow that each look is overtaken, which is no reason to say that there is none.
+        match forked {
+            Ok(forked) => assert!(forked.checkpoint.entries >= 1, "round {round}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "round {round}: {error:?}"),
+        }
+        let gone = list_all(&subject, "t", ListOptions::new()).await.pop().expect("one is there");
+        match subject.fork(&scope("t"), gone.id.into(), &format!("old {round}"), &PutOptions::new()).await {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
+                assert!(error.message().contains(&gone.id.to_string()), "{error}");
+            }
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    pruner.await.expect("it ends");
+}

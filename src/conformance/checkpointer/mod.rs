@@ -129,6 +129,7 @@ cases! { $
     sweeps_beside_puts_lose_nothing,
     sweeps_and_prunes_beside_forks_and_restores_lose_nothing,
     sweeps_of_many_threads_at_once_lose_nothing,
+    forks_of_the_latest_beside_prunes_always_find_it,
     a_dropped_put_leaves_the_old_or_the_new,
 }
 

@@ -4,6 +4,7 @@ use super::exchange::{Answer, Asked, json, nothing};
 use super::fs;
 use crate::checkpoint::{
     Checkpoint, CheckpointId, ListOptions, MergeOptions, MergeStrategy, PruneOptions, PutOptions, ThreadPage, find_checkpoint,
+    with_checkpoint,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPathBuf;
@@ -144,19 +145,25 @@ pub(super) async fn checkpoint(asked: Asked) -> Answer {
 
 pub(super) async fn restore(mut asked: Asked) -> Answer {
     asked.caller.rights.need(Access::Write)?;
-    let id = asked.checkpoint(asked.param("checkpoint")).await?.id;
     let notes: NotesRequest = asked.json().await?;
-    let work = move |session: Session| -> BoxFuture<'static, Result<Checkpoint>> {
+    let (threads, scope, notes) = (asked.caller.door.threads(), &asked.caller.scope, &notes);
+    let restore = |found: Checkpoint| -> BoxFuture<'_, Result<_>> {
         let notes = notes.clone();
-        Box::pin(async move { session.restore(id, notes.options()).await })
+        let work = move |session: Session| -> BoxFuture<'static, Result<Checkpoint>> {
+            let notes = notes.clone();
+            Box::pin(async move { session.restore(found.id, notes.options()).await })
+        };
+        Box::pin(async move { threads.lasting(scope, OnConflict::Again, work).await? })
     };
-    json(StatusCode::CREATED, &asked.caller.door.threads().lasting(&asked.caller.scope, OnConflict::Again, work).await??)
+    json(StatusCode::CREATED, &with_checkpoint(&*asked.checkpointer()?, scope, asked.param("checkpoint"), restore).await?)
 }
 
 /// A file as it was at a checkpoint.
 pub(super) async fn read_at(asked: Asked) -> Answer {
-    let id = asked.checkpoint(asked.param("checkpoint")).await?.id;
-    let tree = asked.caller.door.workspace.tree_at(&asked.caller.scope, id.into()).await?;
+    asked.caller.rights.need(Access::Read)?;
+    let (workspace, scope) = (&asked.caller.door.workspace, &asked.caller.scope);
+    let open = |found: Checkpoint| -> BoxFuture<'_, Result<_>> { Box::pin(workspace.tree_at(scope, found.id.into())) };
+    let tree = with_checkpoint(&*asked.checkpointer()?, scope, asked.param("checkpoint"), open).await?;
     let path = asked.path()?;
     fs::read(&asked, tree, &path).await
 }
@@ -191,10 +198,12 @@ pub(super) async fn fork(mut asked: Asked) -> Answer {
         let (newest, _) = session.copy_thread(&request.thread).await?;
         return json(StatusCode::CREATED, &newest);
     }
-    let from = asked.checkpoint(request.at.as_deref().unwrap_or("latest")).await?;
     let mut options = PutOptions::new();
     options.label = request.label;
-    json(StatusCode::CREATED, &session.fork(from.id.into(), &request.thread, &options).await?)
+    let (session, to, options) = (&session, &*request.thread, &options);
+    let fork = |found: Checkpoint| -> BoxFuture<'_, Result<_>> { Box::pin(session.fork(found.id.into(), to, options)) };
+    let name = request.at.as_deref().unwrap_or("latest");
+    json(StatusCode::CREATED, &with_checkpoint(&*asked.checkpointer()?, &asked.caller.scope, name, fork).await?)
 }
 
 /// Which checkpoint of which thread to merge, and how.
@@ -226,18 +235,22 @@ pub(super) async fn merge(mut asked: Asked) -> Answer {
     asked.caller.rights.need_thread(&request.source)?;
     let theirs = asked.caller.scope.clone().with_thread(&request.source);
     theirs.validate()?;
-    let at = find_checkpoint(&*asked.checkpointer()?, &theirs, request.at.as_deref().unwrap_or("latest")).await?.id;
+    let name = request.at.as_deref().unwrap_or("latest");
     let mut options = MergeOptions::new();
     options.strategy = request.strategy;
     options.resolutions = request.resolutions.into_iter().map(|(path, strategy)| (path, strategy.into())).collect();
     options.dry_run = request.dry_run;
     options.label = request.label;
-    let source = request.source;
-    let work = move |session: Session| -> BoxFuture<'static, Result<crate::checkpoint::MergeOutcome>> {
+    let (threads, scope, source) = (asked.caller.door.threads(), &asked.caller.scope, &request.source);
+    let merge = |found: Checkpoint| -> BoxFuture<'_, Result<_>> {
         let (source, options) = (source.clone(), options.clone());
-        Box::pin(async move { session.merge(&source, at.into(), options).await })
+        let work = move |session: Session| -> BoxFuture<'static, Result<crate::checkpoint::MergeOutcome>> {
+            let (source, options) = (source.clone(), options.clone());
+            Box::pin(async move { session.merge(&source, found.id.into(), options).await })
+        };
+        Box::pin(async move { threads.lasting(scope, OnConflict::Again, work).await? })
     };
-    json(StatusCode::OK, &asked.caller.door.threads().lasting(&asked.caller.scope, OnConflict::Again, work).await??)
+    json(StatusCode::OK, &with_checkpoint(&*asked.checkpointer()?, &theirs, name, merge).await?)
 }
 
 /// Which two checkpoints to compare.
@@ -260,10 +273,15 @@ pub(super) async fn compare(asked: Asked) -> Answer {
     let (older, newer) = (query.from.as_deref().unwrap_or("latest~1"), query.to.as_deref().unwrap_or("latest"));
     let checkpointer = asked.checkpointer()?;
     let mut states = Vec::with_capacity(2);
+    let (checkpointer, scope) = (&*checkpointer, &asked.caller.scope);
     for name in [older, newer] {
-        let id = asked.checkpoint(name).await?.id;
-        let opened = checkpointer.open(&asked.caller.scope, id.into()).await?;
-        states.push(opened.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the checkpoint `{name}` is gone")))?.state);
+        let open = |found: Checkpoint| -> BoxFuture<'_, Result<_>> {
+            Box::pin(async move {
+                let opened = checkpointer.open(scope, found.id.into()).await?;
+                opened.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the checkpoint `{name}` is gone")))
+            })
+        };
+        states.push(with_checkpoint(checkpointer, scope, name, open).await?.state);
     }
     let session = asked.session().await?;
     json(StatusCode::OK, &session.diff(&states[0], &states[1], query.cursor.as_deref(), page(query.limit)?).await?)

@@ -7,9 +7,10 @@ use crate::commands::checkpoint::tell_made;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use clap::Subcommand;
+use futures::future::BoxFuture;
 use serde_json::json;
 use std::sync::Arc;
-use stratafs::checkpoint::{At, Checkpointer, PutOptions, find_checkpoint};
+use stratafs::checkpoint::{At, Checkpoint, Checkpointer, PutOptions, with_checkpoint};
 use stratafs::{Error, Scope};
 
 /// List, fork, merge, copy and remove saved threads
@@ -58,8 +59,9 @@ impl Thread {
         match self {
             Self::Ls => list(context, &*threads, &scope).await,
             Self::Fork { new, at } => {
-                let from = find_checkpoint(&*threads, &scope, &at).await?;
-                let forked = context.session().await?.fork(At::Id(from.id), &new, &PutOptions::new()).await?;
+                let (session, to, notes) = (context.session().await?, &*new, &PutOptions::new());
+                let fork = |found: Checkpoint| -> BoxFuture<'_, _> { Box::pin(session.fork(At::Id(found.id), to, notes)) };
+                let forked = with_checkpoint(&*threads, &scope, &at, fork).await?;
                 tell_made(context, &forked)
             }
             Self::Merge(merge) => merge.run(context, &*threads, &scope).await,
