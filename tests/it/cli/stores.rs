@@ -71,3 +71,49 @@ fn a_put_can_expect_what_is_there() {
     assert_ne!(version, newer);
     home.run(&put(&["--item", "--ttl", "soon"]), 2);
 }
+
+/// No row is put where only a server or `token create` writes, and a route has its files in no reserved namespace.
+#[test]
+fn reserved_namespaces_take_no_rows_by_hand_and_no_files() {
+    let home = Home::new();
+    for reserved in stratafs::store::RESERVED_NAMESPACES {
+        let name = reserved.components.join("/");
+        if matches!(reserved.rows, stratafs::store::ReservedRows::Withheld(_)) {
+            let said = home.error(&["store", "put", &format!("{name}/x"), "admin", "{}"], 2);
+            assert!(said.contains("no row is put into"), "{said}");
+        }
+        let config = home.put("routes.toml", format!("[routes.\"/r\"]\ntype = \"store\"\nnamespace = \"{name}/x\"\n"));
+        let said = home.error(&["--config", config.to_str().unwrap(), "ls", "/r"], 2);
+        assert!(said.contains(&format!("is where {}", reserved.purpose)), "{said}");
+    }
+}
+
+/// Through the command, as an operator moves a store: the tokens stay behind, and a notice counts them.
+#[test]
+fn tokens_leave_and_enter_a_store_only_when_they_are_included() {
+    let home = Home::new();
+    home.ok(&["write", "/memories/a.md", "one"]);
+    home.ok(&["token", "create"]);
+    let tokens = |store: &str| home.run(&["store", "ls", "tokens", "--store", store], 1).get_output().stdout.is_empty();
+    home.ok(&["store", "export", "plain.tar"]);
+    home.ok(&["store", "export", "all.tar", "--include", "tokens"]);
+    home.ok(&["store", "import", "plain.tar", "--store", "sqlite:plain.db"]);
+    assert!(tokens("sqlite:plain.db"));
+    let imported = home.run(&["store", "import", "all.tar", "--store", "sqlite:left.db"], 0);
+    let said = String::from_utf8(imported.get_output().stderr.clone()).unwrap();
+    assert!(said.contains("of `tokens` left out"), "{said}");
+    assert!(tokens("sqlite:left.db"));
+    home.ok(&["store", "copy", "default", "sqlite:copied.db"]);
+    assert!(tokens("sqlite:copied.db"));
+    home.ok(&["store", "import", "all.tar", "--store", "sqlite:all.db", "--include", "tokens"]);
+    assert!(!home.ok(&["store", "ls", "tokens", "--store", "sqlite:all.db"]).is_empty());
+    // A pipe is checked before it is imported too.
+    let archive = std::fs::read(home.work().join("plain.tar")).unwrap();
+    home.with_stdin(&["store", "import", "-", "--store", "sqlite:piped.db"], &archive).success();
+    let damaged = home.with_stdin(&["store", "import", "-", "--store", "sqlite:damaged.db"], &archive[..archive.len() - 2_048]);
+    damaged.code(6);
+    assert_eq!(
+        home.ok(&["store", "stats", "--store", "sqlite:damaged.db"]).lines().find(|line| line.starts_with("rows")),
+        Some("rows        0")
+    );
+}

@@ -173,3 +173,31 @@ fn items_have_versions_and_filters() {
     assert_eq!(served.send("DELETE", "/v1/store/item?namespace=tasks&key=walk", &[], b"").status, 204);
     assert_eq!(served.get("/v1/store/item?namespace=tasks&key=walk").code(), "not_found");
 }
+
+/// The items of a request lie beneath their user's own namespace, whatever names it gives: no reserved row is read, listed, found, written or
+/// removed over HTTP.
+#[test]
+fn items_reach_no_reserved_namespace() {
+    let served = Served::start();
+    let reserved: Vec<Vec<String>> =
+        stratafs::store::RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.iter().map(ToString::to_string).collect()).collect();
+    for components in &reserved {
+        let namespace = stratafs::Namespace::new(components).unwrap();
+        served.block_on(served.store.commit(stratafs::store::Batch::new().put(&namespace, "planted", "{}"))).unwrap();
+        let plain = components.iter().map(|component| format!("namespace={component}")).collect::<Vec<_>>().join("&");
+        let climbing =
+            components.iter().fold("namespace=..&namespace=..&namespace=..".to_owned(), |all, one| format!("{all}&namespace={one}"));
+        let joined = format!("namespace=..%2F..%2F..%2F{}", components.join("%2F"));
+        for query in [plain, climbing, joined] {
+            let at = format!("/v1/store/item?{query}&key=planted");
+            assert_ne!(served.get(&at).status, 200, "{at}");
+            let put = served.send("PUT", &at, &[("content-type", "application/json")], b"\"theirs\"").status;
+            assert!(matches!(put, 200 | 201 | 400 | 422), "{at}: {put}");
+            served.send("DELETE", &at, &[], b"");
+        }
+        let row = served.block_on(served.store.get(&namespace, "planted")).unwrap().expect("it is still there");
+        assert_eq!(row.value, "{}", "{components:?}");
+        let found = served.post("/v1/store/search", &json!({"namespace": components})).json();
+        assert!(!found.to_string().contains("planted"), "{found}");
+    }
+}
