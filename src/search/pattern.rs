@@ -27,10 +27,10 @@ pub(super) const POSIX_CLASSES: [(&str, &[(char, char)]); 12] = [
     ("blank", &[(' ', ' '), ('\t', '\t')]),
     ("cntrl", &[('\0', '\u{1f}'), ('\u{7f}', '\u{7f}')]),
     ("digit", &[('0', '9')]),
-    ("graph", &[('!', '~')]),
+    // What starts with `!` comes last: at the start of brackets it would negate.
+    ("graph", &[('"', '~'), ('!', '!')]),
     ("lower", &[('a', 'z')]),
     ("print", &[(' ', '~')]),
-    // What starts with `!` comes last: at the start of brackets it would negate.
     ("punct", &[(':', '@'), ('[', '`'), ('{', '~'), ('!', '/')]),
     ("space", &[(' ', ' '), ('\t', '\r')]),
     ("upper", &[('A', 'Z')]),

@@ -44,28 +44,31 @@ pub(super) fn lines(content: &[u8]) -> Vec<&[u8]> {
 pub(super) fn insert(content: &[u8], line: i64, text: &str, takes_ending: bool) -> (Option<Vec<u8>>, usize) {
     let lines: Vec<&[u8]> = content.split_inclusive(|byte| *byte == b'\n').collect();
     let Some(place) = usize::try_from(line).ok().filter(|place| *place <= lines.len()) else { return (None, lines.len()) };
-    let ending = match takes_ending {
-        true => ending_before(&lines.iter().map(|line| LineEnding::of_line(line)).collect::<Vec<_>>(), place),
-        false => LineEnding::Lf,
-    };
+    if !takes_ending {
+        let mut joined = self::lines(content);
+        joined.pop_if(|last| last.is_empty());
+        joined.insert(place, text.trim_end_matches('\n').as_bytes());
+        let mut inserted = joined.join(&b'\n');
+        if !inserted.ends_with(b"\n") {
+            inserted.push(b'\n');
+        }
+        return (Some(inserted), lines.len());
+    }
+    let endings: Vec<Option<LineEnding>> = lines.iter().map(|line| LineEnding::of_line(line)).collect();
+    let ending = ending_before(&endings, place).bytes();
     let (before, behind) = lines.split_at(place);
     let mut inserted = before.concat();
     let end_line = |content: &mut Vec<u8>| {
         if content.last().is_some_and(|last| *last != b'\n') {
-            content.extend_from_slice(ending.bytes());
+            content.extend_from_slice(ending);
         }
     };
     end_line(&mut inserted);
-    if takes_ending {
-        let text = folded(text.as_bytes());
-        let length = text.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
-        for line in text[..length].split(|byte| *byte == b'\n') {
-            inserted.extend_from_slice(line);
-            inserted.extend_from_slice(ending.bytes());
-        }
-    } else {
-        inserted.extend_from_slice(text.trim_end_matches('\n').as_bytes());
-        inserted.extend_from_slice(ending.bytes());
+    let text = folded(text.as_bytes());
+    let length = text.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
+    for line in text[..length].split(|byte| *byte == b'\n') {
+        inserted.extend_from_slice(line);
+        inserted.extend_from_slice(ending);
     }
     behind.iter().for_each(|line| inserted.extend_from_slice(line));
     end_line(&mut inserted);

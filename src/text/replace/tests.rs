@@ -140,7 +140,9 @@ proptest! {
         // Without a stray `\r` the answer is that of the same text with `\n`, written with the file's endings.
         let plain = |text: &str| text.replace("\r\n", "\n").replace('\r', "c");
         let (content, old, new) = (plain(&content), plain(&edit.old), plain(&edit.new));
-        prop_assume!(!old.is_empty() && content.contains(&old) && content.contains('\n'));
+        if old.is_empty() || !content.contains(&old) || !content.contains('\n') {
+            return Ok(());
+        }
         let stored = |text: &str| if crlf { text.replace('\n', "\r\n") } else { text.to_owned() };
         let expected = stored(&content.replace(&old, &new));
         let edits = [Edit::all(old, new)];
@@ -149,7 +151,9 @@ proptest! {
 
     #[test]
     fn what_an_edit_leaves_alone_stays_byte_for_byte(content in text(0..24), edit in some_edit()) {
-        prop_assume!(!edit.old.is_empty());
+        if edit.old.is_empty() {
+            return Ok(());
+        }
         if let Some(place) = position(content.as_bytes(), &edit) {
             let spliced = splice(content.as_bytes(), place.clone(), edit.new.as_bytes());
             prop_assert!(spliced.starts_with(&content.as_bytes()[..place.start]));
