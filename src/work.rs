@@ -145,6 +145,36 @@ pub(crate) async fn step() {
     tokio::task::coop::consume_budget().await;
 }
 
+/// How long the steps of a batch may take before others have their turn.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// How many steps are taken between two looks at the clock.
+const STEPS_PER_LOOK: u32 = 8;
+
+/// The steps of a batch, each of which may take long by itself: others have their turn every few milliseconds.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    steps: u32,
+    since: std::time::Instant,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { steps: 0, since: std::time::Instant::now() }
+    }
+}
+
+impl Pace {
+    /// Takes a step, and lets others have their turn when it is time.
+    pub(crate) async fn step(&mut self) {
+        self.steps += 1;
+        if self.steps % STEPS_PER_LOOK == 0 && self.since.elapsed() >= SLICE {
+            tokio::task::yield_now().await;
+            self.since = std::time::Instant::now();
+        }
+    }
+}
+
 /// The places of running work.
 #[derive(Debug)]
 struct Pool {

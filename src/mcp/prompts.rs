@@ -38,5 +38,5 @@ pub(super) async fn memory(threads: &Threads, scope: &Scope, may_write: bool, ch
     let tokens_max = options.tokens_max.min(chars_max / CHARS_A_TOKEN);
     let sources: Vec<&str> = settings.sources.iter().map(|source| source.as_str()).collect();
     let memory = session.memory(&sources).await?;
-    Ok(memory.prompt(&options.with_tokens_max(tokens_max)).text)
+    Ok(memory.prompt_apart(options.with_tokens_max(tokens_max)).await?.text)
 }

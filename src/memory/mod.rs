@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::file;
 use crate::ops::{Failure, ReadOptions, Version};
 use crate::path::{VfsPath, VfsPathBuf};
+use crate::work;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -126,9 +127,12 @@ async fn look(tree: &dyn Backend, path: &VfsPath, kept: Option<MemoryFile>) -> R
     if file::is_binary(&read.content) {
         return Err(Error::invalid_argument(format!("`{path}` is binary; memory is text")).at(path));
     }
-    let text = read.text_lossy();
-    let text = without_comments(text.strip_prefix('\u{feff}').unwrap_or(&text));
-    Ok(MemoryFile { path: path.to_owned(), version: read.version, text: text.into() })
+    let version = read.version;
+    let text = work::run(read.content.len() as u64, move |_| {
+        let text = read.text_lossy();
+        without_comments(text.strip_prefix('\u{feff}').unwrap_or(&text))
+    });
+    Ok(MemoryFile { path: path.to_owned(), version, text: text.await?.into() })
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use super::tokens::{self, estimate_tokens};
 use super::{MemoryFile, MemoryFiles};
+use crate::error::Result;
 use crate::path::VfsPathBuf;
+use crate::work;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write;
@@ -145,6 +147,15 @@ impl MemoryFiles {
         }
         text.push_str(&remarks);
         MemoryPrompt { tokens: estimate_tokens(&text), text, files }
+    }
+
+    /// Does as [`prompt`](Self::prompt) does, away from the threads that serve others when there is much text.
+    ///
+    /// # Errors
+    /// Those of [`work::run`].
+    pub(crate) async fn prompt_apart(self, options: PromptOptions) -> Result<MemoryPrompt> {
+        let cost_bytes = self.files.iter().map(|file| file.text.len() as u64).sum();
+        work::run(cost_bytes, move |_| self.prompt(&options)).await
     }
 
     /// Returns the name of the marks, which no file can close, however the closing mark is written.

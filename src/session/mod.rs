@@ -271,7 +271,11 @@ impl Session {
     ///
     /// Cost: that of [`Session::memory`].
     pub async fn memory_prompt(&self) -> MemoryPrompt {
-        self.read_memory(&self.memory.settings.sources).await.prompt(&self.memory.settings.prompt)
+        let memory = self.read_memory(&self.memory.settings.sources).await;
+        memory.prompt_apart(self.memory.settings.prompt.clone()).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the memory was not put into words");
+            MemoryPrompt::default()
+        })
     }
 
     /// Returns which files the workspace takes for memory.

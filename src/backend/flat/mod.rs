@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Change, Changed, Edit, OpKind, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::text;
-use crate::work;
+use crate::work::Pace;
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use std::future::Future;
@@ -60,6 +60,9 @@ pub(super) trait TreeTransaction: Send {
 
     /// Puts a directory where nothing is, in a directory.
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>);
+
+    /// Returns the pace of the batch, which is asked before each step.
+    fn pace(&mut self) -> &mut Pace;
 
     /// Returns the bytes of the paths of all directories that the batch has put.
     fn made_bytes(&self) -> u64;
@@ -154,7 +157,7 @@ impl Done {
 pub(super) async fn apply<T: TreeTransaction>(tree: &mut T, changes: &[Change]) -> Result<Vec<Done>> {
     let mut results = Vec::with_capacity(changes.len());
     for (index, change) in changes.iter().enumerate() {
-        work::step().await;
+        tree.pace().step().await;
         let done = apply_one(tree, change).await.and_then(|done| check_made(tree).map(|()| done)).map_err(|error| {
             let error = if error.path().is_none() { error.at(change.path()) } else { error };
             error.during(change.kind()).in_batch(index, 0)
@@ -196,7 +199,7 @@ async fn write<T: TreeTransaction>(tree: &mut T, path: &VfsPath, content: &Bytes
         _ => {}
     }
     check_size(tree, path, content.len())?;
-    put_parents(tree, &parents);
+    put_parents(tree, &parents).await;
     let mark = tree.put_file(path, content.clone(), Times::default());
     let changed = Changed::new(OpKind::Write, path).with_created(found.is_none());
     Ok(landed(changed, mark, content.len() as u64))
@@ -206,7 +209,7 @@ async fn append<T: TreeTransaction>(tree: &mut T, path: &VfsPath, content: &Byte
     let Some(file) = file_at(tree, path).await? else {
         let parents = missing_parents(tree, path).await?;
         check_size(tree, path, content.len())?;
-        put_parents(tree, &parents);
+        put_parents(tree, &parents).await;
         let mark = tree.put_file(path, content.clone(), Times::default());
         return Ok(landed(Changed::new(OpKind::Append, path).with_created(true), mark, content.len() as u64));
     };
@@ -248,7 +251,7 @@ async fn create_dir<T: TreeTransaction>(tree: &mut T, path: &VfsPath) -> Result<
         Some(Node::File(_)) => Err(Error::already_exists(path)),
         None => {
             let parents = missing_parents(tree, path).await?;
-            put_parents(tree, &parents);
+            put_parents(tree, &parents).await;
             tree.put_directory(path, None);
             Ok(gone_or_directory(changed.with_created(true)))
         }
@@ -325,7 +328,7 @@ async fn transfer<T: TreeTransaction>(tree: &mut T, kind: OpKind, from: &VfsPath
             if moves {
                 tree.remove_file(from);
             }
-            put_parents(tree, &parents);
+            put_parents(tree, &parents).await;
             let mark = tree.put_file(to, content, if moves { file.times } else { Times::default() });
             Ok(landed(changed, mark, file.size_bytes))
         }
@@ -334,10 +337,11 @@ async fn transfer<T: TreeTransaction>(tree: &mut T, kind: OpKind, from: &VfsPath
             if moves {
                 tree.remove_directory(from);
             }
-            put_parents(tree, &parents);
+            put_parents(tree, &parents).await;
             tree.put_directory(to, created_at.filter(|_| moves));
             let entries = beneath.len() + 1;
             for node in beneath {
+                tree.pace().step().await;
                 put_beneath(tree, from, to, node, moves)?;
             }
             Ok(gone_or_directory(changed.with_entries(entries)))
@@ -373,7 +377,7 @@ async fn missing_parents<'p, T: TreeTransaction>(tree: &mut T, path: &'p VfsPath
     let mut parents = Vec::new();
     let mut above = path.parent();
     while let Some(parent) = above {
-        work::step().await;
+        tree.pace().step().await;
         match tree.node(parent).await? {
             Some(Node::Directory(_)) => break,
             Some(Node::File(_)) => return Err(beneath_a_file(path)),
@@ -384,8 +388,9 @@ async fn missing_parents<'p, T: TreeTransaction>(tree: &mut T, path: &'p VfsPath
     Ok(parents)
 }
 
-fn put_parents<T: TreeTransaction>(tree: &mut T, parents: &[&VfsPath]) {
+async fn put_parents<T: TreeTransaction>(tree: &mut T, parents: &[&VfsPath]) {
     for parent in parents.iter().rev() {
+        tree.pace().step().await;
         tree.put_directory(parent, None);
     }
 }

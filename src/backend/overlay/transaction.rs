@@ -12,6 +12,7 @@ use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, Version, WriteMode};
 use crate::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
+use crate::work::Pace;
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -31,6 +32,7 @@ pub(super) struct OverlayTransaction<'b> {
     gone: BTreeSet<VfsPathBuf>,
     /// The bytes of the paths of directories that it makes.
     made_bytes: u64,
+    pace: Pace,
     /// The marks of paths as the batch leaves them.
     marks: BTreeMap<VfsPathBuf, Option<Mark>>,
     /// The paths that were seen to have a mark in the upper tree.
@@ -82,6 +84,7 @@ impl<'b> OverlayTransaction<'b> {
             pending: BTreeMap::new(),
             gone: BTreeSet::new(),
             made_bytes: 0,
+            pace: Pace::default(),
             marks: BTreeMap::new(),
             marked: HashSet::new(),
             surveys: HashMap::new(),
@@ -496,6 +499,10 @@ impl TreeTransaction for OverlayTransaction<'_> {
         let node = FileNode { mark: NodeMark::Put(number), size_bytes: content.len() as u64, times };
         self.pending.insert(path.to_owned(), Some(Pending::File { content, node }));
         NodeMark::Put(number)
+    }
+
+    fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
     }
 
     fn made_bytes(&self) -> u64 {

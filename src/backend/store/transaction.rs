@@ -14,6 +14,7 @@ use crate::file::FileRecord;
 use crate::ops::{Change, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::store::{Batch, BatchWrite, Condition, Item, Precondition, Rider, ScanEntry, ScanOptions};
+use crate::work::Pace;
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,6 +47,7 @@ pub(super) struct StoreTransaction<'b> {
     gone: BTreeSet<VfsPathBuf>,
     /// The bytes of the paths of directories that it makes.
     made_bytes: u64,
+    pace: Pace,
     writes: Vec<BatchWrite>,
     /// Of each put of a file, which put of the whole batch it is.
     puts_of_files: Vec<usize>,
@@ -80,6 +82,7 @@ impl<'b> StoreTransaction<'b> {
             pending: BTreeMap::new(),
             gone: BTreeSet::new(),
             made_bytes: 0,
+            pace: Pace::default(),
             writes: Vec::new(),
             puts_of_files: Vec::new(),
             to_index: Vec::new(),
@@ -454,6 +457,10 @@ impl TreeTransaction for StoreTransaction<'_> {
         let node = FileNode { mark, size_bytes: record.size_bytes, times };
         self.pending.insert(path.to_owned(), Some(Pending::File { content, node }));
         mark
+    }
+
+    fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
     }
 
     fn made_bytes(&self) -> u64 {

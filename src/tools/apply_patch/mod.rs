@@ -12,17 +12,15 @@ use super::patch;
 use super::{Hints, Tool, ToolOutput};
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{ApplyOptions, CHANGES_MAX, Change};
+use crate::ops::{ApplyOptions, Change};
 use crate::path::VfsPathBuf;
+use crate::work;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// How often a patch that met another writer is worked out anew.
 const ATTEMPTS_MAX: usize = 4;
-
-/// How many sections a patch may have.
-const FILES_MAX: usize = CHANGES_MAX;
 
 /// The arguments of `apply_patch`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -48,9 +46,9 @@ impl ApplyPatch {
     #[cfg(any(test, feature = "mcp"))]
     pub(crate) async fn losses(&self, backend: &dyn Backend) -> (Vec<VfsPathBuf>, Vec<VfsPathBuf>) {
         let mut plan = Plan::new(backend);
-        let sections = patch::parse(&self.patch).unwrap_or_default();
-        // What is refused as too long loses nothing.
-        for section in sections.iter().filter(|_| sections.len() <= FILES_MAX) {
+        let patch = self.patch.clone();
+        let sections = work::run(patch.len() as u64, move |_| patch::parse(&patch)).await.flatten();
+        for section in &sections.unwrap_or_default() {
             if plan.add(&self.base, section).await.is_err() {
                 return Default::default();
             }
@@ -91,11 +89,8 @@ impl Tool for ApplyPatch {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("input", "patch"), ("patchText", "patch"), ("patch_text", "patch")];
 
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
-        let sections = patch::parse(&self.patch)?;
-        if sections.len() > FILES_MAX {
-            let message = format!("the patch is about {} files and one patch may be about {FILES_MAX}; split it", sections.len());
-            return Err(Error::new(ErrorKind::TooLarge, message));
-        }
+        let patch = self.patch.clone();
+        let sections = work::run(patch.len() as u64, move |_| patch::parse(&patch)).await??;
         let mut attempt = 1;
         loop {
             let mut plan = Plan::new(backend);

@@ -1,7 +1,8 @@
 //! The text of a patch becomes sections.
 
 use super::{Chunk, Line, Section};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::CHANGES_MAX;
 
 const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
@@ -14,7 +15,8 @@ const END_OF_FILE: &str = "*** End of File";
 /// Reads a patch.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) that names the line of the patch, from 1.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) that names the line of the patch, from 1; [`TooLarge`](ErrorKind::TooLarge) for more files than
+/// [`CHANGES_MAX`].
 pub(in crate::tools) fn parse(text: &str) -> Result<Vec<Section>> {
     let lines: Vec<&str> = text.trim().lines().collect();
     let body = unwrapped(&lines)?;
@@ -22,6 +24,10 @@ pub(in crate::tools) fn parse(text: &str) -> Result<Vec<Section>> {
     let mut reader = Reader { lines: body, at: 0, number: 2 };
     let mut sections = Vec::new();
     while reader.skip_blank() {
+        if sections.len() == CHANGES_MAX {
+            let message = format!("the patch is about more than {CHANGES_MAX} files, the most that one may be about; split it");
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
         sections.push(reader.section()?);
     }
     if sections.is_empty() {
@@ -203,7 +209,6 @@ fn chunk_line(line: &str) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     fn wrapped(body: &str) -> String {
         format!("{BEGIN}\n{body}\n{END}")
