@@ -285,7 +285,9 @@ class Run(Lines):
 
     def call(self, tool, arguments):
         answer = self.send({"tool": tool, "args": arguments})
-        return None if answer is None or answer.get("is_error") is not False else json.dumps(answer)
+        # A call whose thread could not be saved says so.
+        failed = answer is None or answer.get("is_error") is not False or "not saved yet" in json.dumps(answer)
+        return None if failed else json.dumps(answer)
 
     def write(self, number):
         return self.call("write_file", {"path": place(number), "content": content(number)}) is not None
