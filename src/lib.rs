@@ -52,6 +52,8 @@ pub mod clock;
 pub mod error;
 pub mod path;
 mod shared;
+#[cfg(feature = "mcp")]
+mod shares;
 
 pub mod file;
 pub mod ops;

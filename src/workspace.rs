@@ -122,6 +122,9 @@ struct Plan {
     durability: ThreadDurability,
     memory: Arc<MemorySettings>,
     open: Arc<OpenThreads>,
+    /// The subtrees that callers may know of; all of the tree when there are none.
+    #[cfg(feature = "mcp")]
+    shown: Vec<VfsPathBuf>,
 }
 
 /// How many bytes of state are kept in memory by default: 256 MiB.
@@ -298,6 +301,33 @@ impl Workspace {
         let mut plan = (*self.0).clone();
         plan.layers.push(Arc::new(wrap));
         Self(Arc::new(plan))
+    }
+
+    /// Returns the same workspace for callers who may know of some subtrees only; none stand for the whole tree. The mounts that it tells
+    /// of and the files that memory is read from are those that such a caller may see. What the tree itself shows is up to a layer.
+    #[cfg(feature = "serve")]
+    pub(crate) fn shown_in(&self, roots: &[VfsPathBuf]) -> Self {
+        let mut plan = (*self.0).clone();
+        plan.shown = roots.to_vec();
+        if !roots.is_empty() {
+            let mut memory = (*plan.memory).clone();
+            memory.sources.retain(|source| roots.iter().any(|root| source.starts_with(root)));
+            plan.memory = Arc::new(memory);
+        }
+        Self(Arc::new(plan))
+    }
+
+    /// Returns the subtrees that callers may know of; all of the tree when there are none.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn shown(&self) -> &[VfsPathBuf] {
+        &self.0.shown
+    }
+
+    /// Returns the mounts that callers may know of, in path order: those in the subtrees they see, and those that lead there.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn shown_mounts(&self) -> impl Iterator<Item = &VfsPath> {
+        let shown = &self.0.shown;
+        self.mounts().filter(move |mount| shown.is_empty() || shown.iter().any(|root| mount.starts_with(root) || root.starts_with(mount)))
     }
 
     /// Returns where something is mounted, in path order.
@@ -568,7 +598,22 @@ impl WorkspaceBuilder {
             told.insert(VfsPathBuf::root(), Told::State);
         }
         let memory = Arc::new(memory);
-        Workspace(Arc::new(Plan { mounts, told, past, layers, checkpointer, audit, feed, logs, hides, durability, memory, open }))
+        Workspace(Arc::new(Plan {
+            mounts,
+            told,
+            past,
+            layers,
+            checkpointer,
+            audit,
+            feed,
+            logs,
+            hides,
+            durability,
+            memory,
+            open,
+            #[cfg(feature = "mcp")]
+            shown: Vec::new(),
+        }))
     }
 }
 

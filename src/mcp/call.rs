@@ -43,7 +43,7 @@ pub(super) async fn answered(
         _ => None,
     };
     if consent::can_ask(context) {
-        match asked(&offered, &scope, &name, call.as_ref(), &arguments).await {
+        match asked(&offered, &scope, caller.credential.as_deref(), &name, call.as_ref(), &arguments).await {
             Ok(None) => {}
             Ok(Some((question, of_call))) => match offered.consents.ask(&question, &of_call, &request, context).await? {
                 Consent::Given => {}
@@ -70,6 +70,7 @@ pub(super) async fn answered(
 async fn asked(
     offered: &Offered,
     scope: &Scope,
+    credential: Option<&str>,
     name: &str,
     call: Option<&ToolCall>,
     arguments: &JsonObject,
@@ -78,11 +79,11 @@ async fn asked(
         Some(call) if consent::concerns(call) => {
             let tree = offered.threads.session(scope).await?.backend();
             let question = consent::question(&*tree, call).await?;
-            Ok(question.map(|question| (question, consent::of_call(scope, name, &call.arguments()))))
+            Ok(question.map(|question| (question, consent::of_call(scope, credential, name, &call.arguments()))))
         }
         None if name == history::RESTORE => {
             let question = history::question(&offered.threads, scope, arguments).await?;
-            Ok(question.map(|question| (question, consent::of_call(scope, name, &Value::Object(arguments.clone())))))
+            Ok(question.map(|question| (question, consent::of_call(scope, credential, name, &Value::Object(arguments.clone())))))
         }
         _ => Ok(None),
     }

@@ -2,6 +2,12 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
+#[cfg(feature = "serve")]
+use futures::future::BoxFuture;
+#[cfg(feature = "serve")]
+use std::fmt;
+#[cfg(feature = "serve")]
+use std::sync::Arc;
 
 /// Who calls over a connection, as its transport found out before the request came here.
 ///
@@ -15,12 +21,15 @@ pub struct McpCaller {
     pub thread_fixed: bool,
     /// The only threads that calls may be about; any when there are none.
     pub threads: Vec<String>,
+    /// What the caller was let in by, such as the id of a token. A session and an answer to a question belong to the tenant, user and
+    /// credential that began them.
+    pub credential: Option<String>,
 }
 
 impl McpCaller {
     /// Makes a caller whose calls may name any thread.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, thread_fixed: false, threads: Vec::new() }
+        Self { scope, thread_fixed: false, threads: Vec::new(), credential: None }
     }
 
     /// Makes a caller that is about one thread alone: that of the scope.
@@ -34,6 +43,13 @@ impl McpCaller {
     #[must_use]
     pub fn with_threads(mut self, threads: Vec<String>) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Sets what the caller was let in by.
+    #[must_use]
+    pub fn with_credential(mut self, credential: impl Into<String>) -> Self {
+        self.credential = Some(credential.into());
         self
     }
 
@@ -57,6 +73,29 @@ impl McpCaller {
         }
         scope.thread = Some(thread.to_owned());
         Ok(scope)
+    }
+}
+
+/// Asks whether a caller would still be let in with the same rights: what lasts, such as a stream, asks again before each part.
+#[cfg(feature = "serve")]
+#[derive(Clone)]
+pub(crate) struct Standing(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
+
+#[cfg(feature = "serve")]
+impl Standing {
+    pub(crate) fn new(ask: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ask))
+    }
+
+    pub(super) async fn holds(&self) -> bool {
+        (self.0)().await
+    }
+}
+
+#[cfg(feature = "serve")]
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Standing(..)")
     }
 }
 

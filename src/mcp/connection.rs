@@ -10,6 +10,8 @@ use super::{McpTools, Offered, call, prompts, reference, resources, skills, uri}
 use crate::backend::Backend;
 use crate::error::Result;
 use crate::path::VfsPathBuf;
+use crate::scope::Scope;
+use crate::shares::{Share, User};
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult, DiscoverResult,
     GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams, GetSkillResult, Implementation, InitializeRequestParams,
@@ -20,7 +22,6 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// How long a client may hold on to the list of tools: it changes with the server alone.
 const TOOLS_TTL_MS: u64 = 3_600_000;
@@ -63,9 +64,11 @@ impl Connection {
         known.unwrap_or_else(|| McpCaller::new(self.offered.options.scope.clone()))
     }
 
-    /// Takes a place among the subscriptions that the server may have.
-    fn place(&self) -> Result<OwnedSemaphorePermit, ErrorData> {
-        self.offered.places.clone().try_acquire_owned().map_err(|_| subscriptions::too_many())
+    /// Takes a place among the subscriptions that a user may have.
+    fn place(&self, scope: &Scope) -> Result<Share<User>, ErrorData> {
+        let user = (scope.tenant.clone(), scope.user.clone());
+        let share = self.offered.options.pools.subscriptions.take(user, subscriptions::SUBSCRIPTIONS_MAX);
+        share.ok_or_else(subscriptions::too_many)
     }
 
     /// Returns the tree of the connection's thread.
@@ -223,7 +226,8 @@ impl ServerHandler for Connection {
         let uris = subscription.accepted().resource_subscriptions.clone().unwrap_or_default();
         let mark = self.subscriptions.mark(&uris).unwrap_or_else(|| self.offered.threads.writes().now());
         let scope = self.caller(subscription.request_context()).scope;
-        let watched = Watched::begin(self.offered.threads.clone(), scope, &uris, self.place()?).await;
+        let place = self.place(&scope)?;
+        let watched = Watched::begin(self.offered.threads.clone(), scope, &uris, place).await;
         subscriptions::listen(watched, mark, subscription).await;
         Ok(())
     }
@@ -236,7 +240,8 @@ impl ServerHandler for Connection {
         uri::path(&request.uri).ok_or_else(|| resources::foreign(&request.uri))?;
         let scope = self.caller(&context).scope;
         let uris = std::slice::from_ref(&request.uri);
-        let watched = Watched::begin(self.offered.threads.clone(), scope, uris, self.place()?).await;
+        let place = self.place(&scope)?;
+        let watched = Watched::begin(self.offered.threads.clone(), scope, uris, place).await;
         if self.subscriptions.add(request.uri, watched, context.peer) {
             Ok(())
         } else {

@@ -169,12 +169,12 @@ pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
     asks.is_some_and(|asks| asks.form.is_some() || asks.url.is_none())
 }
 
-/// Which call a question belongs to: the caller, the tool, and the arguments as they were understood.
-pub(super) fn of_call(scope: &Scope, tool: &str, arguments: &Value) -> [u8; 32] {
+/// Which call a question belongs to: the caller with its credential, the tool, and the arguments as they were understood.
+pub(super) fn of_call(scope: &Scope, credential: Option<&str>, tool: &str, arguments: &Value) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     let arguments = arguments.to_string();
     let whose = [&scope.tenant, &scope.user, &scope.agent, &scope.thread].map(|field| field.as_deref());
-    for part in whose.into_iter().chain([Some(tool), Some(&*arguments)]) {
+    for part in whose.into_iter().chain([credential, Some(tool), Some(&*arguments)]) {
         // With its length before it, no part can pass for two.
         hasher.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
         hasher.update(part.unwrap_or_default().as_bytes());
@@ -366,7 +366,7 @@ mod tests {
     }
 
     fn call(thread: &str, tool: &str, path: &str) -> [u8; 32] {
-        of_call(&Scope::new().with_thread(thread), tool, &json!({"path": path}))
+        of_call(&Scope::new().with_thread(thread), None, tool, &json!({"path": path}))
     }
 
     fn state(consents: &Consents, question: &Question, call: &[u8; 32]) -> String {

@@ -1,13 +1,18 @@
 //! The protocol over HTTP: a service that a router of the process puts at a path.
 //!
-//! Clients of the era of handshakes get a session, whose stream tells of what they subscribed to; those of today none. A request
+//! Clients of the era of handshakes get a session, whose stream tells of what they subscribed to; those of today none. A session belongs
+//! to the tenant, user and credential that began it (`sessions.rs`); to anybody else it does not exist. A stream ends, and its session with
+//! it, when the caller would not be let in any more. A request
 //! from a web page is refused unless its origin is allowed, and one for a host that is not this one is refused too, as the
 //! protocol asks for ([DNS rebinding](https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#security-warning)).
 //! What a browser asks before a page of an allowed origin may send requests is answered by [`HttpLimits::cors`].
 
-use super::{McpCaller, McpServer};
+use super::sessions::{Owner, Sessions};
+use super::{McpCaller, McpServer, Standing};
 use crate::error::{Error, ErrorKind, Result};
+use crate::shares::{Shares, User};
 use crate::trace::TraceContext;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
@@ -15,10 +20,10 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any_service};
+use futures::StreamExt;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::transport::streamable_http_server::{SessionManager, StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +38,19 @@ const RETRY_AFTER: &str = "30";
 /// The header that names a session.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
+/// The header that names the revision of the protocol.
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// The first revision without sessions.
+const SESSIONLESS_SINCE: &str = "2026-07-28";
+
 /// The header that names the method of a request.
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 
 /// What a page may read of an answer, beside what every page may.
 const EXPOSED: [HeaderName; 11] = [
     SESSION,
-    HeaderName::from_static("mcp-protocol-version"),
+    VERSION,
     header::WWW_AUTHENTICATE,
     header::RETRY_AFTER,
     header::ETAG,
@@ -66,8 +77,8 @@ pub struct HttpLimits {
     pub origins: Vec<String>,
     /// The most bytes of a request. Default 16 MiB.
     pub body_bytes_max: usize,
-    /// The most sessions of clients of the era of handshakes; one more is answered by status 503. A session that nothing comes of for five
-    /// minutes ends. Default 1,000.
+    /// The most sessions that a user has of clients of the era of handshakes, with whatever tokens; one more is answered by status 503. A
+    /// session that nothing comes of for five minutes ends. Default 1,000.
     pub sessions_max: usize,
 }
 
@@ -178,35 +189,85 @@ impl McpServer {
             .with_json_response(true);
         let stop = config.cancellation_token.clone();
         let server = self.clone();
-        let sessions = Arc::new(LocalSessionManager::default());
+        let sessions = Arc::new(Sessions::default());
+        let pool = server.0.options.pools.sessions.clone();
         let service = StreamableHttpService::new(move || Ok(server.connection()), sessions.clone(), config);
-        let places = Places { sessions, sessions_max: limits.sessions_max };
-        let service = any_service(service).layer(middleware::from_fn_with_state(places, refuse_when_full));
+        let gate = Gate { sessions, pool, sessions_max: limits.sessions_max };
+        let service = any_service(service).layer(middleware::from_fn_with_state(gate, keep_to_owner));
         (service, move || stop.cancel())
     }
 }
 
-/// How many sessions there are, and may be.
+/// What stands before the service: whose the sessions are, and how many each user may have.
 #[derive(Debug, Clone)]
-struct Places {
-    sessions: Arc<LocalSessionManager>,
+struct Gate {
+    sessions: Arc<Sessions>,
+    pool: Arc<Shares<User>>,
     sessions_max: usize,
 }
 
-/// Refuses a handshake when there are as many sessions as there may be. Handshakes that come at one moment may be some too many.
-async fn refuse_when_full(State(places): State<Places>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    // A request of a session names it, and one of today its method: what is left is a handshake, or is refused anyway.
-    let says_method = headers.get(METHOD).is_some_and(|method| method != "initialize");
-    let is_handshake = request.method() == Method::POST && !headers.contains_key(SESSION) && !says_method;
-    if is_handshake && places.sessions.sessions.read().await.len() >= places.sessions_max {
-        let message = format!("this server has {} sessions, and may not have more; try again later", places.sessions_max);
-        let error = json!({"code": -32000, "message": message, "data": {"code": ErrorKind::Unavailable.code()}});
-        let body = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
-        let headers = [(header::CONTENT_TYPE, "application/json"), (header::RETRY_AFTER, RETRY_AFTER)];
-        return (StatusCode::SERVICE_UNAVAILABLE, headers, body).into_response();
+/// Lets a request reach the sessions of its caller alone, and refuses a handshake of a user who has as many as one may have.
+async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let owner = Owner::of(request.extensions().get::<McpCaller>());
+    let standing = request.extensions().get::<Standing>().cloned();
+    if request.headers().get(VERSION).and_then(|version| version.to_str().ok()).is_some_and(|version| version >= SESSIONLESS_SINCE) {
+        // Clients of today have no sessions, so the name of one means nothing.
+        request.headers_mut().remove(SESSION);
     }
-    next.run(request).await
+    let named = request.headers().get(SESSION).map(|id| id.to_str().unwrap_or_default().to_owned());
+    if let Some(id) = &named
+        && !gate.sessions.is_of(id, &owner)
+    {
+        return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
+    }
+    // A request of a session names it, and one of today its method: what is left is a handshake, or is refused anyway.
+    let says_method = request.headers().get(METHOD).is_some_and(|method| method != "initialize");
+    let is_handshake = request.method() == Method::POST && named.is_none() && !says_method;
+    let response = if is_handshake {
+        let Some(place) = gate.pool.take(owner.user(), gate.sessions_max) else { return full(gate.sessions_max) };
+        Sessions::begun_by(owner, place, next.run(request)).await
+    } else {
+        next.run(request).await
+    };
+    let is_stream = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|media| media.to_str().ok())
+        .is_some_and(|media| media.starts_with("text/event-stream"));
+    match standing {
+        Some(standing) if is_stream => {
+            let begun = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+            response.map(|body| while_standing(body, standing, gate.sessions, named.or(begun)))
+        }
+        _ => response,
+    }
+}
+
+/// Answers a handshake of a user who has as many sessions as one may have.
+fn full(sessions_max: usize) -> Response {
+    let message = format!("this user has {sessions_max} sessions, and may not have more; end one, or try again later");
+    let error = json!({"code": -32000, "message": message, "data": {"code": ErrorKind::Unavailable.code()}});
+    let body = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::RETRY_AFTER, RETRY_AFTER)];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, body).into_response()
+}
+
+/// Passes the parts of a stream on as long as its caller would still be let in; then it ends, and its session with it. A stream that is
+/// silent has a part at least every 15 seconds, which keeps its connection alive.
+fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, session: Option<String>) -> Body {
+    let state: (BodyDataStream, _, _, _) = (body.into_data_stream(), standing, sessions, session);
+    Body::from_stream(futures::stream::unfold(state, |(mut parts, standing, sessions, session)| async move {
+        let part = parts.next().await?;
+        if standing.holds().await {
+            return Some((part, (parts, standing, sessions, session)));
+        }
+        if let Some(session) = session
+            && let Err(error) = sessions.close_session(&session.into()).await
+        {
+            tracing::warn!(%error, "a session whose token ended cannot be closed");
+        }
+        None
+    }))
 }
 
 /// Returns who calls, as the router found out.

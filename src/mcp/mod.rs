@@ -35,6 +35,8 @@ mod progress;
 mod prompts;
 mod reference;
 mod resources;
+#[cfg(feature = "serve")]
+mod sessions;
 mod skills;
 mod stdio;
 mod subscriptions;
@@ -42,6 +44,8 @@ mod uri;
 mod watches;
 
 pub use caller::McpCaller;
+#[cfg(feature = "serve")]
+pub(crate) use caller::Standing;
 pub(crate) use consent::Consents;
 #[cfg(feature = "serve")]
 pub use http::{HttpLimits, HttpService};
@@ -52,13 +56,13 @@ use crate::ops::{Entry, EntryKind};
 use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::session::Threads;
+use crate::shares::{Shares, User};
 use crate::workspace::Workspace;
 use connection::Connection;
 use offer::Offer;
 use reference::Reference;
 use std::fmt;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 /// What a server offers, and to whom.
 #[derive(Debug, Clone, Default)]
@@ -74,6 +78,8 @@ pub struct McpOptions {
     pub allowed: Vec<VfsPathBuf>,
     /// What is asked of people, and answered, where servers share it.
     pub(crate) consents: Option<Arc<Consents>>,
+    /// What each user holds of sessions and subscriptions, where servers share it.
+    pub(crate) pools: Arc<Pools>,
     /// Whether the fixtures of the protocol's conformance suites are offered too.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
@@ -117,6 +123,14 @@ impl McpOptions {
     }
 }
 
+/// What each user holds of what a server has only so many of.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    #[cfg(feature = "serve")]
+    sessions: Arc<Shares<User>>,
+    subscriptions: Arc<Shares<User>>,
+}
+
 /// A tree offered over MCP. Clones share the open threads.
 ///
 /// ```no_run
@@ -137,12 +151,10 @@ struct Offered {
     offers: Vec<Offer>,
     reference: Reference,
     instructions: String,
-    /// Where something is mounted, the root first.
+    /// Where something is mounted that callers may know of, the root first.
     mounts: Vec<VfsPathBuf>,
     threads: Arc<Threads>,
     consents: Arc<Consents>,
-    /// The places for subscriptions.
-    places: Arc<Semaphore>,
     #[cfg(feature = "conformance")]
     fixtures: Option<fixtures::Fixtures>,
 }
@@ -158,9 +170,9 @@ impl McpServer {
     /// Makes the server; it waits for nobody yet.
     pub fn new(workspace: Workspace, options: McpOptions) -> Self {
         let offers = offer::all(options.tools, options.thread_argument);
-        let reference = Reference::new(&options.allowed);
+        let reference = Reference::new(&options.allowed, workspace.shown());
         let mut mounts = vec![VfsPathBuf::root()];
-        mounts.extend(workspace.mounts().filter(|mount| !mount.is_root()).map(ToOwned::to_owned));
+        mounts.extend(workspace.shown_mounts().filter(|mount| !mount.is_root()).map(ToOwned::to_owned));
         let instructions = instructions(&mounts);
         Self(Arc::new(Offered {
             #[cfg(feature = "conformance")]
@@ -172,7 +184,6 @@ impl McpServer {
             instructions,
             mounts,
             threads: Arc::new(Threads::new(workspace)),
-            places: Arc::new(Semaphore::new(subscriptions::SUBSCRIPTIONS_MAX)),
         }))
     }
 

@@ -15,14 +15,14 @@ use tokio::task::AbortHandle;
 /// How many accepted subscriptions may wait for their start.
 const ACCEPTED_MAX: usize = 64;
 
-/// The most subscriptions that a server has at a time, of all connections together: each `subscriptions/listen`, and each resource of
+/// The most subscriptions that a user has at a time, of all connections together: each `subscriptions/listen`, and each resource of
 /// `resources/subscribe`.
 pub(super) const SUBSCRIPTIONS_MAX: usize = 1_000;
 
 /// The error of one subscription too many: one of those that a server may define
 /// ([JSON-RPC](https://www.jsonrpc.org/specification#error_object)).
 pub(super) fn too_many() -> ErrorData {
-    let message = format!("this server has {SUBSCRIPTIONS_MAX} subscriptions, and may not have more; end one, or try again later");
+    let message = format!("this user has {SUBSCRIPTIONS_MAX} subscriptions, and may not have more; end one, or try again later");
     ErrorData::new(ErrorCode(-32000), message, Some(json!({"code": ErrorKind::Unavailable.code()})))
 }
 

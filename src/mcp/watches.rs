@@ -12,10 +12,11 @@ use crate::ops::{EntryKind, LsOptions, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 use crate::session::Threads;
+use crate::shares::{Share, User};
 use crate::store::Watch;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// How often resources are looked at that nothing tells of.
@@ -80,13 +81,13 @@ pub(super) struct Watched {
     /// From before the first look on, so that what is written meanwhile wakes too.
     writes: watch::Receiver<u64>,
     ticks: Interval,
-    /// Its place among the subscriptions that a server has at most.
-    _place: OwnedSemaphorePermit,
+    /// Its place among the subscriptions that its user has at most.
+    _place: Share<User>,
 }
 
 impl Watched {
     /// Looks at the resources for the first time. What is no URI of this tree is left out.
-    pub(super) async fn begin(threads: Arc<Threads>, scope: Scope, uris: &[String], place: OwnedSemaphorePermit) -> Self {
+    pub(super) async fn begin(threads: Arc<Threads>, scope: Scope, uris: &[String], place: Share<User>) -> Self {
         let writes = threads.writes().subscribe();
         let mut ticks = interval_at(Instant::now() + PERIOD, PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -226,14 +227,13 @@ mod tests {
     use crate::scope::NamespaceTemplate;
     use crate::store::{MemoryStore, Namespace, Store};
     use crate::workspace::Workspace;
-    use tokio::sync::Semaphore;
 
     fn namespace() -> Namespace {
         NamespaceTemplate::parse("memories").and_then(|template| template.fill(&Scope::new())).expect("a namespace")
     }
 
     async fn watched(workspace: Workspace) -> Watched {
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place");
+        let place = Arc::new(crate::shares::Shares::default()).take((None, None), 1).expect("a place");
         let uris = ["vfs:///memories/a".to_owned(), "vfs:///memories".to_owned()];
         Watched::begin(Arc::new(Threads::new(workspace)), Scope::new().with_thread("t"), &uris, place).await
     }

@@ -5,7 +5,7 @@ use super::doors::{Door, Doors};
 use super::rights::{Access, Rights};
 use super::token::{Token, TokenBook};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mcp::McpCaller;
+use crate::mcp::{McpCaller, Standing};
 use crate::scope::Scope;
 use crate::wire::{ACTOR_HEADER, THREAD_HEADER};
 use crate::work::{self, Owner};
@@ -28,11 +28,22 @@ pub(super) struct Doorkeeper {
     open: bool,
 }
 
+/// Who brings the headers of a request, as its token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    scope: Scope,
+    rights: Rights,
+    /// The id of the token; [`OPERATOR`] for the secret that the server was started with, none without a token.
+    credential: Option<String>,
+}
+
 /// Who a request comes from, and the door that is theirs.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) scope: Scope,
     pub(super) rights: Rights,
+    /// What the caller was let in by: the id of a token, or none where the server asks for no token.
+    pub(super) credential: Option<String>,
     pub(super) door: Arc<Door>,
     doorkeeper: Arc<Doorkeeper>,
 }
@@ -41,9 +52,15 @@ impl Caller {
     /// Tells whether who brought the headers of the request would be let in still, with the same rights.
     pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
         let who = self.doorkeeper.who(headers).await?;
-        Ok(who.is_some_and(|(scope, rights)| scope.tenant == self.scope.tenant && scope.user == self.scope.user && rights == self.rights))
+        Ok(who.is_some_and(|who| {
+            let is_same = who.scope.tenant == self.scope.tenant && who.scope.user == self.scope.user;
+            is_same && who.rights == self.rights && who.credential == self.credential
+        }))
     }
 }
+
+/// The credential of who brings the secret that the server was started with; no token has such an id.
+const OPERATOR: &str = "operator";
 
 impl Doorkeeper {
     pub(super) fn new(scope: Scope, token: Option<Token>, book: Option<TokenBook>, doors: Doors, open: bool) -> Self {
@@ -51,16 +68,20 @@ impl Doorkeeper {
     }
 
     /// Returns who brings the headers, as its token says; nobody for a token that is none.
-    async fn who(&self, headers: &HeaderMap) -> Result<Option<(Scope, Rights)>> {
+    async fn who(&self, headers: &HeaderMap) -> Result<Option<Known>> {
+        let admin = |credential: Option<&str>| {
+            let credential = credential.map(str::to_owned);
+            Known { scope: self.scope.clone(), rights: Rights::new(Access::Admin), credential }
+        };
         let Some(given) = headers.get(header::AUTHORIZATION) else {
-            return Ok(self.open.then(|| (self.scope.clone(), Rights::new(Access::Admin))));
+            return Ok(self.open.then(|| admin(None)));
         };
         let Some((scheme, given)) = given.as_bytes().split_at_checked("Bearer ".len()) else { return Ok(None) };
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return Ok(None);
         }
         if self.token.as_ref().is_some_and(|token| token.is(given)) {
-            return Ok(Some((self.scope.clone(), Rights::new(Access::Admin))));
+            return Ok(Some(admin(Some(OPERATOR))));
         }
         let Some(book) = &self.book else { return Ok(None) };
         let Some(mut record) = book.find(given).await? else { return Ok(None) };
@@ -68,11 +89,11 @@ impl Doorkeeper {
             let own = record.rights.threads.first().cloned();
             record.scope.thread = own.or_else(|| self.scope.thread.clone());
         }
-        Ok(Some((record.scope, record.rights)))
+        Ok(Some(Known { scope: record.scope, rights: record.rights, credential: Some(record.id) }))
     }
 
     /// Returns who calls; a thread that the path or a header names is the only one of the request.
-    fn caller(self: &Arc<Self>, (scope, rights): (Scope, Rights), in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
+    fn caller(self: &Arc<Self>, who: Known, in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
         let in_header = decoded(headers, THREAD_HEADER)?;
         let thread = match (in_path, in_header) {
             (Some(path), Some(header)) if path != header => {
@@ -81,7 +102,7 @@ impl Doorkeeper {
             (path, header) => path.map(str::to_owned).or(header),
         };
         let fixed = thread.is_some();
-        let mut scope = scope;
+        let Known { mut scope, rights, credential } = who;
         if let Some(thread) = thread {
             scope.thread = Some(thread);
         }
@@ -92,7 +113,7 @@ impl Doorkeeper {
         scope.validate()?;
         rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
         let door = self.doors.of(&rights)?;
-        Ok((Caller { scope, rights, door, doorkeeper: self.clone() }, fixed))
+        Ok((Caller { scope, rights, credential, door, doorkeeper: self.clone() }, fixed))
     }
 
     async fn admit(self: &Arc<Self>, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {
@@ -105,6 +126,23 @@ impl Doorkeeper {
     pub(super) fn doors(&self) -> &Doors {
         &self.doors
     }
+}
+
+/// Returns what asks later whether the caller would still be let in.
+fn standing(caller: &Caller, headers: &HeaderMap) -> Standing {
+    let caller = caller.clone();
+    // Of the headers that one alone says who calls.
+    let authorization = headers.get(header::AUTHORIZATION).cloned();
+    let headers: HeaderMap = authorization.map(|given| (header::AUTHORIZATION, given)).into_iter().collect();
+    Standing::new(move || {
+        let (caller, headers) = (caller.clone(), headers.clone());
+        Box::pin(async move {
+            caller.is_still(&headers).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "a stream ends, as nobody can say whether its token still holds");
+                false
+            })
+        })
+    })
 }
 
 /// Returns what a header says: UTF-8, percent-encoded where it is not visible ASCII.
@@ -137,6 +175,9 @@ pub(super) async fn admit(
                 mcp = mcp.with_thread_fixed();
             }
             let owner = Owner::from(&caller.scope);
+            mcp.credential = caller.credential.clone();
+            let standing = standing(&caller, request.headers());
+            request.extensions_mut().insert(standing);
             request.extensions_mut().insert(mcp);
             request.extensions_mut().insert(caller);
             work::as_owner(owner, None, next.run(request)).await

@@ -55,7 +55,7 @@ impl Doors {
             return Ok(door.clone());
         }
         let workspace = match key.layer(self.workspace.past())? {
-            Some(layer) => self.workspace.with_layer(layer),
+            Some(layer) => self.workspace.with_layer(layer).shown_in(&key.paths),
             None => self.workspace.clone(),
         };
         let mut options = self.options.clone();
@@ -66,7 +66,8 @@ impl Doors {
         if made.len() >= DOORS_MAX
             && let Some(some) = made.keys().next().cloned()
         {
-            made.remove(&some);
+            // Nobody finds its sessions any more.
+            made.remove(&some).inspect(|door| door.end_streams());
         }
         made.insert(key, door.clone());
         Ok(door)

@@ -86,11 +86,6 @@ impl Rights {
         self.access == Access::Admin && self.paths.is_empty() && self.threads.is_empty()
     }
 
-    /// Checks that a path of the tree itself may be known of: for what goes past the layers.
-    pub(super) fn shows(&self, path: &crate::path::VfsPath) -> bool {
-        self.paths.is_empty() || self.paths.iter().any(|own| path.strip_prefix(own).is_some())
-    }
-
     /// Checks that there is enough access.
     ///
     /// # Errors

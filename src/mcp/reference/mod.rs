@@ -42,9 +42,9 @@ pub(super) struct Reference {
 }
 
 impl Reference {
-    /// Allows directories, and all of the tree when none is named.
-    pub(super) fn new(directories: &[VfsPathBuf]) -> Self {
-        Self { allowed: Arc::new(Allowed::new(directories)) }
+    /// Allows directories, and all of the tree when none is named; of these what lies in the subtrees that callers may know of.
+    pub(super) fn new(directories: &[VfsPathBuf], shown: &[VfsPathBuf]) -> Self {
+        Self { allowed: Arc::new(Allowed::new(directories).within(shown)) }
     }
 
     /// Answers a call of a tool that is told of as `tool`.
@@ -235,7 +235,7 @@ mod tests {
         let store = Arc::new(MemoryStore::new());
         let workspace = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).audit_log(AuditLog::new(store)).build();
         let (threads, scope) = (Threads::new(workspace.clone()), Scope::new().with_thread("t"));
-        let (reference, offered) = (Reference::new(&[]), tools());
+        let (reference, offered) = (Reference::new(&[], &[]), tools());
         let call = async |name: &str, arguments: Value| {
             let tool = offered.iter().find(|tool| tool.name == name).expect("a tool");
             reference.call(&threads, &scope, tool, arguments.as_object().cloned().expect("arguments")).await

@@ -47,6 +47,21 @@ impl Allowed {
         Ok((Self { named: self.named.clone(), real }, Arc::new(kept)))
     }
 
+    /// Keeps what lies in some subtrees; all of it when there are none. Nothing is allowed where the two have nothing in common.
+    pub(super) fn within(self, shown: &[VfsPathBuf]) -> Self {
+        if shown.is_empty() {
+            return self;
+        }
+        let mut kept = Vec::new();
+        for directory in &self.0 {
+            for root in shown {
+                let common = if root.starts_with(directory) { Some(root) } else { directory.starts_with(root).then_some(directory) };
+                kept.extend(common.filter(|common| !kept.contains(*common)).cloned());
+            }
+        }
+        Self(kept)
+    }
+
     /// Returns the directories, with something between each two.
     pub(super) fn joined(&self, between: &str) -> String {
         self.named.iter().map(|directory| directory.as_str()).collect::<Vec<_>>().join(between)

@@ -6,12 +6,12 @@
 //! need not begin at an old one.
 
 use super::exchange::{Answer, Asked, json};
-use super::{Api, Owner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::feed::{Feed, FeedEvent, FeedPage, FeedTail, FeedView};
 use crate::ops::Version;
 use crate::path::VfsPathBuf;
 use crate::serve::caller::Caller;
+use crate::shares::{Share, User};
 use crate::wire::THREAD_HEADER;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
@@ -159,8 +159,7 @@ impl Following {
 
 /// One of the streams that may be open: some for each user, so that none keeps all others out.
 struct Place {
-    api: Arc<Api>,
-    owner: Owner,
+    _share: Share<User>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -172,26 +171,8 @@ impl Place {
         };
         let permit = asked.api.streams.clone().try_acquire_owned().map_err(|_| busy("this server"))?;
         let owner = (asked.caller.scope.tenant.clone(), asked.caller.scope.user.clone());
-        let mut of_users = asked.api.streams_of.lock();
-        let count = of_users.entry(owner.clone()).or_default();
-        if *count >= (asked.api.limits.streams_max / 4).max(2) {
-            return Err(busy("this user"));
-        }
-        *count += 1;
-        drop(of_users);
-        Ok(Self { api: asked.api.clone(), owner, _permit: permit })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut of_users = self.api.streams_of.lock();
-        if let Some(count) = of_users.get_mut(&self.owner) {
-            *count -= 1;
-            if *count == 0 {
-                of_users.remove(&self.owner);
-            }
-        }
+        let share = asked.api.streams_of.take(owner, (asked.api.limits.streams_max / 4).max(2));
+        Ok(Self { _share: share.ok_or_else(|| busy("this user"))?, _permit: permit })
     }
 }
 

@@ -46,6 +46,6 @@ pub(super) async fn search(mut asked: Asked) -> Answer {
 
 pub(super) async fn capabilities(asked: Asked) -> Answer {
     let tree = asked.tree().await?;
-    let mounts = asked.caller.door.workspace.mounts().filter(|mount| asked.caller.rights.shows(mount)).map(ToOwned::to_owned).collect();
+    let mounts = asked.caller.door.workspace.shown_mounts().map(ToOwned::to_owned).collect();
     json(StatusCode::OK, &CapabilitiesReply::new(tree.capabilities(), mounts))
 }
