@@ -23,8 +23,9 @@ use tokio::time::Instant;
 /// How much of a body is received into memory.
 const NEAR_BYTES: usize = 256 << 10;
 
-/// How much of a body that is too large is taken before it is refused.
-const LINGER_BYTES: usize = 32 << 20;
+/// How much of a body that is refused is taken before the answer: a client that still sends when it is answered loses the answer with the
+/// connection.
+pub(super) const LINGER_BYTES: usize = 32 << 20;
 
 /// What bodies may take.
 #[derive(Debug)]
@@ -106,7 +107,9 @@ impl Rooms {
         let mut far: Option<Spool> = None;
         let mut is_larger = announced.is_some_and(|bytes| bytes > limit);
         let begun = Instant::now();
-        loop {
+        // A client that waits to be asked for its body keeps one that is too large.
+        let is_kept_back = is_larger && waits_for_leave(headers);
+        while !is_kept_back {
             let next = tokio::time::timeout_at(self.pace.until(begun, size_bytes), parts.next()).await;
             let Some(part) = next.map_err(|_| self.too_slow())? else { break };
             let part = match part {
@@ -151,6 +154,11 @@ impl Rooms {
         let room = self.hold(size_bytes).await?;
         Ok(Received { bytes: spool.read().await?, _room: Arc::new(room) })
     }
+}
+
+/// Tells whether a client sends the body when it is asked to, and not before (RFC 9110, section 10.1.1).
+pub(super) fn waits_for_leave(headers: &HeaderMap) -> bool {
+    headers.get(header::EXPECT).is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// Returns how large a body says that it is.

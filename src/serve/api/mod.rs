@@ -5,6 +5,7 @@
 
 mod apply;
 mod body;
+mod drain;
 pub(super) mod etag;
 mod events;
 mod exchange;
@@ -29,6 +30,7 @@ use super::metrics::{self, Metrics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mcp::HttpLimits;
 use crate::shared::Shared;
+use crate::shares::{Shares, User};
 use crate::store::Store;
 use crate::wire::RequestFault;
 use crate::work;
@@ -45,7 +47,6 @@ use body::{Pace, Received, Rooms};
 use parking_lot::Mutex;
 use problem::Failed;
 use ready::{Readiness, ready};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -72,9 +73,6 @@ pub(super) struct ApiLimits {
     pub(super) http: HttpLimits,
 }
 
-/// A tenant and user.
-type Owner = (Option<String>, Option<String>);
-
 /// What all handlers share.
 #[derive(Debug)]
 pub(super) struct Api {
@@ -90,7 +88,7 @@ pub(super) struct Api {
     /// How many more streams of events may be open.
     streams: Arc<Semaphore>,
     /// How many streams each user has open.
-    streams_of: Mutex<HashMap<Owner, usize>>,
+    streams_of: Arc<Shares<User>>,
     /// Turns true when the server stops.
     stopping: watch::Sender<bool>,
     metrics: Arc<Metrics>,
@@ -112,7 +110,7 @@ impl Api {
             health: Semaphore::new(HEALTH_MAX),
             running_of: Mutex::default(),
             streams,
-            streams_of: Mutex::default(),
+            streams_of: Arc::default(),
             stopping: watch::Sender::new(false),
             metrics,
             readiness: Readiness::default(),
@@ -174,6 +172,7 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .layer(middleware::from_fn_with_state(api.clone(), one_of_many))
         .layer(middleware::from_fn_with_state(api.clone(), metrics::time))
         .layer(middleware::from_fn(traced::follow))
+        .layer(middleware::from_fn(drain::unread))
         .with_state(api)
 }
 

@@ -9,13 +9,19 @@ mod costs;
 mod engines;
 mod events;
 mod files;
+mod fuzzed;
 mod hostile;
+#[cfg(all(feature = "cli", feature = "sqlite", target_os = "linux"))]
+mod memory;
 mod metrics;
+mod paths;
 #[cfg(all(feature = "cli", unix))]
 pub(crate) mod process;
 mod readiness;
+mod refusals;
 #[cfg(all(feature = "cli", unix, any(feature = "postgres", feature = "redis")))]
 mod replicas;
+mod sessions;
 mod threads;
 mod tokens;
 #[cfg(feature = "remote")]
