@@ -10,6 +10,7 @@
 use memchr::memrchr;
 use ref_cast::{RefCastCustom, ref_cast_custom};
 use std::borrow::{Borrow, Cow};
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
@@ -504,8 +505,24 @@ impl schemars::JsonSchema for VfsPathBuf {
 impl<'de> serde::Deserialize<'de> for VfsPathBuf {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
-        Self::parse(&*text).map_err(serde::de::Error::custom)
+        Self::parse(&*text).map_err(|invalid| {
+            let error = serde::de::Error::custom(&invalid);
+            REFUSED.with_borrow_mut(|refused| *refused = Some(invalid));
+            error
+        })
     }
+}
+
+thread_local! {
+    /// The last path that was refused while data was read on this thread: the errors of serde carry text alone.
+    static REFUSED: RefCell<Option<InvalidPath>> = const { RefCell::new(None) };
+}
+
+/// Reads data that may hold paths. Where it fails because of a path, says so next to the error.
+#[cfg(feature = "serve")]
+pub(crate) fn reading<T, E>(read: impl FnOnce() -> Result<T, E>) -> Result<T, (E, Option<InvalidPath>)> {
+    REFUSED.take();
+    read().map_err(|error| (error, REFUSED.take()))
 }
 
 #[cfg(test)]

@@ -139,8 +139,8 @@ impl FilesystemOptions {
 /// ```
 ///
 /// **The seal.** Nothing leads out of the root: not `..`, not a link, whatever it names and whenever it is swapped in, not a magic link of
-/// `/proc`, and no mount unless [`FilesystemOptions::cross_mounts`]; all are `permission_denied`. Links that stay within are followed
-/// by reads and writes, and so is a link to the directory that a listing or search is asked of; `stat`, `delete` and `rename` are about
+/// `/proc`, and no mount unless [`FilesystemOptions::cross_mounts`]; all are `permission_denied`. Links that stay within, relative or
+/// absolute, are followed by reads and writes, and so is a link to the directory that a listing or search is asked of; `stat`, `delete` and `rename` are about
 /// the link itself, and searches show links and do not follow them. A link that leads nowhere is `not_found`: nothing is made through
 /// it. Devices, pipes and sockets are listed and never opened. Names that no path can hold (not UTF-8, a control character) are
 /// passed over and reported among the failures.

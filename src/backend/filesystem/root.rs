@@ -109,7 +109,13 @@ impl Root {
         let relative = relative(path)?;
         self.seal.open_at(relative, LIST).map_err(|errno| match errno {
             // Either the path itself is no directory or something above it is none.
-            Errno::NOTDIR if self.seal.look(relative, true).is_ok() => Error::not_a_directory(path),
+            Errno::NOTDIR if self.seal.look(relative, true).is_ok() => {
+                let error = Error::not_a_directory(path);
+                match self.seal.look(relative, false).is_ok_and(|meta| meta.is_symlink()) {
+                    true => error.with_message(format!("`{path}` is a link to a file, not to a directory")),
+                    false => error,
+                }
+            }
             _ => self.fault_behind_link(path, relative, errno),
         })
     }

@@ -1,10 +1,11 @@
 //! The seal: a directory handle beneath which everything is opened, and that nothing leads out of.
 //!
-//! On Linux the kernel keeps it ([`openat2`]): `..`, absolute links, links that leave, magic links of `/proc` and, unless asked for,
+//! On Linux the kernel keeps it ([`openat2`]): `..`, links that leave, magic links of `/proc` and, unless asked for,
 //! mounts are refused while a path is resolved, so there is no moment between a check and a use. Where the kernel does not
 //! offer the call, or a sandbox filters it, the path is walked one component at a time, each opened without following from the handle of
 //! the one before; links are then read and spliced in here, with the same refusals. What a walk cannot tell is a mount of the same
-//! filesystem. Links that stay within the root are followed in both ways.
+//! filesystem. Links that stay within the root are followed in both ways; an
+//! absolute link into it, which the kernel refuses too, is walked.
 //!
 //! This room speaks in the host's words; [`Root`](super::root::Root) says them in the crate's.
 
@@ -16,7 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, readlinkat, statat};
 use rustix::io::{Errno, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How many links one path may lead through, the kernel's own number.
@@ -34,6 +35,8 @@ pub(super) struct Seal {
     by_kernel: bool,
     /// Whether the kernel can say that it would have to wait, instead of waiting.
     from_memory: bool,
+    /// The host's paths of the root, as it was named and without links: what absolute links within it begin with.
+    hosts: Arc<[PathBuf]>,
 }
 
 /// Where a path ends once every link in it is replaced by what it names.
@@ -66,7 +69,9 @@ impl Seal {
         // A kernel without the call and a sandbox that filters it answer alike: not with a handle.
         let by_kernel = options.openat2 && openat2::open_beneath(&handle, ".", PASS, ways).is_ok();
         let from_memory = by_kernel && !ways.mounts && openat2::is_local(&handle);
-        Ok(Self { handle: Arc::new(handle), device, ways, by_kernel, from_memory })
+        let mut hosts = vec![std::path::absolute(host).unwrap_or_else(|_| host.to_owned())];
+        hosts.extend(std::fs::canonicalize(host).ok().filter(|real| *real != hosts[0]));
+        Ok(Self { handle: Arc::new(handle), device, ways, by_kernel, from_memory, hosts: hosts.into() })
     }
 
     /// Returns the same seal, which follows no link: a path that leads through one is refused with [`Errno::LOOP`].
@@ -85,6 +90,8 @@ impl Seal {
             for _ in 0..DISTURBED_MAX {
                 match openat2::open_beneath(&self.handle, path, flags, self.ways) {
                     Err(Errno::INTR | Errno::AGAIN) => {}
+                    // The kernel takes every absolute link for one that leaves the root; a walk tells those that come back to it.
+                    Err(Errno::XDEV) => break,
                     other => return other,
                 }
             }
@@ -99,7 +106,7 @@ impl Seal {
             return None;
         }
         match openat2::open_in_memory(&self.handle, path, flags, self.ways) {
-            Err(Errno::AGAIN) => None,
+            Err(Errno::AGAIN | Errno::XDEV) => None,
             other => Some(other),
         }
     }
@@ -143,7 +150,10 @@ impl Seal {
                 Walked::Link { .. } if !self.ways.links || links == LINKS_MAX => return Err(Errno::LOOP),
                 Walked::Link { index, target } => {
                     links += 1;
-                    names.splice(index..=index, link_names(&target)?);
+                    match self.beneath_root(&target)? {
+                        Some(beneath) => drop(names.splice(..=index, link_names(beneath))),
+                        None => drop(names.splice(index..=index, link_names(target.as_bytes()))),
+                    }
                 }
             }
         }
@@ -193,6 +203,22 @@ impl Seal {
         if self.ways.mounts || self.is_within(&Meta::from(fstat(&handle)?)) { Ok(handle) } else { Err(Errno::XDEV) }
     }
 
+    /// Returns the part beneath our root of a link that starts at the host's root; none of a relative link.
+    ///
+    /// What it names is opened beneath the root's handle like anything else, so no link leaves a root that was moved on the host, or whose
+    /// name now means another directory.
+    ///
+    /// # Errors
+    /// [`Errno::XDEV`] for one that leads elsewhere.
+    fn beneath_root<'t>(&self, target: &'t OsStr) -> Result<Option<&'t [u8]>> {
+        let target = Path::new(target);
+        if !target.is_absolute() {
+            return Ok(None);
+        }
+        let beneath = self.hosts.iter().find_map(|host| target.strip_prefix(host).ok());
+        beneath.map(|beneath| Some(beneath.as_os_str().as_bytes())).ok_or(Errno::XDEV)
+    }
+
     fn is_within(&self, meta: &Meta) -> bool {
         self.ways.mounts || meta.id.device == self.device
     }
@@ -214,12 +240,8 @@ impl Resolved {
     }
 }
 
-/// Cuts the text of a link into names; a link that starts at the host's root leaves ours.
-fn link_names(target: &OsStr) -> Result<Vec<OsString>> {
-    let target = target.as_bytes();
-    if target.starts_with(b"/") {
-        return Err(Errno::XDEV);
-    }
+/// Cuts the text of a link into names.
+fn link_names(target: &[u8]) -> Vec<OsString> {
     let names = target.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
-    Ok(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
+    names.map(|name| OsStr::from_bytes(name).to_owned()).collect()
 }

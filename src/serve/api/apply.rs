@@ -7,7 +7,7 @@ use crate::ops::{ApplyOptions, CHANGES_MAX, Change};
 use crate::path::VfsPathBuf;
 use crate::serve::rights::Access;
 use crate::session::{OnConflict, Session};
-use crate::tools::{ToolInfo, ToolSet};
+use crate::tools::{ToolInfo, ToolOutput, ToolSet};
 use crate::wire::{ApplyReply, ApplyRequest, ChangeRecord};
 use axum::http::StatusCode;
 use futures::future::BoxFuture;
@@ -95,7 +95,8 @@ pub(super) async fn tools(asked: Asked) -> Answer {
     json(StatusCode::OK, &records)
 }
 
-/// Calls a tool. A call that fails answers with 200 and `is_error`, as it does everywhere.
+/// Calls a tool. A call that fails answers with 200 and `is_error`, as it does everywhere; so does one whose arguments are wrong, as a
+/// model wrote them.
 pub(super) async fn call(mut asked: Asked) -> Answer {
     let query: ToolQuery = asked.query()?;
     let name = asked.param("name").to_owned();
@@ -105,7 +106,10 @@ pub(super) async fn call(mut asked: Asked) -> Answer {
         return Err(Failed::from(error));
     }
     let arguments: Value = asked.json().await?;
-    let call = set.decode(&name, arguments)?;
+    let call = match set.decode(&name, arguments) {
+        Ok(call) => call,
+        Err(error) => return json(StatusCode::OK, &ToolOutput::from_error(&error)),
+    };
     if !call.info().read_only {
         asked.caller.rights.need(Access::Write)?;
     }

@@ -4,7 +4,7 @@ use super::Api;
 use super::body::Received;
 use super::problem::Failed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::path::VfsPathBuf;
+use crate::path::{self, InvalidPath, VfsPathBuf};
 use crate::serve::caller::Caller;
 use crate::work;
 use axum::body::Body;
@@ -50,8 +50,8 @@ impl Asked {
 
     /// Reads the query.
     pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_html_form::from_str(self.head.uri.query().unwrap_or_default())
-            .map_err(|error| Error::invalid_argument(format!("the query cannot be used: {error}")).with_source(error))
+        let query = self.head.uri.query().unwrap_or_default();
+        path::reading(|| serde_html_form::from_str(query)).map_err(|(error, invalid)| unusable("query", error, invalid))
     }
 
     /// Returns the body, once it is whole. Its room is held until the request is answered.
@@ -77,8 +77,8 @@ impl Asked {
         let body = self.body().await?;
         let body = if body.is_empty() { Bytes::from_static(b"{}") } else { body };
         // Small elements make of a body many times as much work as its bytes.
-        let read = work::run(body.len() as u64, move |_| serde_json::from_slice(&body)).await?;
-        read.map_err(|error| Error::invalid_argument(format!("the body cannot be used: {error}")).with_source(error))
+        let read = work::run(body.len() as u64, move |_| path::reading(|| serde_json::from_slice(&body))).await?;
+        read.map_err(|(error, invalid)| unusable("body", error, invalid))
     }
 
     /// Reads what is asked for: the query of a GET, else the body.
@@ -88,6 +88,14 @@ impl Asked {
         } else {
             self.json().await
         }
+    }
+}
+
+/// Makes the error of a query or body that cannot be read: that of its path where a path is why, as for a path in the URL.
+fn unusable(what: &str, error: impl std::error::Error + Send + Sync + 'static, invalid: Option<InvalidPath>) -> Error {
+    match invalid {
+        Some(invalid) => Error::from(invalid).without_effect(),
+        None => Error::invalid_argument(format!("the {what} cannot be used: {error}")).with_source(error),
     }
 }
 

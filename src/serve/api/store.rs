@@ -200,6 +200,12 @@ pub(super) struct NamespacesQuery {
     /// What they begin with, component by component; `*` is any one. Default nothing.
     #[serde(default)]
     prefix: Vec<String>,
+    /// What they end with, in the same way. Default nothing.
+    #[serde(default)]
+    suffix: Vec<String>,
+    /// Where the page before ended: the components of its `next`.
+    #[serde(default)]
+    cursor: Vec<String>,
     /// Cuts them to this many components, and lists those that become the same once.
     #[serde(default)]
     depth_max: Option<usize>,
@@ -213,20 +219,30 @@ pub(super) struct NamespacesQuery {
 pub(super) struct NamespacesReply {
     /// The components of each.
     namespaces: Vec<Vec<String>>,
-    /// Whether there are more than the limit.
+    /// Whether there may be more.
     truncated: bool,
+    /// Where to go on, as `cursor`; none when there is no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<Vec<String>>,
 }
 
 pub(super) async fn namespaces(asked: Asked) -> Answer {
     let query: NamespacesQuery = asked.query()?;
     let space = Space::of(&asked, Access::Read)?;
     let mut search = NamespaceSearch::new().with_prefix(space.own.iter().chain(&query.prefix)).with_limit(page(query.limit)?);
+    search = search.with_suffix(&query.suffix);
+    if !query.cursor.is_empty() {
+        search = search.with_start_after(space.namespace(&query.cursor)?);
+    }
     if let Some(depth) = query.depth_max {
         search = search.with_depth_max(space.own.len().saturating_add(depth));
     }
     let page = space.items.namespaces(&search).await?;
-    let namespaces = page.namespaces.iter().map(|namespace| space.shown(namespace)).filter(|own| !own.is_empty()).collect();
-    json(StatusCode::OK, &NamespacesReply { namespaces, truncated: page.next.is_some() })
+    // A suffix is of what the caller sees, and not of the components before it.
+    let is_shown = |shown: &Vec<String>| !shown.is_empty() && (query.depth_max.is_some() || shown.len() >= query.suffix.len());
+    let namespaces = page.namespaces.iter().map(|namespace| space.shown(namespace)).filter(is_shown).collect();
+    let next = page.next.map(|next| space.shown(&next));
+    json(StatusCode::OK, &NamespacesReply { namespaces, truncated: next.is_some(), next })
 }
 
 /// The items of a caller.
