@@ -16,8 +16,8 @@ use stratafs::checkpoint::{At, Checkpointer, ListOptions, PruneOptions, PutOptio
 use stratafs::error::Result;
 use stratafs::ops::{Change, Version, WriteMode};
 use stratafs::store::{
-    Batch, BatchWrite, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, SledStore, SqliteStore, Store,
-    StoreCapabilities,
+    Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, SledStore, SqliteStore,
+    Store, StoreCapabilities,
 };
 use stratafs::{Backend, BackendExt, Scope, StateBackend, VfsPathBuf};
 use tokio::runtime::Runtime;
@@ -45,6 +45,10 @@ impl Store for Counting {
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.inner.get(namespace, key).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: std::ops::Range<u64>) -> Result<Option<ItemPart>> {
+        self.inner.get_part(namespace, key, range).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -7,6 +7,18 @@ use serde::{Deserialize, Serialize};
 /// How many bytes at the start of a content decide whether it is binary.
 pub const BINARY_PROBE_BYTES: usize = 8192;
 
+/// The least of a large file that is read at a time.
+pub(crate) const PART_BYTES: u64 = 4 << 20;
+
+/// The most of a large file that is read at a time.
+const PART_BYTES_MAX: u64 = 16 << 20;
+
+/// Returns how much of a file that is not held whole is read at a time: a 32nd of it, from 4 to 16 MiB. Some engines go through all that is
+/// before a part to find it, so the more there is the fewer parts should be asked for.
+pub(crate) fn part_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / 32).clamp(PART_BYTES, PART_BYTES_MAX)
+}
+
 /// Tells whether content is binary: a NUL byte among its first [`BINARY_PROBE_BYTES`]. The rule is git's, which looks at 8,000 bytes; ripgrep
 /// goes by the part of a file that it reads at a time.
 pub fn is_binary(content: &[u8]) -> bool {

@@ -78,6 +78,108 @@ pub fn cut(content: &Bytes, options: &ReadOptions) -> Result<(Bytes, Option<Wind
     }
 }
 
+/// The longest line that [`LineCutter`] returns beyond the caller's limit.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// A window of lines, cut as the content passes by.
+///
+/// It holds no more than the window, and cuts as [`cut`] does; but a line of over 64 MiB that is longer than the caller's limit is an error.
+#[derive(Debug)]
+pub(crate) struct LineCutter {
+    offset: usize,
+    limit: usize,
+    bytes_max: u64,
+    /// How many line ends were seen.
+    passed: usize,
+    /// How many lines the window holds.
+    lines: usize,
+    window: Vec<u8>,
+    /// Where in the window its last, unfinished line starts.
+    line_start: usize,
+    /// Whether the window takes no more.
+    full: bool,
+    /// Whether what has passed by ends with a line end, or is empty.
+    ended: bool,
+}
+
+impl LineCutter {
+    /// Cuts the lines behind `offset` lines: up to `limit` of them, and up to `bytes_max` bytes but for a first line that is longer.
+    pub(crate) fn new(offset: usize, limit: usize, bytes_max: u64) -> Self {
+        Self { offset, limit, bytes_max, passed: 0, lines: 0, window: Vec::new(), line_start: 0, full: false, ended: true }
+    }
+
+    /// Lets the next part of the content pass by.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) for a first line that is too long.
+    pub(crate) fn push(&mut self, mut chunk: &[u8]) -> Result<()> {
+        if !chunk.is_empty() {
+            self.ended = chunk.ends_with(b"\n");
+        }
+        while !chunk.is_empty() && self.passed < self.offset {
+            match memchr(b'\n', chunk) {
+                Some(at) => {
+                    self.passed += 1;
+                    chunk = &chunk[at + 1..];
+                }
+                None => return Ok(()),
+            }
+        }
+        while !chunk.is_empty() && !self.is_full() {
+            let at = memchr(b'\n', chunk);
+            let end = at.map_or(chunk.len(), |at| at + 1);
+            self.window.extend_from_slice(&chunk[..end]);
+            if self.lines == 0 && self.window.len() as u64 > self.bytes_max.max(LINE_BYTES_MAX) {
+                let message = format!("line {} is over {LINE_BYTES_MAX} bytes long; read a range of bytes", self.offset + 1);
+                return Err(Error::new(ErrorKind::TooLarge, message));
+            }
+            if self.lines > 0 && self.window.len() as u64 > self.bytes_max {
+                // The rest of the content is only counted.
+                self.window.truncate(self.line_start);
+                self.full = true;
+                break;
+            }
+            if at.is_some() {
+                self.end_line();
+            }
+            chunk = &chunk[end..];
+        }
+        if self.is_full() {
+            self.passed += memchr_iter(b'\n', chunk).count();
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.full || self.lines >= self.limit
+    }
+
+    fn end_line(&mut self) {
+        self.passed += 1;
+        self.lines += 1;
+        self.line_start = self.window.len();
+    }
+
+    /// Returns the window, once all of the content has passed by.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an offset past the end.
+    pub(crate) fn finish(mut self) -> Result<(Bytes, Window)> {
+        let mut total_lines = self.passed;
+        if !self.ended {
+            total_lines += 1;
+            if self.window.len() > self.line_start {
+                self.lines += 1;
+            }
+        }
+        if self.offset > total_lines {
+            let message = format!("line offset {} is past the end: the file has {total_lines} lines", self.offset);
+            return Err(Error::invalid_argument(message));
+        }
+        Ok((Bytes::from(self.window), Window { offset: self.offset, lines: self.lines, total_lines }))
+    }
+}
+
 /// Checks the size of a whole read before any of it is loaded.
 ///
 /// # Errors

@@ -7,12 +7,13 @@ use crate::error::AtHost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
 use crate::store::{
-    Batch, Item, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    Batch, Item, ItemPart, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
     StoreDescription, StoreStats, Sweeper, SweeperOptions, Watch,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -324,6 +325,10 @@ impl Store for LazyStore {
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.opened().await?.get(namespace, key).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        self.opened().await?.get_part(namespace, key, range).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -568,6 +568,10 @@ pub(super) mod tests {
             Self::answer(&self.reads, self.inner.get(namespace, key).await)
         }
 
+        async fn get_part(&self, namespace: &Namespace, key: &str, range: std::ops::Range<u64>) -> Result<Option<crate::store::ItemPart>> {
+            Self::answer(&self.reads, self.inner.get_part(namespace, key, range).await)
+        }
+
         async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
             Self::answer(&self.reads, self.inner.get_many(namespace, keys, with_values).await)
         }

@@ -9,8 +9,9 @@ use self::key::Key;
 use super::page::{PageBuilder, Step, key_after, prefix_end};
 use super::watch::Watches;
 use super::{
-    Batch, BatchWrite, Condition, Item, LentParts, LentRow, LentRows, Namespace, NamespacePage, NamespacesOptions, Precondition, Scan,
-    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, log_key, precondition_failed, whole_microseconds,
+    Batch, BatchWrite, Condition, Item, ItemPart, LentParts, LentRow, LentRows, Namespace, NamespacePage, NamespacesOptions, Precondition,
+    Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, log_key, precondition_failed,
+    whole_microseconds,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -24,6 +25,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// A store in memory. Clones share the rows.
@@ -77,6 +79,10 @@ impl Store for MemoryStore {
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         let now = self.clock.now();
         Ok(self.rows.read().live(namespace, key, now).map(|record| record.item(key, true)))
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        Ok(self.get(namespace, key).await?.map(|item| ItemPart::cut(item, range)))
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +116,15 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable), [`Corrupt`](ErrorKind::Corrupt) or [`Internal`](ErrorKind::Internal) by the engine; never an absent item instead.
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>>;
+
+    /// Returns one item with a part of its body: the bytes of `range` that it has. Parts of one [`Item::version`] are of one body.
+    ///
+    /// Cost: one round trip. The part is what is sent and held in memory, however long the body is; what the engine itself reads for it is
+    /// in `docs/stores.md`.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>>;
 
     /// Returns several items in the order of `keys`, all as of one moment; without `with_values` the bodies are not read.
     ///
@@ -216,6 +226,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).get(namespace, key).await
     }
 
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        (**self).get_part(namespace, key, range).await
+    }
+
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
         (**self).get_many(namespace, keys, with_values).await
     }
@@ -292,6 +306,42 @@ impl Item {
         self.expires_at = expires_at;
         self
     }
+}
+
+/// A part of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ItemPart {
+    /// The row, whose [`value`](Item::value) is the part of the body that was asked for.
+    pub item: Item,
+    /// The bytes of the whole body.
+    pub value_bytes: u64,
+}
+
+impl ItemPart {
+    /// Makes a part from an item with the part of its body that was read.
+    pub fn new(item: Item, value_bytes: u64) -> Self {
+        Self { item, value_bytes }
+    }
+
+    /// Cuts a part out of an item with its whole body, without a copy.
+    pub fn cut(mut item: Item, range: Range<u64>) -> Self {
+        let value_bytes = item.value.len() as u64;
+        let within = within(&range, value_bytes);
+        item.value = item.value.slice(within.start as usize..within.end as usize);
+        Self { item, value_bytes }
+    }
+
+    /// Tells whether the part is the whole body.
+    pub fn is_whole(&self) -> bool {
+        self.item.value.len() as u64 == self.value_bytes
+    }
+}
+
+/// Returns the part of a range that a body of a length has.
+pub(crate) fn within(range: &Range<u64>, value_bytes: u64) -> Range<u64> {
+    let start = range.start.min(value_bytes);
+    start..range.end.clamp(start, value_bytes)
 }
 
 /// What an engine offers.

@@ -9,8 +9,8 @@ use super::combiner::Combiner;
 use super::server_url::shown;
 use super::watch::Watches;
 use super::{
-    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Watch,
+    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Watch,
 };
 use crate::clock::Clock;
 #[cfg(doc)]
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -241,6 +242,10 @@ impl Store for MysqlStore {
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.shared.reader.get(namespace, key, self.now()).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        self.shared.reader.get_part(namespace, key, &range, self.now()).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -8,7 +8,7 @@
 use super::combiner::Combiner;
 use super::watch::Watches;
 use super::{
-    Batch, BatchWrite, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    Batch, BatchWrite, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
     StoreDescription, StoreStats, Watch, server_url,
 };
 use crate::clock::Clock;
@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -278,6 +279,16 @@ impl Store for PostgresStore {
         let script = read::get(&self.shared.schema, namespace, key, self.now());
         let rows = self.shared.connections.read(&script).await?;
         Ok(read::in_order(&rows, &[key], true)?.pop().flatten())
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        // The engine takes no NUL in a text, and no key holds one.
+        if key.contains('\0') {
+            return Ok(None);
+        }
+        let script = read::get_part(&self.shared.schema, namespace, key, &range, self.now());
+        let rows = self.shared.connections.read(&script).await?;
+        rows.first().map(|row| read::part(row, &range)).transpose()
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -11,8 +11,8 @@
 
 use super::watch::Watches;
 use super::{
-    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Watch, whole_microseconds,
+    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Watch, whole_microseconds,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -20,6 +20,7 @@ use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use parking_lot::RwLock;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -218,6 +219,10 @@ impl Store for RedisStore {
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         read::get(&self.shared.link, &self.shared.keys, namespace, key, self.now()).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        read::get_part(&self.shared.link, &self.shared.keys, namespace, key, &range, self.now()).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -8,14 +8,15 @@
 use super::committer::{Committer, Work};
 use super::watch::Watches;
 use super::{
-    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Watch,
+    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Watch,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,6 +199,15 @@ impl SledStore {
         }
     }
 
+    async fn read_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        let now = self.now();
+        if range.end.saturating_sub(range.start) <= INLINE_BODY_BYTES {
+            return self.shared.reader.get_part(namespace, key, now, &range);
+        }
+        let (namespace, key) = (namespace.clone(), key.to_owned());
+        self.blocking(move |reader| reader.get_part(&namespace, &key, now, &range)).await
+    }
+
     async fn read_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
         let now = self.now();
         if keys.len() <= INLINE_KEYS {
@@ -234,6 +244,12 @@ impl Store for SledStore {
         self.check_open()?;
         let item = self.read(namespace, key).await;
         self.shown(item, Seen::records(namespace, [key])).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        self.check_open()?;
+        let part = self.read_part(namespace, key, range).await;
+        self.shown(part, Seen::records(namespace, [key])).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -7,14 +7,15 @@
 
 use super::committer::{Committer, Work};
 use super::{
-    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Watch,
+    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Watch,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
 use async_trait::async_trait;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,6 +255,19 @@ impl Store for SqliteStore {
             Got::TooLong => {
                 let (namespace, key) = (namespace.clone(), key.to_owned());
                 self.blocking(move |readers| Ok(readers.take()?.get(&namespace, &key, now, Some(u64::MAX))?.into_item())).await
+            }
+        }
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        self.shared.committer.check_process()?;
+        let now = self.now();
+        match self.shared.readers.take()?.get(namespace, key, now, Some(INLINE_BODY_BYTES))? {
+            Got::Absent => Ok(None),
+            Got::Item(item) => Ok(Some(ItemPart::cut(item, range))),
+            Got::TooLong => {
+                let (namespace, key) = (namespace.clone(), key.to_owned());
+                self.blocking(move |readers| readers.take()?.get_part(&namespace, &key, now, &range)).await
             }
         }
     }

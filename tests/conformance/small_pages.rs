@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use std::fmt;
 use stratafs::Result;
 use stratafs::ops::Version;
-use stratafs::store::{Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use stratafs::store::{
+    Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+};
 
 /// The most entries of a page.
 const ENTRIES_MAX: usize = 2;
@@ -26,6 +28,10 @@ impl Store for SmallPages {
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.0.get(namespace, key).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: std::ops::Range<u64>) -> Result<Option<ItemPart>> {
+        self.0.get_part(namespace, key, range).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -5,9 +5,8 @@ use super::temp::write_all;
 use crate::error::{Error, Result};
 use crate::ops::{FileRead, ReadOptions, ReadRange, Window};
 use crate::path::VfsPath;
-use crate::text;
+use crate::text::{self, LineCutter};
 use bytes::Bytes;
-use memchr::{memchr, memchr_iter};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, Result as Host, pread, read};
@@ -21,9 +20,6 @@ const IN_MEMORY_BYTES_MAX: u64 = 64 << 10;
 
 /// How much is read at a time where the whole is not held.
 const CHUNK_BYTES: usize = 256 << 10;
-
-/// The longest line that a window of a large file returns beyond the caller's limit.
-const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads what `options` ask for.
 pub(super) fn read_part(path: &VfsPath, file: &OpenFile, options: &ReadOptions, fault: impl Fn(Errno) -> Error) -> Result<FileRead> {
@@ -137,8 +133,7 @@ pub(super) fn read_range(file: &OwnedFd, offset: u64, length: u64) -> Host<Vec<u
 /// Cuts a window of lines out of a file of any size, by the rules of [`text::cut`], holding no more than the window.
 fn read_lines(file: &OwnedFd, offset: usize, limit: usize, bytes_max: u64, fault: impl Fn(Errno) -> Error) -> Result<(Bytes, Window)> {
     let mut buffer = Vec::with_capacity(CHUNK_BYTES);
-    let mut cutter = LineCutter { offset, limit, bytes_max, passed: 0, lines: 0, window: Vec::new(), line_start: 0, full: false };
-    let mut ended = true;
+    let mut cutter = LineCutter::new(offset, limit, bytes_max);
     loop {
         buffer.clear();
         match read(file, spare_capacity(&mut buffer)) {
@@ -147,89 +142,9 @@ fn read_lines(file: &OwnedFd, offset: usize, limit: usize, bytes_max: u64, fault
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(fault(errno)),
         }
-        ended = buffer.ends_with(b"\n");
         cutter.push(&buffer)?;
     }
-    cutter.finish(ended)
-}
-
-/// A window of lines, cut as the content passes by.
-struct LineCutter {
-    offset: usize,
-    limit: usize,
-    bytes_max: u64,
-    /// How many line ends were seen.
-    passed: usize,
-    /// How many lines the window holds.
-    lines: usize,
-    window: Vec<u8>,
-    /// Where in the window its last, unfinished line starts.
-    line_start: usize,
-    /// Whether the window takes no more.
-    full: bool,
-}
-
-impl LineCutter {
-    fn push(&mut self, mut chunk: &[u8]) -> Result<()> {
-        while !chunk.is_empty() && self.passed < self.offset {
-            match memchr(b'\n', chunk) {
-                Some(at) => {
-                    self.passed += 1;
-                    chunk = &chunk[at + 1..];
-                }
-                None => return Ok(()),
-            }
-        }
-        while !chunk.is_empty() && !self.is_full() {
-            let at = memchr(b'\n', chunk);
-            let end = at.map_or(chunk.len(), |at| at + 1);
-            self.window.extend_from_slice(&chunk[..end]);
-            if self.lines == 0 && self.window.len() as u64 > self.bytes_max.max(LINE_BYTES_MAX) {
-                let message = format!("line {} is over {LINE_BYTES_MAX} bytes long; read a range of bytes", self.offset + 1);
-                return Err(Error::new(crate::error::ErrorKind::TooLarge, message));
-            }
-            if self.lines > 0 && self.window.len() as u64 > self.bytes_max {
-                // The rest of the content is only counted.
-                self.window.truncate(self.line_start);
-                self.full = true;
-                break;
-            }
-            if at.is_some() {
-                self.end_line();
-            }
-            chunk = &chunk[end..];
-        }
-        if self.is_full() {
-            self.passed += memchr_iter(b'\n', chunk).count();
-        }
-        Ok(())
-    }
-
-    fn is_full(&self) -> bool {
-        self.full || self.lines >= self.limit
-    }
-
-    fn end_line(&mut self) {
-        self.passed += 1;
-        self.lines += 1;
-        self.line_start = self.window.len();
-    }
-
-    /// `ended` tells whether the content ends with a line end, or is empty.
-    fn finish(mut self, ended: bool) -> Result<(Bytes, Window)> {
-        let mut total_lines = self.passed;
-        if !ended {
-            total_lines += 1;
-            if self.window.len() > self.line_start {
-                self.lines += 1;
-            }
-        }
-        if self.offset > total_lines {
-            let message = format!("line offset {} is past the end: the file has {total_lines} lines", self.offset);
-            return Err(Error::invalid_argument(message));
-        }
-        Ok((Bytes::from(self.window), Window { offset: self.offset, lines: self.lines, total_lines }))
-    }
+    cutter.finish()
 }
 
 /// Copies a file from where its handle stands to its end, within the kernel where that can be: filesystems that share blocks
@@ -280,11 +195,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn cut_in_chunks(content: &[u8], chunk: usize, offset: usize, limit: usize, bytes_max: u64) -> Result<(Bytes, Window)> {
-        let mut cutter = LineCutter { offset, limit, bytes_max, passed: 0, lines: 0, window: Vec::new(), line_start: 0, full: false };
+        let mut cutter = LineCutter::new(offset, limit, bytes_max);
         for chunk in content.chunks(chunk) {
             cutter.push(chunk)?;
         }
-        cutter.finish(content.last().is_none_or(|last| *last == b'\n'))
+        cutter.finish()
     }
 
     proptest! {

@@ -10,6 +10,7 @@
 mod found;
 mod index;
 mod lent;
+mod part;
 mod recall;
 mod rows;
 mod search;
@@ -34,7 +35,6 @@ use crate::ops::{
 };
 use crate::path::VfsPath;
 use crate::store::{Namespace, Rider, ScanEntry, ScanOptions, Store};
-use crate::text;
 use async_trait::async_trait;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -251,20 +251,7 @@ impl Backend for StoreBackend {
         if path.is_root() {
             return Err(Error::is_directory(path));
         }
-        let item = self.store.get(&self.namespace, &file_key(path)).await.map_err(|error| error.at(path))?;
-        let Some(item) = item else {
-            return Err(match self.stat(path).await {
-                Ok(entry) if entry.is_directory() => Error::is_directory(path),
-                Ok(_) => Error::not_found(path),
-                Err(error) => error,
-            });
-        };
-        let record = rows::record(path, &item)?;
-        let (content, window) = text::cut(&rows::body(path, &item)?, options).map_err(|error| error.at(path))?;
-        let mut read = FileRead::new(content, item.version, Some(rows::modified_at(&record, &item)));
-        read.size_bytes = record.size_bytes;
-        read.window = window;
-        Ok(read)
+        part::read(self, path, options).await
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {

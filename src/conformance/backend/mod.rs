@@ -237,6 +237,7 @@ cases! { $
     the_root_is_a_directory,
     content_comes_back_byte_for_byte,
     large_content_comes_back_byte_for_byte,
+    parts_of_a_large_file_are_those_of_its_content,
     legal_names_are_kept,
     stat_tells_what_is_there,
     a_missing_path_is_not_found,

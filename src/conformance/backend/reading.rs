@@ -43,6 +43,48 @@ pub(super) async fn large_content_comes_back_byte_for_byte(tree: Subject) {
     assert_eq!(part.size_bytes, content.len() as u64);
 }
 
+/// Ranges of bytes and windows of lines of a file that no tier reads at once are cut as those of a small one.
+pub(super) async fn parts_of_a_large_file_are_those_of_its_content(tree: Subject) {
+    const SIZE: usize = (4 << 20) + 300_000;
+    let mut content = Vec::with_capacity(SIZE);
+    while content.len() < SIZE {
+        let number = content.len();
+        // Lines of many lengths, one of them over a border of 4 MiB, and the last one without an end.
+        content.extend_from_slice(format!("{number} ").repeat(1 + number % 700).as_bytes());
+        content.push(b'\n');
+    }
+    content.extend_from_slice(b"no end");
+    let content = Bytes::from(content);
+    tree.put("/large.txt", content.clone()).await;
+    let (border, end) = (4 << 20, content.len() as u64);
+    for (offset, limit) in [(0, 10), (border - 5, 10), (border, 1), (border - 1, 1), (end - 3, 10), (end, 5), (100, 300_000)] {
+        let part = tree.read("/large.txt", &ReadOptions::bytes(offset, limit)).await.expect("within the file");
+        let wanted = content.slice(offset as usize..(offset + limit).min(end) as usize);
+        assert!(part.content == wanted && part.size_bytes == end, "{limit} bytes from {offset}");
+    }
+    tree.refused(tree.read("/large.txt", &ReadOptions::bytes(end + 1, 1)).await, ErrorKind::InvalidArgument);
+    let total = crate::text::count_lines(&content);
+    let at_border = crate::text::line_at(&content, border as usize) - 1;
+    for (offset, limit, bytes_max) in [
+        (0, 3, u64::MAX),
+        (at_border - 1, 3, u64::MAX),
+        (at_border, 1, 1),
+        (total - 1, 5, u64::MAX),
+        (total, 1, u64::MAX),
+        (at_border - 20, 50, 20_000),
+        (5, 0, u64::MAX),
+    ] {
+        let options = ReadOptions::lines(offset, limit).with_bytes_max(bytes_max.min(64 << 20));
+        let (wanted, window) = crate::text::cut(&content, &options).expect("within the file");
+        let part = tree.read("/large.txt", &options).await.expect("within the file");
+        assert!(part.content == wanted, "{limit} lines from {offset}");
+        assert_eq!((part.window, part.size_bytes), (window, end), "{limit} lines from {offset}");
+    }
+    tree.refused(tree.read("/large.txt", &ReadOptions::lines(total + 1, 1)).await, ErrorKind::InvalidArgument);
+    tree.refused(tree.read("/large.txt", &ReadOptions::new().with_bytes_max(end - 1)).await, ErrorKind::TooLarge);
+    assert!(tree.content("/large.txt").await == content, "the content differs");
+}
+
 /// Dots, spaces, brackets, any script and names of 255 bytes are names, and each is a file of its own.
 pub(super) async fn legal_names_are_kept(tree: Subject) {
     let long = "x".repeat(255);

@@ -4,12 +4,13 @@ use super::{Action, Condition, Journal, Outcome, Requirement, Seen, Sight, Write
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::{
-    self, Batch, BatchWrite, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Watch,
+    self, Batch, BatchWrite, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreDescription, StoreStats, Watch,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A store whose reads of keys, commits and counter go into a [`Journal`]; scans pass without a note.
@@ -45,6 +46,14 @@ impl Store for RecordedStore {
         let item = self.inner.get(namespace, key).await?;
         self.journal.answered(start, Action::Read(vec![sight(namespace, key, item.as_ref(), true)]));
         Ok(item)
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        let start = self.journal.start();
+        let part = self.inner.get_part(namespace, key, range).await?;
+        let is_whole = part.as_ref().is_none_or(ItemPart::is_whole);
+        self.journal.answered(start, Action::Read(vec![sight(namespace, key, part.as_ref().map(|part| &part.item), is_whole)]));
+        Ok(part)
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -28,6 +28,45 @@ pub(super) async fn a_body_of_any_size_comes_back(store: Subject) {
     }
 }
 
+pub(super) async fn get_part_returns_the_bytes_of_the_range(store: Subject) {
+    let a = namespace("a");
+    for (size, meta) in [(0, 0), (1, 5), (6_400, 2_000), (6_401, 0), (300_000, 1_001), (5_000_003, 10)] {
+        let (body, meta) = (noise(size), noise(meta));
+        commit(&store, Batch::new().put_with_meta(&a, "k", meta, body.clone())).await;
+        let whole = get(&store, &a, "k").await.expect("it was put");
+        let end = size as u64;
+        let ranges = [(0, 0), (0, 1), (0, end), (0, u64::MAX), (1, 7), (6_399, 6_402), (end / 2, end / 2 + 70_000), (end, end + 9)];
+        let behind = [(end.saturating_sub(3), end), (end.saturating_sub(3), end + 3), (end + 5, u64::MAX), (u64::MAX, u64::MAX)];
+        for (start, end) in ranges.into_iter().chain(behind) {
+            let part = store.get_part(&a, "k", start..end).await.expect("a read").expect("it was put");
+            let within = start.min(size as u64) as usize..end.clamp(start.min(size as u64), size as u64) as usize;
+            assert!(part.item.value == body.slice(within), "bytes {start} to {end} of {size}");
+            assert_eq!(part.value_bytes, size as u64, "bytes {start} to {end}");
+            assert_eq!(Item { value: Bytes::new(), ..part.item }, Item { value: Bytes::new(), ..whole.clone() }, "bytes {start} to {end}");
+        }
+    }
+}
+
+pub(super) async fn get_part_of_absent_is_none(store: Subject) {
+    let a = namespace("a");
+    commit(&store, Batch::new().put(&a, "k", "body").put_for(&a, "over", noise(10_000), Duration::ZERO)).await;
+    for key in ["absent", "over", "", "k\0"] {
+        assert_eq!(store.get_part(&a, key, 0..9).await.expect("a read"), None, "{key:?}");
+    }
+    assert_eq!(store.get_part(&namespace("a/b"), "k", 0..9).await.expect("a read"), None);
+}
+
+pub(super) async fn parts_of_a_replaced_body_have_another_version(store: Subject) {
+    let a = namespace("a");
+    let versions = commit(&store, Batch::new().put(&a, "k", noise(500_000))).await;
+    let first = store.get_part(&a, "k", 0..10).await.expect("a read").expect("it was put");
+    assert_eq!(first.item.version, versions[0]);
+    let versions = commit(&store, Batch::new().put(&a, "k", Bytes::from(vec![7; 400_000]))).await;
+    let second = store.get_part(&a, "k", 399_990..400_010).await.expect("a read").expect("it was put");
+    assert_eq!((second.item.version, second.value_bytes, &second.item.value[..]), (versions[0], 400_000, &[7; 10][..]));
+    assert_ne!(first.item.version, second.item.version);
+}
+
 pub(super) async fn a_meta_comes_back_beside_its_body(store: Subject) {
     let a = namespace("a");
     for meta in [Bytes::new(), Bytes::from_static(b"\0m\xFF"), noise(crate::store::META_BYTES_MAX)] {

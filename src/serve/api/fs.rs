@@ -10,6 +10,7 @@ use super::problem::Failed;
 use super::range::{self, Ranged};
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind};
+use crate::file::{PART_BYTES, part_bytes};
 use crate::ops::{Change, Changed, Edit, FileRead, OpKind, ReadOptions, ReadRange, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::wire::{MODIFIED_HEADER, ReadRequest, SIZE_HEADER, WINDOW_HEADER};
@@ -22,9 +23,6 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// The most bytes of an answer that are in memory at once: a larger file is read and sent part by part.
-const PART_BYTES: u64 = 4 << 20;
 
 /// GET and HEAD.
 pub(super) async fn get(asked: Asked) -> Answer {
@@ -67,7 +65,7 @@ pub(super) async fn read(asked: &Asked, tree: Arc<dyn Backend>, path: &VfsPath) 
     if options.range == ReadRange::Whole
         && let Some(ranged) = range::of(headers)
     {
-        return ranged_read(&*tree, path, ranged, headers).await;
+        return ranged_read(tree, path, ranged, headers).await;
     }
     let wants_digest = headers.get("want-content-digest").is_some_and(|value| value.to_str().is_ok_and(|text| text.contains("sha-256")));
     if options.range == ReadRange::Whole && request.bytes_max.is_none() && !wants_digest {
@@ -105,7 +103,7 @@ async fn whole(tree: Arc<dyn Backend>, path: &VfsPath) -> Answer {
             if offset >= size_bytes {
                 return Ok(None);
             }
-            let part = tree.read(&path, &ReadOptions::bytes(offset, PART_BYTES)).await?;
+            let part = tree.read(&path, &ReadOptions::bytes(offset, part_bytes(size_bytes))).await?;
             if part.version != version || part.content.is_empty() {
                 return Err(Error::conflict(&path, Some(part.version)));
             }
@@ -119,7 +117,7 @@ async fn whole(tree: Arc<dyn Backend>, path: &VfsPath) -> Answer {
 }
 
 /// Answers a request for a range of bytes.
-async fn ranged_read(tree: &dyn Backend, path: &VfsPath, ranged: Ranged, headers: &HeaderMap) -> Answer {
+async fn ranged_read(tree: Arc<dyn Backend>, path: &VfsPath, ranged: Ranged, headers: &HeaderMap) -> Answer {
     let (offset, limit) = match ranged {
         Ranged::From { first, last } => (first, last.map_or(u64::MAX, |last| last - first + 1)),
         Ranged::Last(bytes) => {
@@ -134,10 +132,7 @@ async fn ranged_read(tree: &dyn Backend, path: &VfsPath, ranged: Ranged, headers
         None => false,
     };
     if stale {
-        let file = tree.read(path, &ReadOptions::new()).await?;
-        let mut response = Response::new(Body::from(file.content.clone()));
-        describe(response.headers_mut(), path, &file);
-        return Ok(response);
+        return whole(tree, path).await;
     }
     if file.content.is_empty() {
         let error = Error::invalid_argument(format!("the range begins at byte {offset} of {}; ask for less", file.size_bytes)).at(path);

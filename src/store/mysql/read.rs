@@ -4,15 +4,16 @@ use super::error::{Fault, damaged};
 use super::key::Parts;
 use super::plan::TRIMMED;
 use super::pool::{Connection, Pool, column, reading};
-use super::record::{Record, columns, item_with_body};
+use super::record::{BODY, Record, columns, item_with_body};
 use super::sql::{Tables, in_keys, live, quoted};
 use crate::error::{Error, Result};
 use crate::ops::Version;
 use crate::store::page::{key_after, prefix_end};
-use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, StoreStats};
+use crate::store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, StoreStats};
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What reads, on connections of the pool.
@@ -23,13 +24,17 @@ pub(super) struct Reader {
     /// The most bytes of statements in one round trip.
     text_bytes_max: usize,
     get: String,
+    get_part: String,
 }
 
 impl Reader {
     /// Prepares the texts of statements.
     pub(super) fn new(pool: Arc<Pool>, tables: Tables, text_bytes_max: usize) -> Self {
-        let get = format!("{} WHERE items.namespace = ? AND items.head = ? AND items.digest = ? AND {}", select(&tables, true), live("?"));
-        Self { pool, tables, text_bytes_max, get }
+        let of_key =
+            |select: String| format!("{select} WHERE items.namespace = ? AND items.head = ? AND items.digest = ? AND {}", live("?"));
+        let get = of_key(select(&tables, true));
+        let get_part = of_key(select_body(&tables, "SUBSTRING(bodies.body, ?, ?)"));
+        Self { pool, tables, text_bytes_max, get, get_part }
     }
 
     /// Reads one item. One round trip.
@@ -39,6 +44,21 @@ impl Reader {
             let parameters = (namespace.encoded().as_bytes(), parts.head, parts.digest(), now);
             let found: Option<Row> = connection.conn.exec_first(self.get.as_str(), parameters).await?;
             found.map(|mut row| item_with_body(&mut row)).transpose()
+        })
+    }
+
+    /// Reads one item with a part of its body. One round trip.
+    pub(super) async fn get_part(&self, namespace: &Namespace, key: &str, range: &Range<u64>, now: i64) -> Result<Option<ItemPart>> {
+        let parts = Parts::of(key);
+        // No body has so many bytes.
+        let clamped = |bytes: u64| bytes.min(u64::from(u32::MAX));
+        reading!(self.pool, connection => async {
+            let (start, length) = (clamped(range.start) + 1, clamped(range.end.saturating_sub(range.start)));
+            let parameters = (start, length, namespace.encoded().as_bytes(), parts.head, parts.digest(), now);
+            let found: Option<Row> = connection.conn.exec_first(self.get_part.as_str(), parameters).await?;
+            let Some(mut row) = found else { return Ok(None) };
+            let part = column(&mut row, BODY)?;
+            Ok(Some(Record::of(&mut row)?.into_part(part, range)?))
         })
     }
 
@@ -254,13 +274,17 @@ const FAULTS_MAX: usize = 100;
 
 /// Returns the beginning of a statement that reads rows, and their bodies if asked.
 fn select(tables: &Tables, with_values: bool) -> String {
-    let (items, bodies, columns) = (&tables.items, &tables.bodies, columns("items."));
     if with_values {
-        format!(
-            "SELECT {columns}, bodies.body FROM {items} items LEFT JOIN {bodies} bodies \
-             ON bodies.namespace = items.namespace AND bodies.head = items.head AND bodies.digest = items.digest"
-        )
-    } else {
-        format!("SELECT {columns} FROM {items} items")
+        return select_body(tables, "bodies.body");
     }
+    format!("SELECT {} FROM {} items", columns("items."), tables.items)
+}
+
+/// Selects records with what is made of their bodies.
+fn select_body(tables: &Tables, body: &str) -> String {
+    let (items, bodies, columns) = (&tables.items, &tables.bodies, columns("items."));
+    format!(
+        "SELECT {columns}, {body} FROM {items} items LEFT JOIN {bodies} bodies \
+         ON bodies.namespace = items.namespace AND bodies.head = items.head AND bodies.digest = items.digest"
+    )
 }

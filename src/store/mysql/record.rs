@@ -5,11 +5,12 @@ use super::key::join;
 use super::pool::column;
 use crate::error::Result;
 use crate::ops::Version;
-use crate::store::Item;
 use crate::store::page::Taken;
+use crate::store::{Item, ItemPart, within};
 use bytes::Bytes;
 use jiff::Timestamp;
 use mysql_async::Row;
+use std::ops::Range;
 
 /// The columns of a record, in the order that [`Record::of`] reads them in.
 pub(super) const COLUMNS: [&str; 8] = ["head", "tail", "version", "created_at", "modified_at", "expires_at", "size", "meta"];
@@ -69,6 +70,15 @@ impl Record {
             return Err(damaged(LOST));
         }
         Ok(Taken::without_body(self.into_item()?, length))
+    }
+
+    /// Makes the item with the part of its body that was read.
+    pub(super) fn into_part(self, part: Option<Vec<u8>>, range: &Range<u64>) -> Result<ItemPart> {
+        let (size, within) = (self.size, within(range, self.size));
+        let part = part.filter(|part| part.len() as u64 == within.end - within.start).ok_or_else(|| damaged(LOST))?;
+        let mut item = self.into_item()?;
+        item.value = part.into();
+        Ok(ItemPart::new(item, size))
     }
 
     /// Makes the item with the body that was read.

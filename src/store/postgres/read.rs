@@ -8,10 +8,12 @@ use crate::file::BINARY_PROBE_BYTES;
 use crate::ops::Version;
 use crate::store::holding::sought;
 use crate::store::page::{PageBuilder, Step, Taken};
-use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use crate::store::within;
+use crate::store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::HashMap;
+use std::ops::Range;
 use tokio_postgres::Row;
 
 /// The shortest body in bytes that the server looks into. Below it sending takes as long, or less.
@@ -25,8 +27,24 @@ const CHUNK_MAX: i64 = 256;
 
 /// Asks for one item.
 pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
+    let script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.items i WHERE i.namespace = "));
+    of_key(script, namespace, key, now)
+}
+
+/// Asks for one item with a part of its body. Of a body that is not compressed the engine reads the pages that hold the part.
+pub(super) fn get_part<'p>(schema: &str, namespace: &'p Namespace, key: &str, range: &Range<u64>, now: i64) -> Script<'p> {
+    // No body has so many bytes, and the engine adds the two up in 32 bits.
+    let clamped = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).min((1 << 30) - 1);
+    let mut script = Script::new(format!("SELECT {COLUMNS}, substring(i.body FROM "));
+    let start = script.parameter(clamped(range.start) + 1);
+    let length = script.parameter(clamped(range.end.saturating_sub(range.start)));
+    script.push(&format!("{start}::bigint::int FOR {length}::bigint::int) FROM {schema}.items i WHERE i.namespace = "));
+    of_key(script, namespace, key, now)
+}
+
+/// Ends a question for one item.
+fn of_key<'p>(mut script: Script<'p>, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
     let key = Key::of(key);
-    let mut script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.items i WHERE i.namespace = "));
     let namespace = script.parameter(namespace.encoded());
     let head = script.parameter(key.head.to_owned());
     let digest = script.parameter(key.digest());
@@ -283,6 +301,17 @@ fn item(row: &Row, with_value: bool) -> Result<Item> {
         Bytes::new()
     };
     Ok(Item::new(key(row)?, meta, value, version(number(2)?)?, created_at, modified_at).with_expires_at(expires_at))
+}
+
+/// Reads what [`get_part`] found.
+pub(super) fn part(row: &Row, range: &Range<u64>) -> Result<ItemPart> {
+    let mut item = item(row, false)?;
+    let size = u64::try_from(row.try_get::<_, i64>(6).map_err(failed)?).map_err(|_| damaged("a row has lost its body"))?;
+    let part: Option<&[u8]> = row.try_get(8).map_err(failed)?;
+    let within = within(range, size);
+    let part = part.filter(|part| part.len() as u64 == within.end - within.start);
+    item.value = part.map(Bytes::copy_from_slice).ok_or_else(|| damaged("a row has lost its body"))?;
+    Ok(ItemPart::new(item, size))
 }
 
 /// Reads an item whose body may have been left out: behind it stands how long it is.

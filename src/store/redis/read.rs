@@ -12,8 +12,9 @@ use super::write::row;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::page::{PageBuilder, Step};
-use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use crate::store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
 use ::redis::cmd;
+use std::ops::Range;
 
 /// How many rows one script reads, where the options do not say: some 30 ms, for which the server serves nobody else.
 pub(super) const ROWS_AT_ONCE: u64 = 10_000;
@@ -53,6 +54,35 @@ impl Moment {
 /// Reads one row.
 pub(super) async fn get(link: &Link, keys: &Keys, namespace: &Namespace, key: &str, now: i64) -> Result<Option<Item>> {
     Ok(get_many(link, keys, namespace, &[key], true, now).await?.pop().flatten())
+}
+
+/// Reads one row with a part of its body, by one script.
+pub(super) async fn get_part(
+    link: &Link,
+    keys: &Keys,
+    namespace: &Namespace,
+    key: &str,
+    range: &Range<u64>,
+    now: i64,
+) -> Result<Option<ItemPart>> {
+    let row = row(namespace, key);
+    // No body has so many bytes, and the script counts in floating point.
+    let clamped = |bytes: u64| bytes.min(u64::from(u32::MAX));
+    let invocation = script::PART
+        .on(keys)
+        .arg(SCHEMA)
+        .arg(field(b'r', &row))
+        .arg(field(b'b', &row))
+        .number(clamped(range.start) + 1)
+        .number(clamped(range.end));
+    let answer = link.call(Lane::Large, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
+    let mut reply = Reply::of_store(answer)?;
+    if reply.len() == 0 {
+        return Ok(None);
+    }
+    let record = Record::parse(reply.bytes()?)?;
+    let part = reply.bytes()?;
+    if !record.is_live(now) { Ok(None) } else { record.into_part(key, part, range).map(Some) }
 }
 
 /// Reads several rows, by one command.

@@ -6,9 +6,10 @@
 use super::error::damaged;
 use crate::error::Result;
 use crate::ops::Version;
-use crate::store::Item;
+use crate::store::{Item, ItemPart, within};
 use bytes::Bytes;
 use jiff::Timestamp;
+use std::ops::Range;
 
 /// The end of a row that lives for good.
 pub(super) const NEVER: i64 = i64::MAX;
@@ -54,6 +55,17 @@ impl Record {
     /// Tells whether its time is not over.
     pub(super) fn is_live(&self, now: i64) -> bool {
         now < self.expires_at
+    }
+
+    /// Makes the item with the part of its body that was read.
+    pub(super) fn into_part(self, key: &str, part: Bytes, range: &Range<u64>) -> Result<ItemPart> {
+        let size = u64::from(self.size);
+        let within = within(range, size);
+        if part.len() as u64 != within.end - within.start {
+            return Err(damaged("a row has lost its body"));
+        }
+        let item = self.into_item(key, None)?;
+        Ok(ItemPart::new(Item { value: part, ..item }, size))
     }
 
     /// Makes the item; `body` is none when it was not asked for.

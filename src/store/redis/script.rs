@@ -28,6 +28,7 @@ macro_rules! script {
 
 script!(OPEN, "open.lua", 4, true, "Makes the store or meets it.");
 script!(COMMIT, "commit.lua", 4, true, "Applies a batch.");
+script!(PART, "part.lua", 1, false, "Reads a row with a part of its body.");
 script!(SCAN, "scan.lua", 2, false, "Reads a page of rows.");
 script!(NAMESPACES, "namespaces.lua", 2, false, "Reads a page of namespaces.");
 script!(SWEEP, "sweep.lua", 3, true, "Removes rows whose time is over.");

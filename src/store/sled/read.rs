@@ -10,10 +10,11 @@ use super::rows::{COUNTER_KEY, Record, expiry_key, namespaces_start, record_key,
 use crate::error::{Error, Result};
 use crate::ops::Version;
 use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
-use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreStats};
+use crate::store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreStats};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use sled::{Db, IVec};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,6 +76,28 @@ impl Reader {
     /// Reads one item; with its body if that has at most `body_bytes_max` bytes, without if none is asked for.
     pub(super) fn get(&self, namespace: &Namespace, key: &str, now: i64, body_bytes_max: Option<u64>) -> Result<Got> {
         guarded(|| self.find(namespace, key, now, body_bytes_max))
+    }
+
+    /// Reads one item with a part of its body: only the pieces that hold it are read.
+    pub(super) fn get_part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
+        guarded(|| {
+            let record_key = record_key(namespace, key);
+            let mut last_seen = None;
+            loop {
+                let Some(stored) = self.rows.get(&record_key).map_err(failed)? else { return Ok(None) };
+                let record = Record::decode(&stored)?;
+                if !record.is_live(now) {
+                    return Ok(None);
+                }
+                if let Some(part) = record.part(key, range, |key| self.rows.get(key).map_err(failed))? {
+                    return Ok(Some(part));
+                }
+                // As in a read of the whole item.
+                if last_seen.replace(record.version) == Some(record.version) {
+                    return Err(damaged("a row has lost its body"));
+                }
+            }
+        })
     }
 
     /// Reads several items at one moment; none when a body is longer than `body_bytes_max`.

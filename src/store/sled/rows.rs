@@ -17,11 +17,12 @@
 
 use super::error::damaged;
 use crate::error::Result;
-use crate::store::{Item, Namespace};
+use crate::store::{Item, ItemPart, Namespace, within};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// The key of the format's number.
 pub(super) const FORMAT_KEY: &[u8] = b"f";
@@ -129,6 +130,31 @@ impl<'r> Record<'r> {
         let joined = if self.meta_size > 0 { Cow::Owned([meta, value].concat()) } else { Cow::Borrowed(value) };
         let pieces = joined.chunks(PIECE_BYTES).map(|piece| [&self.version.to_be_bytes(), piece].concat());
         self.piece_keys().zip(pieces).for_each(|(key, piece)| put(key, piece));
+    }
+
+    /// Makes the item with a part of its body, of the pieces that hold it. `piece` and what is returned are as for [`Record::item`].
+    pub(super) fn part(
+        &self,
+        key: &str,
+        range: &Range<u64>,
+        mut piece: impl FnMut(&[u8]) -> Result<Option<::sled::IVec>>,
+    ) -> Result<Option<ItemPart>> {
+        let Some(item) = self.item(key, false, &mut piece)? else { return Ok(None) };
+        // A long meta stands in front of the body.
+        let within = within(range, self.size);
+        let (start, end) = (self.meta_size + within.start, self.meta_size + within.end);
+        let mut part = Vec::with_capacity((end - start) as usize);
+        let mut at = start;
+        while at < end {
+            let (number, before) = (at / PIECE_BYTES as u64, (at % PIECE_BYTES as u64) as usize);
+            let number = u32::try_from(number).map_err(|_| damaged("a body has more parts than there may be"))?;
+            let row = piece(&piece_key(self.body, number))?;
+            let Some(stored) = row.as_ref().and_then(|row| row.strip_prefix(&self.version.to_be_bytes())) else { return Ok(None) };
+            let wanted = (end - at).min((PIECE_BYTES - before) as u64) as usize;
+            part.extend_from_slice(stored.get(before..before + wanted).ok_or_else(|| damaged("a body has lost a part"))?);
+            at += wanted as u64;
+        }
+        Ok(Some(ItemPart::new(Item { value: part.into(), ..item }, self.size)))
     }
 
     /// Makes the item, with its body if asked. `piece` gets the row of a piece by its key; there is no item if one of them is

@@ -5,15 +5,17 @@
 use super::SqliteOptions;
 use super::error::{damaged, failed};
 use super::open::connect;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
-use crate::store::{Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreStats};
+use crate::store::within;
+use crate::store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreStats};
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Row, ToSql};
+use rusqlite::{Connection, MAIN_DB, OptionalExtension, Row, ToSql};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +130,46 @@ impl Reader {
             }
             None => record.into_item(row, Bytes::new()).map(Got::Item),
         }
+    }
+
+    /// Reads one item with a part of its body, without loading the rest. The engine goes through the pages before the part, and holds
+    /// none of them.
+    pub(super) fn get_part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
+        // The row and the body are of one moment.
+        self.begin()?;
+        let part = self.part(namespace, key, now, range)?;
+        self.end()?;
+        Ok(part)
+    }
+
+    fn part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
+        let mut statement = self
+            .connection()
+            .prepare_cached(
+                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id FROM items WHERE namespace = ?1 AND key = ?2",
+            )
+            .map_err(failed)?;
+        let mut rows = statement.query((namespace.encoded(), key)).map_err(failed)?;
+        let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
+        let record = Record::of(row)?;
+        if !record.is_live(now) {
+            return Ok(None);
+        }
+        let (size, within) = (record.size, within(range, record.size));
+        let mut part = vec![0; (within.end - within.start) as usize];
+        if !part.is_empty() {
+            let id = row.get(7).map_err(failed)?;
+            let blob = self.connection().blob_open(MAIN_DB, "bodies", "body", id, true).map_err(|error| match failed(error) {
+                // The engine tells of a row that is not there in no other way.
+                error if error.kind() == ErrorKind::Internal => damaged("a row has lost its body").with_source(error),
+                error => error,
+            })?;
+            if blob.len() as u64 != size {
+                return Err(damaged("a row has lost its body"));
+            }
+            blob.read_at_exact(&mut part, within.start as usize).map_err(failed)?;
+        }
+        Ok(Some(ItemPart::new(record.into_item(row, part.into())?, size)))
     }
 
     /// Reads several items at one moment; none when a body is longer than `body_bytes_max`.

@@ -2,11 +2,12 @@
 
 use async_trait::async_trait;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use stratafs::ops::Version;
 use stratafs::store::{
-    Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreStats, Watch,
+    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreStats, Watch,
 };
 use stratafs::{Error, Result};
 
@@ -74,6 +75,10 @@ impl<W: Wrapper> Store for Wrapped<W> {
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.wrapper.get(&*self.inner, namespace, key).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        Ok(self.get(namespace, key).await?.map(|item| ItemPart::cut(item, range)))
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -4,10 +4,11 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use stratafs::ops::Version;
 use stratafs::store::{
-    Batch, BatchWrite, Item, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
+    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
 };
 use stratafs::{Error, ErrorKind, MemoryStore, Result};
 
@@ -146,6 +147,12 @@ impl Store for Watched {
         self.read()?;
         self.count(namespace, 1);
         self.inner.get(namespace, key).await
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        self.read()?;
+        self.count(namespace, 1);
+        self.inner.get_part(namespace, key, range).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

@@ -20,7 +20,7 @@ async fn a_look_is_one_round_trip() {
     tree.stat(&path("/a/b/file")).await.unwrap();
     assert_eq!(spy.calls(), ["get_many"]);
     tree.read(&path("/a/b/file"), &ReadOptions::lines(0, 1)).await.unwrap();
-    assert_eq!(spy.calls(), ["get"]);
+    assert_eq!(spy.calls(), ["get_part"]);
     tree.ls(&path("/a/b"), &LsOptions::new()).await.unwrap();
     assert_eq!(spy.calls(), ["scan"]);
     tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap();
@@ -193,7 +193,7 @@ async fn memory_that_did_not_change_is_looked_at_and_no_body_is_read() {
     let (reader, sources) = (MemoryReader::new(), [path("/AGENTS.md"), path("/style.md")]);
     spy.calls();
     assert_eq!(reader.read(&tree, &sources).await.files.len(), 2);
-    assert_eq!(spy.calls(), ["get", "get"]);
+    assert_eq!(spy.calls(), ["get_part", "get_part"]);
     spy.read();
     assert_eq!(reader.read(&tree, &sources).await.files.len(), 2);
     assert_eq!(spy.calls(), ["get_many", "get_many"]);
@@ -203,5 +203,29 @@ async fn memory_that_did_not_change_is_looked_at_and_no_body_is_read() {
     other.edit("/style.md", "spaces", "tabs").await.unwrap();
     spy.calls();
     assert_eq!(&*reader.read(&tree, &sources).await.files[1].text, "tabs");
-    assert_eq!(spy.calls(), ["get_many", "get_many", "get"]);
+    assert_eq!(spy.calls(), ["get_many", "get_many", "get_part"]);
+}
+
+#[tokio::test]
+async fn part_of_a_large_file_takes_no_more_from_the_store_than_the_part() {
+    const MIB: u64 = 1 << 20;
+    let (tree, spy) = spied();
+    let line = [vec![b'x'; 1_023], vec![b'\n']].concat();
+    tree.write("/large", line.repeat(20 << 10)).await.unwrap();
+    spy.value_bytes();
+    for (options, bytes_max) in [
+        (ReadOptions::bytes(19 * MIB, 10), 10),
+        (ReadOptions::bytes(0, 4 * MIB), 4 * MIB),
+        (ReadOptions::bytes(20 * MIB - 5, u64::MAX), 5),
+        // All lines are counted, each byte once.
+        (ReadOptions::lines(15_000, 2), 20 * MIB),
+        // Too large to be returned, so not read beyond the first part.
+        (ReadOptions::new().with_bytes_max(10 * MIB), 4 * MIB),
+        (ReadOptions::new(), 24 * MIB),
+    ] {
+        let _ = tree.read(&path("/large"), &options).await;
+        let (bytes, largest) = spy.value_bytes();
+        assert!(bytes <= bytes_max, "{options:?} took {bytes} bytes");
+        assert!(largest <= 4 * MIB || options == ReadOptions::new(), "{options:?} took {largest} bytes at once");
+    }
 }

@@ -4,10 +4,13 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stratafs::ops::Version;
-use stratafs::store::{Batch, Item, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities};
+use stratafs::store::{
+    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+};
 use stratafs::{Error, ErrorKind, MemoryStore, Result};
 
 type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
@@ -18,6 +21,7 @@ pub(super) struct Spy {
     calls: Arc<Mutex<Vec<&'static str>>>,
     rows: Arc<AtomicUsize>,
     bodies: Arc<AtomicUsize>,
+    part_bytes: Arc<Mutex<(u64, u64)>>,
     fails: Arc<AtomicBool>,
     before_commit: Arc<Mutex<Option<Before>>>,
 }
@@ -31,6 +35,16 @@ impl Spy {
     /// Returns how many rows were read since the last time, and how many of them with their bodies.
     pub(super) fn read(&self) -> (usize, usize) {
         (self.rows.swap(0, Ordering::Relaxed), self.bodies.swap(0, Ordering::Relaxed))
+    }
+
+    /// Returns how many bytes of bodies single reads returned since the last time: all together, and at most at once.
+    pub(super) fn value_bytes(&self) -> (u64, u64) {
+        std::mem::take(&mut self.part_bytes.lock())
+    }
+
+    fn count_bytes(&self, bytes: usize) {
+        let mut counted = self.part_bytes.lock();
+        *counted = (counted.0 + bytes as u64, counted.1.max(bytes as u64));
     }
 
     /// Makes every call fail from now on, or succeed again.
@@ -80,7 +94,17 @@ impl Store for Spy {
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.note("get")?;
         self.count(1, true);
-        self.inner.get(namespace, key).await
+        let item = self.inner.get(namespace, key).await?;
+        self.count_bytes(item.as_ref().map_or(0, |item| item.value.len()));
+        Ok(item)
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        self.note("get_part")?;
+        self.count(1, true);
+        let part = self.inner.get_part(namespace, key, range).await?;
+        self.count_bytes(part.as_ref().map_or(0, |part| part.item.value.len()));
+        Ok(part)
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {

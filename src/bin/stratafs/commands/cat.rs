@@ -10,7 +10,7 @@ use stratafs::ops::{FileRead, ReadOptions, Version, Window};
 use stratafs::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
 
 /// How many bytes of a file that is too large for one read are read at a time.
-const CHUNK_BYTES: u64 = 64 << 20;
+const CHUNK_BYTES: u64 = 8 << 20;
 
 /// How often a large file that changes while it is read is read again from its start.
 const STARTS_MAX: usize = 10;

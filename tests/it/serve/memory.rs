@@ -1,0 +1,101 @@
+//! The memory that a server takes for large files, measured from outside.
+
+use crate::cli::{Home, binary};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// The size of the file that is read.
+const FILE_BYTES: usize = 160 << 20;
+
+/// A server in a process of its own.
+struct Server(Child, String);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    fn start(home: &Home) -> Self {
+        let mut command = Command::new(binary());
+        command.args(["serve", "--listen", "127.0.0.1:0"]).current_dir(home.work()).stdout(Stdio::piped());
+        command.env("STRATAFS_DATA", home.data()).env("HOME", home.data());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
+        Self(child, address)
+    }
+
+    /// Returns the most memory that the process has had, in bytes.
+    fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// Asks, and returns the status and how many bytes the body had. It is read as fast as it comes, and kept nowhere.
+    fn get(&self, path: &str, range: &str) -> (u16, usize) {
+        let mut stream = TcpStream::connect(&self.1).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{range}\r\n").unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut status = String::new();
+        reader.read_line(&mut status).unwrap();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body_bytes = 0;
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match reader.read(&mut buffer).unwrap() {
+                0 => return (status.split(' ').nth(1).unwrap().parse().unwrap(), body_bytes),
+                count => body_bytes += count,
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_of_a_large_file_take_memory_by_their_parts() {
+    const MIB: u64 = 1 << 20;
+    let home = Home::new();
+    // A file of lines, put there in a process of its own.
+    let line = [vec![b'x'; 1_023], vec![b'\n']].concat();
+    home.command(&["write", "/memories/large", "-"])
+        .timeout(Duration::from_secs(300))
+        .write_stdin(line.repeat(FILE_BYTES / 1_024))
+        .assert()
+        .code(0);
+    let server = Server::start(&home);
+    assert_eq!(server.get("/v1/fs/memories/none", "").0, 404);
+    let idle = server.peak_bytes();
+    let file = "/v1/fs/memories/large";
+    for (path, range, status, size) in [
+        (format!("{file}?byte_offset={}&byte_limit=10", FILE_BYTES - 20), "", 200, 10),
+        (file.to_owned(), "Range: bytes=-10\r\n", 206, 10),
+        (format!("{file}?offset=100000&limit=2"), "", 200, 2_048),
+        (file.to_owned(), "", 200, FILE_BYTES),
+    ] {
+        assert_eq!(server.get(&path, range), (status, size), "{path} {range}");
+        let grown = server.peak_bytes() - idle;
+        assert!(grown < 48 * MIB, "{path} {range} took {} MiB", grown / MIB);
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| assert_eq!(server.get(file, ""), (200, FILE_BYTES)));
+        }
+    });
+    let grown = server.peak_bytes() - idle;
+    // Two parts of 5 MiB each, and what the allocator keeps of those before.
+    assert!(grown < 12 * 48 * MIB, "twelve at once took {} MiB", grown / MIB);
+    println!("idle {} MiB, grown by {} MiB", idle / MIB, grown / MIB);
+}
