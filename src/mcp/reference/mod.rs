@@ -44,7 +44,7 @@ pub(super) struct Reference {
 impl Reference {
     /// Allows directories, and all of the tree when none is named; of these what lies in the subtrees that callers may know of.
     pub(super) fn new(directories: &[VfsPathBuf], shown: &[VfsPathBuf]) -> Self {
-        Self { allowed: Arc::new(Allowed::new(directories).within(shown)) }
+        Self { allowed: Arc::new(Allowed::new(directories).shown_in(shown)) }
     }
 
     /// Answers a call of a tool that is told of as `tool`.
@@ -215,7 +215,7 @@ mod tests {
     async fn an_edit_of_every_line_of_a_large_file_keeps_nobody_waiting() {
         let workspace = Workspace::builder().build();
         let (threads, scope) = (Threads::new(workspace), Scope::new().with_thread("t"));
-        let (reference, offered) = (Reference::new(&[]), tools());
+        let (reference, offered) = (Reference::new(&[], &[]), tools());
         let call = async |name: &str, arguments: Value| {
             let tool = offered.iter().find(|tool| tool.name == name).expect("a tool");
             reference.call(&threads, &scope, tool, arguments.as_object().cloned().expect("arguments")).await

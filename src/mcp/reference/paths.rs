@@ -48,18 +48,26 @@ impl Allowed {
     }
 
     /// Keeps what lies in some subtrees; all of it when there are none. Nothing is allowed where the two have nothing in common.
-    pub(super) fn within(self, shown: &[VfsPathBuf]) -> Self {
+    pub(super) fn shown_in(self, shown: &[VfsPathBuf]) -> Self {
         if shown.is_empty() {
             return self;
         }
-        let mut kept = Vec::new();
-        for directory in &self.0 {
+        let mut named: Vec<VfsPathBuf> = Vec::new();
+        for directory in &self.named {
             for root in shown {
-                let common = if root.starts_with(directory) { Some(root) } else { directory.starts_with(root).then_some(directory) };
-                kept.extend(common.filter(|common| !kept.contains(*common)).cloned());
+                let common = if root.starts_with(directory) {
+                    root
+                } else if directory.starts_with(root) {
+                    directory
+                } else {
+                    continue;
+                };
+                if !named.contains(common) {
+                    named.push(common.clone());
+                }
             }
         }
-        Self(kept)
+        Self { real: named.clone(), named }
     }
 
     /// Returns the directories, with something between each two.
