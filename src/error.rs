@@ -50,7 +50,7 @@ pub enum ErrorKind {
     Unavailable,
     /// The call ran out of time. Whether a change took effect is unknown unless the message says so.
     Deadline,
-    /// What was stored cannot be read back as what it was.
+    /// What was stored cannot be read back as what it was, or another server sent what is no answer to the question.
     Corrupt,
     /// A fault of this program or of an engine below it.
     Internal,

@@ -26,7 +26,7 @@ mod cached;
 mod filesystem;
 mod flat;
 mod news;
-mod overlay;
+pub(crate) mod overlay;
 pub(crate) mod rebase;
 pub(crate) mod recall;
 #[cfg(feature = "remote")]
@@ -363,7 +363,9 @@ pub trait BackendExt: Backend {
                 children.extend(listing.entries);
                 failures.extend(listing.failures);
                 match listing.truncated {
-                    Some(truncation) if children.len() <= limit => options.start_after = Some(truncation.cursor),
+                    Some(truncation) if children.len() <= limit => {
+                        options.start_after = Some(truncation.next_after(options.start_after.as_ref())?);
+                    }
                     _ => break,
                 }
             }

@@ -1,12 +1,13 @@
 //! What stands at a path, and what a result lacks.
 
 use super::Version;
-use crate::error::ErrorRecord;
+use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::path::VfsPathBuf;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// What a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -136,6 +137,19 @@ pub struct Truncation {
     pub reason: TruncationReason,
     /// What to give as `start_after` for the rest.
     pub cursor: String,
+}
+
+impl Truncation {
+    /// Returns the cursor to go on from after one that began at `before`.
+    ///
+    /// # Errors
+    /// [`Corrupt`](ErrorKind::Corrupt) for a cursor that cannot be read or does not lie after `before`: following it would never end.
+    pub fn next_after<C: FromStr + PartialOrd>(&self, before: Option<&C>) -> Result<C> {
+        let next = self.cursor.parse::<C>().ok().filter(|next| before.is_none_or(|before| before < next));
+        next.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "a result was cut and its cursor does not go on; ask for parts of the tree one by one")
+        })
+    }
 }
 
 /// A part of the tree that could not be read; what was read stands beside it.

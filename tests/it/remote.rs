@@ -204,9 +204,9 @@ async fn a_hostile_far_side_is_held_to_its_bounds() {
         let far = FarSide::serve(small_tree().await, move |_| Fate::Endless(reply.clone())).await;
         let tree = RemoteBackend::new(&far.url(), options().with_answer_bytes_max(1 << 20)).unwrap();
         let error = tree.ls(&path("/"), &LsOptions::new()).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Internal), "{error:?}");
+        assert!(matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Corrupt), "{error:?}");
         let error = tree.read(&path("/a"), &ReadOptions::new().with_bytes_max(100)).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Internal), "{error:?}");
+        assert!(matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Corrupt), "{error:?}");
     }
 }
 
@@ -301,4 +301,181 @@ async fn what_is_kept_is_dropped_by_the_feed_of_the_far_side() {
     assert_eq!(cache.read_text("/a").await.unwrap(), "old");
     state.write("/w/a", "new").await.unwrap();
     assert_eq!(cache.read_text("/a").await.unwrap(), "new", "without a feed it is compared");
+}
+
+/// Returns every place of a JSON value, as the keys that lead to it.
+fn places(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
+    found.push(at.to_owned());
+    match value {
+        serde_json::Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| places(item, &format!("{at}/{index}"), found)),
+        serde_json::Value::Object(fields) => fields.iter().for_each(|(name, item)| places(item, &format!("{at}/{name}"), found)),
+        _ => {}
+    }
+}
+
+/// Returns good answers made bad: each place of each answer in turn holds each of a list of values that do not belong there.
+fn spoiled(answer: &serde_json::Value) -> Vec<serde_json::Value> {
+    use serde_json::{Value, json};
+    let mut all = Vec::new();
+    let mut found = Vec::new();
+    places(answer, "", &mut found);
+    for place in found {
+        let was = answer.pointer(&place).unwrap();
+        let mut values = vec![Value::Null, json!([]), json!({})];
+        match was {
+            Value::Number(_) => values.extend([
+                json!(0),
+                json!(1),
+                json!(u64::MAX),
+                json!(u64::MAX - 1),
+                json!(1_u64 << 60),
+                json!(-1),
+                json!(1e308),
+                json!(3),
+            ]),
+            Value::String(_) => {
+                let texts = [
+                    "",
+                    "/",
+                    "/elsewhere",
+                    "/w/../x",
+                    "/w",
+                    "/w/a.md",
+                    "/w/\u{1b}[31m",
+                    "/w/z",
+                    "a.md",
+                    "zz",
+                    "0",
+                    "18446744073709551615",
+                    "/w/a.md:0",
+                    "/w/a.md:18446744073709551614",
+                    "é",
+                ];
+                values.extend(texts.map(Value::from));
+                values.push("x".repeat(100_000).into());
+            }
+            Value::Array(items) => {
+                values.push(items.iter().rev().cloned().collect());
+                values.push(items.iter().chain(items).cloned().collect());
+                values.extend([
+                    json!([[5, 2]]),
+                    json!([[0, 1_000_000]]),
+                    json!([[u64::MAX, u64::MAX]]),
+                    json!([[1, 3], [2, 4]]),
+                    json!([[1, 2]]),
+                ]);
+            }
+            Value::Object(_) | Value::Bool(_) | Value::Null => values.extend([json!(true), json!(false)]),
+        }
+        for value in values.into_iter().filter(|value| value != was) {
+            let mut bad = answer.clone();
+            *bad.pointer_mut(&place).unwrap() = value;
+            all.push(bad);
+        }
+    }
+    // Pages without an end.
+    for cursor in ["", "a.md", "/w/a.md", "/w/a.md:end", "0", "/w", "zz"] {
+        let mut bad = answer.clone();
+        if let Value::Object(fields) = &mut bad {
+            fields.insert("truncated".to_owned(), json!({"reason": "limit", "cursor": cursor}));
+        }
+        all.push(bad);
+    }
+    all
+}
+
+/// Whatever an answer holds, following it ends, and what passes is what may be relied on.
+#[tokio::test]
+async fn answers_with_any_bad_part_end_every_operation_with_sound_results() {
+    use stratafs::ops::GrepCursor;
+    let tree = Arc::new(StateBackend::new());
+    tree.write("/w/a.md", "füx\nneedle needle\nx\n").await.unwrap();
+    tree.write("/w/b.md", "needle\n").await.unwrap();
+    tree.write("/w/d/c.md", "needle é needle\n").await.unwrap();
+    let at = path("/w");
+    let (ls, glob) = (LsOptions::new().with_limit(2), GlobOptions::new("**").with_directories(true).with_limit(2));
+    let (grep, search) = (GrepOptions::new("needle").with_matches_max(2), SearchOptions::new("needle").with_limit(2));
+    let answers = [
+        serde_json::to_value(tree.stat(&at).await.unwrap()),
+        serde_json::to_value(tree.ls(&at, &ls).await.unwrap()),
+        serde_json::to_value(tree.glob(&at, &glob).await.unwrap()),
+        serde_json::to_value(tree.grep(&at, &grep).await.unwrap()),
+        serde_json::to_value(tree.search(&at, &search).await.unwrap()),
+    ]
+    .map(Result::unwrap);
+    let reply = Arc::new(parking_lot::Mutex::new(Reply::new(200, "application/json", "{}")));
+    let told = reply.clone();
+    let far = FarSide::serve(tree.clone(), move |_| Fate::Answered(told.lock().clone())).await;
+    let remote = RemoteBackend::new(&far.url(), options().with_attempts_max(1)).unwrap();
+    let named = |error: &Error| assert!(error.kind() == ErrorKind::Corrupt && error.message().contains(&far.url()), "{error:?}");
+    let mut passed = 0;
+    let mut refused = 0;
+    for (operation, answer) in answers.iter().enumerate() {
+        for bad in spoiled(answer) {
+            *reply.lock() = Reply::json(&bad);
+            let done: Result<(), Error> = match operation {
+                0 => remote.stat(&at).await.map(|entry| assert_eq!(entry.path, at)),
+                1 => match remote.ls(&at, &ls).await {
+                    Err(error) => Err(error),
+                    Ok(page) => {
+                        assert!(page.entries.iter().all(|entry| entry.path.parent() == Some(&*at)), "{bad}");
+                        assert!(page.entries.is_sorted_by(|a, b| a.path < b.path), "{bad}");
+                        match page.truncated {
+                            None => Ok(()),
+                            // The same answer again does not go on after itself.
+                            Some(cut) => remote
+                                .ls(&at, &ls.clone().with_start_after(cut.cursor))
+                                .await
+                                .map(|page| assert!(page.truncated.is_none(), "{bad}")),
+                        }
+                    }
+                },
+                2 => match remote.glob(&at, &glob).await {
+                    Err(error) => Err(error),
+                    Ok(page) => {
+                        assert!(
+                            page.entries.iter().all(|entry| entry.path.starts_with(&at))
+                                && page.entries.is_sorted_by(|a, b| a.path < b.path),
+                            "{bad}"
+                        );
+                        match page.truncated {
+                            None => Ok(()),
+                            Some(cut) => remote
+                                .glob(&at, &glob.clone().with_start_after(path(&cut.cursor)))
+                                .await
+                                .map(|page| assert!(page.truncated.is_none(), "{bad}")),
+                        }
+                    }
+                },
+                3 => match remote.grep(&at, &grep).await {
+                    Err(error) => Err(error),
+                    Ok(page) => {
+                        for line in page.files.iter().flat_map(|file| &file.lines) {
+                            assert!(line.ranges.iter().all(|range| line.text.get(range.clone()).is_some()), "{bad}");
+                        }
+                        match page.truncated {
+                            None => Ok(()),
+                            Some(cut) => remote
+                                .grep(&at, &grep.clone().with_start_after(cut.cursor.parse::<GrepCursor>().unwrap()))
+                                .await
+                                .map(|page| assert!(page.truncated.is_none(), "{bad}")),
+                        }
+                    }
+                },
+                _ => remote.search(&at, &search).await.map(|page| {
+                    for snippet in page.hits.iter().flat_map(|hit| &hit.snippets) {
+                        assert!(snippet.ranges.iter().all(|range| snippet.text.get(range.clone()).is_some()), "{bad}");
+                    }
+                }),
+            };
+            match done {
+                Ok(()) => passed += 1,
+                Err(error) => {
+                    named(&error);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > passed && refused > 500, "{refused} refused, {passed} passed");
 }

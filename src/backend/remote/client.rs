@@ -265,6 +265,7 @@ impl Far {
             StatusCode::PAYLOAD_TOO_LARGE => (ErrorKind::TooLarge, "takes no request as large as this one", false),
             _ if status.is_redirection() => (ErrorKind::Unsupported, "sends elsewhere, where nobody goes; name that address itself", false),
             _ if status.is_client_error() => (ErrorKind::Unsupported, "does not know the request; is it a stratafs server?", false),
+            _ if status.is_server_error() => (ErrorKind::Internal, "failed", false),
             // That includes a success that says it is a problem and is none.
             _ => return Failed { error: no_answer(peer, format_args!("status {status}")), in_passing: false, effect_open: true },
         };

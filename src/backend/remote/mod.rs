@@ -6,14 +6,16 @@
 //! - A read is repeated when the far side could not be reached or was busy. A batch is repeated too, under one idempotency key for all
 //!   attempts: one whose answer was lost is answered again, and not done again.
 //! - A failure of the network is `unavailable`, names the peer, and says whether a change may have had an effect.
-//! - What the far side sends is held to a bound and checked: it answers about the paths that were asked for and no others, and a
-//!   200 that is no answer is an error and not an empty tree.
+//! - What the far side sends is input: it is held to a bound and checked before anything reads it. An answer names the paths that were
+//!   asked about and no others, in order; its cursors go on, its ranges lie in their texts, and a 200 that is no answer is an error
+//!   and not an empty tree.
 //! - The token stands in no message and in no log.
 //!
-//! `address` takes the URL apart, `client` sends and repeats, `tree` is the operations, `page` goes on where one answer is not
-//! enough, and `events` follows what changes over there.
+//! `address` takes the URL apart, `client` sends and repeats, `check` checks answers, `tree` is the operations, `page` goes on where
+//! one answer is not enough, and `events` follows what changes over there.
 
 mod address;
+mod check;
 mod client;
 mod events;
 mod page;
@@ -237,7 +239,7 @@ impl fmt::Display for RemoteBackend {
 
 /// Makes the error of an answer that is none: what came is not repeated, it may hold anything.
 fn no_answer(peer: &str, what: impl fmt::Display) -> Error {
-    Error::new(crate::ErrorKind::Internal, format!("`{peer}` answered with {what}; is it a stratafs server of this version?"))
+    Error::new(crate::ErrorKind::Corrupt, format!("`{peer}` answered with {what}; is it a stratafs server of this version?"))
 }
 
 #[async_trait]

@@ -1,7 +1,7 @@
 //! Results that one answer does not fill: limits beyond what a server answers at once, and guards, which stay here.
 
 use super::client::Far;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::{
     Corpus, Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, PathGuard,
     SearchOptions, SearchResult, Truncation, TruncationReason,
@@ -30,11 +30,10 @@ pub(super) async fn ls(far: &Far, path: &VfsPath, options: &LsOptions) -> Result
                 .then(|| cut_at(listing.entries.last(), options.start_after.clone(), Entry::name));
             return Ok(listing);
         }
-        check_limit(far, entries.len(), asked.limit)?;
         listing.entries.extend(entries);
         match truncated {
             Some(cut) if listing.entries.len() < options.limit && cut.reason == TruncationReason::Limit && asked.limit < left => {
-                asked.start_after = Some(gone_on(far, cut.cursor, asked.start_after.take())?);
+                asked.start_after = Some(cut.cursor);
             }
             truncated => {
                 listing.truncated = truncated;
@@ -53,8 +52,6 @@ pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Re
         let left = options.limit - result.entries.len();
         asked.limit = page_size(left, &admits);
         let page = far.glob_page(path, &asked).await?;
-        check_limit(far, page.entries.len(), asked.limit)?;
-        check_cursor(far, page.truncated.as_ref(), |cursor| VfsPathBuf::parse(cursor).is_ok())?;
         result.failures.extend(page.failures.into_iter().filter(|failure| admits.failure(failure)));
         let mut seen = page.entries.into_iter().filter(|entry| admits.path(&entry.path, entry.is_directory()));
         result.entries.extend(seen.by_ref().take(left));
@@ -69,8 +66,7 @@ pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Re
             result.truncated = Some(admits.truncation(cut, result.entries.last().map(|entry| entry.path.to_string())));
             return Ok(result);
         }
-        let cursor = gone_on(far, cut.cursor, asked.start_after.take().map(VfsPathBuf::into_string))?;
-        asked.start_after = Some(VfsPathBuf::parse(cursor).map_err(|_| not_on(far))?);
+        asked.start_after = Some(VfsPathBuf::parse(cut.cursor)?);
     }
     result.truncated = Some(cut_at(result.entries.last(), None, |entry| entry.path.as_str()));
     Ok(result)
@@ -90,9 +86,6 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
             (asked.matches_max, asked.before, asked.after) = (page_size(0, &admits), 0, 0);
         }
         let page = far.grep_page(path, &asked).await?;
-        let came = count(&page, options.output);
-        check_limit(far, came, asked.matches_max)?;
-        check_cursor(far, page.truncated.as_ref(), |cursor| cursor.parse::<GrepCursor>().is_ok())?;
         for failure in page.failures.iter().filter(|failure| admits.failure(failure)) {
             result.push_failure(failure.clone());
         }
@@ -131,8 +124,7 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
             result.truncated = Some(admits.truncation(cut, shown));
             return Ok(result);
         }
-        let cursor = gone_on(far, cut.cursor, asked.start_after.take().map(|cursor| cursor.to_string()))?;
-        asked.start_after = Some(cursor.parse().map_err(|_| not_on(far))?);
+        asked.start_after = Some(cut.cursor.parse()?);
     }
     result.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor: grep_cursor(&result, options) });
     Ok(result)
@@ -232,13 +224,6 @@ fn page_size(left: usize, admits: &Admits<'_>) -> usize {
     left.clamp(least, LIMIT_MAX)
 }
 
-fn count(page: &GrepResult, output: GrepOutput) -> usize {
-    match output {
-        GrepOutput::Content => page.files.iter().map(|file| file.count).sum(),
-        GrepOutput::Files | GrepOutput::Counts => page.files.len(),
-    }
-}
-
 /// Returns where a grep ended, by what it returned.
 fn grep_cursor(result: &GrepResult, options: &GrepOptions) -> String {
     let Some(file) = result.files.last() else {
@@ -252,23 +237,4 @@ fn grep_cursor(result: &GrepResult, options: &GrepOptions) -> String {
 fn cut_at<'e>(last: Option<&'e Entry>, before: Option<String>, name: impl Fn(&'e Entry) -> &'e str) -> Truncation {
     let cursor = last.map(|entry| name(entry).to_owned()).or(before).unwrap_or_default();
     Truncation { reason: TruncationReason::Limit, cursor }
-}
-
-/// Refuses more than was asked for.
-fn check_limit(far: &Far, came: usize, limit: usize) -> Result<()> {
-    if came > limit { Err(super::no_answer(far.peer(), "more than was asked for")) } else { Ok(()) }
-}
-
-/// Refuses a cursor that is none.
-fn check_cursor(far: &Far, cut: Option<&Truncation>, is_one: impl Fn(&str) -> bool) -> Result<()> {
-    if cut.is_none_or(|cut| is_one(&cut.cursor)) { Ok(()) } else { Err(not_on(far)) }
-}
-
-/// Refuses a cursor that leads back to where the page began: it would be followed for ever.
-fn gone_on(far: &Far, cursor: String, before: Option<String>) -> Result<String> {
-    if before.as_deref() == Some(&cursor) { Err(not_on(far)) } else { Ok(cursor) }
-}
-
-fn not_on(far: &Far) -> Error {
-    super::no_answer(far.peer(), "a cursor that does not go on")
 }

@@ -1,5 +1,6 @@
 //! The operations of a tree, each a request. What comes back is about what was asked for, or it is no answer.
 
+use super::check::Check;
 use super::client::{Answer, Ask, Far};
 use super::{no_answer, page};
 use crate::backend::Backend;
@@ -39,14 +40,13 @@ impl Far {
         if fields.contains_key(field) { Ok(()) } else { Err(no_answer(self.peer(), "JSON that means something else")) }
     }
 
-    /// Refuses an answer about paths that were not asked for.
-    fn check_paths<'p>(&self, mut paths: impl Iterator<Item = &'p VfsPath>, is_asked: impl Fn(&VfsPath) -> bool) -> Result<()> {
-        if paths.all(is_asked) { Ok(()) } else { Err(no_answer(self.peer(), "paths that were not asked for")) }
+    fn check(&self) -> Check<'_> {
+        Check::new(self.peer())
     }
 
     pub(super) async fn ls_page(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
         let (listing, answer): (Listing, _) = self.question("ls", &LsRequest::new(path, options)).await?;
-        self.check_paths(listing.entries.iter().map(|entry| &*entry.path), |found| found.parent() == Some(path))?;
+        self.check().listing(path, options, &listing)?;
         if listing.entries.is_empty() {
             self.check_field(&answer, "entries")?;
         }
@@ -55,7 +55,7 @@ impl Far {
 
     pub(super) async fn glob_page(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
         let (result, answer): (GlobResult, _) = self.question("glob", &GlobRequest::new(path, options)).await?;
-        self.check_paths(result.entries.iter().map(|entry| &*entry.path), |found| found.starts_with(path))?;
+        self.check().glob(path, options, &result)?;
         if result.entries.is_empty() {
             self.check_field(&answer, "entries")?;
         }
@@ -64,7 +64,7 @@ impl Far {
 
     pub(super) async fn grep_page(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
         let (result, answer): (GrepResult, _) = self.question("grep", &GrepRequest::new(path, options)).await?;
-        self.check_paths(result.files.iter().map(|file| &*file.path), |found| found.starts_with(path))?;
+        self.check().grep(path, options, &result)?;
         if result.files.is_empty() {
             self.check_field(&answer, "files")?;
         }
@@ -73,7 +73,7 @@ impl Far {
 
     pub(super) async fn search_page(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
         let (result, answer): (SearchResult, _) = self.question("search", &SearchRequest::new(path, options)).await?;
-        self.check_paths(result.hits.iter().map(|hit| &*hit.path), |found| found.starts_with(path))?;
+        self.check().search(path, options, &result)?;
         if result.hits.is_empty() {
             self.check_field(&answer, "hits")?;
         }
@@ -100,10 +100,7 @@ impl Far {
         if let ReadRange::Lines { .. } = options.range {
             read.window = Some(window(headers).ok_or_else(|| lacks("its window of lines"))?);
         }
-        let is_whole = options.range == ReadRange::Whole;
-        if is_whole && read.size_bytes != read.content.len() as u64 {
-            return Err(no_answer(self.peer(), "a part of a content"));
-        }
+        self.check().read(options, &read)?;
         Ok(read)
     }
 
@@ -119,14 +116,7 @@ impl Far {
         let answer = self.ask(&ask).await?;
         // It was done, whatever the answer says.
         let reply: ApplyReply = self.json(&answer).map_err(Error::with_unknown_effect)?;
-        let fits =
-            reply.changed.len() == changes.len()
-                && reply.changed.iter().zip(changes).all(|(changed, change)| {
-                    changed.operation == change.kind() && *changed.path == *change.target().unwrap_or(change.path())
-                });
-        if !fits {
-            return Err(no_answer(self.peer(), "results of other changes").with_unknown_effect());
-        }
+        self.check().changed(changes, &reply.changed).map_err(Error::with_unknown_effect)?;
         Ok(reply.changed)
     }
 
@@ -171,7 +161,7 @@ impl Backend for Far {
         let question = StatRequest { path: path.to_owned() };
         let found = async {
             let (entry, _): (Entry, _) = self.question("stat", &question).await?;
-            self.check_paths(std::iter::once(&*entry.path), |found| found == path)?;
+            self.check().stat(path, &entry)?;
             Ok(entry)
         };
         found.await.map_err(|error| self.about(error, path, OpKind::Stat))
