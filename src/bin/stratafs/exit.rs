@@ -1,6 +1,8 @@
 //! What a command's end means: its exit code, and how an error is told.
 
 use crate::args::Global;
+use crate::terminal::{shown, shown_json};
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use stratafs::error::ErrorRecord;
@@ -110,15 +112,19 @@ pub(crate) fn tell(error: &Error, global: &Global) {
     let mut stderr = anstream::stderr().lock();
     // An error that cannot be told has nobody to be told to.
     let _ = if global.is_json() {
-        writeln!(stderr, "{}", serde_json::json!(ErrorRecord::from(error)))
+        writeln!(stderr, "{}", json(&ErrorRecord::from(error)))
     } else {
-        writeln!(stderr, "\u{1b}[31mstratafs:\u{1b}[0m {}", message(error))
+        writeln!(stderr, "\u{1b}[31mstratafs:\u{1b}[0m {}", shown(&message(error), true))
     };
     if global.verbose {
         for cause in causes(error) {
-            let _ = writeln!(stderr, "  caused by: {cause}");
+            let _ = writeln!(stderr, "  caused by: {}", shown(&cause.to_string(), true));
         }
     }
+}
+
+fn json(record: &ErrorRecord) -> String {
+    String::from_utf8(shown_json(serde_json::json!(record).to_string().into_bytes())).expect("JSON is UTF-8")
 }
 
 /// Returns what lies beneath an error, which is the operator's: host paths, and what the system said.
@@ -141,9 +147,14 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let message = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default().to_owned();
         let record = ErrorRecord::from(&Error::new(ErrorKind::InvalidArgument, message));
-        let _ = writeln!(io::stderr(), "{}", serde_json::json!(record));
+        let _ = writeln!(io::stderr(), "{}", json(&record));
     } else {
-        let _ = error.print();
+        // Of an argument with an escape sequence in it no colour can be told from its own.
+        let text = error.render().to_string();
+        let _ = match shown(&text, true) {
+            Cow::Owned(shown) => io::stderr().write_all(shown.as_bytes()),
+            Cow::Borrowed(_) => error.print(),
+        };
     }
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }

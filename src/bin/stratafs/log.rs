@@ -3,6 +3,7 @@
 //! A line has the time, the level, the trace that it belongs to, and what is told. Spans are for who collects them: none is kept here.
 
 use crate::args::Global;
+use crate::terminal::{shown, shown_json};
 use serde_json::{Map, Value};
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
@@ -54,10 +55,13 @@ impl Subscriber for Log {
         event.record(&mut told);
         let level = event.metadata().level().as_str();
         let trace = TraceContext::current().map(|context| context.trace_id());
-        let mut line = if self.is_json { told.json(level, trace) } else { told.text(level, trace) };
-        line.push('\n');
+        let mut line = match self.is_json {
+            true => shown_json(told.json(level, trace).into_bytes()),
+            false => shown(&told.text(level, trace), true).as_bytes().to_vec(),
+        };
+        line.push(b'\n');
         // A log that nobody reads stops nothing.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        let _ = std::io::stderr().lock().write_all(&line);
     }
 }
 

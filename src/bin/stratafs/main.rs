@@ -2,7 +2,7 @@
 //!
 //! It parses its arguments, calls the library and prints: data to standard output, everything else to standard error. What a
 //! command does stands in the file of its name in `commands`; [`context`] opens what a command needs and nothing else,
-//! [`output`] is how it prints, [`exit`] what its exit code means.
+//! [`output`] is how it prints, through [`terminal`], [`exit`] what its exit code means.
 
 mod args;
 mod commands;
@@ -11,15 +11,21 @@ mod exit;
 mod log;
 mod output;
 mod signal;
+mod terminal;
+mod unused;
 
 use args::{Cli, Command};
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use context::Context;
 use exit::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        unused::refuse(&matches)?;
+        Cli::from_arg_matches(&matches)
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };

@@ -2,18 +2,17 @@
 
 use crate::args::Global;
 use crate::exit::Failure;
+use crate::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
-use std::str::Utf8Chunk;
 use std::time::{Duration, Instant};
 
 /// Standard output and standard error, as the flags say.
 ///
-/// Standard output is buffered and, but for lines of files on a terminal ([`Output::line_bytes`]), never altered: content goes out byte for
-/// byte, and colours are written only where they are shown.
+/// Standard output is buffered. Content ([`Output::content`]) goes out byte for byte to whatever is no terminal; everything else, and
+/// content on a terminal, passes through [`terminal`](crate::terminal). Colours are written only where they are shown.
 #[derive(Debug)]
 pub(crate) struct Output {
     stdout: BufWriter<Stdout>,
@@ -64,38 +63,44 @@ impl Output {
         self.format == Format::Text
     }
 
-    /// Writes bytes as they are.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes bytes that are safe wherever they are read.
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         Ok(self.stdout.write_all(bytes)?)
     }
 
-    /// Writes a part of a line of a file. What a terminal would obey is made visible there: whoever writes a file should not move the
-    /// cursor, or set the title, of those who search it.
-    pub(crate) fn line_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        if self.is_obeyed { self.bytes(&visible(bytes)) } else { self.bytes(bytes) }
+    /// Writes content, or a part of it: byte for byte, but on a terminal what it would obey is made visible. Whoever writes a file should
+    /// not move the cursor, or set the title, of those who look at it.
+    pub(crate) fn content(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.is_obeyed { self.bytes(&terminal::shown_bytes(bytes)) } else { self.bytes(bytes) }
     }
 
-    /// Writes a line.
+    /// Writes text, with what a terminal would obey made visible.
+    pub(crate) fn text(&mut self, text: impl fmt::Display) -> Result<(), Failure> {
+        let text = text.to_string();
+        self.bytes(terminal::shown(&text, self.is_obeyed).as_bytes())
+    }
+
+    /// Writes a line of text.
     pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
-        Ok(writeln!(self.stdout, "{line}")?)
+        self.text(format_args!("{line}\n"))
     }
 
     /// Writes a JSON value: indented when it is the only one, else on a line of its own.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        match self.format {
-            Format::JsonLines => serde_json::to_writer(&mut self.stdout, value),
-            _ => serde_json::to_writer_pretty(&mut self.stdout, value),
-        }
-        .map_err(io::Error::from)?;
-        Ok(self.stdout.write_all(b"\n")?)
+        let json = match self.format {
+            Format::JsonLines => serde_json::to_vec(value),
+            _ => serde_json::to_vec_pretty(value),
+        };
+        let mut json = terminal::shown_json(json.map_err(io::Error::from)?);
+        json.push(b'\n');
+        self.bytes(&json)
     }
 
     /// Writes one element of a list that is too long to be held, the `index`th: [`Output::json_end`] ends the list.
     pub(crate) fn json_element(&mut self, index: usize, value: &impl Serialize) -> Result<(), Failure> {
         if self.format == Format::Json {
-            self.stdout.write_all(if index == 0 { b"[\n  " } else { b",\n  " })?;
-            serde_json::to_writer(&mut self.stdout, value).map_err(io::Error::from)?;
-            return Ok(());
+            self.bytes(if index == 0 { b"[\n  " } else { b",\n  " })?;
+            return self.bytes(&terminal::shown_json(serde_json::to_vec(value).map_err(io::Error::from)?));
         }
         self.json(value)
     }
@@ -122,19 +127,19 @@ impl Output {
         Painted { style: self.color.then_some(style), text }
     }
 
-    /// Writes a part of a line of a file, as [`Output::line_bytes`] does, in a colour where colours are shown.
-    pub(crate) fn painted_bytes(&mut self, style: Style, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes a part of a line of content, as [`Output::content`] does, in a colour where colours are shown.
+    pub(crate) fn painted_content(&mut self, style: Style, bytes: &[u8]) -> Result<(), Failure> {
         if !self.color {
-            return self.line_bytes(bytes);
+            return self.content(bytes);
         }
         // The colour ends before the line does, so that a pager shows nothing of it on the next.
         let (line, end) = match bytes.strip_suffix(b"\n") {
             Some(line) => (line, &b"\n"[..]),
             None => (bytes, &b""[..]),
         };
-        write!(self.stdout, "\u{1b}[{}m", style.code())?;
-        self.line_bytes(line)?;
-        self.stdout.write_all(b"\x1b[0m")?;
+        self.text(terminal::color(style.code()))?;
+        self.content(line)?;
+        self.text(terminal::color("0"))?;
         self.bytes(end)
     }
 
@@ -160,42 +165,9 @@ impl Output {
     fn write_stderr(&mut self, text: impl fmt::Display) {
         // On a terminal both are read together, so what was printed before comes before.
         let _ = self.stdout.flush();
-        let _ = writeln!(io::stderr(), "stratafs: {text}");
+        let text = format!("stratafs: {text}\n");
+        let _ = io::stderr().write_all(terminal::shown(&text, io::stderr().is_terminal()).as_bytes());
     }
-}
-
-/// Returns a part of a line with its control characters written as `\u{1b}`, but for tabs and line feeds: what else moves the cursor or
-/// is the start of a command to a terminal. Those of C1 (U+0080 to U+009F) are among them, as some terminals obey them.
-fn visible(bytes: &[u8]) -> Cow<'_, [u8]> {
-    // The end of a line is what it is.
-    if let Some(line) = bytes.strip_suffix(b"\r\n") {
-        return Cow::Owned([&visible(line)[..], b"\r\n"].concat());
-    }
-    let is_obeyed = |character: char| character.is_control() && !matches!(character, '\t' | '\n');
-    // A terminal that reads other than UTF-8 may obey one byte of these.
-    let is_lone = |byte: &u8| matches!(byte, 0x80..=0x9F);
-    let is_plain = |chunk: Utf8Chunk<'_>| !chunk.valid().chars().any(is_obeyed) && !chunk.invalid().iter().any(is_lone);
-    if bytes.utf8_chunks().all(is_plain) {
-        return Cow::Borrowed(bytes);
-    }
-    let mut shown = Vec::with_capacity(bytes.len() + 16);
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if is_obeyed(character) {
-                shown.extend(character.escape_unicode().to_string().bytes());
-            } else {
-                shown.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            }
-        }
-        for byte in chunk.invalid() {
-            if is_lone(byte) {
-                shown.extend(format!("\\x{byte:x}").bytes());
-            } else {
-                shown.push(*byte);
-            }
-        }
-    }
-    Cow::Owned(shown)
 }
 
 /// Tells whether standard output is a terminal, where what is printed shows by itself that work goes on.
@@ -266,7 +238,7 @@ impl Style {
     }
 }
 
-/// A text in its colour.
+/// A text in its colour, for [`Output::line`] and [`Output::text`] alone: only there the colour becomes one.
 #[derive(Debug)]
 pub(crate) struct Painted<T> {
     style: Option<Style>,
@@ -276,7 +248,7 @@ pub(crate) struct Painted<T> {
 impl<T: fmt::Display> fmt::Display for Painted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.style {
-            Some(style) => write!(f, "\u{1b}[{}m{}\u{1b}[0m", style.code(), self.text),
+            Some(style) => write!(f, "{}{}{}", terminal::color(style.code()), self.text, terminal::color("0")),
             None => self.text.fmt(f),
         }
     }
@@ -358,23 +330,6 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_terminal_would_obey_is_shown_to_it() {
-        for (bytes, expected) in [
-            (&b"plain\ttext \xc3\xa9\n"[..], &b"plain\ttext \xc3\xa9\n"[..]),
-            (b"\x1b]0;title\x07", b"\\u{1b}]0;title\\u{7}"),
-            (b"over\rwritten\x08\x7f", b"over\\u{d}written\\u{8}\\u{7f}"),
-            (b"\xc2\x9b31m", b"\\u{9b}31m"),
-            (b"\xff\x9b\x1b[2J", b"\xff\\x9b\\u{1b}[2J"),
-            (b"text\r\n", b"text\r\n"),
-            (b"\r\r\n", b"\\u{d}\r\n"),
-            (b"\xff\xfe", b"\xff\xfe"),
-            (b"\x9b2J", b"\\x9b2J"),
-        ] {
-            assert_eq!(visible(bytes), expected, "{bytes:?}");
-        }
-    }
 
     #[test]
     fn what_is_no_text_stands_in_base64() {

@@ -96,7 +96,7 @@ async fn print_all(
         match &lines {
             Some(options) => {
                 let content = tree.read(&path, options).await?.content;
-                context.out.bytes(&content)?;
+                context.out.content(&content)?;
             }
             None => print_whole(context, tree, &path).await?,
         }
@@ -109,7 +109,7 @@ async fn print_all(
 async fn print_whole(context: &mut Context, tree: &dyn Backend, path: &VfsPath) -> Result<(), Failure> {
     match tree.read(path, &ReadOptions::new()).await {
         Err(error) if error.kind() == ErrorKind::TooLarge => {}
-        read => return context.out.bytes(&read?.content),
+        read => return context.out.content(&read?.content),
     }
     'start: for _ in 0..STARTS_MAX {
         let first = tree.read(path, &ReadOptions::bytes(0, CHUNK_BYTES)).await?;
@@ -125,12 +125,12 @@ async fn print_whole(context: &mut Context, tree: &dyn Backend, path: &VfsPath) 
                 let message = format!("`{path}` changed after {printed} of its bytes were printed; leave them, and run the command again");
                 return Err(Error::new(ErrorKind::Conflict, message).at(path).with_current_version(Some(read.version)).into());
             }
-            context.out.bytes(&unprinted)?;
+            context.out.content(&unprinted)?;
             printed += unprinted.len();
             offset += read.content.len() as u64;
             unprinted = read.content;
         }
-        return context.out.bytes(&unprinted);
+        return context.out.content(&unprinted);
     }
     let message = format!("`{path}` changed {STARTS_MAX} times while it was read, and nothing was printed; run the command again");
     Err(Error::new(ErrorKind::Conflict, message).at(path).into())

@@ -33,7 +33,7 @@ impl Completions {
     pub(crate) fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "stratafs", &mut script);
-        context.out.bytes(&script)?;
+        context.out.content(&script)?;
         Ok(Outcome::Done)
     }
 }
@@ -50,7 +50,7 @@ impl Man {
         }
         let mut page = Vec::new();
         clap_mangen::Man::new(command.clone()).render(&mut page)?;
-        context.out.bytes(&page)?;
+        context.out.content(&page)?;
         Ok(Outcome::Done)
     }
 }

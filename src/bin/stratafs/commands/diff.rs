@@ -66,10 +66,10 @@ impl Diff {
 pub(crate) fn print(out: &mut Output, diff: &[u8]) -> Result<(), Failure> {
     for line in diff.split_inclusive(|byte| *byte == b'\n') {
         match line.first() {
-            Some(b'+') => out.painted_bytes(Style::Added, line)?,
-            Some(b'-') => out.painted_bytes(Style::Removed, line)?,
-            Some(b'@') => out.painted_bytes(Style::Faint, line)?,
-            _ => out.line_bytes(line)?,
+            Some(b'+') => out.painted_content(Style::Added, line)?,
+            Some(b'-') => out.painted_content(Style::Removed, line)?,
+            Some(b'@') => out.painted_content(Style::Faint, line)?,
+            _ => out.content(line)?,
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::exit::{Failure, Outcome, error_of, tell};
 use crate::output::Format;
 use clap::Args;
 use stratafs::ops::{Failure as Unread, GlobOptions, GlobResult, OnFailure};
-use stratafs::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
+use stratafs::{Backend, Error, ErrorKind, VfsPath};
 
 /// Find files by pattern
 ///
@@ -69,7 +69,8 @@ pub(crate) async fn found(tree: &dyn Backend, path: &VfsPath, mut options: GlobO
         add_failures(&mut whole.failures, page.failures);
         match page.truncated {
             Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => {
-                options.start_after = Some(VfsPathBuf::parse(truncation.cursor)?);
+                check_found(whole.entries.len())?;
+                options.start_after = Some(truncation.next_after(options.start_after.as_ref())?);
             }
             truncated => {
                 whole.truncated = truncated;
@@ -77,6 +78,18 @@ pub(crate) async fn found(tree: &dyn Backend, path: &VfsPath, mut options: GlobO
             }
         }
     }
+}
+
+/// The most that a command without a limit collects: a tree of another server need not end.
+const FOUND_MAX: usize = 10_000_000;
+
+/// Checks that so much may be held, or looked through, by one command.
+pub(crate) fn check_found(found: usize) -> Result<(), Error> {
+    if found <= FOUND_MAX {
+        return Ok(());
+    }
+    let message = format!("there are over {FOUND_MAX} results; name a directory beneath, or set `--limit`");
+    Err(Error::new(ErrorKind::TooLarge, message))
 }
 
 /// Adds the failures of a page: a mount that fails does so on each of them, and is told of once. Returns how many were new.

@@ -1,13 +1,13 @@
 //! `grep`: lines by text or pattern, printed as `path:line:text`.
 
 use crate::args::{When, at_least_one};
-use crate::commands::glob::{add_failures, tell_unread};
+use crate::commands::glob::{add_failures, check_found, tell_unread};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Format, Output, Style, counted};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use stratafs::ops::{CaseMode, Encoding, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, OnFailure};
+use stratafs::ops::{CaseMode, Encoding, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult, OnFailure, Truncation};
 use stratafs::{VfsPath, VfsPathBuf};
 
 /// Find lines
@@ -145,7 +145,10 @@ impl Grep {
             }
             let more = add_page(&mut whole, page, context.out.format() == Format::Json);
             match more {
-                Some(cursor) if limit.is_none_or(|limit| matches < limit) => options.start_after = Some(cursor.parse()?),
+                Some(cut) if limit.is_none_or(|limit| matches < limit) => {
+                    check_found(matches)?;
+                    options.start_after = Some(cut.next_after(options.start_after.as_ref())?);
+                }
                 _ => break,
             }
         }
@@ -206,7 +209,7 @@ impl Grep {
 }
 
 /// Adds a page to what was found before and returns where to go on.
-fn add_page(whole: &mut GrepResult, page: GrepResult, keep_files: bool) -> Option<String> {
+fn add_page(whole: &mut GrepResult, page: GrepResult, keep_files: bool) -> Option<Truncation> {
     if keep_files {
         whole.files.extend(page.files);
     }
@@ -216,7 +219,7 @@ fn add_page(whole: &mut GrepResult, page: GrepResult, keep_files: bool) -> Optio
     let unnamed = page.failures_count - page.failures.len();
     whole.failures_count += unnamed + add_failures(&mut whole.failures, page.failures);
     whole.truncated = page.truncated;
-    whole.truncated.as_ref().map(|truncation| truncation.cursor.clone())
+    whole.truncated.clone()
 }
 
 /// Prints what was found, file by file.
@@ -258,9 +261,9 @@ impl Printer {
         for (index, text) in line.text.split(|byte| *byte == b'\n').enumerate() {
             let number = line.line + index;
             let head = format!("{path}{separator}{}{separator}", out.paint(Style::Line, number));
-            out.bytes(head.as_bytes())?;
+            out.text(head)?;
             self.print_text(out, text, start, line)?;
-            out.bytes(b"\n")?;
+            out.content(b"\n")?;
             start += text.len() + 1;
             self.after_line = Some((file.path.clone(), number));
         }
@@ -276,11 +279,11 @@ impl Printer {
             if range.end <= start || from == to {
                 continue;
             }
-            out.line_bytes(&text[at..from])?;
-            out.painted_bytes(Style::Match, &text[from..to])?;
+            out.content(&text[at..from])?;
+            out.painted_content(Style::Match, &text[from..to])?;
             at = to;
         }
-        out.line_bytes(&text[at..])
+        out.content(&text[at..])
     }
 }
 

@@ -1,7 +1,7 @@
 //! `ls`: the children of a directory.
 
 use crate::args::{When, at_least_one};
-use crate::commands::glob::{add_failures, tell_unread};
+use crate::commands::glob::{add_failures, check_found, tell_unread};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Style};
@@ -76,7 +76,10 @@ async fn list(tree: &dyn Backend, path: &VfsPath, limit: Option<usize>) -> Resul
         whole.entries.extend(page.entries);
         add_failures(&mut whole.failures, page.failures);
         match page.truncated {
-            Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => options.start_after = Some(truncation.cursor),
+            Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => {
+                check_found(whole.entries.len())?;
+                options.start_after = Some(truncation.next_after(options.start_after.as_ref())?);
+            }
             truncated => {
                 whole.truncated = truncated;
                 return Ok(whole);

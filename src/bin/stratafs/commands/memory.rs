@@ -70,7 +70,7 @@ fn print(context: &mut Context, memory: &MemoryFiles, prompt: &MemoryPrompt) -> 
     if !context.out.is_text() {
         return context.out.json(&Shown { prompt, absent: &memory.absent, failures: &memory.failures });
     }
-    context.out.bytes(prompt.text.as_bytes())?;
+    context.out.content(prompt.text.as_bytes())?;
     for file in prompt.files.iter().filter(|file| file.tokens_shown < file.tokens) {
         let tokens = counted(file.tokens, "token", "tokens");
         context.out.notice(format_args!("of `{}` about {} of {tokens} are shown; raise `--tokens`", file.path, file.tokens_shown));

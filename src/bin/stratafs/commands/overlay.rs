@@ -187,7 +187,7 @@ impl Diff {
                     }
                 }
                 match page.truncated {
-                    Some(cut) => options.start_after = Some(VfsPathBuf::parse(&cut.cursor)?),
+                    Some(cut) => options.start_after = Some(cut.next_after(options.start_after.as_ref())?),
                     None => break,
                 }
             }

@@ -178,7 +178,7 @@ fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>, show
             let head = out.paint(Style::Faint, format_args!("> {shown}")).to_string();
             let end = if played.output.text.ends_with('\n') { "" } else { "\n" };
             let answer = format!("{head}\n{}{end}\n", played.output.text);
-            player_output(out.bytes(answer.as_bytes()).and_then(|()| out.flush()))?;
+            player_output(out.text(answer).and_then(|()| out.flush()))?;
         }
     }
     Ok(())

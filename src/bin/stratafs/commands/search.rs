@@ -96,15 +96,18 @@ fn print_hit(out: &mut Output, hit: &SearchHit) -> Result<(), Failure> {
     out.line(path)?;
     for snippet in &hit.snippets {
         let number = out.paint(Style::Line, snippet.line).to_string();
-        out.bytes(format!("  {number}: ").as_bytes())?;
+        out.text(format_args!("  {number}: "))?;
+        let text = snippet.text.as_bytes();
         let mut at = 0;
         for range in &snippet.ranges {
-            out.line_bytes(&snippet.text.as_bytes()[at..range.start])?;
-            out.painted_bytes(Style::Match, &snippet.text.as_bytes()[range.clone()])?;
-            at = range.end;
+            let start = range.start.clamp(at, text.len());
+            let end = range.end.clamp(start, text.len());
+            out.content(&text[at..start])?;
+            out.painted_content(Style::Match, &text[start..end])?;
+            at = end;
         }
-        out.line_bytes(&snippet.text.as_bytes()[at..])?;
-        out.bytes(b"\n")?;
+        out.content(&text[at..])?;
+        out.content(b"\n")?;
     }
     Ok(())
 }

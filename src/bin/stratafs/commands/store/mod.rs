@@ -215,7 +215,7 @@ impl Get {
         let (store, namespace) = (self.store.open(context).await?, Namespace::parse(&self.namespace)?);
         let item = get(&*store, &namespace, &self.key).await?;
         match context.out.is_text() {
-            true => context.out.bytes(&item.value)?,
+            true => context.out.content(&item.value)?,
             false => {
                 let (value, encoding) = as_text(&item.value);
                 context.out.json(&json!({"key": self.key, "value": value, "encoding": encoding, "version": item.version}))?;
