@@ -3,6 +3,7 @@
 //! | namespace | key | value |
 //! | --- | --- | --- |
 //! | `tokens` | the token's id | its record as JSON, the hash of its secret among it |
+//! | `tokens/used` | the token's id | when it was last used, to the minute (RFC 3339) |
 //!
 //! A token is written `sfs_ID_SECRET`: 76 and 244 random bits in hexadecimal. The secret is shown once, when it is made. As it is random
 //! and long, one pass of BLAKE3 is enough: there is nothing to guess that a slow hash would protect.
@@ -29,6 +30,9 @@ const PREFIX: &str = "sfs_";
 
 /// How long what was read of a token holds: so soon a revoked one is refused.
 const READ_FOR: Duration = Duration::from_secs(1);
+
+/// How often at most a server notes that a token was used.
+const NOTED_EVERY: Duration = Duration::from_secs(60);
 
 /// The most tokens that are remembered.
 const READ_MAX: usize = 10_000;
@@ -84,6 +88,9 @@ pub struct TokenRecord {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// When it was last used, to the minute; none of a token that was not used yet, and none but in a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_at: Option<Timestamp>,
 }
 
 /// A record as it is kept.
@@ -99,7 +106,11 @@ struct Row {
 pub struct TokenBook {
     store: Arc<dyn Store>,
     namespace: Namespace,
+    /// Where it is noted when tokens were used: rows of their own, so that no note meets the end of a token.
+    used: Namespace,
     read: Mutex<HashMap<String, Read>>,
+    /// When the use of a token was last noted.
+    noted: Mutex<HashMap<String, Instant>>,
 }
 
 /// When a token was looked for, and what was found.
@@ -115,7 +126,8 @@ impl TokenBook {
     /// Keeps tokens in a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let namespace = Namespace::new([TOKENS_NAMESPACE]).expect("one short component");
-        Self { store, namespace, read: Mutex::default() }
+        let used = Namespace::new([TOKENS_NAMESPACE, "used"]).expect("two short components");
+        Self { store, namespace, used, read: Mutex::default(), noted: Mutex::default() }
     }
 
     /// Makes a token, and returns its record and its text, which is kept nowhere.
@@ -135,7 +147,7 @@ impl TokenBook {
         let id = Uuid::new_v4().simple().to_string()[..20].to_owned();
         let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let text = format!("{PREFIX}{id}_{secret}");
-        let record = TokenRecord { id: id.clone(), scope, rights, label, created_at: Timestamp::now(), expires_at };
+        let record = TokenRecord { id: id.clone(), scope, rights, label, created_at: Timestamp::now(), expires_at, used_at: None };
         let row = Row { record: record.clone(), hash: blake3::hash(text.as_bytes()).to_hex().to_string() };
         let value =
             serde_json::to_vec(&row).map_err(|error| Error::new(ErrorKind::Internal, "a token cannot be encoded").with_source(error))?;
@@ -158,9 +170,47 @@ impl TokenBook {
             }
             match page.next {
                 Some(next) => options.start_after = Some(next),
-                None => return Ok(records),
+                None => break,
             }
         }
+        let mut options = ScanOptions::new().with_limit(1_000).with_values(true);
+        let mut used = HashMap::new();
+        loop {
+            let page = self.store.scan(&self.used, options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                let at = std::str::from_utf8(&item.value).ok().and_then(|text| text.parse::<Timestamp>().ok());
+                used.extend(at.map(|at| (item.key.clone(), at)));
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        records.iter_mut().for_each(|record| record.used_at = used.get(record.id.as_str()).copied());
+        Ok(records)
+    }
+
+    /// Notes that a token was used, at most once a minute, without making its caller wait. A note that fails is lost.
+    fn note_use(&self, id: &str) {
+        let mut noted = self.noted.lock();
+        if noted.get(id).is_some_and(|at| at.elapsed() < NOTED_EVERY) {
+            return;
+        }
+        if noted.len() >= READ_MAX {
+            noted.clear();
+        }
+        noted.insert(id.to_owned(), Instant::now());
+        drop(noted);
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        // A token that was revoked meanwhile leaves no note.
+        let batch = Batch::new().expect(&self.namespace, id, Condition::Exists).put(&self.used, id, now.into_bytes());
+        let store = self.store.clone();
+        tokio::spawn(async move {
+            if let Err(error) = store.commit(batch).await {
+                tracing::debug!(%error, "the use of a token was not noted");
+            }
+        });
     }
 
     /// Ends a token. Servers refuse it within a second.
@@ -168,7 +218,7 @@ impl TokenBook {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is no such token, and those of the store.
     pub async fn revoke(&self, id: &str) -> Result<()> {
-        let batch = Batch::new().expect(&self.namespace, id, Condition::Exists).delete(&self.namespace, id);
+        let batch = Batch::new().expect(&self.namespace, id, Condition::Exists).delete(&self.namespace, id).delete(&self.used, id);
         self.read.lock().remove(id);
         match self.store.commit(batch).await {
             Ok(_) => Ok(()),
@@ -201,7 +251,11 @@ impl TokenBook {
         };
         // Compared in constant time, and whether there is such an id is no secret.
         let found = known.filter(|known| known.hash == blake3::hash(text));
-        Ok(found.map(|known| known.record.clone()).filter(|record| record.expires_at.is_none_or(|end| Timestamp::now() < end)))
+        let found = found.map(|known| known.record.clone()).filter(|record| record.expires_at.is_none_or(|end| Timestamp::now() < end));
+        if found.is_some() {
+            self.note_use(id);
+        }
+        Ok(found)
     }
 }
 
@@ -252,7 +306,23 @@ mod tests {
         let (record, text) = book.create(scope.clone(), rights.clone(), Some("laptop".to_owned()), None).await.expect("made");
         let found = book.find(text.as_bytes()).await.expect("read").expect("there");
         assert_eq!((&found, &found.scope, &found.rights), (&record, &scope, &rights));
-        assert_eq!(book.list().await.expect("listed"), std::slice::from_ref(&record));
+        // The note is written beside the call.
+        let mut listed = book.list().await.expect("listed");
+        while listed[0].used_at.is_none() {
+            tokio::task::yield_now().await;
+            listed = book.list().await.expect("listed");
+        }
+        let age = Timestamp::now().duration_since(listed[0].used_at.take().expect("used"));
+        assert!(age.as_secs() < 60, "{age:?}");
+        assert_eq!(listed, std::slice::from_ref(&record));
+        let used = Namespace::new([TOKENS_NAMESPACE, "used"]).expect("legal");
+        let version = async || store.get(&used, &record.id).await.expect("read").expect("there").version;
+        let first = version().await;
+        for _ in 0..100 {
+            book.find(text.as_bytes()).await.expect("read").expect("there");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(version().await, first, "a minute has one note");
         let row = store.get(&Namespace::new([TOKENS_NAMESPACE]).expect("legal"), &record.id).await.expect("read").expect("there");
         let secret = text.rsplit('_').next().expect("three parts");
         assert!(!String::from_utf8_lossy(&row.value).contains(secret), "the secret is kept nowhere");
@@ -263,6 +333,7 @@ mod tests {
             assert_eq!(book.find(none).await.expect("read"), None);
         }
         book.revoke(&record.id).await.expect("revoked");
+        assert!(store.get(&used, &record.id).await.expect("read").is_none(), "what was noted goes with it");
         assert_eq!(book.find(text.as_bytes()).await.expect("read"), None);
         assert_eq!(book.revoke(&record.id).await.expect_err("gone").kind(), ErrorKind::NotFound);
     }

@@ -252,6 +252,10 @@ async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extensi
 /// leads to this address must not speak for whoever looks at it.
 async fn from_this_house(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
+    if !names_one_host(&request) {
+        let message = "the request names its host more than once; send one `Host` header";
+        return problem::response(&Error::invalid_argument(message).without_effect());
+    }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| request.uri().authority().map(|at| at.as_str()));
     let known = host.is_some_and(|host| api.limits.http.hosts.iter().any(|own| own == host || own.as_str() == without_port(host)));
     if !known {
@@ -267,6 +271,17 @@ async fn from_this_house(State(api): State<Arc<Api>>, request: Request, next: Ne
         return problem::response(&error.without_effect());
     }
     next.run(request).await
+}
+
+/// Tells whether a request names at most one host ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)): a proxy
+/// may go by another one of several than this server.
+fn names_one_host(request: &Request) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next(), request.uri().authority()) {
+        (_, Some(_), _) => false,
+        (Some(host), None, Some(authority)) => host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()),
+        (_, None, _) => true,
+    }
 }
 
 fn without_port(host: &str) -> &str {

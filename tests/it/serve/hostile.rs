@@ -70,6 +70,14 @@ fn odd_heads_are_refused() {
         format!("GET /v1/ls HTTP/1.1\r\nhost: {host}\r\norigin: https://evil.example\r\nconnection: close\r\n\r\n").as_bytes(),
     );
     assert!(line.contains("403"), "{line}");
+    for path in ["/v1/ls", "/mcp", "/livez"] {
+        for second in [&*host, "evil.example"] {
+            let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nhost: {second}\r\nconnection: close\r\n\r\n");
+            assert!(raw(&served, head.as_bytes()).contains("400"), "two hosts at {path}");
+        }
+        let head = format!("GET http://evil.example{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        assert!(raw(&served, head.as_bytes()).contains("400"), "another host in the target at {path}");
+    }
     let line = raw(&served, format!("BREW /v1/ls HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes());
     assert!(line.contains("405"), "{line}");
     assert_eq!(served.get("/v1/nothing").code(), "no_such_route");

@@ -2,10 +2,11 @@
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::output::Output;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
-use stratafs::serve::{Access, Rights, TokenBook};
+use stratafs::serve::{Access, Rights, TokenBook, TokenRecord};
 use stratafs::{Error, VfsPathBuf};
 
 /// Make, list and revoke the tokens of `stratafs serve --tokens`
@@ -14,7 +15,7 @@ use stratafs::{Error, VfsPathBuf};
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   stratafs token create --user ada --access write --label laptop
-  stratafs token create --user bob --path /memories --thread monday
+  stratafs token create --user bob --path /memories --for-thread monday
   stratafs token ls
   stratafs token revoke 0123456789abcdef0123")]
 pub(crate) struct Token {
@@ -27,6 +28,9 @@ enum TokenCommand {
     /// Make a token and print it
     Create(Create),
     /// List tokens, without their secrets
+    ///
+    /// Prints the id, the access, tenant and user, the paths and threads that it reaches, when it ends, when it was last used (to the
+    /// minute), and its label.
     Ls,
     /// End a token; servers refuse it within a second
     Revoke {
@@ -85,12 +89,7 @@ impl Token {
                 if !context.out.is_text() {
                     context.out.json_list(&records)?;
                 } else {
-                    for record in &records {
-                        let scope = [&record.scope.tenant, &record.scope.user].map(|part| part.as_deref().unwrap_or("-")).join("/");
-                        let ends = record.expires_at.map_or_else(|| "never".to_owned(), |end| end.to_string());
-                        let label = record.label.as_deref().unwrap_or_default();
-                        context.out.line(format_args!("{}  {}  {scope}  ends {ends}  {label}", record.id, record.rights.access))?;
-                    }
+                    records.iter().try_for_each(|record| print(&mut context.out, record))?;
                 }
                 if records.is_empty() {
                     return Ok(Outcome::Nothing);
@@ -100,4 +99,17 @@ impl Token {
         }
         Ok(Outcome::Done)
     }
+}
+
+fn print(out: &mut Output, record: &TokenRecord) -> Result<(), Failure> {
+    let TokenRecord { id, scope, rights, .. } = record;
+    let owner = [&scope.tenant, &scope.user].map(|part| part.as_deref().unwrap_or("-")).join("/");
+    let listed = |names: Vec<&str>| if names.is_empty() { "all".to_owned() } else { names.join(",") };
+    let paths = listed(rights.paths.iter().map(|path| path.as_str()).collect());
+    let threads = listed(rights.threads.iter().map(String::as_str).collect());
+    let time = |time: Option<Timestamp>| time.map_or_else(|| "never".to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let (ends, used) = (time(record.expires_at), time(record.used_at));
+    let label = record.label.as_deref().unwrap_or_default();
+    let line = format!("{id}  {:<5}  {owner}  paths {paths}  threads {threads}  ends {ends}  used {used}  {label}", rights.access);
+    out.line(line.trim_end())
 }
