@@ -437,6 +437,9 @@ pub struct ErrorRecord {
     /// How many changes before it took effect all the same.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub applied: Option<usize>,
+    /// Whether it was stated that the failed change may have had an effect all the same: look at what is there before it is repeated.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub may_have_effect: bool,
 }
 
 impl From<&Error> for ErrorRecord {
@@ -449,6 +452,7 @@ impl From<&Error> for ErrorRecord {
             lines: error.lines().to_vec(),
             change: error.change(),
             applied: error.change().map(|_| error.applied()),
+            may_have_effect: error.0.effect == Effect::Open,
         }
     }
 }
@@ -457,6 +461,7 @@ impl From<&ErrorRecord> for Error {
     fn from(record: &ErrorRecord) -> Self {
         let kind = ErrorKind::from_code(&record.code).unwrap_or(ErrorKind::Internal);
         let error = Self::new(kind, record.message.clone()).with_current_version(record.current_version).with_lines(record.lines.clone());
+        let error = if record.may_have_effect { error.with_unknown_effect() } else { error };
         match &record.path {
             Some(path) => error.at(path),
             None => error,

@@ -14,7 +14,7 @@ use crate::layer::Quota;
 use crate::memory::MemorySettings;
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
-use crate::session::{LiveThread, OpenThreads, Session, ThreadDurability, ThreadTree};
+use crate::session::{Elsewhere, LiveThread, Mounted, OpenThreads, Reach, Session, ThreadDurability, ThreadTree};
 use crate::store::{Namespace, Ride, Store, Watch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,13 +43,18 @@ pub struct Opening<'a> {
     thread: &'a Arc<LiveThread>,
     /// What stands for the state, when the tree is that of a time before.
     history: Option<&'a HistoryBackend>,
-    /// Whether the mount that is opened shows the state.
-    shows_state: AtomicBool,
+    /// The state as a tree, and whether it was asked for.
+    state: Arc<dyn Backend>,
+    took_state: AtomicBool,
 }
 
 impl<'a> Opening<'a> {
     fn new(scope: &'a Scope, thread: &'a Arc<LiveThread>, history: Option<&'a HistoryBackend>) -> Self {
-        Self { scope, thread, history, shows_state: AtomicBool::new(false) }
+        let state: Arc<dyn Backend> = match history {
+            Some(history) => Arc::new(history.clone()),
+            None => Arc::new(ThreadTree(thread.clone())),
+        };
+        Self { scope, thread, history, state, took_state: AtomicBool::new(false) }
     }
 
     /// Returns who calls.
@@ -59,10 +64,16 @@ impl<'a> Opening<'a> {
 
     /// Returns the state of the thread as a tree: as it is, or read-only as it was at a checkpoint.
     pub fn state(&self) -> Arc<dyn Backend> {
-        self.shows_state.store(true, Ordering::Relaxed);
-        match self.history {
-            Some(history) => Arc::new(history.clone()),
-            None => Arc::new(ThreadTree(self.thread.clone())),
+        self.took_state.store(true, Ordering::Relaxed);
+        self.state.clone()
+    }
+
+    /// Returns what stands at the mount that was opened last.
+    fn mounted(&self, is_told_as_state: bool, backend: &Arc<dyn Backend>) -> Mounted {
+        match self.took_state.swap(false, Ordering::Relaxed) {
+            true if is_told_as_state || Arc::ptr_eq(backend, &self.state) => Mounted::State,
+            true => Mounted::Mixed,
+            false => Mounted::Other,
         }
     }
 
@@ -168,11 +179,12 @@ impl Workspace {
     }
 
     fn session_on(&self, live: Arc<LiveThread>, scope: Scope) -> Result<Session> {
-        let (tree, places) = self.tree(&Opening::new(&scope, &live, None))?;
+        let (tree, reach) = self.tree(&Opening::new(&scope, &live, None))?;
         Ok(Session::new(
             scope,
             live,
-            Reviewer::new(tree, places),
+            Reviewer::new(tree, reach.places()),
+            reach,
             self.0.open.clone(),
             self.0.audit.clone(),
             self.0.feed.clone(),
@@ -201,26 +213,24 @@ impl Workspace {
         LiveThread::new(scope.clone(), self.0.checkpointer.clone(), self.0.durability)
     }
 
-    /// Opens every mount; returns where the state stands beside the tree.
-    fn tree(&self, opening: &Opening<'_>) -> Result<(Arc<dyn Backend>, Vec<VfsPathBuf>)> {
+    /// Opens every mount; returns what stands where beside the tree.
+    fn tree(&self, opening: &Opening<'_>) -> Result<(Arc<dyn Backend>, Reach)> {
         let is_told = opening.history.is_none();
-        let mut root = opening.state();
-        let mut places = Vec::new();
+        let mut reach = Reach::default();
+        let mut root = opening.state.clone();
         if !self.0.mounts.contains_key(VfsPath::ROOT) {
-            places.push(VfsPathBuf::root());
-        }
-        if is_told && !self.0.mounts.contains_key(VfsPath::ROOT) {
-            root = self.announced(VfsPath::ROOT, root, opening.scope)?;
+            let elsewhere = reach.mount(VfsPath::ROOT, Mounted::State);
+            if is_told {
+                root = self.announced(VfsPath::ROOT, root, opening.scope, elsewhere)?;
+            }
         }
         let mut mounts = Vec::new();
         for (path, open) in &self.0.mounts {
-            opening.shows_state.store(false, Ordering::Relaxed);
             let mut backend = open(opening)?;
-            if opening.shows_state.load(Ordering::Relaxed) {
-                places.push(path.clone());
-            }
+            let mounted = opening.mounted(matches!(self.0.told.get(path), Some(Told::State)), &backend);
+            let elsewhere = reach.mount(path, mounted);
             if is_told {
-                backend = self.announced(path, backend, opening.scope)?;
+                backend = self.announced(path, backend, opening.scope, elsewhere)?;
             }
             if path.is_root() {
                 root = backend;
@@ -235,19 +245,25 @@ impl Workspace {
         for layer in &self.0.layers {
             tree = layer(tree, opening.scope);
         }
-        Ok((tree, places))
+        Ok((tree, reach))
     }
 
-    /// Has the changes of a mount told of, and the calls that make them.
-    fn announced(&self, path: &VfsPath, backend: Arc<dyn Backend>, scope: &Scope) -> Result<Arc<dyn Backend>> {
+    /// Has the changes of a mount told of and counted, and the calls that make them.
+    fn announced(
+        &self,
+        path: &VfsPath,
+        backend: Arc<dyn Backend>,
+        scope: &Scope,
+        elsewhere: Option<Elsewhere>,
+    ) -> Result<Arc<dyn Backend>> {
         let feed = match &self.0.feed {
             Some(feed) => self.log_of(path, scope)?.map(|(log, _)| (feed.clone(), log)),
             None => None,
         };
-        if feed.is_none() && self.0.audit.is_none() {
+        if feed.is_none() && self.0.audit.is_none() && elsewhere.is_none() {
             return Ok(backend);
         }
-        Ok(Arc::new(Announce::new(backend, feed, scope.clone())))
+        Ok(Arc::new(Announce::new(backend, feed, scope.clone()).counted(elsewhere)))
     }
 
     /// Returns the log of what a mount leads to for a scope, and whether it is that of its threads.
@@ -401,8 +417,8 @@ impl Workspace {
             && let Some(newest) = checkpointer.open(scope, At::Latest).await?
         {
             let live = Arc::new(self.new_live(scope));
-            let (tree, places) = self.tree(&Opening::new(scope, &live, None))?;
-            Reviewer::new(tree, places).allow(&newest.state, &StateSnapshot::default()).await?;
+            let (tree, reach) = self.tree(&Opening::new(scope, &live, None))?;
+            Reviewer::new(tree, reach.places()).allow(&newest.state, &StateSnapshot::default()).await?;
         }
         let deleted = checkpointer.delete(scope).await;
         if let Some(audit) = &self.0.audit

@@ -150,7 +150,8 @@ impl StoreCheckpointer {
         self.next_pack.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(now, |last| last.max(now))
     }
 
-    /// Commits a batch that ends with a put of a head. When it is unknown how it ended, the head tells.
+    /// Commits a batch that ends with a put of a head. When it is unknown how it ended, its checkpoint tells: it is there, whether it is the
+    /// head or others have gone on from it.
     async fn commit(&self, batch: Batch, place: &Place, thread: &str, record: Record, riders: &[Rider]) -> Result<Saved> {
         let id = record.checkpoint.id;
         match self.store.commit(batch).await {
@@ -161,7 +162,10 @@ impl StoreCheckpointer {
                 Ok(Saved { checkpoint: record.checkpoint, head: Some(Head { id, version }) })
             }
             Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => match self.confirm(place, thread, id).await {
-                Ok(Some(head)) => Ok(Saved { checkpoint: record.checkpoint, head: Some(head) }),
+                Ok(Some(head)) => {
+                    Rider::settle(riders, Some(id.to_bytes()));
+                    Ok(Saved { checkpoint: record.checkpoint, head: head.filter(|head| head.id == id) })
+                }
                 // Whether it took effect stays unknown, as the first failure says.
                 _ => Err(error),
             },
@@ -169,19 +173,20 @@ impl StoreCheckpointer {
         }
     }
 
-    /// Returns the head of a thread if it is this checkpoint, whose save ended without an answer, and makes sure that it lasts.
+    /// Looks for a checkpoint whose save ended without an answer, and makes sure that it lasts; returns the head that there is beside it,
+    /// which is another where others have gone on.
     ///
     /// What a read shows need not be durable: InnoDB without a binary log, and PostgreSQL that waits for a standby, show a commit
-    /// that the disk or the standby does not have yet. So the row is put again as it is. The answer to that write comes
-    /// once all that was before it is durable, and it is refused when the head has gone on.
-    async fn confirm(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Head>> {
-        let Some(item) = self.store.get(&place.heads, thread).await? else { return Ok(None) };
-        if read_head(&item)?.1.id != id {
-            return Ok(None);
-        }
-        let batch = Batch::new().expect(&place.heads, thread, Condition::Version(item.version)).put(&place.heads, thread, item.value);
-        let versions = self.store.commit(batch).await?;
-        Ok(versions.last().map(|version| Head { id, version: *version }))
+    /// that the disk or the standby does not have yet. So the checkpoint's own row is put again as it is, which no other save depends
+    /// on. The answer to that write comes once all that was before it is durable.
+    async fn confirm(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Option<Head>>> {
+        let key = checkpoint_key(thread, id);
+        let Some(item) = self.store.get_many(&place.checkpoints, &[&key], false).await?.pop().flatten() else { return Ok(None) };
+        let head = self.store.get(&place.heads, thread).await?;
+        let head = head.map(|item| read_head(&item)).transpose()?.map(|(_, head)| head);
+        let batch = Batch::new().expect(&place.checkpoints, &key, Condition::Version(item.version));
+        self.store.commit(batch.put_with_meta(&place.checkpoints, key, item.meta, Bytes::new())).await?;
+        Ok(Some(head))
     }
 
     /// Gathers what of a state is not stored yet, on a thread of its own, as contents are hashed.

@@ -10,6 +10,7 @@ use crate::ops::{
 };
 use crate::path::VfsPath;
 use crate::scope::Scope;
+use crate::session::Elsewhere;
 use crate::store::{Namespace, Ride, Rider};
 use async_trait::async_trait;
 use std::fmt;
@@ -21,12 +22,35 @@ pub(crate) struct Announce {
     inner: Arc<dyn Backend>,
     feed: Option<(Arc<Feed>, Namespace)>,
     scope: Scope,
+    /// Counts the changes, where they are not those of the thread's state.
+    elsewhere: Option<Elsewhere>,
 }
 
 impl Announce {
     /// Tells of the changes of a tree in a log; without one the record of calls goes down alone.
     pub(crate) fn new(inner: Arc<dyn Backend>, feed: Option<(Arc<Feed>, Namespace)>, scope: Scope) -> Self {
-        Self { inner, feed, scope }
+        Self { inner, feed, scope, elsewhere: None }
+    }
+
+    /// Counts the changes as those of a mount that is not the thread's state.
+    pub(crate) fn counted(mut self, elsewhere: Option<Elsewhere>) -> Self {
+        self.elsewhere = elsewhere;
+        self
+    }
+
+    /// Applies changes beneath, and counts them unless they are known to have changed nothing.
+    async fn apply_counted(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        let Some(elsewhere) = &self.elsewhere else { return self.inner.apply(changes, options).await };
+        // Before they begin: a future that is dropped half-way may have changed something.
+        elsewhere.begin();
+        let applied = self.inner.apply(changes, options).await;
+        if let Err(error) = &applied
+            && error.applied() == 0
+            && !error.may_have_effect()
+        {
+            elsewhere.take_back();
+        }
+        applied
     }
 }
 
@@ -113,12 +137,12 @@ impl Backend for Announce {
         if let Some(call) = OpenCall::current() {
             options.along.push(Rider(Arc::new(Outbox::new(Some(call)))));
         }
-        let Some((feed, log)) = &self.feed else { return self.inner.apply(changes, &options).await };
+        let Some((feed, log)) = &self.feed else { return self.apply_counted(changes, &options).await };
         let drafts = changes.iter().map(Draft::of).collect();
         let outbox = Arc::new(Outbox::new(None).with_events(feed.clone(), log.clone(), self.scope.clone(), drafts));
         options.along.push(Rider(outbox.clone()));
         let open = Open(Some(outbox));
-        let applied = self.inner.apply(changes, &options).await;
+        let applied = self.apply_counted(changes, &options).await;
         open.end(&applied).await;
         applied
     }

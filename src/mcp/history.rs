@@ -4,7 +4,7 @@ use super::consent::Question;
 use crate::checkpoint::{At, Checkpoint, ListOptions, PutOptions, find_checkpoint};
 use crate::error::{Error, Result};
 use crate::scope::Scope;
-use crate::session::{OnConflict, Threads};
+use crate::session::Threads;
 use crate::tools::{RecordedArguments, ToolOutput};
 use futures::future::BoxFuture;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
@@ -57,7 +57,7 @@ pub(super) async fn call(threads: &Threads, scope: &Scope, tool: &str, arguments
     };
     match threads.session(scope).await {
         // They save the thread themselves, where they do: nothing is left to save.
-        Ok(session) => session.call_as(tool, RecordedArguments::of(arguments), true, answer).await,
+        Ok(session) => session.call_as(tool, RecordedArguments::of(arguments), true, answer).await.answer,
         Err(error) => ToolOutput::from_error(&error),
     }
 }
@@ -98,7 +98,7 @@ async fn checkpoint(threads: &Threads, scope: &Scope, arguments: &JsonObject) ->
         let notes = notes.clone();
         Box::pin(async move { session.checkpoint(notes).await })
     };
-    let made = threads.lasting(scope, OnConflict::Again, work).await??;
+    let made = threads.lasting_history(scope, work).await?;
     Ok(ToolOutput::new(format!("Made checkpoint {}", line(&made))).with_data(json!(made)))
 }
 
@@ -135,7 +135,7 @@ async fn restore(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Re
     let work = move |session: crate::session::Session| -> BoxFuture<'static, Result<Checkpoint>> {
         Box::pin(async move { session.restore(id, PutOptions::new()).await })
     };
-    let made = threads.lasting(scope, OnConflict::Again, work).await??;
+    let made = threads.lasting_history(scope, work).await?;
     Ok(ToolOutput::new(format!("Restored {id}, as checkpoint {}", line(&made))).with_data(json!(made)))
 }
 

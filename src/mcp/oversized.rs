@@ -1,9 +1,9 @@
 //! Answers too long for a prompt: put into a file of the thread, and named with their start.
 
 use crate::backend::{Backend, BackendExt};
-use crate::path::VfsPath;
+use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
-use crate::session::{OnConflict, Threads};
+use crate::session::{Target, Threads};
 use crate::tools::ToolOutput;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -36,13 +36,14 @@ pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, outp
             tree.write(&file, content).await.map(drop)
         })
     };
-    match threads.lasting(scope, OnConflict::Again, work).await {
+    let target = Target::of_paths(VfsPathBuf::parse(&path).ok().map(|path| vec![path]));
+    match threads.lasting(scope, &target, work).await {
         // The data of such an answer is as long as its text, and who wants it reads the file.
-        Ok(Ok(())) => {
+        Ok(()) => {
             let data = json!({"file": path, "size_bytes": output.text.len()});
             ToolOutput::new(started(&output.text, tool, &path)).with_data(data)
         }
-        Ok(Err(error)) | Err(error) => {
+        Err(error) => {
             tracing::debug!(%error, tool, "a long answer cannot be put into a file");
             output
         }

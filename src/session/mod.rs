@@ -7,6 +7,7 @@
 
 mod durability;
 mod open;
+mod reach;
 mod record;
 mod review;
 mod riders;
@@ -16,11 +17,14 @@ mod threads;
 
 pub use durability::ThreadDurability;
 pub(crate) use open::OpenThreads;
+#[cfg(feature = "mcp")]
+pub(crate) use reach::Target;
+pub(crate) use reach::{Elsewhere, Mounted, Reach};
 #[cfg(all(test, feature = "mcp"))]
 pub(crate) use thread::tests::Lossy;
 pub(crate) use thread::{LiveThread, ThreadTree};
 #[cfg(feature = "mcp")]
-pub(crate) use threads::{OnConflict, Threads, Writes};
+pub(crate) use threads::{Threads, Writes};
 
 use crate::audit::{AuditLog, AuditRow, OUTCOME_OK, OpenCall};
 use crate::backend::{Backend, Subtree};
@@ -29,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::feed::{Feed, Outbox};
 use crate::memory::{MemoryFiles, MemoryPrompt, MemoryReader, MemorySettings};
 use crate::ops::{ApplyOptions, Change, Changed};
-use crate::path::VfsPathBuf;
+use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 use crate::store::{Ride, Rider};
 use crate::tools::{RecordedArguments, ToolCall, ToolOutput};
@@ -70,11 +74,21 @@ pub struct Session {
     backend: Arc<dyn Backend>,
     /// The same tree, and where the state stands in it.
     tree: Reviewer,
+    reach: Reach,
     open: Arc<OpenThreads>,
     audit: Option<Arc<AuditLog>>,
     feed: Option<Arc<Feed>>,
     memory: Arc<SessionMemory>,
     workspace: Workspace,
+}
+
+/// What work on a thread came to.
+#[derive(Debug)]
+pub(crate) struct Done<T> {
+    /// What the work itself answered.
+    pub(crate) answer: T,
+    /// Why what it changed in the thread is not saved.
+    pub(crate) unsaved: Option<Error>,
 }
 
 /// The memory of a session: which files it is, and what was read of them.
@@ -136,6 +150,7 @@ impl Session {
         scope: Scope,
         thread: Arc<LiveThread>,
         tree: Reviewer,
+        reach: Reach,
         open: Arc<OpenThreads>,
         audit: Option<Arc<AuditLog>>,
         feed: Option<Arc<Feed>>,
@@ -143,7 +158,7 @@ impl Session {
         workspace: Workspace,
     ) -> Self {
         let memory = Arc::new(SessionMemory { settings: memory, reader: MemoryReader::new() });
-        Self { scope, thread, backend: tree.tree().clone(), tree, open, audit, feed, memory, workspace }
+        Self { scope, thread, backend: tree.tree().clone(), tree, reach, open, audit, feed, memory, workspace }
     }
 
     /// Returns who calls.
@@ -156,10 +171,24 @@ impl Session {
         self.backend.clone()
     }
 
+    /// Tells whether a path lies in the state of the thread, which lasts only once it is saved.
+    pub fn is_state(&self, path: &VfsPath) -> bool {
+        self.reach.is_state(path)
+    }
+
+    /// Returns how many batches of this session, and of its clones, may have changed a mount other than the state of the thread.
+    ///
+    /// Work whose save met another's may be done again after [`Session::reload`] exactly when this number stayed as it was meanwhile:
+    /// anything else would be done twice.
+    pub fn changes_elsewhere(&self) -> u64 {
+        self.reach.elsewhere()
+    }
+
     /// Runs one tool call. A call that fails answers with an output too.
     ///
     /// With [`ThreadDurability::Step`] the thread is saved before the answer if its state changed. A thread that cannot be saved
-    /// keeps its state, and the output says so. Where the workspace has an [`AuditLog`] the call is recorded before the answer; what
+    /// keeps its state; the output is an error then, with the code of the failed save, `may_have_effect` and
+    /// [`ToolOutput::unsaved`]. Where the workspace has an [`AuditLog`] the call is recorded before the answer; what
     /// cannot be recorded is logged and counted there.
     pub async fn call(&self, call: ToolCall) -> ToolOutput {
         self.call_noting(call, CallNotes::new()).await
@@ -167,6 +196,15 @@ impl Session {
 
     /// Runs one tool call as [`Session::call`] does, and notes with the checkpoint who asked for it.
     pub async fn call_noting(&self, call: ToolCall, notes: CallNotes) -> ToolOutput {
+        let Done { answer, unsaved } = self.call_done(call, notes).await;
+        match unsaved {
+            Some(error) => answer.with_unsaved(&unsaved_until(error, "it is saved with the next one, or by a checkpoint")),
+            None => answer,
+        }
+    }
+
+    /// Runs one tool call; why its thread could not be saved stands beside its answer.
+    pub(crate) async fn call_done(&self, call: ToolCall, notes: CallNotes) -> Done<ToolOutput> {
         let info = call.info();
         let called = Called { tool: info.name, arguments: call.recorded(), read_only: info.read_only };
         self.run_noting(called, notes, call.run(&*self.backend)).await
@@ -180,34 +218,34 @@ impl Session {
         arguments: RecordedArguments,
         read_only: bool,
         work: impl Future<Output = ToolOutput>,
-    ) -> ToolOutput {
+    ) -> Done<ToolOutput> {
         self.run_noting(Called { tool, arguments, read_only }, CallNotes::new(), work).await
     }
 
-    async fn run_noting(&self, called: Called<'_>, notes: CallNotes, work: impl Future<Output = ToolOutput>) -> ToolOutput {
+    async fn run_noting(&self, called: Called<'_>, notes: CallNotes, work: impl Future<Output = ToolOutput>) -> Done<ToolOutput> {
         let Called { tool, read_only, .. } = called;
         let recording = self.recording(called, &notes);
         let call = recording.as_ref().map(|(call, _, _)| call.clone());
-        let mut output = match &call {
+        let answer = match &call {
             Some(call) => call.during(work).await,
             None => work.await,
         };
-        let mut checkpoint = None;
-        let mut outcome = output.error.as_ref().map_or(OUTCOME_OK, |error| &error.code).to_owned();
+        let (mut checkpoint, mut unsaved) = (None, None);
+        let mut outcome = answer.error.as_ref().map_or(OUTCOME_OK, |error| &error.code).to_owned();
         if self.thread.durability() == ThreadDurability::Step && !read_only {
             let mut options = self.noted(notes);
             if let Some(call) = call {
-                call.done(&outcome, output.text.len() as u64);
+                call.done(&outcome, answer.text.len() as u64);
                 options.along.push(Rider(Arc::new(Outbox::of_own(call))));
             }
             options.metadata.insert(TOOL.to_owned(), tool.to_owned());
             match self.thread.save(options).await {
                 Ok(saved) => checkpoint = saved.map(|saved| saved.id),
                 Err(error) => {
-                    if output.error.is_none() {
+                    if answer.error.is_none() {
                         error.kind().code().clone_into(&mut outcome);
                     }
-                    output.text.push_str(&format!("\n[{tool}] the change is made, and is not saved yet: {}", error.message()));
+                    unsaved = Some(error);
                 }
             }
         }
@@ -215,10 +253,16 @@ impl Session {
             if self.thread.durability() == ThreadDurability::Sync && !read_only {
                 checkpoint = self.thread.saved_since(begun);
             }
-            recording.end(outcome, &output, checkpoint).await;
+            recording.end(outcome, &answer, checkpoint).await;
         }
         self.open.relieve(&self.thread).await;
-        output
+        Done { answer, unsaved }
+    }
+
+    /// Tells whether anything was saved by this session, or by one that shares its state.
+    #[cfg(feature = "mcp")]
+    fn has_saved(&self) -> bool {
+        self.thread.has_saved()
     }
 
     /// Applies a batch of changes to the tree; with [`ThreadDurability::Step`] the thread is saved with it.
@@ -228,10 +272,8 @@ impl Session {
     pub async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let changed = self.backend.apply(changes, options).await?;
         if self.thread.durability() == ThreadDurability::Step {
-            self.thread.save(self.noted(CallNotes::new())).await.map_err(|error| {
-                let message = format!("the changes are made, and are not saved yet: {}", error.message());
-                error.with_message(message).with_unknown_effect()
-            })?;
+            let saved = self.thread.save(self.noted(CallNotes::new())).await;
+            saved.map_err(|error| unsaved_until(error, "it is saved with the next one, or by a checkpoint"))?;
         }
         self.open.relieve(&self.thread).await;
         Ok(changed)
@@ -432,6 +474,12 @@ impl Session {
     pub async fn close(self) -> Result<()> {
         self.save().await.map(drop)
     }
+}
+
+/// Makes the error of changes that are made in memory and could not be saved.
+fn unsaved_until(error: Error, until: &str) -> Error {
+    let message = format!("the change is made, and is not saved yet: {}; {until}", error.message());
+    error.with_message(message).with_unknown_effect()
 }
 
 /// Sends what no commit took along.

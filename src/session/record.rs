@@ -284,7 +284,9 @@ mod tests {
         let session = workspace.session(scope()).await.expect("opened");
         assert!(session.call(read("/a.md")).await.is_error);
         other.session(scope()).await.expect("opened").call(write("theirs")).await;
-        session.call(write("ours")).await;
+        let output = session.call(write("ours")).await;
+        assert!(output.is_error && output.unsaved, "{}", output.text);
+        assert!(output.error.is_some_and(|error| error.code == "conflict" && error.may_have_effect));
         let last = calls(&workspace, None, None).await.pop().expect("a row");
         assert_eq!((last.tool.as_str(), last.outcome.as_str(), last.checkpoint), ("write_file", "conflict", None));
     }

@@ -2,9 +2,10 @@
 
 use super::durability::ThreadDurability;
 use super::riders::Riders;
+use super::unsaved_until;
 use crate::backend::{Backend, StateBackend, StateSnapshot};
 use crate::checkpoint::{
-    At, Checkpoint, CheckpointId, Checkpointer, Head, MergeOptions, MergeOutcome, PutOptions, Reviewer, Saved, merge_state,
+    At, Checkpoint, CheckpointId, Checkpointer, Head, ListOptions, MergeOptions, MergeOutcome, PutOptions, Reviewer, Saved, merge_state,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quota;
@@ -29,7 +30,14 @@ const CHANGE_BYTES: u64 = 512;
 const LOOK_BYTES: u64 = 4 << 10;
 
 /// How many checkpoints are remembered whose answer was lost.
-const UNSETTLED_MAX: usize = 4;
+const UNSETTLED_MAX: usize = 16;
+
+/// How often a state is put whose answers are lost before its save fails.
+const PUTS_MAX: u32 = 3;
+
+/// How many checkpoints are looked at for one that followed on a lost one, at most, and how many at once.
+const FOLLOWERS_MAX: usize = 5_000;
+const FOLLOWERS: usize = 100;
 
 /// The state of one thread, shared by its sessions.
 #[derive(Debug)]
@@ -92,11 +100,37 @@ impl Kept {
         self.unsettled.insert(0, (id, version));
     }
 
-    /// Returns the head that was found with the version of its state, if its answer was one of those lost.
-    fn own(&self, found: Saved) -> Option<(Saved, Version)> {
-        let (_, version) = self.unsettled.iter().find(|(id, _)| *id == found.checkpoint.id)?;
-        Some((found, *version))
+    /// Returns the version of the state of a checkpoint, if its answer was one of those lost.
+    fn own(&self, id: CheckpointId) -> Option<Version> {
+        self.unsettled.iter().find(|(own, _)| *own == id).map(|(_, version)| *version)
     }
+
+    /// Notes what was saved: with a state, as a head unless others have gone on from it.
+    ///
+    /// Then the head stays the one before, which is no head any more, so that the next save is refused.
+    fn settle(&mut self, head: Option<Head>, state: Version) {
+        *self = Self { head: head.or(self.head), state: Some(state), unsettled: Vec::new() };
+    }
+}
+
+/// What became of the checkpoints whose answers were lost.
+enum Lost {
+    /// One of them was saved.
+    Saved {
+        id: CheckpointId,
+        /// The version of its state.
+        state: Version,
+        /// None when it was removed since.
+        checkpoint: Option<Checkpoint>,
+        /// None when others have gone on from it.
+        head: Option<Head>,
+    },
+    /// None of them was saved, and the head is the one they were to follow on: one of them may be on its way still.
+    Open,
+    /// None of them was saved, and none can be any more: others have gone on from where they were to follow on.
+    Gone,
+    /// Checkpoints were removed since, and one of these may have been among them.
+    Unknown,
 }
 
 static USES: AtomicU64 = AtomicU64::new(0);
@@ -136,6 +170,12 @@ impl LiveThread {
     /// Returns the checkpoint put last, if that was after an id.
     pub(crate) fn saved_since(&self, id: CheckpointId) -> Option<CheckpointId> {
         self.ids.lock().saved.filter(|saved| *saved > id)
+    }
+
+    /// Tells whether anything was saved here.
+    #[cfg(feature = "mcp")]
+    pub(super) fn has_saved(&self) -> bool {
+        self.ids.lock().saved.is_some()
     }
 
     /// Notes a checkpoint that there is.
@@ -230,45 +270,106 @@ impl LiveThread {
         if !kept.unsettled.is_empty() {
             // Before anything else is put it has to be known what the head is: else saves that fail one after the other would
             // put the one out of mind that took effect, and the session's own would be another's for ever.
-            let found = checkpointer.get(&self.scope, At::Latest).await?;
-            if let Some((found, of_state)) = found.and_then(|found| kept.own(found)) {
-                *kept = Kept { head: found.head, state: Some(of_state), unsettled: Vec::new() };
-                self.riders.went(of_state, self.riders.waiting(of_state), checkpointer.store()).await;
-                if !always && of_state == version {
-                    return Ok(Some(found.checkpoint));
+            match self.find_lost(kept, checkpointer).await? {
+                Lost::Saved { id, state, checkpoint, head } => {
+                    kept.settle(head, state);
+                    self.ids.lock().saved = Some(id);
+                    self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
+                    if !always && state == version {
+                        return Ok(checkpoint);
+                    }
                 }
+                Lost::Open => {}
+                // The save is refused, and whoever asked for it has what it left set aside.
+                Lost::Gone | Lost::Unknown => kept.unsettled.clear(),
             }
         }
         let waiting = self.riders.waiting(version);
         let mut notes = notes;
         waiting.iter().cloned().for_each(|rider| notes.along.push(rider));
+        let mut puts = 0;
         loop {
+            puts += 1;
             let id = self.next_id();
             let options = notes.clone().with_head(kept.head).with_id(id);
             let error = match checkpointer.put(&self.scope, snapshot, &options).await {
                 Ok(Saved { checkpoint, head, .. }) => {
                     self.know(checkpoint.id);
                     self.ids.lock().saved = Some(checkpoint.id);
-                    *kept = Kept { head, state: Some(version), unsettled: Vec::new() };
+                    kept.settle(head, version);
                     self.riders.went(version, waiting, checkpointer.store()).await;
                     return Ok(Some(checkpoint));
                 }
                 Err(error) => error,
             };
-            if error.may_have_effect() && error.kind() != ErrorKind::Conflict {
+            let is_refused = error.kind() == ErrorKind::Conflict;
+            if error.may_have_effect() && !is_refused {
                 kept.unsettle(id, version);
-            } else if error.kind() != ErrorKind::Conflict || kept.unsettled.is_empty() {
+            } else if !is_refused || kept.unsettled.is_empty() {
                 return Err(error);
             }
-            // The answer of this save, or of one before it, may have been lost behind its effect: then the head is ours.
-            let Ok(Some(found)) = checkpointer.get(&self.scope, At::Latest).await else { return Err(error) };
-            let Some((found, of_state)) = kept.own(found) else { return Err(error) };
-            *kept = Kept { head: found.head, state: Some(of_state), unsettled: Vec::new() };
-            if found.checkpoint.id == id {
-                self.riders.went(version, waiting, checkpointer.store()).await;
-                return Ok(Some(found.checkpoint));
+            // The answer of this save, or of one before it, may have been lost behind its effect: then it is the head, or others have
+            // gone on from it. A refusal stands only where it is known that it has had none: work that is refused is done again.
+            match self.find_lost(kept, checkpointer).await {
+                Ok(Lost::Saved { id: own, state, checkpoint, head }) => {
+                    kept.settle(head, state);
+                    self.ids.lock().saved = Some(own);
+                    self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
+                    if own == id || state == version && !always {
+                        return Ok(checkpoint);
+                    }
+                }
+                Ok(Lost::Gone) if is_refused => {
+                    kept.unsettled.clear();
+                    return Err(error);
+                }
+                // Whichever of the two is first, the other is refused.
+                Ok(Lost::Open | Lost::Gone) if puts < PUTS_MAX => {}
+                _ if is_refused => return Err(error.with_kind(ErrorKind::Unavailable).with_unknown_effect()),
+                _ => return Err(error),
             }
         }
+    }
+
+    /// Looks for the checkpoints whose answers were lost: at the head, and among those that it goes back to.
+    ///
+    /// Cost: one read while the head is as it was, and one more for each of them when it is not. Where checkpoints were removed meanwhile
+    /// those that are left are listed, back to the time of the lost ones.
+    async fn find_lost(&self, kept: &Kept, checkpointer: &dyn Checkpointer) -> Result<Lost> {
+        let Some(Saved { checkpoint: newest, head }) = checkpointer.get(&self.scope, At::Latest).await? else {
+            return Ok(if kept.head.is_none() { Lost::Open } else { Lost::Gone });
+        };
+        if let Some(state) = kept.own(newest.id) {
+            return Ok(Lost::Saved { id: newest.id, state, checkpoint: Some(newest), head });
+        }
+        if kept.head.is_some_and(|head| head.id == newest.id) {
+            return Ok(Lost::Open);
+        }
+        for (id, state) in &kept.unsettled {
+            if let Some(Saved { checkpoint, head }) = checkpointer.get(&self.scope, At::Id(*id)).await? {
+                return Ok(Lost::Saved { id: *id, state: *state, checkpoint: Some(checkpoint), head });
+            }
+        }
+        // It may have been removed; then the one that followed on it tells. Ids grow from each checkpoint to the next.
+        let Some(first) = kept.unsettled.iter().map(|(id, _)| *id).min() else { return Ok(Lost::Gone) };
+        let mut options = ListOptions::new().with_limit(FOLLOWERS);
+        for _ in 0..FOLLOWERS_MAX / FOLLOWERS {
+            let page = checkpointer.list(&self.scope, &options).await?;
+            for Checkpoint { parent, .. } in page.checkpoints {
+                let Some(parent) = parent.filter(|parent| parent.thread.is_none()) else { return Ok(Lost::Gone) };
+                if let Some(state) = kept.own(parent.id) {
+                    return Ok(Lost::Saved { id: parent.id, state, checkpoint: None, head: None });
+                }
+                if parent.id < first {
+                    return Ok(Lost::Gone);
+                }
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        Ok(Lost::Unknown)
     }
 
     /// Makes a checkpoint the state again, as a new checkpoint, to the end even when the future is dropped.
@@ -302,19 +403,21 @@ impl LiveThread {
         let own = self.next_id();
         let Saved { checkpoint, head } = match checkpointer.restore(&self.scope, id, &notes.with_id(own)).await {
             Ok(saved) => saved,
-            Err(error) => {
-                if error.may_have_effect() {
-                    // If it took effect the head is ours, and of no state that this session has had.
-                    kept.unsettle(own, Version::new(u64::MAX));
+            Err(error) if error.may_have_effect() => {
+                // If it took effect it is of no state that this session has had.
+                kept.unsettle(own, Version::new(u64::MAX));
+                match self.find_lost(&kept, &**checkpointer).await {
+                    Ok(Lost::Saved { id, checkpoint: Some(checkpoint), head, .. }) if id == own => Saved { checkpoint, head },
+                    _ => return Err(error),
                 }
-                return Err(error);
             }
+            Err(error) => return Err(error),
         };
         self.know(checkpoint.id);
         // It is the same tree, and the new checkpoint is the one that stays as long as the thread does.
         let opened = checkpointer.open(&self.scope, checkpoint.id.into()).await.ok().flatten().unwrap_or(before).state;
         paused.restore(&opened);
-        *kept = Kept { head, state: Some(opened.version()), unsettled: Vec::new() };
+        kept.settle(head, opened.version());
         self.tell_reloaded();
         Ok(checkpoint)
     }
@@ -369,7 +472,7 @@ impl LiveThread {
         }
         if let Some((head, snapshot)) = merged {
             paused.restore(&snapshot);
-            *kept = Kept { head, state: Some(snapshot.version()), unsettled: Vec::new() };
+            kept.settle(head, snapshot.version());
             self.tell_reloaded();
         }
         Ok(outcome)
@@ -385,8 +488,8 @@ impl LiveThread {
         if error.kind() == ErrorKind::Conflict {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")));
         }
-        match checkpointer.get(&scope, At::Latest).await {
-            Ok(Some(found)) if error.may_have_effect() && found.checkpoint.id == id => Ok(()),
+        match checkpointer.get(&scope, At::Id(id)).await {
+            Ok(Some(_)) if error.may_have_effect() => Ok(()),
             _ => Err(error),
         }
     }
@@ -501,7 +604,8 @@ impl Backend for ThreadTree {
         let content: u64 = changed.iter().map(|changed| changed.size_bytes).sum();
         self.0.hold(content + changes.len() as u64 * CHANGE_BYTES);
         if self.0.durability == ThreadDurability::Sync {
-            self.0.save(PutOptions::new()).await.map_err(unsaved)?;
+            let saved = self.0.save(PutOptions::new()).await;
+            saved.map_err(|error| unsaved_until(error, "it is saved with the next one, or by a checkpoint"))?;
         }
         Ok(changed)
     }
@@ -509,13 +613,6 @@ impl Backend for ThreadTree {
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
         Ok(review.open())
     }
-}
-
-/// Makes the error of a change that took effect in memory and was not saved.
-fn unsaved(error: Error) -> Error {
-    let message =
-        format!("the change is made, and is not saved yet: {}; it is saved with the next one, or by a checkpoint", error.message());
-    error.with_message(message).with_unknown_effect()
 }
 
 #[cfg(test)]
@@ -528,15 +625,39 @@ pub(super) mod tests {
     };
     use std::sync::atomic::AtomicUsize;
 
+    /// Something that happens once, at a moment of a commit.
+    type Then = Box<dyn FnOnce() -> futures::future::BoxFuture<'static, ()> + Send>;
+
     /// A store that loses answers: of the first commits after their effect, and of the first reads.
-    #[derive(Debug, Default)]
+    #[derive(Default)]
     pub(crate) struct Lossy {
         inner: MemoryStore,
         pub(in crate::session) commits: AtomicUsize,
-        reads: AtomicUsize,
+        pub(in crate::session) reads: AtomicUsize,
+        /// What happens before the next commit, and after the next whose answer is lost.
+        before: parking_lot::Mutex<Option<Then>>,
+        after: parking_lot::Mutex<Option<Then>>,
+    }
+
+    impl fmt::Debug for Lossy {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Lossy")
+        }
     }
 
     impl Lossy {
+        /// Has something happen before the next commit.
+        #[cfg(feature = "mcp")]
+        pub(in crate::session) fn before_commit(&self, then: impl Future<Output = ()> + Send + 'static) {
+            *self.before.lock() = Some(Box::new(|| Box::pin(then)));
+        }
+
+        /// Loses the answer of the next commit, behind which something else happens.
+        pub(in crate::session) fn lose_commit(&self, then: impl Future<Output = ()> + Send + 'static) {
+            *self.after.lock() = Some(Box::new(|| Box::pin(then)));
+            self.commits.store(1, Ordering::Relaxed);
+        }
+
         /// Loses this many answers of commits and reads each.
         #[cfg(feature = "mcp")]
         pub(crate) fn lose(&self, answers: usize) {
@@ -589,7 +710,16 @@ pub(super) mod tests {
         }
 
         async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
-            Self::answer(&self.commits, self.inner.commit(batch).await)
+            let before = self.before.lock().take();
+            if let Some(before) = before {
+                before().await;
+            }
+            let answer = Self::answer(&self.commits, self.inner.commit(batch).await);
+            let after = answer.is_err().then(|| self.after.lock().take()).flatten();
+            if let Some(after) = after {
+                after().await;
+            }
+            answer
         }
 
         async fn current_version(&self) -> Result<Version> {
@@ -650,6 +780,81 @@ pub(super) mod tests {
         tree.write("/a", "two").await.expect("written");
         assert!(save(&live).await.expect("what was saved before is ours"));
         assert_eq!(thread(&store).1.read_text("/a").await.expect("as saved"), "two");
+    }
+
+    /// The save was taken for one that had no effect, and the work was done again.
+    #[tokio::test]
+    async fn lost_save_is_found_beneath_the_saves_of_others_however_late_it_is_looked_for() {
+        for reads in 0..6 {
+            let store = Arc::new(Lossy::default());
+            let ((live, tree), (other, other_tree)) = (thread(&store), thread(&store));
+            tree.write("/a", "one").await.expect("written");
+            let failing = store.clone();
+            store.lose_commit(async move {
+                for number in 0..3 {
+                    other_tree.write("/b", number.to_string()).await.expect("written");
+                    assert!(save(&other).await.expect("on top of it"));
+                }
+                failing.reads.store(reads, Ordering::Relaxed);
+            });
+            let mut saved = save(&live).await;
+            while let Err(error) = saved {
+                assert!(error.kind() == ErrorKind::Unavailable && error.may_have_effect(), "{error:?}");
+                saved = save(&live).await;
+            }
+            assert!(!save(&live).await.expect("nothing is left to save"), "{reads}");
+            // What comes after it is not mixed with what the others saved.
+            tree.write("/a", "two").await.expect("written");
+            assert_eq!(save(&live).await.expect_err("others went on").kind(), ErrorKind::Conflict);
+            let now = thread(&store).1;
+            assert_eq!(now.read_text("/a").await.expect("read") + &now.read_text("/b").await.expect("read"), "one2");
+        }
+    }
+
+    #[tokio::test]
+    async fn lost_save_is_found_by_what_followed_on_it_after_it_was_pruned() {
+        for kept in [1, 2] {
+            let store = Arc::new(Lossy::default());
+            let ((live, tree), (other, other_tree)) = (thread(&store), thread(&store));
+            tree.write("/a", "one").await.expect("written");
+            let (failing, pruned) = (store.clone(), store.clone());
+            store.lose_commit(async move {
+                for number in 0..2 {
+                    other_tree.write("/b", number.to_string()).await.expect("written");
+                    assert!(save(&other).await.expect("on top of it"));
+                }
+                let checkpointer = StoreCheckpointer::new(pruned);
+                let options = crate::checkpoint::PruneOptions::new().with_keep_last(kept);
+                checkpointer.prune(&Scope::new().with_thread("t"), &options).await.expect("pruned");
+                failing.reads.store(0, Ordering::Relaxed);
+            });
+            let saved = save(&live).await;
+            match kept {
+                2 => assert!(!saved.expect("the one that followed on it tells"), "and it is gone itself"),
+                // Nothing tells any more: then it is not said that it had no effect.
+                _ => assert!(saved.expect_err("its end is not known").may_have_effect()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn lost_restore_is_found_beneath_the_saves_of_others() {
+        let store = Arc::new(Lossy::default());
+        let (live, tree) = thread(&store);
+        tree.write("/a", "one").await.expect("written");
+        let first = live.checkpoint(PutOptions::new()).await.expect("saved").id;
+        tree.write("/a", "two").await.expect("written");
+        save(&live).await.expect("saved");
+        let on = store.clone();
+        store.lose_commit(async move {
+            let (other, other_tree) = thread(&on);
+            other_tree.write("/b", "on").await.expect("written");
+            save(&other).await.expect("on top of it");
+        });
+        live.restore(first, PutOptions::new(), PutOptions::new()).await.expect("it is found");
+        assert_eq!(tree.read_text("/a").await.expect("restored"), "one");
+        let now = thread(&store).1;
+        assert_eq!(now.read_text("/a").await.expect("read") + &now.read_text("/b").await.expect("read"), "oneon");
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@
 //! Where a thread is not saved by each call (it is kept in memory alone, or saved at the end), and where a save failed, its
 //! session is kept until it is saved; one whose save failed is saved before the next call of the thread does anything else.
 
-use super::{Session, ThreadDurability};
+use super::{CallNotes, Done, Session, Target, ThreadDurability, unsaved_until};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use uuid::Uuid;
 
 /// How often a call is done again because others saved the thread meanwhile: each time one of them got on.
@@ -39,15 +39,6 @@ pub(crate) struct Threads {
     /// What writes to a thread waits for its turn: a lost save is done again, and must not take back what another call did.
     turns: Mutex<Shared<Scope, tokio::sync::Mutex<()>>>,
     writes: Writes,
-}
-
-/// What becomes of work whose save met that of another process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnConflict {
-    /// It is done again on what the other left: it changed nothing but the thread.
-    Again,
-    /// What it left is saved as a thread of its own, and the caller is told.
-    Aside,
 }
 
 impl Threads {
@@ -75,9 +66,8 @@ impl Threads {
 
     /// Opens a session of a thread, as it was saved last.
     pub(crate) async fn session(&self, scope: &Scope) -> Result<Session> {
-        if !self.is_saved_at_the_end() && self.kept.lock().contains_key(scope) {
-            let turn = self.turns.lock().get_or_insert(scope.clone(), Arc::default);
-            let _turn = turn.lock().await;
+        if self.is_kept(scope) {
+            let _turn = self.turn(scope).await;
             self.settle(scope).await;
         }
         self.current(scope).await
@@ -127,19 +117,14 @@ impl Threads {
                 Err(error) => ToolOutput::from_error(&error),
             };
         }
-        let on_conflict = match &call {
-            // These may have changed another mount too, and would do so twice.
-            ToolCall::Move(_) | ToolCall::ApplyPatch(_) => OnConflict::Aside,
-            _ => OnConflict::Again,
-        };
-        let work = move |session: Session| -> BoxFuture<'static, ToolOutput> {
+        let target = Target::of_paths(call.named_paths());
+        let work = move |session: Session| -> BoxFuture<'static, Done<ToolOutput>> {
             let call = call.clone();
-            Box::pin(async move { session.call(call).await })
+            Box::pin(async move { session.call_done(call, CallNotes::new()).await })
         };
-        match self.done(scope, on_conflict, work).await {
-            Ok((output, None)) => output,
-            // Its text says what it did, and that it is not saved.
-            Ok((output, Some(unsaved))) => ToolOutput { is_error: true, error: ToolOutput::from_error(&unsaved).error, ..output },
+        match self.done(scope, &target, work).await {
+            Ok(Done { answer, unsaved: None }) => answer,
+            Ok(Done { answer, unsaved: Some(error) }) => answer.with_unsaved(&error),
             Err(error) => ToolOutput::from_error(&error),
         }
     }
@@ -147,66 +132,141 @@ impl Threads {
     /// Does work on a thread and saves it before it returns.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when others saved the thread meanwhile and the work cannot be done again. Otherwise those of the
-    /// store: what was done is not saved then, and says so; it stays in memory, and is saved before the next call or set aside.
-    pub(crate) async fn lasting<T>(
+    /// Those of the work. [`Conflict`](ErrorKind::Conflict) when others saved the thread meanwhile and the work cannot be done again.
+    /// Otherwise those of the store: what was done is not saved then, and says so; it stays in memory, and is saved before the next call or
+    /// set aside.
+    pub(crate) async fn lasting<T: Send + 'static>(
         &self,
         scope: &Scope,
-        on_conflict: OnConflict,
-        work: impl Fn(Session) -> BoxFuture<'static, T>,
+        target: &Target,
+        work: impl Fn(Session) -> BoxFuture<'static, Result<T>>,
     ) -> Result<T> {
-        match self.done(scope, on_conflict, work).await? {
-            (answer, None) => Ok(answer),
-            (_, Some(unsaved)) => Err(unsaved),
+        let work = move |session: Session| -> BoxFuture<'static, Done<Result<T>>> {
+            let work = work(session);
+            Box::pin(async move { Done { answer: work.await, unsaved: None } })
+        };
+        match self.done(scope, target, work).await? {
+            Done { answer, unsaved: None } => answer,
+            Done { unsaved: Some(error), .. } => Err(error),
         }
     }
 
-    /// Does work on a thread and saves it; returns its answer, and why it is not saved yet where that failed.
-    async fn done<T>(
+    /// Does work on the history of a thread, which saves the thread itself. A conflict of it is one with another's save.
+    ///
+    /// # Errors
+    /// Those of [`Threads::lasting`].
+    pub(crate) async fn lasting_history<T: Send + 'static>(
         &self,
         scope: &Scope,
-        on_conflict: OnConflict,
-        work: impl Fn(Session) -> BoxFuture<'static, T>,
-    ) -> Result<(T, Option<Error>)> {
-        let turn = self.turns.lock().get_or_insert(scope.clone(), Arc::default);
-        let _turn = turn.lock().await;
+        work: impl Fn(Session) -> BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let work = move |session: Session| -> BoxFuture<'static, Done<Option<Result<T>>>> {
+            let work = work(session);
+            Box::pin(async move {
+                match work.await {
+                    Err(error) if error.kind() == ErrorKind::Conflict => Done { answer: None, unsaved: Some(error) },
+                    answer => Done { answer: Some(answer), unsaved: None },
+                }
+            })
+        };
+        match self.done(scope, &Target::Thread, work).await? {
+            Done { answer: Some(answer), unsaved: None } => answer,
+            Done { unsaved: Some(error), .. } => Err(error),
+            Done { answer: None, unsaved: None } => Err(Error::new(ErrorKind::Internal, "work on a history came to no answer")),
+        }
+    }
+
+    /// Does work on a thread and saves it; returns its answer, and why what it changed is not saved yet where that failed.
+    ///
+    /// Only work that can change the thread waits for its turn. Should other work change it all the same, the condition of its save
+    /// keeps what others did, as it does between processes.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when others saved the thread meanwhile and the work cannot be done again, and those of opening a
+    /// session.
+    pub(crate) async fn done<T>(
+        &self,
+        scope: &Scope,
+        target: &Target,
+        work: impl Fn(Session) -> BoxFuture<'static, Done<T>>,
+    ) -> Result<Done<T>> {
+        // Nothing of the thread is read before a call needs it.
+        let mut opened = Some(self.current(scope).await?);
+        let is_thread = opened.as_ref().is_some_and(|session| target.is_thread(&session.reach));
+        let mut turn = match is_thread || self.is_kept(scope) {
+            true => Some(self.turn(scope).await),
+            false => None,
+        };
         let _writing = self.writes.begin();
         if self.is_saved_at_the_end() {
             let session = self.current(scope).await?;
-            let answer = work(session.clone()).await;
+            let done = work(session.clone()).await;
             self.kept.lock().insert(scope.clone(), session);
-            return Ok((answer, None));
+            return Ok(Done { unsaved: None, ..done });
         }
-        self.settle(scope).await;
+        if turn.is_some() {
+            self.settle(scope).await;
+        }
         let mut replays = 0;
         loop {
             // A state that was not saved before holds more than this call's work.
-            let is_fresh = !self.kept.lock().contains_key(scope);
-            let session = self.current(scope).await?;
-            let answer = work(session.clone()).await;
-            match session.save().await {
-                Ok(_) => {
+            let is_fresh = turn.is_none() || !self.is_kept(scope);
+            let session = match opened.take().filter(|_| is_fresh) {
+                Some(session) => session,
+                None => self.current(scope).await?,
+            };
+            let elsewhere = session.changes_elsewhere();
+            let Done { answer, unsaved } = work(session.clone()).await;
+            let saved = match unsaved {
+                Some(error) => Err(error),
+                None => session.save().await.map(drop),
+            };
+            let Err(error) = saved else {
+                if turn.is_some() {
                     self.kept.lock().remove(scope);
-                    return Ok((answer, None));
                 }
-                Err(error) if error.kind() != ErrorKind::Conflict => {
-                    tracing::warn!(%error, "a thread is not saved yet, and stays in memory");
-                    self.kept.lock().insert(scope.clone(), session);
-                    return Ok((answer, Some(unsaved(error))));
-                }
-                Err(_) if is_fresh && on_conflict == OnConflict::Again && replays < REPLAYS_MAX => {
-                    // Two that save at the same pace would meet again and again, and the quicker one would always win.
-                    let pause_us = Uuid::now_v7().as_u128() as u64 % (1_000 * u64::from((replays + 1).min(PAUSE_MS_MAX)));
-                    tokio::time::sleep(Duration::from_micros(pause_us)).await;
-                    replays += 1;
-                }
-                Err(error) => {
-                    let told = set_aside(&session, error).await;
-                    self.kept.lock().remove(scope);
-                    return Err(told);
-                }
+                return Ok(Done { answer, unsaved: None });
+            };
+            // It was not expected to change the thread, and has.
+            if turn.is_none() {
+                turn = Some(self.turn(scope).await);
+                self.settle(scope).await;
             }
+            if error.kind() != ErrorKind::Conflict {
+                tracing::warn!(%error, "a thread is not saved yet, and stays in memory");
+                if is_fresh && self.is_kept(scope) {
+                    let message = format!("the change is made, and is not saved: {}; look at the files and repeat it", error.message());
+                    return Ok(Done { answer, unsaved: Some(error.with_message(message).with_unknown_effect()) });
+                }
+                self.kept.lock().insert(scope.clone(), session);
+                return Ok(Done { answer, unsaved: Some(unsaved_until(error, "it is saved before the next call on this thread")) });
+            }
+            let is_alone = is_fresh && session.changes_elsewhere() == elsewhere && !session.has_saved();
+            if !is_alone {
+                let told = set_aside(&session, error).await;
+                self.kept.lock().remove(scope);
+                return Err(told);
+            }
+            if replays == REPLAYS_MAX {
+                let message = format!("others saved the thread {replays} times meanwhile, and nothing was changed; try again");
+                return Err(error.with_message(message).without_effect());
+            }
+            // Two that save at the same pace would meet again and again, and the quicker one would always win.
+            let pause_us = Uuid::now_v7().as_u128() as u64 % (1_000 * u64::from((replays + 1).min(PAUSE_MS_MAX)));
+            tokio::time::sleep(Duration::from_micros(pause_us)).await;
+            replays += 1;
         }
+    }
+
+    /// Waits until it is this call's turn to change a thread.
+    async fn turn(&self, scope: &Scope) -> OwnedMutexGuard<()> {
+        let turn = self.turns.lock().get_or_insert(scope.clone(), Arc::default);
+        turn.lock_owned().await
+    }
+
+    /// Tells whether a session of a thread is kept whose state is not saved.
+    fn is_kept(&self, scope: &Scope) -> bool {
+        !self.is_saved_at_the_end() && self.kept.lock().contains_key(scope)
     }
 
     /// Keeps a session that a call only read by, where its state is nowhere else.
@@ -281,12 +341,6 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Makes the error of work that is done and not saved.
-fn unsaved(error: Error) -> Error {
-    let message = format!("the change is made, and is not saved yet: {}; it is saved before the next call on this thread", error.message());
-    error.with_message(message).with_unknown_effect()
-}
-
 /// Saves the state of a session whose save met another's as a thread of its own, so that it is not lost, and says so.
 async fn set_aside(session: &Session, error: Error) -> Error {
     if error.kind() != ErrorKind::Conflict {
@@ -297,10 +351,11 @@ async fn set_aside(session: &Session, error: Error) -> Error {
     if let Err(error) = session.save_as(&aside).await {
         return error;
     }
-    error.with_message(format!(
+    let message = format!(
         "thread `{thread}` was saved by another process meanwhile and stays as that left it; what this call left at `/` is saved as thread \
          `{aside}`; look at the files again and repeat what is missing"
-    ))
+    );
+    error.with_message(message).with_unknown_effect()
 }
 
 #[cfg(test)]
@@ -308,6 +363,7 @@ mod tests {
     use super::*;
     use crate::backend::BackendExt;
     use crate::checkpoint::StoreCheckpointer;
+    use crate::session::Lossy;
     use crate::store::MemoryStore;
     use serde_json::json;
 
@@ -353,6 +409,9 @@ mod tests {
         assert_eq!((one.workspace.open_threads(), two.workspace.open_threads()), (0, 0));
     }
 
+    /// A file whose work changes another mount too.
+    const ACROSS: &str = "/across";
+
     /// Work that writes a file, and before its thread is saved has something else happen, the first time.
     fn meanwhile<F: Future<Output = ()> + Send + 'static>(
         path: &'static str,
@@ -363,6 +422,9 @@ mod tests {
             let happens = happens.clone();
             Box::pin(async move {
                 session.backend().write(path, "one").await?;
+                if path == ACROSS {
+                    session.backend().write("/memories/across", "one").await?;
+                }
                 let first = happens.lock().take();
                 if let Some(happens) = first {
                     happens().await;
@@ -378,7 +440,7 @@ mod tests {
         let (one, two) = (process(&store), Arc::new(process(&store)));
         let other = two.clone();
         let work = meanwhile("/a", || async move { assert!(!other.call(&scope("t"), write("/b", "two")).await.is_error) });
-        one.lasting(&scope("t"), OnConflict::Again, work).await.expect("saved").expect("written");
+        one.lasting(&scope("t"), &Target::Thread, work).await.expect("written and saved");
         assert_eq!((text(&two, "/a").await, text(&two, "/b").await), ("one".to_owned(), "two".to_owned()));
     }
 
@@ -387,14 +449,14 @@ mod tests {
         let store = Arc::default();
         let (one, two) = (process(&store), Arc::new(process(&store)));
         let other = two.clone();
-        let work = meanwhile("/a", || async move { assert!(!other.call(&scope("t"), write("/b", "two")).await.is_error) });
-        let error = one.lasting(&scope("t"), OnConflict::Aside, work).await.expect_err("another saved");
-        assert_eq!(error.kind(), ErrorKind::Conflict);
+        let work = meanwhile(ACROSS, || async move { assert!(!other.call(&scope("t"), write("/b", "two")).await.is_error) });
+        let error = one.lasting(&scope("t"), &Target::Thread, work).await.expect_err("another saved");
+        assert!(error.kind() == ErrorKind::Conflict && error.may_have_effect(), "{error:?}");
         let aside = error.message().split('`').nth(5).expect("its name").to_owned();
         let aside = process(&store).session(&scope(&aside)).await.expect("saved").backend();
-        assert!(aside.exists("/a").await.expect("read") && !aside.exists("/b").await.expect("read"), "as the call left it");
+        assert!(aside.exists(ACROSS).await.expect("read") && !aside.exists("/b").await.expect("read"), "as the call left it");
         // The thread is as the other left it, and the next call goes on from there.
-        assert_eq!((text(&one, "/b").await, text(&one, "/a").await.contains("not_found")), ("two".to_owned(), true));
+        assert_eq!((text(&one, "/b").await, text(&one, ACROSS).await.contains("not_found")), ("two".to_owned(), true));
         assert!(!one.call(&scope("t"), write("/c", "three")).await.is_error);
     }
 
@@ -418,7 +480,7 @@ mod tests {
         let one = Arc::new(process(&store));
         let reader = one.clone();
         let work = meanwhile("/a", || async move { assert!(text(&reader, "/a").await.contains("not_found")) });
-        one.lasting(&scope("t"), OnConflict::Again, work).await.expect("saved").expect("written");
+        one.lasting(&scope("t"), &Target::Thread, work).await.expect("written and saved");
         assert_eq!(text(&one, "/a").await, "one");
     }
 
@@ -437,10 +499,9 @@ mod tests {
         let second = meanwhile("/b", move || async move {
             both.wait().await;
         });
-        let (first, second) =
-            tokio::join!(one.lasting(&thread, OnConflict::Again, first), less.lasting(&thread, OnConflict::Again, second));
-        first.expect("saved").expect("written");
-        second.expect("saved").expect("written");
+        let (first, second) = tokio::join!(one.lasting(&thread, &Target::Thread, first), less.lasting(&thread, &Target::Thread, second));
+        first.expect("written and saved");
+        second.expect("written and saved");
         for path in ["/a", "/b", "/c"] {
             assert_eq!(text(&one, path).await, "one", "{path}");
         }
@@ -449,12 +510,12 @@ mod tests {
     /// A write was answered although it was nowhere but in memory.
     #[tokio::test]
     async fn work_that_is_not_saved_is_told_to_be_and_is_saved_by_the_next_call() {
-        let store = Arc::new(crate::session::Lossy::default());
+        let store = Arc::new(Lossy::default());
         let process = || Threads::new(Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).build());
         let (one, two) = (process(), process());
         let failing = store.clone();
         let work = meanwhile("/a", || async move { failing.lose(100) });
-        let error = one.lasting(&scope("t"), OnConflict::Again, work).await.expect_err("the store answers nothing");
+        let error = one.lasting(&scope("t"), &Target::Thread, work).await.expect_err("the store answers nothing");
         assert!(error.kind() == ErrorKind::Unavailable && error.may_have_effect(), "{error}");
         let output = one.call(&scope("t"), write("/b", "one")).await;
         assert!(output.is_error && output.text.contains("not saved yet"), "{}", output.text);
@@ -501,5 +562,197 @@ mod tests {
         assert!(text(&open(), "/a").await.contains("not_found"));
         threads.close().await.expect("saved");
         assert_eq!(text(&open(), "/a").await, "one");
+    }
+
+    /// A process on a store that loses answers, with rows of it at `/memories`.
+    fn lossy(store: &Arc<Lossy>, durability: ThreadDurability) -> Arc<Threads> {
+        let shared = store.clone();
+        let workspace = Workspace::builder()
+            .mount("/memories", move |_| Ok(Arc::new(crate::backend::StoreBackend::new(shared.clone(), namespace()))))
+            .expect("one mount")
+            .checkpointer(StoreCheckpointer::new(store.clone()))
+            .durability(durability)
+            .build();
+        Arc::new(Threads::new(workspace))
+    }
+
+    fn append(path: &str) -> ToolCall {
+        call("write_file", json!({"path": path, "content": "x\n", "mode": "append"}))
+    }
+
+    async fn threads_of(threads: &Threads) -> Vec<String> {
+        let page = threads.checkpointer().expect("kept").threads(&Scope::new(), None, 100).await.expect("listed");
+        page.threads.into_iter().map(|thread| thread.thread).collect()
+    }
+
+    /// The first save's error was swallowed, the second met the head of the first, and the call was applied two and three times.
+    #[tokio::test]
+    async fn call_whose_answer_is_lost_is_applied_once_though_others_go_on() {
+        for durability in [ThreadDurability::Step, ThreadDurability::Sync] {
+            for reads in 0..8 {
+                let store = Arc::new(Lossy::default());
+                let (one, two) = (lossy(&store, durability), lossy(&store, durability));
+                assert!(!two.call(&scope("t"), write("/b", "two")).await.is_error);
+                let (other, failing) = (two.clone(), store.clone());
+                store.lose_commit(async move {
+                    for _ in 0..3 {
+                        assert!(!other.call(&scope("t"), append("/b")).await.is_error);
+                    }
+                    failing.reads.store(reads, Ordering::Relaxed);
+                });
+                let output = one.call(&scope("t"), append("/log")).await;
+                if output.is_error {
+                    let error = output.error.expect("why");
+                    assert!(error.may_have_effect && error.code == "unavailable", "{durability} {reads}: {error:?}");
+                } else {
+                    assert!(!output.unsaved);
+                }
+                store.lose(0);
+                assert_eq!(text(&one, "/log").await, "x\n", "{durability} {reads}");
+                assert_eq!((text(&two, "/log").await, text(&two, "/b").await), ("x\n".to_owned(), "twox\nx\nx\n".to_owned()));
+                assert_eq!(threads_of(&one).await, ["t"], "{durability} {reads}");
+                assert!(one.kept.lock().is_empty());
+            }
+        }
+    }
+
+    /// A call of each tool that writes, about files beneath a directory where `/a`, `/d/one` and `/gone` are.
+    fn writing_calls(at: &str) -> Vec<ToolCall> {
+        let path = |name: &str| format!("{at}/{name}");
+        let patch = format!(
+            "*** Begin Patch\n*** Add File: {}\n+new\n*** Update File: {}\n@@\n-one\n+two\n*** Delete File: {}\n*** End Patch",
+            path("added"),
+            path("a"),
+            path("gone")
+        );
+        let agent = |name: &str, arguments| crate::tools::ToolSet::Agent.decode(name, arguments).expect("a legal call");
+        vec![
+            call("write_file", json!({"path": path("a"), "content": "x", "mode": "append"})),
+            call("edit_file", json!({"path": path("a"), "old_string": "one", "new_string": "two"})),
+            call("apply_patch", json!({"patch": patch})),
+            call("delete", json!({"path": path("d"), "recursive": true})),
+            call("move", json!({"from": path("d"), "to": path("e")})),
+            call("memory", json!({"command": "create", "path": format!("/memories{}", path("made")), "file_text": "x"})),
+            call("str_replace_based_edit_tool", json!({"command": "str_replace", "path": path("a"), "old_str": "one", "new_str": "two"})),
+            agent("write", json!({"file_path": path("made"), "content": "x"})),
+            agent("edit", json!({"file_path": path("a"), "old_string": "one", "new_string": "two"})),
+        ]
+    }
+
+    #[test]
+    fn every_tool_that_writes_is_tried_and_names_its_paths() {
+        let calls = writing_calls("/at");
+        for set in crate::tools::ToolSet::ALL {
+            for tool in set.tools().iter().filter(|tool| !tool.read_only) {
+                assert!(calls.iter().any(|call| call.set() == set && call.name() == tool.name), "{} of {set:?}", tool.name);
+            }
+        }
+        for call in calls {
+            assert!(call.named_paths().is_some_and(|paths| paths.iter().all(|path| path.as_str().contains("/at/"))), "{call}");
+        }
+    }
+
+    async fn prepare(threads: &Threads, at: &str) {
+        for (name, content) in [("a", "one\n"), ("d/one", "1"), ("gone", "x")] {
+            assert!(!threads.call(&scope("t"), write(&format!("{at}/{name}"), content)).await.is_error);
+        }
+    }
+
+    /// Moves and patches were refused, and left a thread that nobody asked for.
+    #[tokio::test]
+    async fn call_within_the_state_is_done_again_after_a_lost_race_whatever_the_tool() {
+        for number in 0..writing_calls("/at").len() {
+            let (store, call) = (Arc::new(Lossy::default()), writing_calls("/at").swap_remove(number));
+            let (one, two) = (lossy(&store, ThreadDurability::Step), lossy(&store, ThreadDurability::Step));
+            prepare(&two, "/at").await;
+            store.before_commit(async move { assert!(!two.call(&scope("t"), append("/b")).await.is_error) });
+            let shown = call.to_string();
+            let output = one.call(&scope("t"), call).await;
+            assert!(!output.is_error, "{shown}: {}", output.text);
+            assert_eq!((threads_of(&one).await, text(&one, "/b").await), (vec!["t".to_owned()], "x\n".to_owned()), "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn call_across_mounts_is_set_aside_after_a_lost_race() {
+        let store = Arc::new(Lossy::default());
+        let (one, two) = (lossy(&store, ThreadDurability::Step), lossy(&store, ThreadDurability::Step));
+        prepare(&two, "/at").await;
+        let patch = "*** Begin Patch\n*** Add File: /memories/b\n+new\n*** Delete File: /at/gone\n*** End Patch";
+        for call in [call("move", json!({"from": "/at/a", "to": "/memories/a"})), call("apply_patch", json!({"patch": patch}))] {
+            let shown = call.to_string();
+            let (other, again) = (two.clone(), store.clone());
+            // The first commit is of the rows, the second of the thread.
+            store.before_commit(async move {
+                again.before_commit(async move { assert!(!other.call(&scope("t"), append("/b")).await.is_error) });
+            });
+            let before = threads_of(&one).await.len();
+            let output = one.call(&scope("t"), call).await;
+            let error = output.error.unwrap_or_else(|| panic!("{shown}: {}", output.text));
+            assert!(
+                error.code == "conflict" && error.may_have_effect && error.message.contains("is saved as thread"),
+                "{shown}: {error:?}"
+            );
+            assert_eq!(threads_of(&one).await.len(), before + 1, "{shown}");
+        }
+    }
+
+    /// Writes to memories waited until all calls before them had saved the thread.
+    #[tokio::test]
+    async fn call_that_changes_no_thread_does_not_wait_for_its_turn() {
+        let store = Arc::new(Lossy::default());
+        let one = lossy(&store, ThreadDurability::Step);
+        prepare(&one, "/memories/at").await;
+        let thread = scope("t");
+        let (begun, release) = (Arc::new(tokio::sync::Barrier::new(2)), Arc::new(tokio::sync::Barrier::new(2)));
+        let (begins, waits, threads) = (begun.clone(), release.clone(), one.clone());
+        let holds = tokio::spawn(async move {
+            let work = meanwhile("/held", move || async move {
+                begins.wait().await;
+                waits.wait().await;
+            });
+            threads.lasting(&scope("t"), &Target::Thread, work).await
+        });
+        begun.wait().await;
+        for call in writing_calls("/memories/at") {
+            let shown = call.to_string();
+            // Each makes what the next may need anew.
+            let answered = async {
+                let output = one.call(&scope("t"), call).await;
+                prepare(&one, "/memories/at").await;
+                output
+            };
+            let output = tokio::time::timeout(Duration::from_secs(60), answered).await.unwrap_or_else(|_| panic!("{shown} waits"));
+            // The directory of the move is there already.
+            assert!(!output.is_error || shown.starts_with("move"), "{shown}: {}", output.text);
+        }
+        let mut waiting = std::pin::pin!(one.call(&thread, append("/waits")));
+        assert!(futures::poll!(waiting.as_mut()).is_pending(), "the thread is not its own yet");
+        release.wait().await;
+        holds.await.expect("run").expect("written and saved");
+        assert!(!waiting.await.is_error);
+        assert_eq!((text(&one, "/held").await, text(&one, "/waits").await), ("one".to_owned(), "x\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn call_whose_thread_cannot_be_saved_is_an_error_of_the_store() {
+        for durability in [ThreadDurability::Step, ThreadDurability::Sync] {
+            let store = Arc::new(Lossy::default());
+            let one = lossy(&store, durability);
+            prepare(&one, "/at").await;
+            for call in writing_calls("/at") {
+                let shown = call.to_string();
+                if shown.contains("/memories/at") {
+                    continue;
+                }
+                store.lose(100);
+                let output = one.call(&scope("t"), call).await;
+                store.lose(0);
+                let error = output.error.unwrap_or_else(|| panic!("{shown}: {}", output.text));
+                assert!(output.is_error && error.may_have_effect, "{durability} {shown}: {error:?}");
+                assert_eq!(error.code, "unavailable", "{durability} {shown}");
+                prepare(&one, "/at").await;
+            }
+        }
     }
 }

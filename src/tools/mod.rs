@@ -61,6 +61,8 @@ pub use memory::{Memory, MemoryCommand};
 pub use r#move::Move;
 pub use read_file::ReadFile;
 pub(crate) use record::RecordedArguments;
+#[cfg(feature = "mcp")]
+pub(crate) use record::named_paths;
 pub use schema::ToolFormat;
 pub use search::Search;
 pub use set::ToolSet;
@@ -258,12 +260,15 @@ pub struct ToolOutput {
     /// The error for a program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
+    /// Whether the thread that the call changed could not be saved: `error` says why.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unsaved: bool,
 }
 
 impl ToolOutput {
     /// Makes the answer of a call that succeeded.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: false, data: None, error: None }
+        Self { text: text.into(), is_error: false, data: None, error: None, unsaved: false }
     }
 
     /// Adds the same facts for a program.
@@ -280,7 +285,24 @@ impl ToolOutput {
             is_error: true,
             data: None,
             error: Some(ErrorRecord::from(error)),
+            unsaved: false,
         }
+    }
+
+    /// Makes the answer of a call whose thread could not be saved: an error, with what the call itself answered beneath it.
+    #[must_use]
+    pub(crate) fn with_unsaved(self, error: &Error) -> Self {
+        let failed = Self::from_error(error);
+        let mut record = failed.error;
+        if self.error.is_some() {
+            // The call failed by itself, and what it left is not saved either.
+            record = self.error;
+        }
+        if let Some(record) = &mut record {
+            record.may_have_effect = true;
+        }
+        let text = format!("{}\n\nthe call itself answered:\n{}", failed.text, self.text);
+        Self { text, is_error: true, data: self.data, error: record, unsaved: true }
     }
 
     /// Makes the answer of a call that failed, with nothing but the error's own words.

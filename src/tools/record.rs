@@ -1,6 +1,8 @@
 //! What a durable record keeps of a call: its arguments without what files hold.
 
 use super::ToolCall;
+#[cfg(feature = "mcp")]
+use crate::path::VfsPathBuf;
 use serde_json::{Map, Value, json};
 
 /// The texts that are kept: paths, patterns and choices. Of any other only the size is.
@@ -26,6 +28,10 @@ const KEPT: [&str; 20] = [
     "mode",
     "output_mode",
 ];
+
+/// The arguments that are paths of the tree, of every tool.
+#[cfg(feature = "mcp")]
+const PATH_ARGUMENTS: [&str; 8] = ["path", "file_path", "from", "to", "source", "destination", "old_path", "new_path"];
 
 /// The arguments of a call, as a durable record keeps them.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +64,21 @@ const TEXT_BYTES_MAX: usize = 4096;
 const PATHS_MAX: usize = 100;
 
 impl ToolCall {
+    /// Returns the paths that the call names; none when it names none that can be read.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn named_paths(&self) -> Option<Vec<VfsPathBuf>> {
+        match (self, self.arguments()) {
+            (Self::ApplyPatch(patch), _) => {
+                let base = patch.base.as_str();
+                let absolute = |path: String| if path.starts_with('/') { path } else { format!("{base}/{path}") };
+                let paths: Vec<String> = patch.paths().into_iter().map(absolute).collect();
+                parsed(paths.iter().map(String::as_str))
+            }
+            (_, Value::Object(arguments)) => named_paths(&arguments),
+            _ => None,
+        }
+    }
+
     /// Returns what is recorded of the arguments.
     pub(crate) fn recorded(&self) -> RecordedArguments {
         RecordedArguments::new(self.arguments_without_contents(), &self.arguments())
@@ -83,6 +104,18 @@ impl ToolCall {
         }
         Value::Object(kept)
     }
+}
+
+/// Returns the paths that the arguments of a tool name; none when they name none that can be read.
+#[cfg(feature = "mcp")]
+pub(crate) fn named_paths(arguments: &Map<String, Value>) -> Option<Vec<VfsPathBuf>> {
+    parsed(PATH_ARGUMENTS.iter().filter_map(|name| arguments.get(*name)?.as_str()))
+}
+
+#[cfg(feature = "mcp")]
+fn parsed<'a>(paths: impl Iterator<Item = &'a str>) -> Option<Vec<VfsPathBuf>> {
+    let paths: Option<Vec<VfsPathBuf>> = paths.map(|path| VfsPathBuf::parse(path).ok()).collect();
+    paths.filter(|paths| !paths.is_empty())
 }
 
 /// Returns the arguments of a tool that is no [`ToolCall`] as [`ToolCall::arguments_without_contents`] does. A list of paths is kept.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use stratafs::checkpoint::{At, find_checkpoint};
 use stratafs::config::{Config, Place, RouteType, Stores};
 use stratafs::scope::ScopeField;
-use stratafs::{Backend, Error, ErrorKind, Scope, Session, VfsPath, Workspace};
+use stratafs::{Backend, Error, ErrorKind, Scope, Session, Workspace};
 use uuid::Uuid;
 
 /// The configuration that is read when none is named.
@@ -33,14 +33,6 @@ pub(crate) struct Context {
     session: Option<Session>,
     /// Set while a thread is being saved, which an interrupt waits for.
     saving: Arc<AtomicBool>,
-}
-
-/// What a command did, before it is saved.
-pub(crate) struct Work<T> {
-    /// What it tells, or why it failed: what took effect before is saved all the same.
-    pub(crate) result: Result<T, Failure>,
-    /// Whether it changed anything but the state of the thread.
-    pub(crate) outside: bool,
 }
 
 /// How often a command is done again because others saved the thread meanwhile.
@@ -176,32 +168,31 @@ impl Context {
         Progress::new(doing, !self.global.quiet && !self.global.is_json())
     }
 
-    /// Tells whether a path lies in the state of the thread, which lasts only once it is saved.
-    pub(crate) fn is_state(&self, path: &VfsPath) -> Result<bool, Error> {
-        let config = self.config()?;
-        let routes = config.routes.iter().filter_map(|(route, tier)| Some((VfsPath::parse(route).ok()?, tier)));
-        let nearest = routes.filter(|(route, _)| path.starts_with(route)).max_by_key(|(route, _)| route.depth());
-        Ok(nearest.is_none_or(|(_, route)| route.tier == RouteType::State))
-    }
-
-    /// Does a command's work and saves the thread, so that what it did is told only once it lasts. When others saved the thread
-    /// meanwhile the work is done again on what they left, unless it has also changed what is not the thread's.
-    pub(crate) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<Work<T>, Failure>) -> Result<T, Failure> {
+    /// Does a command's work and saves the thread, so that what it did is told only once it lasts; what took effect before it failed is
+    /// saved too. When others saved the thread meanwhile the work is done again on what they left, unless it has also changed what is not
+    /// the thread's.
+    pub(crate) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
         for name in forgetful_stores(&self.config()?) {
             self.out.notice(format_args!("the store `{name}` is in memory: what is written to it is gone when this command ends"));
         }
         for attempt in 0..REPLAYS_MAX {
-            let Work { result, outside } = work(self).await?;
+            let before = self.session.as_ref().map_or(0, Session::changes_elsewhere);
+            let result = work(self).await;
             let Some(session) = self.session.clone() else { return result };
+            let is_elsewhere = session.changes_elsewhere() != before;
             match self.save_session(&session).await {
                 Ok(()) => return result,
-                Err(error) if error.kind() == ErrorKind::Conflict && !outside => {
+                Err(error) if error.kind() == ErrorKind::Conflict && !is_elsewhere => {
                     pause(attempt).await;
                     session.reload().await?;
                 }
-                Err(error) => {
+                Err(error) if error.kind() == ErrorKind::Conflict => {
                     let error = self.set_aside(&session, error).await;
                     return result.and(Err(error.into()));
+                }
+                Err(error) => {
+                    let message = format!("what was changed in the thread is not saved: {}", error.message());
+                    return result.and(Err(error.with_message(message).with_unknown_effect().into()));
                 }
             }
         }
@@ -219,9 +210,10 @@ impl Context {
         if let Err(error) = session.save_as(&aside).await {
             return error;
         }
-        error.with_message(format!(
+        let message = format!(
             "thread `{thread}` was saved by another session meanwhile and stays as that left it; what this run left at `/` is saved as thread `{aside}`"
-        ))
+        );
+        error.with_message(message).with_unknown_effect()
     }
 
     /// Saves the thread of a session; an interrupt waits for it.

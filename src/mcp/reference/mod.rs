@@ -21,8 +21,8 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
-use crate::session::{OnConflict, Session, Threads};
-use crate::tools::{RecordedArguments, ToolOutput};
+use crate::session::{Done, Session, Target, Threads};
+use crate::tools::{RecordedArguments, ToolOutput, named_paths};
 use arguments::Arguments;
 use paths::Allowed;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
@@ -58,13 +58,10 @@ impl Reference {
         };
         let recorded = RecordedArguments::of(arguments.given());
         let answer = match name.as_str() {
-            "write_file" | "edit_file" | "create_directory" => {
-                self.change(threads, scope, OnConflict::Again, name, arguments, recorded).await
-            }
-            "move_file" => self.change(threads, scope, OnConflict::Aside, name, arguments, recorded).await,
+            "write_file" | "edit_file" | "create_directory" | "move_file" => self.change(threads, scope, name, arguments, recorded).await,
             _ => match threads.session(scope).await {
                 Ok(session) => {
-                    let answer = on_record(&session, &name, recorded, true, self.look(session.backend(), &name, &arguments)).await;
+                    let answer = on_record(&session, &name, recorded, true, self.look(session.backend(), &name, &arguments)).await.answer;
                     threads.keep_unless_saved(scope, session);
                     answer
                 }
@@ -93,17 +90,10 @@ impl Reference {
         }
     }
 
-    async fn change(
-        &self,
-        threads: &Threads,
-        scope: &Scope,
-        on_conflict: OnConflict,
-        name: String,
-        arguments: Arguments,
-        recorded: RecordedArguments,
-    ) -> Answer {
+    async fn change(&self, threads: &Threads, scope: &Scope, name: String, arguments: Arguments, recorded: RecordedArguments) -> Answer {
+        let target = Target::of_paths(named_paths(arguments.given()));
         let (name, arguments, allowed) = (Arc::<str>::from(name), Arc::new(arguments), self.allowed.clone());
-        let work = move |session: Session| -> futures::future::BoxFuture<'static, Answer> {
+        let work = move |session: Session| -> futures::future::BoxFuture<'static, Done<Answer>> {
             let (name, arguments, allowed, recorded) = (name.clone(), arguments.clone(), allowed.clone(), recorded.clone());
             Box::pin(async move {
                 let work = async {
@@ -118,7 +108,10 @@ impl Reference {
                 on_record(&session, &name, recorded, false, work).await
             })
         };
-        threads.lasting(scope, on_conflict, work).await.unwrap_or_else(|error| Err(Refused(error.message().to_owned())))
+        match threads.done(scope, &target, work).await {
+            Ok(Done { answer, unsaved: None }) => answer,
+            Ok(Done { unsaved: Some(error), .. }) | Err(error) => Err(Refused(error.message().to_owned())),
+        }
     }
 }
 
@@ -129,7 +122,7 @@ async fn on_record(
     arguments: RecordedArguments,
     read_only: bool,
     work: impl Future<Output = Answer>,
-) -> Answer {
+) -> Done<Answer> {
     let mut answer = Ok(Vec::new());
     let noted = async {
         answer = work.await;
@@ -138,8 +131,8 @@ async fn on_record(
             Err(Refused(message)) => ToolOutput::from_error(&Error::new(kind_of(message), message.clone())),
         }
     };
-    let _ = session.call_as(name, arguments, read_only, noted).await;
-    answer
+    let Done { unsaved, .. } = session.call_as(name, arguments, read_only, noted).await;
+    Done { answer, unsaved }
 }
 
 /// Returns the kind of error that an answer in the words of that server is: the words are all it has.

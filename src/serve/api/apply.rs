@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ops::{ApplyOptions, CHANGES_MAX, Change};
 use crate::path::VfsPathBuf;
 use crate::serve::rights::Access;
-use crate::session::{OnConflict, Session};
+use crate::session::{Session, Target};
 use crate::tools::{ToolInfo, ToolOutput, ToolSet};
 use crate::wire::{ApplyReply, ApplyRequest, ChangeRecord};
 use axum::http::StatusCode;
@@ -136,17 +136,12 @@ impl Asked {
     /// Makes a batch of changes, and saves the thread.
     pub(super) async fn apply(&self, changes: Vec<Change>, options: ApplyOptions) -> Result<Vec<crate::ops::Changed>, Error> {
         self.caller.rights.need(Access::Write)?;
-        let on_conflict = match changes.as_slice() {
-            [Change::Rename { .. }] => OnConflict::Aside,
-            [_] => OnConflict::Again,
-            // Several may have reached into another mount, and would do so twice.
-            _ => OnConflict::Aside,
-        };
+        let target = Target::of_changes(&changes);
         let changes = std::sync::Arc::new(changes);
         let work = move |session: Session| -> BoxFuture<'static, Result<Vec<crate::ops::Changed>, Error>> {
             let (changes, options) = (changes.clone(), options.clone());
             Box::pin(async move { session.backend().apply(&changes, &options).await })
         };
-        self.caller.door.threads().lasting(&self.caller.scope, on_conflict, work).await?
+        self.caller.door.threads().lasting(&self.caller.scope, &target, work).await
     }
 }

@@ -9,7 +9,7 @@ use crate::checkpoint::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPathBuf;
 use crate::serve::rights::Access;
-use crate::session::{OnConflict, Session};
+use crate::session::Session;
 use axum::http::StatusCode;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -134,7 +134,7 @@ pub(super) async fn make_checkpoint(mut asked: Asked) -> Answer {
         let notes = notes.clone();
         Box::pin(async move { session.checkpoint(notes.options()).await })
     };
-    let made = asked.caller.door.threads().lasting(&asked.caller.scope, OnConflict::Again, work).await??;
+    let made = asked.caller.door.threads().lasting_history(&asked.caller.scope, work).await?;
     json(StatusCode::CREATED, &made)
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn restore(mut asked: Asked) -> Answer {
             let notes = notes.clone();
             Box::pin(async move { session.restore(found.id, notes.options()).await })
         };
-        Box::pin(async move { threads.lasting(scope, OnConflict::Again, work).await? })
+        Box::pin(async move { threads.lasting_history(scope, work).await })
     };
     json(StatusCode::CREATED, &with_checkpoint(&*asked.checkpointer()?, scope, asked.param("checkpoint"), restore).await?)
 }
@@ -248,7 +248,7 @@ pub(super) async fn merge(mut asked: Asked) -> Answer {
             let (source, options) = (source.clone(), options.clone());
             Box::pin(async move { session.merge(&source, found.id.into(), options).await })
         };
-        Box::pin(async move { threads.lasting(scope, OnConflict::Again, work).await? })
+        Box::pin(async move { threads.lasting_history(scope, work).await })
     };
     json(StatusCode::OK, &with_checkpoint(&*asked.checkpointer()?, &theirs, name, merge).await?)
 }

@@ -74,7 +74,7 @@ fn play(home: &Home) -> Child {
 }
 
 #[test]
-fn the_second_to_save_a_thread_is_told_and_loses_nothing() {
+fn play_goes_on_from_what_another_command_saved_meanwhile() {
     let home = Home::new();
     home.ok(&["write", "/start.md", "start"]);
     let mut child = play(&home);
@@ -83,18 +83,79 @@ fn the_second_to_save_a_thread_is_told_and_loses_nothing() {
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
     assert_eq!(home.ok(&["write", "/b.md", "meanwhile"]), "");
     let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, r#"{{"tool": "write_file", "args": {{"path": "/c.md", "content": "too late"}}}}"#).unwrap();
+    writeln!(stdin, r#"{{"tool": "move", "args": {{"from": "/a.md", "to": "/c.md"}}}}"#).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert_eq!(home.ok(&["ls"]), "b.md\nc.md\nmemories/\nstart.md\nworkspace/\n");
+    assert_eq!(home.ok(&["cat", "/c.md", "/b.md", "/start.md"]), "playedmeanwhilestart");
+    let threads: Vec<serde_json::Value> = serde_json::from_str(&home.ok(&["--json", "thread", "ls"])).unwrap();
+    assert_eq!(threads.len(), 1, "no thread is set aside");
+}
+
+#[test]
+fn play_that_changed_another_mount_too_is_set_aside_when_another_command_saved_meanwhile() {
+    let home = Home::new();
+    home.ok(&["write", "/start.md", "start"]);
+    let mut child = play(&home);
+    let mut answer = [0; 1];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
+    assert_eq!(home.ok(&["write", "/b.md", "meanwhile"]), "");
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, r#"{{"tool": "move", "args": {{"from": "/a.md", "to": "/memories/a.md"}}}}"#).unwrap();
     drop(stdin);
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{told}");
     let record: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
-    assert_eq!(record["code"], "conflict");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("is not saved yet"), "the model is told as well");
-    assert_eq!(home.ok(&["ls"]), "a.md\nb.md\nmemories/\nstart.md\nworkspace/\n", "each call was saved before its answer, the last not");
+    assert_eq!((&record["code"], &record["may_have_effect"]), (&"conflict".into(), &true.into()));
+    let last = String::from_utf8_lossy(&output.stdout).lines().last().unwrap().to_owned();
+    let last: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&last["is_error"], &last["unsaved"]), (&true.into(), &true.into()), "the model is told as well");
+    assert_eq!((&last["error"]["code"], &last["error"]["may_have_effect"]), (&"conflict".into(), &true.into()));
+    assert_eq!(home.ok(&["cat", "/memories/a.md", "/a.md", "/b.md"]), "playedplayedmeanwhile");
     let message = record["message"].as_str().unwrap();
     let aside = message.rsplit('`').nth(1).unwrap();
-    assert_eq!(home.ok(&["--thread", aside, "cat", "/a.md", "/c.md", "/start.md"]), "playedtoo latestart", "{message}");
+    assert_eq!(home.ok(&["--thread", aside, "ls"]), "memories/\nstart.md\nworkspace/\n", "{message}");
+}
+
+/// A play in which no thread could be saved ended with "0 failed".
+#[test]
+fn every_command_fails_whose_thread_cannot_be_saved() {
+    let home = Home::new();
+    home.ok(&["write", "/a.md", "one"]);
+    let refused = "CREATE TRIGGER refused BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    rusqlite::Connection::open(home.data().join("stratafs.db")).unwrap().execute_batch(refused).unwrap();
+    let patch = "*** Begin Patch\n*** Add File: /p.md\n+x\n*** End Patch";
+    for (args, stdin) in [
+        (&["write", "/b.md", "x"][..], ""),
+        (&["append", "/a.md", "x"], ""),
+        (&["edit", "/a.md", "one", "two"], ""),
+        (&["mkdir", "/d"], ""),
+        (&["mv", "/a.md", "/c.md"], ""),
+        (&["cp", "/a.md", "/c.md"], ""),
+        (&["rm", "/a.md"], ""),
+        (&["patch"], patch),
+    ] {
+        let args = [&["--json"], args].concat();
+        let output = home.with_stdin(&args, stdin.as_bytes()).failure().get_output().clone();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let record: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+        assert!(record["message"].as_str().unwrap().contains("not saved") && record["may_have_effect"] == true, "{args:?}: {told}");
+    }
+    let calls = r#"{"tool": "write_file", "args": {"path": "/b.md", "content": "x"}}"#;
+    let output = home.with_stdin(&["--jsonl", "run", "-"], format!("{calls}\n{calls}\n").as_bytes()).failure().get_output().clone();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("2 calls, 2 failed"), "{told}");
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let played: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&played["is_error"], &played["unsaved"], &played["error"]["may_have_effect"]),
+            (&true.into(), &true.into(), &true.into())
+        );
+    }
+    assert_eq!(home.ok(&["cat", "/a.md"]), "one");
 }
 
 #[cfg(unix)]

@@ -31,8 +31,9 @@ fn write(path: &str, content: &str) -> ToolCall {
 /// Makes a call, and tells whether its change is saved.
 async fn is_saved(session: &Session, call: ToolCall) -> bool {
     let output = session.call(call).await;
-    assert!(output.error.is_none(), "the change is made: {}", output.text);
-    !output.text.contains("is not saved yet")
+    assert_eq!(output.is_error, output.unsaved, "the change is made: {}", output.text);
+    assert!(output.error.is_none_or(|error| error.may_have_effect), "{}", output.text);
+    !output.unsaved
 }
 
 /// Reads a file as another process finds it now; none when there is none.

@@ -61,7 +61,8 @@ impl FromTo {
 impl Mv {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (from, to) = self.paths.parse()?;
-        if !context.is_state(&from)? && context.is_state(&to)? {
+        let session = context.session().await?;
+        if !session.is_state(&from) && session.is_state(&to) {
             let tree = context.tree().await?;
             if let Ok(Entry { kind: EntryKind::File, version: Some(version), .. }) = tree.stat(&from).await {
                 let ended = into_state(context, from, version, to.clone(), self.paths.force).await;

@@ -1,10 +1,10 @@
 //! `patch`: changes to several files by one patch, as the tool `apply_patch` makes them.
 
-use crate::context::{self, Context, Work};
+use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome, error_of};
 use clap::Args;
 use stratafs::tools::ApplyPatch;
-use stratafs::{Error, ErrorKind, VfsPathBuf};
+use stratafs::{Error, ErrorKind};
 
 /// Apply a patch in the format of `apply_patch` (not a unified diff), all or none
 ///
@@ -36,12 +36,10 @@ impl Patch {
         let output = context
             .lasting(async |context| {
                 let output = context.session().await?.call(ApplyPatch::new(patch.clone()).into()).await;
-                let outside = changes_outside(context, &patch)?;
-                let result = match &output.error {
+                match &output.error {
                     Some(record) => Err(error_of(record).into()),
                     None => Ok(output),
-                };
-                Ok(Work { result, outside })
+                }
             })
             .await?;
         match context.out.is_text() {
@@ -50,17 +48,4 @@ impl Patch {
         }
         Ok(Outcome::Done)
     }
-}
-
-/// Tells whether a patch names a file that is not the thread's. A path that cannot be read is the tool's to refuse.
-fn changes_outside(context: &Context, patch: &str) -> Result<bool, Error> {
-    let names = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
-    for path in patch.lines().filter_map(|line| names.iter().find_map(|name| line.trim().strip_prefix(name))) {
-        if let Ok(path) = VfsPathBuf::parse(path.trim())
-            && !context.is_state(&path)?
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

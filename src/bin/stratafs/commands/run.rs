@@ -1,7 +1,7 @@
 //! `run`: a transcript of tool calls played, each answered as the model would see it.
 
 use crate::commands::tools::Set;
-use crate::context::{self, Context};
+use crate::context::{self, Context, REPLAYS_MAX, pause};
 use crate::exit::{Failure, Outcome, error_of, tell};
 use crate::output::{Format, Style, counted, stdout_is_terminal};
 use clap::Args;
@@ -99,6 +99,8 @@ fn events(reader: impl BufRead + Send + 'static, set: Option<Set>) -> mpsc::Rece
 struct Player {
     base: Scope,
     session: Session,
+    /// The thread holds what could not be saved.
+    holds_unsaved: bool,
     calls: usize,
     failures: usize,
     first_failure: Option<ErrorKind>,
@@ -109,7 +111,7 @@ struct Player {
 impl Player {
     async fn new(context: &mut Context) -> Result<Self, Failure> {
         let session = context.session().await?;
-        Ok(Self { base: context.scope()?, session, calls: 0, failures: 0, first_failure: None, played: Vec::new() })
+        Ok(Self { base: context.scope()?, session, holds_unsaved: false, calls: 0, failures: 0, first_failure: None, played: Vec::new() })
     }
 
     async fn play(&mut self, context: &mut Context, event: TranscriptEvent) -> Result<(), Failure> {
@@ -133,6 +135,7 @@ impl Player {
                 }
                 let scope = overlaid(&self.base, scope);
                 self.session = context.workspace()?.session(scope).await?;
+                self.holds_unsaved = false;
                 Ok(())
             }
             TranscriptEvent::Invalid { line, error } => {
@@ -146,13 +149,33 @@ impl Player {
         }
     }
 
-    async fn call(&self, call: Result<ToolCall, Error>, id: Option<&str>) -> (Value, ToolOutput) {
+    async fn call(&mut self, call: Result<ToolCall, Error>, id: Option<&str>) -> (Value, ToolOutput) {
         match call {
             Ok(call) => {
                 let notes = id.map_or_else(CallNotes::new, |id| CallNotes::new().with_tool_call_id(id));
-                (call.arguments(), self.session.call_noting(call, notes).await)
+                let arguments = call.arguments();
+                (arguments, self.lasting(call, &notes).await)
             }
             Err(error) => (Value::Null, ToolOutput::from_error(&error)),
+        }
+    }
+
+    /// Makes a call. When another session saved the thread meanwhile it is made again on what that left, as any command is, unless it
+    /// changed what is not the thread's, or there was something to save before it.
+    async fn lasting(&mut self, call: ToolCall, notes: &CallNotes) -> ToolOutput {
+        let mut attempt = 0;
+        loop {
+            let before = self.session.changes_elsewhere();
+            let output = self.session.call_noting(call.clone(), notes.clone()).await;
+            let is_refused = output.unsaved && output.error.as_ref().is_some_and(|error| error.code == ErrorKind::Conflict.code());
+            let is_alone = !self.holds_unsaved && self.session.changes_elsewhere() == before;
+            if !is_refused || !is_alone || attempt == REPLAYS_MAX || self.session.reload().await.is_err() {
+                let saved_nothing = output.is_error || call.info().read_only;
+                self.holds_unsaved = output.unsaved || self.holds_unsaved && saved_nothing;
+                return output;
+            }
+            pause(attempt).await;
+            attempt += 1;
         }
     }
 

@@ -1,6 +1,6 @@
 //! `write` and `append`: content from an argument or from standard input.
 
-use crate::context::{self, Context, Work};
+use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome};
 use clap::Args;
 use stratafs::ops::{ApplyOptions, Change, Changed, Version, WriteMode};
@@ -95,18 +95,9 @@ pub(crate) async fn apply_all(
     Ok(Outcome::Done)
 }
 
-/// Applies changes once, and tells whether they reach beyond the thread's state.
-pub(crate) async fn attempt(context: &mut Context, changes: &[Change]) -> Result<Work<Vec<Changed>>, Failure> {
-    let mut outside = false;
-    for change in changes {
-        // A copy only reads its source.
-        let changed = if let Change::Copy { to, .. } = change { vec![&**to] } else { change.paths().collect() };
-        for path in changed {
-            outside |= !context.is_state(path)?;
-        }
-    }
-    let result = context.tree().await?.apply(changes, &ApplyOptions::new().with_allow_partial(true)).await;
-    Ok(Work { result: result.map_err(Failure::from), outside })
+/// Applies changes once.
+pub(crate) async fn attempt(context: &mut Context, changes: &[Change]) -> Result<Vec<Changed>, Failure> {
+    Ok(context.tree().await?.apply(changes, &ApplyOptions::new().with_allow_partial(true)).await?)
 }
 
 /// Tells what a change did, when asked to.

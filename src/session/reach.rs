@@ -1,0 +1,161 @@
+//! Which mounts the changes of a session reach: the state of its thread, which lasts once it is saved, and all others, which change at once.
+//!
+//! Work whose save met another's is done again exactly when it changed nothing but the state: anything else would be done twice.
+
+#[cfg(all(feature = "mcp", feature = "serve"))]
+use crate::ops::Change;
+use crate::path::{VfsPath, VfsPathBuf};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The mounts of a session's tree, and how often others than the state may have changed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reach {
+    mounts: BTreeMap<VfsPathBuf, Mounted>,
+    elsewhere: Elsewhere,
+}
+
+/// What stands at a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mounted {
+    /// The state of the thread.
+    State,
+    /// The state within something else, which may change other things with it.
+    Mixed,
+    /// Something else.
+    Other,
+}
+
+/// Counts the batches that may have changed a mount other than the state.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Elsewhere(Arc<AtomicU64>);
+
+impl Elsewhere {
+    /// Counts a batch before it begins.
+    pub(crate) fn begin(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes a batch back that is known to have changed nothing.
+    pub(crate) fn take_back(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Reach {
+    /// Notes what stands at a mount; returns what counts its changes, unless only the state changes there.
+    pub(crate) fn mount(&mut self, path: &VfsPath, mounted: Mounted) -> Option<Elsewhere> {
+        self.mounts.insert(path.to_owned(), mounted);
+        (mounted != Mounted::State).then(|| self.elsewhere.clone())
+    }
+
+    /// Returns how many batches may have changed a mount other than the state.
+    pub(crate) fn elsewhere(&self) -> u64 {
+        self.elsewhere.0.load(Ordering::Acquire)
+    }
+
+    /// Returns where the state stands.
+    pub(crate) fn places(&self) -> Vec<VfsPathBuf> {
+        self.mounts.iter().filter(|(_, mounted)| **mounted != Mounted::Other).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Tells whether a path lies in the state.
+    pub(crate) fn is_state(&self, path: &VfsPath) -> bool {
+        let above = path.ancestors().chain([path]).filter_map(|above| self.mounts.get(above));
+        above.last().is_none_or(|mounted| *mounted != Mounted::Other)
+    }
+
+    /// Tells whether a change of a path, and of what lies beneath it, can change the state.
+    #[cfg(feature = "mcp")]
+    fn meets_state(&self, path: &VfsPath) -> bool {
+        let beneath = |(at, mounted): (&VfsPathBuf, &Mounted)| *mounted != Mounted::Other && at.starts_with(path);
+        self.is_state(path) || self.mounts.iter().any(beneath)
+    }
+}
+
+/// What work is about to change, as far as it is known beforehand: only work that changes the thread waits for its turn.
+#[derive(Debug, Clone)]
+#[cfg(feature = "mcp")]
+pub(crate) enum Target {
+    /// The thread: its state, or its history.
+    Thread,
+    /// These paths, and what lies beneath them.
+    Paths(Vec<VfsPathBuf>),
+}
+
+#[cfg(feature = "mcp")]
+impl Target {
+    /// Returns what changes are about.
+    #[cfg(feature = "serve")]
+    pub(crate) fn of_changes(changes: &[Change]) -> Self {
+        Self::Paths(changes.iter().flat_map(changed_paths).map(VfsPath::to_owned).collect())
+    }
+
+    /// Returns what a call is about that names these paths; one that names none may change all.
+    pub(crate) fn of_paths(paths: Option<Vec<VfsPathBuf>>) -> Self {
+        paths.map_or(Self::Thread, Self::Paths)
+    }
+
+    /// Tells whether the work can change the thread of a session with these mounts.
+    pub(super) fn is_thread(&self, reach: &Reach) -> bool {
+        match self {
+            Self::Thread => true,
+            Self::Paths(paths) => paths.iter().any(|path| reach.meets_state(path)),
+        }
+    }
+}
+
+/// Returns the paths that a change changes. A copy only reads its source.
+#[cfg(all(feature = "mcp", feature = "serve"))]
+fn changed_paths(change: &Change) -> Vec<&VfsPath> {
+    match change {
+        Change::Copy { to, .. } => vec![to],
+        change => change.paths().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> VfsPathBuf {
+        VfsPathBuf::parse(text).expect("a legal path")
+    }
+
+    fn reach(mounts: &[(&str, Mounted)]) -> Reach {
+        let mut reach = Reach::default();
+        for (at, mounted) in mounts {
+            reach.mount(&path(at), *mounted);
+        }
+        reach
+    }
+
+    #[test]
+    fn path_is_state_where_its_nearest_mount_is() {
+        let reach =
+            reach(&[("/", Mounted::State), ("/memories", Mounted::Other), ("/memories/now", Mounted::State), ("/mix", Mounted::Mixed)]);
+        for (text, is_state) in [
+            ("/", true),
+            ("/a", true),
+            ("/memories", false),
+            ("/memories/a", false),
+            ("/memories/now/a", true),
+            ("/memoriesx", true),
+            ("/mix/a", true),
+        ] {
+            assert_eq!(reach.is_state(&path(text)), is_state, "{text}");
+        }
+    }
+
+    #[cfg(feature = "mcp")]
+    #[test]
+    fn target_is_the_thread_where_a_path_or_what_lies_beneath_it_is_state() {
+        let reach = reach(&[("/", Mounted::Other), ("/thread", Mounted::State)]);
+        for (paths, is_thread) in [(&["/a"][..], false), (&["/thread/a"], true), (&["/"], true), (&["/a", "/thread"], true), (&[], false)] {
+            let target = Target::Paths(paths.iter().map(|text| path(text)).collect());
+            assert_eq!(target.is_thread(&reach), is_thread, "{paths:?}");
+        }
+        assert!(Target::of_paths(None).is_thread(&reach));
+    }
+}
