@@ -48,7 +48,7 @@ const SESSIONLESS_SINCE: &str = "2026-07-28";
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 
 /// What a page may read of an answer, beside what every page may.
-const EXPOSED: [HeaderName; 11] = [
+const EXPOSED: [HeaderName; 13] = [
     SESSION,
     VERSION,
     header::WWW_AUTHENTICATE,
@@ -56,7 +56,9 @@ const EXPOSED: [HeaderName; 11] = [
     header::ETAG,
     header::CONTENT_RANGE,
     HeaderName::from_static("content-digest"),
+    HeaderName::from_static("idempotency-expires-in"),
     HeaderName::from_static("idempotency-replayed"),
+    HeaderName::from_static("idempotency-state"),
     HeaderName::from_static("stratafs-modified-at"),
     HeaderName::from_static("stratafs-size"),
     HeaderName::from_static("stratafs-window"),

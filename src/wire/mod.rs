@@ -11,7 +11,7 @@ mod problem;
 mod request;
 
 pub use change::{ApplyReply, ApplyRequest, ChangeRecord};
-pub use problem::{PROBLEM_TYPE, Problem, RequestFault};
+pub use problem::{KeyRecord, KeyState, PROBLEM_TYPE, Problem, RequestFault};
 pub use request::{
     CapabilitiesReply, GlobRequest, GrepRequest, LIMIT_MAX, LsRequest, ReadRequest, SearchRequest, StatRequest, TreeRequest,
 };

@@ -18,11 +18,54 @@ pub enum RequestFault {
     RequestRunning,
     /// This idempotency key was used for another request: take a new one.
     KeyReused,
+    /// The server that had begun the first request with this idempotency key died: look at what is there before anything is repeated.
+    OutcomeUnknown,
+}
+
+/// What became of the first request with an idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum KeyState {
+    /// It runs.
+    Running,
+    /// It is done, and its answer is kept.
+    Done,
+    /// Its server died before its answer was kept: it may have been done or not.
+    Unknown,
+}
+
+impl KeyState {
+    /// Returns the stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What is known of an idempotency key, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct KeyRecord {
+    /// What became of the first request with it.
+    pub state: KeyState,
+    /// After how many seconds the key may be used anew.
+    pub expires_in_seconds: u64,
+}
+
+impl KeyRecord {
+    /// Tells of a key.
+    pub const fn new(state: KeyState, expires_in_seconds: u64) -> Self {
+        Self { state, expires_in_seconds }
+    }
 }
 
 impl RequestFault {
     /// Every fault.
-    pub const ALL: [Self; 3] = [Self::NoSuchRoute, Self::RequestRunning, Self::KeyReused];
+    pub const ALL: [Self; 4] = [Self::NoSuchRoute, Self::RequestRunning, Self::KeyReused, Self::OutcomeUnknown];
 
     /// Returns the stable wire name.
     pub const fn code(self) -> &'static str {
@@ -30,6 +73,7 @@ impl RequestFault {
             Self::NoSuchRoute => "no_such_route",
             Self::RequestRunning => "request_running",
             Self::KeyReused => "key_reused",
+            Self::OutcomeUnknown => "outcome_unknown",
         }
     }
 
@@ -38,7 +82,7 @@ impl RequestFault {
     pub const fn status(self) -> u16 {
         match self {
             Self::NoSuchRoute => 404,
-            Self::RequestRunning => 409,
+            Self::RequestRunning | Self::OutcomeUnknown => 409,
             Self::KeyReused => 422,
         }
     }
@@ -47,7 +91,7 @@ impl RequestFault {
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::NoSuchRoute => ErrorKind::Unsupported,
-            Self::RequestRunning => ErrorKind::Unavailable,
+            Self::RequestRunning | Self::OutcomeUnknown => ErrorKind::Unavailable,
             Self::KeyReused => ErrorKind::InvalidArgument,
         }
     }
@@ -78,31 +122,40 @@ pub struct Problem {
     /// The trace that the request is part of, by which the server's log tells more: 32 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
+    /// What is known of the idempotency key of the request, where that is why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<KeyRecord>,
 }
 
 impl Problem {
     /// Tells of an error.
     pub fn new(error: &Error) -> Self {
         let kind = error.kind();
+        let mut record = ErrorRecord::from(error);
+        // It stands beside the record, where it is always said.
+        record.may_have_effect = false;
         Self {
             kind: format!("urn:stratafs:error:{}", kind.code()),
             title: kind.code().replace('_', " "),
             status: status(kind),
             detail: error.message().to_owned(),
-            error: ErrorRecord::from(error),
+            error: record,
             operation: error.operation(),
             may_have_effect: error.may_have_effect(),
             trace_id: None,
+            idempotency_key: None,
         }
     }
 
-    /// Tells of a fault of the request; nothing was done.
+    /// Tells of a fault of the request; nothing was done by it.
     pub fn of_request(fault: RequestFault, detail: impl Into<String>) -> Self {
         let mut problem = Self::new(&Error::new(fault.kind(), detail).without_effect());
         problem.kind = format!("urn:stratafs:error:{}", fault.code());
         problem.title = fault.code().replace('_', " ");
         problem.status = fault.status();
         problem.error.code = fault.code().to_owned();
+        // The request itself did nothing, and the first one with its key may have.
+        problem.may_have_effect = fault == RequestFault::OutcomeUnknown;
         problem
     }
 

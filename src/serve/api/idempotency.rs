@@ -1,46 +1,115 @@
 //! Requests that are sent again: with the header `Idempotency-Key` a change is made once, and asked again it is answered as it was.
 //!
-//! The first request with a key leaves a mark in the store, and its answer in place of the mark when it ends, for a day. It runs to its end
-//! though its client goes away. A replica that dies in between leaves the mark, for [`RUNNING_FOR`]: nobody knows then what was done.
-//! Another request with its key is told 409 `request_running` until then, and one that asks something else 422 `key_reused`.
+//! The first request with a key leaves a mark in the store, and its answer in place of the mark when it ends. Mark and answer stand for
+//! [`KEPT_FOR`]: within it nothing else is done under the key. An answer that is too long to be kept is kept short: its status, its
+//! headers and how long it was. The request runs to its end though its client goes away, and its mark is renewed as long as it runs; one
+//! that is not renewed any more is of a server that died, and nobody knows what was done.
+//!
+//! A key belongs to who uses it: its token and the rights of that. A request that may not change anything is refused before it leaves a
+//! mark, one that only reads leaves none, and one that was refused without an effect takes its mark back. What the keys of one user take
+//! is bounded by [`KEYS_MAX`] and [`KEYS_BYTES_MAX`].
+//!
 //! (After [the draft of the IETF](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).)
 
-use super::Api;
 use super::problem::{self, Failed, MayHaveEffect};
+use super::{Api, routes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use crate::serve::caller::Caller;
-use crate::store::{Batch, Condition, Namespace};
+use crate::store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions};
+use crate::tools::ToolSet;
 use crate::trace;
-use crate::wire::RequestFault;
+use crate::wire::{KeyRecord, KeyState, RequestFault};
 use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// The first component of the namespaces of answers, which no route has.
 pub(crate) const ANSWERS_NAMESPACE: &str = crate::store::reserved::ANSWERS;
 
-/// How long an answer is kept.
+/// How long a mark stands, and an answer is kept.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long the mark of a request that runs is kept.
-const RUNNING_FOR: Duration = Duration::from_secs(5 * 60);
+/// How often the mark of a request that runs is renewed, and how long after that its server counts as dead.
+const RENEWED_EVERY: Duration = Duration::from_secs(15);
+const ALIVE_FOR: Duration = Duration::from_secs(60);
 
-/// The largest answer that is kept.
+/// The largest answer that is kept whole.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// The most keys of a tenant and user, and the most bytes that their answers take.
+const KEYS_MAX: u64 = 10_000;
+const KEYS_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a count of a user's keys holds, and one that says that there is no room; what this server adds meanwhile is counted with it.
+const COUNTED_FOR: Duration = Duration::from_secs(60);
+const FULL_FOR: Duration = Duration::from_secs(5);
+
+/// How many users' counts are remembered.
+const COUNTS_MAX: usize = 10_000;
+
+/// How many keys are looked at in one read.
+const PAGE: usize = 1_000;
+
+/// What is said of a key whose first request is not done.
+const STILL_RUNS: &str = "the first request with this key still runs; ask again for its answer";
+
+/// The headers that tell of a key.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const STATE: HeaderName = HeaderName::from_static("idempotency-state");
+const EXPIRES_IN: HeaderName = HeaderName::from_static("idempotency-expires-in");
+
+/// What a server knows of keys beside what is in the store.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// Tells the marks of this server from those of others, and of those before it.
+    server: String,
+    /// The requests that run here.
+    running: Mutex<HashSet<Place>>,
+    /// What the keys of each user take.
+    counts: Mutex<HashMap<Namespace, Count>>,
+}
+
+impl Keys {
+    pub(super) fn new() -> Self {
+        Self { server: Uuid::new_v4().to_string(), running: Mutex::default(), counts: Mutex::default() }
+    }
+}
+
+/// Where a key stands.
+type Place = (Namespace, String);
+
+/// What the keys of a user take.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    keys: u64,
+    bytes: u64,
+    at: Instant,
+}
 
 /// What is kept of a request.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     /// The hash of what was asked.
     asked: String,
+    /// The server that does it.
+    #[serde(default)]
+    server: String,
+    /// Until when the server counts as alive.
+    #[serde(default)]
+    alive_until: Timestamp,
     /// The answer; none while it runs.
     answer: Option<KeptAnswer>,
 }
@@ -52,99 +121,327 @@ struct KeptAnswer {
     body: String,
 }
 
-/// Answers a request that has a key, once.
-pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    let key = request.headers().get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
-    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let caller = request.extensions().get::<Caller>().map(|caller| caller.scope.clone());
-    match (key, caller) {
-        (Some(Ok(key)), Some(scope)) if changes => match keyed(&api, scope, key, request, next).await {
-            Ok(response) => response,
-            Err(failed) => failed.into_response(),
-        },
-        (Some(Err(_)), _) => problem::response(&Error::invalid_argument("the header `Idempotency-Key` is not visible ASCII")),
-        _ => next.run(request).await,
+/// A request with a key, where its mark stands.
+struct Keyed {
+    api: Arc<Api>,
+    place: Place,
+    asked: String,
+}
+
+/// A request that runs here; it has ended when this is dropped.
+struct Running(Arc<Keyed>);
+
+impl Running {
+    /// Begins a request, unless one with its key runs here.
+    fn begin(keyed: &Arc<Keyed>) -> Option<Self> {
+        let is_first = keyed.api.keys.running.lock().insert(keyed.place.clone());
+        is_first.then(|| Self(keyed.clone()))
     }
 }
 
-async fn keyed(api: &Arc<Api>, scope: Scope, key: String, request: Request, next: Next) -> Result<Response, Failed> {
-    if key.is_empty() || key.len() > 255 {
-        return Err(Error::invalid_argument("an idempotency key has 1 to 255 bytes; a UUID is a good one").without_effect().into());
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.api.keys.running.lock().remove(&self.0.place);
     }
-    let owner = [ANSWERS_NAMESPACE, scope.tenant.as_deref().unwrap_or("-"), scope.user.as_deref().unwrap_or("-")];
-    let namespace = Namespace::new(owner)?;
+}
+
+/// Answers a request that has a key, once.
+pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let Some(given) = request.headers().get("idempotency-key") else { return next.run(request).await };
+    let Some(caller) = request.extensions().get::<Caller>().cloned() else { return next.run(request).await };
+    // What is not there, and what only reads, is answered as if there were no key.
+    let Some(needed) = needed(&request) else { return next.run(request).await };
+    let key = match given.to_str() {
+        Ok(key) if (1..=255).contains(&key.len()) => key.to_owned(),
+        _ => {
+            let message = "an idempotency key is visible ASCII of 1 to 255 bytes; a UUID is a good one";
+            return problem::response(&Error::invalid_argument(message).without_effect());
+        }
+    };
+    if let Err(refused) = caller.rights.need(needed) {
+        return problem::response(&refused.without_effect());
+    }
+    match keyed(api, &caller, &key, request, next).await {
+        Ok(response) => response,
+        Err(failed) => failed.into_response(),
+    }
+}
+
+/// Returns the access that a request needs for what it changes; none for one that changes nothing.
+fn needed(request: &Request) -> Option<crate::serve::rights::Access> {
+    let path = request.extensions().get::<MatchedPath>()?;
+    let needed = routes::changes(request.method(), path.as_str())?;
+    if path.as_str().ends_with("/tools/{name}") {
+        let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let writes = |set: ToolSet| set.tools().iter().any(|tool| tool.name == name && !tool.read_only);
+        return ToolSet::ALL.into_iter().any(writes).then_some(needed);
+    }
+    Some(needed)
+}
+
+/// Returns where a key of a caller stands: the same key of another token, or of one whose rights changed, is another key.
+fn place(caller: &Caller, key: &str) -> Result<Place> {
+    let Scope { tenant, user, .. } = &caller.scope;
+    let namespace = Namespace::new([ANSWERS_NAMESPACE, tenant.as_deref().unwrap_or("-"), user.as_deref().unwrap_or("-")])?;
+    let mut hasher = blake3::Hasher::new();
+    let rights = serde_json::to_vec(&caller.rights).unwrap_or_default();
+    for part in [&caller.identity.as_bytes()[..], &rights, key.as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    Ok((namespace, hasher.finalize().to_hex().to_string()))
+}
+
+async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next: Next) -> Result<Response, Failed> {
+    let place = place(caller, key)?;
     let (mut parts, body) = request.into_parts();
     let mut hasher = blake3::Hasher::new();
-    hasher.update(format!("{} {}\n{}\n", parts.method, parts.uri, scope.thread.as_deref().unwrap_or_default()).as_bytes());
+    let thread = caller.scope.thread.as_deref().unwrap_or_default();
+    hasher.update(format!("{} {}\n{thread}\n", parts.method, parts.uri).as_bytes());
+    // What else decides what is done, or on what condition.
+    for name in [header::IF_MATCH, header::IF_NONE_MATCH, header::CONTENT_TYPE] {
+        for value in parts.headers.get_all(&name) {
+            hasher.update(name.as_str().as_bytes()).update(b": ").update(value.as_bytes()).update(b"\n");
+        }
+    }
     let received = api.receive(&parts, body, |part| _ = hasher.update(part)).await?;
     // The handler finds it whole, with the room that it takes.
     parts.extensions.insert(received);
-    let asked = hasher.finalize().to_hex().to_string();
-    let mark = encoded(&Kept { asked: asked.clone(), answer: None })?;
-    let begun = Batch::new().expect(&namespace, &*key, Condition::Absent).put_for(&namespace, &*key, mark, RUNNING_FOR);
-    match api.store.commit(begun).await {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::Conflict => return again(api, &namespace, &key, &asked).await,
-        Err(error) => return Err(error.without_effect().into()),
+    let keyed = Arc::new(Keyed { api, place, asked: hasher.finalize().to_hex().to_string() });
+    if let Err(full) = keyed.make_room().await {
+        // What was done already is answered all the same.
+        return match keyed.row().await? {
+            Some(row) => keyed.again(&row),
+            None => Err(full.into()),
+        };
+    }
+    let Some(running) = Running::begin(&keyed) else {
+        return match keyed.row().await? {
+            Some(row) => keyed.again(&row),
+            None => Err(Failed::of_request(RequestFault::RequestRunning, STILL_RUNS)),
+        };
+    };
+    match keyed.put(Some(Condition::Absent), None).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::Conflict => {
+            drop(running);
+            return match keyed.row().await? {
+                Some(row) => keyed.again(&row),
+                None => Err(Failed::of_request(RequestFault::RequestRunning, "the request with this key ended just now; send it again")),
+            };
+        }
+        Err(error) => {
+            // The mark may be there, and nothing was done. Where it cannot be removed, asked again it is told that nobody knows.
+            if error.may_have_effect()
+                && let Err(error) = keyed.take_back().await
+            {
+                tracing::warn!(%error, "the mark of a request that was not begun may have been left");
+            }
+            return Err(error.without_effect().into());
+        }
     }
     // To its end, though the client goes away: it may ask again.
-    let api = api.clone();
     let run = tokio::spawn(trace::carried(async move {
-        let response = next.run(Request::from_parts(parts, Body::empty())).await;
-        settle(&api, &namespace, &key, asked, response).await
+        let response = keyed.run(parts, next).await;
+        drop(running);
+        response
     }));
     Ok(run.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was stopped").with_unknown_effect().with_source(error))?)
 }
 
-/// Answers as the first request with the key was answered.
-async fn again(api: &Api, namespace: &Namespace, key: &str, asked: &str) -> Result<Response, Failed> {
-    let runs = |message: &str| Err(Failed::of_request(RequestFault::RequestRunning, message));
-    let Some(row) = api.store.get(namespace, key).await? else {
-        return runs("the request with this key ended just now; send it again");
-    };
-    let kept: Kept = serde_json::from_slice(&row.value)
-        .map_err(|error| Error::new(ErrorKind::Corrupt, "what is kept of this key cannot be read; take another").with_source(error))?;
-    if kept.asked != asked {
-        return Err(Failed::of_request(RequestFault::KeyReused, "this idempotency key was used for another request; take a new one"));
+impl Keyed {
+    async fn row(&self) -> Result<Option<Item>> {
+        let (namespace, key) = &self.place;
+        self.api.store.get(namespace, key).await.map_err(Error::without_effect)
     }
-    let Some(answer) = kept.answer else {
-        return runs("the first request with this key still runs; ask again for its answer");
-    };
-    let body = BASE64.decode(answer.body).unwrap_or_default();
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
-    for (name, value) in answer.headers {
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
-            response.headers_mut().insert(name, value);
+
+    /// Puts the mark, or the answer in its place.
+    async fn put(&self, condition: Option<Condition>, answer: Option<KeptAnswer>) -> Result<()> {
+        let (namespace, key) = &self.place;
+        let alive_until = Timestamp::now().checked_add(ALIVE_FOR).unwrap_or(Timestamp::MAX);
+        let kept = Kept { asked: self.asked.clone(), server: self.api.keys.server.clone(), alive_until, answer };
+        let value = serde_json::to_vec(&kept);
+        let value = value.map_err(|error| Error::new(ErrorKind::Internal, "an answer cannot be kept").with_source(error))?;
+        let batch = match condition {
+            Some(condition) => Batch::new().expect(namespace, key, condition),
+            None => Batch::new(),
+        };
+        // How much it takes is told without its body being read.
+        let size = value.len();
+        self.api.store.commit(batch.put_item(namespace, key, size.to_string(), value, Some(KEPT_FOR))).await?;
+        if let Some(count) = self.api.keys.counts.lock().get_mut(namespace) {
+            count.bytes += size as u64;
+        }
+        Ok(())
+    }
+
+    /// Does the request, and renews its mark meanwhile.
+    async fn run(&self, parts: Parts, next: Next) -> Response {
+        let mut handled = std::pin::pin!(next.run(Request::from_parts(parts, Body::empty())));
+        let response = loop {
+            match tokio::time::timeout(RENEWED_EVERY, handled.as_mut()).await {
+                Ok(response) => break response,
+                Err(_) => {
+                    if let Err(error) = self.put(None, None).await {
+                        tracing::warn!(%error, "the mark of a request with a key was not renewed");
+                    }
+                }
+            }
+        };
+        self.settle(response).await
+    }
+
+    /// Keeps an answer; what was refused without an effect may be tried again under the same key.
+    async fn settle(&self, response: Response) -> Response {
+        let (mut parts, body) = response.into_parts();
+        let may_have_effect = parts.extensions.get::<MayHaveEffect>().is_some_and(|effect| effect.0);
+        let Ok(body) = to_bytes(body, usize::MAX).await else {
+            return problem::response(&Error::new(ErrorKind::Internal, "the answer broke off").with_unknown_effect());
+        };
+        // A condition that did not hold is an answer: it must not hold for the same request later.
+        let is_decided = matches!(parts.status, StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED);
+        let is_kept = !(parts.status.is_client_error() || parts.status.is_server_error()) || may_have_effect || is_decided;
+        let mut settled = Ok(());
+        for pause_ms in [0, 50, 500] {
+            if pause_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            }
+            settled = match is_kept {
+                true => self.put(None, Some(kept_answer(&parts, &body))).await,
+                false => self.take_back().await,
+            };
+            if settled.is_ok() {
+                break;
+            }
+        }
+        match settled {
+            Ok(()) if is_kept => tell(&mut parts.headers, KeyRecord::new(KeyState::Done, KEPT_FOR.as_secs())),
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the answer of a request with a key was not kept; asked again it is told that nobody knows it")
+            }
+        }
+        Response::from_parts(parts, Body::from(body))
+    }
+
+    /// Removes the mark.
+    async fn take_back(&self) -> Result<()> {
+        let (namespace, key) = &self.place;
+        self.api.store.commit(Batch::new().delete(namespace, key)).await?;
+        if let Some(count) = self.api.keys.counts.lock().get_mut(namespace) {
+            count.keys = count.keys.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    /// Answers as the first request with the key was answered.
+    fn again(&self, row: &Item) -> Result<Response, Failed> {
+        let kept: Kept = serde_json::from_slice(&row.value)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, "what is kept of this key cannot be read; take another").with_source(error))?;
+        if kept.asked != self.asked {
+            let message = "this idempotency key was used for another request; take a new one";
+            return Err(Failed::of_request(RequestFault::KeyReused, message));
+        }
+        let Some(answer) = kept.answer else {
+            let is_own = kept.server == self.api.keys.server;
+            let runs = if is_own { self.api.keys.running.lock().contains(&self.place) } else { Timestamp::now() < kept.alive_until };
+            if runs {
+                let failed = Failed::of_request(RequestFault::RequestRunning, STILL_RUNS);
+                return Err(failed.with_key(KeyRecord::of(KeyState::Running, row)));
+            }
+            let message = "the server that had begun the first request with this key ended before its answer was kept: nobody knows what was \
+                           done; look at what is there, and take a new key for what is missing";
+            return Err(Failed::of_request(RequestFault::OutcomeUnknown, message).with_key(KeyRecord::of(KeyState::Unknown, row)));
+        };
+        let body = BASE64.decode(answer.body).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+        for (name, value) in answer.headers {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+        tell(response.headers_mut(), KeyRecord::of(KeyState::Done, row));
+        Ok(response)
+    }
+
+    /// Checks that the user may have one more key.
+    async fn make_room(&self) -> Result<()> {
+        let (namespace, _) = &self.place;
+        let known = self.api.keys.counts.lock().get(namespace).copied();
+        let is_full = |count: &Count| count.keys >= KEYS_MAX || count.bytes >= KEYS_BYTES_MAX;
+        // Whoever is at the bound does not have all counted by each request.
+        let holds_for = |count: &Count| if is_full(count) { FULL_FOR } else { COUNTED_FOR };
+        let mut count = match known.filter(|count| count.at.elapsed() < holds_for(count)) {
+            Some(count) => count,
+            None => self.count().await.map_err(Error::without_effect)?,
+        };
+        let full = is_full(&count);
+        if !full {
+            count.keys += 1;
+        }
+        let mut counts = self.api.keys.counts.lock();
+        if counts.len() >= COUNTS_MAX {
+            counts.clear();
+        }
+        counts.insert(namespace.clone(), count);
+        if !full {
+            return Ok(());
+        }
+        let message = format!(
+            "{} idempotency keys of this user with {} bytes are kept, the most that are; each goes a day after its request: send this one \
+             without a key, or later",
+            count.keys, count.bytes
+        );
+        Err(Error::new(ErrorKind::QuotaExceeded, message).without_effect())
+    }
+
+    /// Counts what the keys of the user take.
+    async fn count(&self) -> Result<Count> {
+        let (namespace, _) = &self.place;
+        let (mut keys, mut bytes) = (0, 0);
+        let mut options = ScanOptions::new().with_limit(PAGE);
+        loop {
+            let page = self.api.store.scan(namespace, options.clone()).await?;
+            for entry in page.entries {
+                if let ScanEntry::Item(item) = entry {
+                    keys += 1;
+                    bytes += std::str::from_utf8(&item.meta).ok().and_then(|size| size.parse::<u64>().ok()).unwrap_or_default();
+                }
+            }
+            match page.next {
+                Some(next) if keys < KEYS_MAX => options.start_after = Some(next),
+                _ => return Ok(Count { keys, bytes, at: Instant::now() }),
+            }
         }
     }
-    response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    Ok(response)
 }
 
-/// Keeps an answer; what failed without an effect may be tried again under the same key.
-async fn settle(api: &Api, namespace: &Namespace, key: &str, asked: String, response: Response) -> Response {
-    let (parts, body) = response.into_parts();
-    let may_have_effect = parts.extensions.get::<MayHaveEffect>().is_some_and(|effect| effect.0);
-    let Ok(body) = to_bytes(body, usize::MAX).await else {
-        return problem::response(&Error::new(ErrorKind::Internal, "the answer broke off").with_unknown_effect());
-    };
-    let batch = if parts.status.is_server_error() && !may_have_effect || body.len() > ANSWER_BYTES_MAX {
-        Batch::new().delete(namespace, key)
-    } else {
-        let headers = parts.headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
-        let answer = KeptAnswer { status: parts.status.as_u16(), headers: headers.collect(), body: BASE64.encode(&body) };
-        match encoded(&Kept { asked, answer: Some(answer) }) {
-            Ok(value) => Batch::new().put_for(namespace, key, value, KEPT_FOR),
-            Err(_) => Batch::new().delete(namespace, key),
-        }
-    };
-    if let Err(error) = api.store.commit(batch).await {
-        tracing::warn!(%error, "the answer of a request with a key was not kept; asked again it is told that it still runs");
+/// Makes what is kept of an answer: of one that is too long its status, its headers, and how long it was.
+fn kept_answer(parts: &axum::http::response::Parts, body: &[u8]) -> KeptAnswer {
+    let status = parts.status.as_u16();
+    let headers = parts.headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
+    if body.len() <= ANSWER_BYTES_MAX {
+        return KeptAnswer { status, headers: headers.collect(), body: BASE64.encode(body) };
     }
-    Response::from_parts(parts, Body::from(body))
+    let is_of_body = |name: &str| name.starts_with("content-") || name == "transfer-encoding";
+    let mut headers: Vec<(String, String)> = headers.filter(|(name, _)| !is_of_body(name)).collect();
+    headers.push((header::CONTENT_TYPE.to_string(), "application/json".to_owned()));
+    let message = "the request was done once, with this status; its whole answer was too large to be kept";
+    let short = serde_json::json!({"code": "answer_too_large", "message": message, "size_bytes": body.len()});
+    KeptAnswer { status, headers, body: BASE64.encode(short.to_string()) }
 }
 
-fn encoded(kept: &Kept) -> Result<Vec<u8>> {
-    serde_json::to_vec(kept).map_err(|error| Error::new(ErrorKind::Internal, "an answer cannot be kept").with_source(error))
+/// Tells the state of a key, and how long it stands, in headers.
+pub(super) fn tell(headers: &mut HeaderMap, record: KeyRecord) {
+    headers.insert(STATE, HeaderValue::from_static(record.state.name()));
+    headers.insert(EXPIRES_IN, HeaderValue::from(record.expires_in_seconds));
+}
+
+impl KeyRecord {
+    /// Tells of the key of a row.
+    fn of(state: KeyState, row: &Item) -> Self {
+        let left = row.expires_at.map_or(0, |end| end.duration_since(Timestamp::now()).as_secs());
+        Self::new(state, u64::try_from(left).unwrap_or_default())
+    }
 }

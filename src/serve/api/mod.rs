@@ -89,6 +89,7 @@ pub(super) struct Api {
     streams: Arc<Semaphore>,
     /// How many streams each user has open.
     streams_of: Arc<Shares<User>>,
+    keys: idempotency::Keys,
     /// Turns true when the server stops.
     stopping: watch::Sender<bool>,
     metrics: Arc<Metrics>,
@@ -111,6 +112,7 @@ impl Api {
             running_of: Mutex::default(),
             streams,
             streams_of: Arc::default(),
+            keys: idempotency::Keys::new(),
             stopping: watch::Sender::new(false),
             metrics,
             readiness: Readiness::default(),

@@ -144,7 +144,12 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     let writes = !matches!(route.method.as_str(), "GET" | "HEAD");
     if writes {
         parameters.push(header(ACTOR_HEADER, "who acts"));
-        parameters.push(header("Idempotency-Key", "makes the change once, however often the request is sent"));
+        if route.changes.is_some() {
+            parameters.push(header(
+                "Idempotency-Key",
+                "makes the change once within a day, however often the request is sent with the same token",
+            ));
+        }
     }
     let is_file = route.path.contains("/fs/");
     if route.id == "followEvents" {
@@ -192,6 +197,13 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     };
     if is_file && route.method != "DELETE" {
         reply["headers"] = json!({"ETag": {"description": "the version of the file", "schema": {"type": "string"}}});
+    }
+    if route.changes.is_some() {
+        let said = |description: &str| json!({"description": description, "schema": {"type": "string"}});
+        let headers = &mut reply["headers"];
+        headers["Idempotency-Replayed"] = said("`true`: the answer of the first request with the idempotency key");
+        headers["Idempotency-State"] = said("`done`: the answer is kept for the idempotency key");
+        headers["Idempotency-Expires-In"] = said("for how many more seconds the idempotency key stands");
     }
     let mut responses = Map::new();
     responses.insert(route.status.to_string(), reply.clone());

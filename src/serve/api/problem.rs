@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::trace::TraceContext;
-use crate::wire::{PROBLEM_TYPE, Problem, RequestFault};
+use crate::wire::{KeyRecord, PROBLEM_TYPE, Problem, RequestFault};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -19,6 +19,8 @@ pub(in crate::serve) struct Failed {
     status: Option<StatusCode>,
     /// What is wrong with the request itself.
     fault: Option<RequestFault>,
+    /// What is known of its key.
+    key: Option<KeyRecord>,
 }
 
 impl Failed {
@@ -29,17 +31,31 @@ impl Failed {
 
     /// Answers with another status than that of the kind.
     pub(super) fn with_status(error: Error, status: StatusCode) -> Self {
-        Self { error, status: Some(status), fault: None }
+        Self { error, status: Some(status), fault: None, key: None }
     }
 
     /// Says that the request itself cannot be answered, and that nothing was done.
     pub(super) fn of_request(fault: RequestFault, message: impl Into<String>) -> Self {
-        Self { error: Error::new(fault.kind(), message).without_effect(), status: None, fault: Some(fault) }
+        Self { error: Error::new(fault.kind(), message).without_effect(), status: None, fault: Some(fault), key: None }
+    }
+
+    /// Tells what is known of the key of the request.
+    pub(super) fn with_key(mut self, key: KeyRecord) -> Self {
+        self.key = Some(key);
+        self
     }
 
     pub(super) fn into_response(self) -> Response {
         match (self.fault, self.status) {
-            (Some(fault), _) => answer(Problem::of_request(fault, self.error.message()), &self.error),
+            (Some(fault), _) => {
+                let mut problem = Problem::of_request(fault, self.error.message());
+                problem.idempotency_key = self.key;
+                let mut response = answer(problem, &self.error);
+                if let Some(key) = self.key {
+                    super::idempotency::tell(response.headers_mut(), key);
+                }
+                response
+            }
             (None, Some(status)) => with_status(&self.error, status),
             (None, None) => response(&self.error),
         }
@@ -48,7 +64,7 @@ impl Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, status: None, fault: None }
+        Self { error, status: None, fault: None, key: None }
     }
 }
 
@@ -72,7 +88,7 @@ fn answer(mut problem: Problem, error: &Error) -> Response {
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.extensions_mut().insert(MayHaveEffect(error.may_have_effect()));
+    response.extensions_mut().insert(MayHaveEffect(error.may_have_effect() || error.applied() > 0));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

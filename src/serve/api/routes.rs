@@ -10,6 +10,7 @@ use crate::feed::{FeedEvent, FeedPage};
 use crate::memory::MemoryPrompt;
 use crate::ops::{Changed, Entry, GlobResult, GrepResult, Listing, SearchResult};
 use crate::serve::caller::Caller;
+use crate::serve::rights::Access;
 use crate::tools::ToolOutput;
 use crate::wire::{
     ApplyReply, ApplyRequest, CapabilitiesReply, GlobRequest, GrepRequest, LsRequest, ReadRequest, SearchRequest, StatRequest, TreeRequest,
@@ -21,7 +22,8 @@ use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 /// What makes a schema.
 pub(super) type Schemas = fn(&mut SchemaGenerator) -> Schema;
@@ -50,6 +52,8 @@ pub(super) struct Route {
     pub(super) body: Content,
     pub(super) status: u16,
     pub(super) reply: Content,
+    /// The access that its changes need at least; none where it only reads.
+    pub(super) changes: Option<Access>,
     handler: MethodRouter<Arc<Api>>,
 }
 
@@ -88,7 +92,7 @@ where
             }
         },
     );
-    Route { method, path, id, summary, query: None, body: Content::None, status: 200, reply: Content::None, handler }
+    Route { method, path, id, summary, query: None, body: Content::None, status: 200, reply: Content::None, changes: None, handler }
 }
 
 impl Route {
@@ -122,6 +126,12 @@ impl Route {
         self
     }
 
+    /// Changes something: an idempotency key counts, and without so much access it is refused before.
+    fn changes(mut self, access: Access) -> Self {
+        self.changes = Some(access);
+        self
+    }
+
     fn with_status(mut self, status: u16) -> Self {
         self.status = status;
         self
@@ -136,12 +146,12 @@ pub(super) fn routes() -> Vec<Route> {
         route(M::GET, "/v1/fs/{*path}", "readFile", "Reads a file, or a part of it", fs::get).query::<ReadRequest>().gives_bytes(),
         route(M::HEAD, "/v1/fs/{*path}", "statFile", "Tells size, version and time of a file", fs::get),
         route(M::PUT, "/v1/fs/{*path}", "writeFile", "Creates a file or replaces its content; or makes a directory", fs::put)
-            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>(),
-        route(M::POST, "/v1/fs/{*path}", "appendFile", "Adds to the end of a file", fs::append).takes_bytes().gives::<Changed>(),
+            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>().changes(Access::Write),
+        route(M::POST, "/v1/fs/{*path}", "appendFile", "Adds to the end of a file", fs::append).takes_bytes().gives::<Changed>().changes(Access::Write),
         route(M::PATCH, "/v1/fs/{*path}", "editFile", "Replaces text within a file", fs::patch)
-            .takes::<fs::PatchRequest>().gives::<Changed>(),
+            .takes::<fs::PatchRequest>().gives::<Changed>().changes(Access::Write),
         route(M::DELETE, "/v1/fs/{*path}", "deleteFile", "Removes a file or directory", fs::delete)
-            .query::<fs::DeleteQuery>().gives::<Changed>(),
+            .query::<fs::DeleteQuery>().gives::<Changed>().changes(Access::Write),
         route(M::GET, "/v1/stat", "stat", "Looks at one path", query::stat).query::<StatRequest>().gives::<Entry>(),
         route(M::POST, "/v1/stat", "statBy", "Looks at one path", query::stat).takes::<StatRequest>().gives::<Entry>(),
         route(M::GET, "/v1/ls", "ls", "Lists a directory", query::ls).query::<LsRequest>().gives::<Listing>(),
@@ -156,13 +166,13 @@ pub(super) fn routes() -> Vec<Route> {
             .takes::<SearchRequest>().gives::<SearchResult>(),
         route(M::GET, "/v1/capabilities", "capabilities", "Tells what the tree can do", query::capabilities).gives::<CapabilitiesReply>(),
         route(M::POST, "/v1/apply", "apply", "Makes several changes, all or none where the tree can", apply::apply)
-            .takes::<ApplyRequest>().gives::<ApplyReply>(),
-        route(M::POST, "/v1/copy", "copy", "Copies a file or directory", apply::copy).takes::<apply::TransferRequest>().gives::<Changed>(),
-        route(M::POST, "/v1/move", "move", "Moves a file or directory", apply::rename).takes::<apply::TransferRequest>().gives::<Changed>(),
+            .takes::<ApplyRequest>().gives::<ApplyReply>().changes(Access::Write),
+        route(M::POST, "/v1/copy", "copy", "Copies a file or directory", apply::copy).takes::<apply::TransferRequest>().gives::<Changed>().changes(Access::Write),
+        route(M::POST, "/v1/move", "move", "Moves a file or directory", apply::rename).takes::<apply::TransferRequest>().gives::<Changed>().changes(Access::Write),
         route(M::GET, "/v1/tools", "listTools", "Lists the tools of a set", apply::tools)
             .query::<apply::ToolQuery>().gives::<Vec<apply::ToolRecord>>(),
         route(M::POST, "/v1/tools/{name}", "callTool", "Calls a tool, with its arguments as the body", apply::call)
-            .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>(),
+            .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>().changes(Access::Write),
         route(M::GET, "/v1/memory", "memory", "Tells the memory of the workspace, in words for a system prompt", threads::memory)
             .gives::<MemoryPrompt>(),
         route(M::GET, "/v1/events", "followEvents", "Tells of changes as they come, as server-sent events", events::events)
@@ -174,47 +184,57 @@ pub(super) fn routes() -> Vec<Route> {
         route(M::GET, "/v1/threads", "listThreads", "Lists the threads that were saved", threads::threads)
             .query::<threads::ThreadsQuery>().gives::<ThreadPage>(),
         route(M::GET, "/v1/threads/{thread}", "getThread", "Tells the newest checkpoint of a thread", threads::thread).gives::<Checkpoint>(),
-        route(M::DELETE, "/v1/threads/{thread}", "deleteThread", "Removes a thread with its history", threads::delete).with_status(204),
+        route(M::DELETE, "/v1/threads/{thread}", "deleteThread", "Removes a thread with its history", threads::delete).with_status(204).changes(Access::Admin),
         route(M::GET, "/v1/threads/{thread}/fs/{*path}", "readThreadFile", "Reads a file as a thread sees it", fs::get)
             .query::<ReadRequest>().gives_bytes(),
         route(M::PUT, "/v1/threads/{thread}/fs/{*path}", "writeThreadFile", "Writes a file as a thread sees it", fs::put)
-            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>(),
+            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>().changes(Access::Write),
         route(M::POST, "/v1/threads/{thread}/fs/{*path}", "appendThreadFile", "Adds to a file as a thread sees it", fs::append)
-            .takes_bytes().gives::<Changed>(),
+            .takes_bytes().gives::<Changed>().changes(Access::Write),
         route(M::PATCH, "/v1/threads/{thread}/fs/{*path}", "editThreadFile", "Edits a file as a thread sees it", fs::patch)
-            .takes::<fs::PatchRequest>().gives::<Changed>(),
+            .takes::<fs::PatchRequest>().gives::<Changed>().changes(Access::Write),
         route(M::DELETE, "/v1/threads/{thread}/fs/{*path}", "deleteThreadFile", "Removes a path as a thread sees it", fs::delete)
-            .query::<fs::DeleteQuery>().gives::<Changed>(),
+            .query::<fs::DeleteQuery>().gives::<Changed>().changes(Access::Write),
         route(M::POST, "/v1/threads/{thread}/tools/{name}", "callThreadTool", "Calls a tool in a thread", apply::call)
-            .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>(),
+            .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>().changes(Access::Write),
         route(M::GET, "/v1/threads/{thread}/checkpoints", "listCheckpoints", "Lists the checkpoints of a thread, the newest first",
             threads::checkpoints).query::<threads::CheckpointsQuery>().gives::<CheckpointPage>(),
         route(M::POST, "/v1/threads/{thread}/checkpoints", "makeCheckpoint", "Makes a checkpoint of a thread", threads::make_checkpoint)
-            .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201),
+            .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201).changes(Access::Write),
         route(M::GET, "/v1/threads/{thread}/checkpoints/{checkpoint}", "getCheckpoint", "Tells of a checkpoint", threads::checkpoint)
             .gives::<Checkpoint>(),
         route(M::POST, "/v1/threads/{thread}/checkpoints/{checkpoint}/restore", "restoreCheckpoint",
             "Goes back to a checkpoint, as a new one", threads::restore)
-            .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201),
+            .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201).changes(Access::Write),
         route(M::GET, "/v1/threads/{thread}/checkpoints/{checkpoint}/fs/{*path}", "readCheckpointFile",
             "Reads a file as it was at a checkpoint", threads::read_at).query::<ReadRequest>().gives_bytes(),
         route(M::POST, "/v1/threads/{thread}/fork", "forkThread", "Starts another thread from a checkpoint", threads::fork)
-            .takes::<threads::ForkRequest>().gives::<Checkpoint>().with_status(201),
+            .takes::<threads::ForkRequest>().gives::<Checkpoint>().with_status(201).changes(Access::Write),
         route(M::POST, "/v1/threads/{thread}/merge", "mergeThread", "Merges another thread into this one", threads::merge)
-            .takes::<threads::MergeRequest>().gives::<MergeOutcome>(),
+            .takes::<threads::MergeRequest>().gives::<MergeOutcome>().changes(Access::Write),
         route(M::GET, "/v1/threads/{thread}/diff", "diffCheckpoints", "Tells what differs between two checkpoints", threads::compare)
             .query::<threads::DiffQuery>().gives::<Diff>(),
         route(M::POST, "/v1/threads/{thread}/prune", "pruneThread", "Removes old checkpoints", threads::prune)
-            .takes::<threads::PruneRequest>().gives::<Pruned>(),
+            .takes::<threads::PruneRequest>().gives::<Pruned>().changes(Access::Admin),
         route(M::GET, "/v1/store/item", "getItem", "Reads an item", store::get).query::<store::ItemQuery>().gives::<store::ItemRecord>(),
         route(M::PUT, "/v1/store/item", "putItem", "Puts an item", store::put)
-            .query::<store::ItemQuery>().takes::<serde_json::Value>().gives::<store::ItemVersion>(),
-        route(M::DELETE, "/v1/store/item", "deleteItem", "Removes an item", store::delete).query::<store::ItemQuery>().with_status(204),
+            .query::<store::ItemQuery>().takes::<serde_json::Value>().gives::<store::ItemVersion>().changes(Access::Write),
+        route(M::DELETE, "/v1/store/item", "deleteItem", "Removes an item", store::delete).query::<store::ItemQuery>().with_status(204).changes(Access::Write),
         route(M::POST, "/v1/store/search", "searchItems", "Finds items", store::search)
             .takes::<store::ItemSearch>().gives::<store::ItemPage>(),
         route(M::GET, "/v1/store/namespaces", "listNamespaces", "Lists the namespaces that hold items", store::namespaces)
             .query::<store::NamespacesQuery>().gives::<store::NamespacesReply>(),
     ]
+}
+
+/// Returns the access that the changes of a route need at least, by its method and the path it was found by; none where it only reads.
+pub(super) fn changes(method: &Method, path: &str) -> Option<Access> {
+    static CHANGES: LazyLock<HashMap<(Method, &'static str), Access>> =
+        LazyLock::new(|| routes().into_iter().filter_map(|route| Some(((route.method, route.path), route.changes?))).collect());
+    let whole = CHANGES.iter().find(|((own, at), _)| own == method && *at == path);
+    // The root of the tree is a path of its own.
+    let root = || CHANGES.iter().find(|((own, at), _)| own == method && at.strip_suffix("/{*path}") == Some(path.trim_end_matches('/')));
+    whole.or_else(root).map(|(_, access)| *access)
 }
 
 /// Makes the router of the table.
@@ -235,6 +255,19 @@ pub(super) fn router() -> Router<Arc<Api>> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    /// One that is forgotten would ignore idempotency keys.
+    #[test]
+    fn every_route_that_is_no_read_says_what_its_changes_need() {
+        let reads = ["statBy", "lsBy", "treeBy", "globBy", "grepBy", "search", "searchItems"];
+        for route in routes() {
+            let is_read = matches!(route.method, Method::GET | Method::HEAD) || reads.contains(&route.id);
+            assert_eq!(route.changes.is_none(), is_read, "{}", route.id);
+            assert_eq!(changes(&route.method, route.path), route.changes, "{}", route.id);
+        }
+        assert_eq!(changes(&Method::PUT, "/v1/fs/"), Some(Access::Write));
+        assert_eq!(changes(&Method::PUT, "/v1/none"), None);
+    }
 
     #[test]
     fn every_operation_has_a_name_of_its_own() {

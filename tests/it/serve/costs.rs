@@ -34,6 +34,8 @@ fn a_request_takes_the_round_trips_that_are_told() {
     let write = json!({"path": "/notes/3", "content": "new"}).to_string();
     let shared = json!({"path": "/memories/a", "content": "new"}).to_string();
     let thread = ("stratafs-thread", "t");
+    // The keys of a user are counted once a minute.
+    assert!(served.send("PUT", "/v1/threads/t/fs/notes/0", &[("idempotency-key", "first")], b"new").status < 400);
     let costs = [
         ("read", cost("GET", "/v1/threads/t/fs/notes/1", &[], b"")),
         ("head", cost("HEAD", "/v1/threads/t/fs/notes/1", &[], b"")),

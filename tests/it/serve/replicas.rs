@@ -87,7 +87,7 @@ fn change(agent: &Agent, method: &str, url: &str, headers: &[(&str, &str)], body
         let problem: Value = serde_json::from_slice(&answer).unwrap();
         let detail = problem["detail"].as_str().unwrap();
         match status {
-            409 if detail.contains("still runs") || detail.contains("saved as thread") => return Fate::Open,
+            409 if ["still runs", "nobody knows", "saved as thread"].iter().any(|end| detail.contains(end)) => return Fate::Open,
             409 if detail.contains("ended just now") => {}
             503 if problem["may_have_effect"] == true => return Fate::Open,
             503 => {}
