@@ -57,9 +57,10 @@ async fn start(mut arguments: Vec<String>) -> Result<String> {
         return Err(Error::invalid_argument("usage: agent [--thread ID] INSTRUCTION"));
     };
     let endpoint = Endpoint::from_environment(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
-    let mut config = match Path::new("stratafs.toml") {
-        file if file.exists() => Config::load(file, &data())?,
-        _ => Config::builtin(&Place::new(std::env::current_dir().unwrap_or_default(), data())),
+    // A file that merely lies in this directory is not to be trusted; one that is named is.
+    let mut config = match std::env::var_os("STRATAFS_CONFIG") {
+        Some(file) => Config::load(Path::new(&file), &data())?,
+        None => Config::builtin(&Place::new(std::env::current_dir().unwrap_or_default(), data())),
     };
     config.scope.thread = thread.unwrap_or(config.scope.thread);
     let session = config.workspace()?.session(config.scope()).await?;

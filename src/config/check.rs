@@ -1,6 +1,7 @@
 //! What the types of a configuration cannot say: that names meet, templates parse, and each key stands where it means something.
 
 use super::fault::{Broken, did_you_mean};
+use super::protected::check_protected;
 use super::remote::{check_peer, check_remote};
 use super::url::StoreUrl;
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
@@ -31,6 +32,7 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
         VfsPathBuf::parse(source).map_err(|invalid| Broken::new(&["memory", "sources"], format!("`{source}`: {invalid}")))?;
     }
     check_routes(config)?;
+    check_protected(&config.protected).map_err(|(key, error)| Broken::new(&["protected", key], error.message()))?;
     check_layers(config)
 }
 

@@ -24,17 +24,21 @@ mod history;
 mod open;
 mod open_store;
 mod overlay;
+mod protected;
 mod remote;
 mod route_index;
 mod settings;
 mod stores;
+mod trust;
 mod url;
 
 pub use fault::ConfigFault;
 pub use open_store::{OpenStoreOptions, open_store, sqlite_file};
+pub use protected::ProtectedConfig;
 pub use route_index::RouteIndex;
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
+pub use trust::{Trust, TrustBook};
 pub use url::without_password;
 
 /// The name of the store that routes and thread saves use unless they name another.
@@ -95,6 +99,9 @@ pub struct Config {
     /// What stands where in the tree, by path. A file that names any route names all of them but `/`.
     #[serde(default)]
     pub routes: BTreeMap<String, RouteConfig>,
+    /// Which files of the host no tree changes.
+    #[serde(default)]
+    pub protected: ProtectedConfig,
     /// What stands around the whole tree.
     #[serde(default)]
     pub layers: LayersConfig,
@@ -107,6 +114,9 @@ pub struct Config {
     /// What the caller set over the text, by its keys, and who it was.
     #[serde(skip)]
     callers: BTreeMap<Vec<String>, String>,
+    /// What of the host governs the trees beside what the text names, and why.
+    #[serde(skip)]
+    governing: Vec<(PathBuf, String)>,
 }
 
 /// Who calls when nobody is named: the values of a scope's fields.
@@ -521,10 +531,12 @@ impl Config {
             stores: BTreeMap::new(),
             peers: BTreeMap::new(),
             routes: BTreeMap::new(),
+            protected: ProtectedConfig::default(),
             layers: LayersConfig::default(),
             place: place.clone(),
             text: String::new(),
             callers: BTreeMap::new(),
+            governing: Vec::new(),
         };
         config.fill_in();
         config
@@ -550,10 +562,18 @@ impl Config {
     /// a fault in it: the source is then the [`ConfigFault`].
     pub fn load(file: &Path, data: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(|error| fault::of_reading(file, error))?;
+        Self::load_text(file, &text, data)
+    }
+
+    /// Reads the text of a configuration file that was read before: what was looked at is what holds.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a fault in it: the source is then the [`ConfigFault`].
+    pub fn load_text(file: &Path, text: &str, data: &Path) -> Result<Self> {
         let absolute = std::path::absolute(file).map_err(|error| fault::of_reading(file, error))?;
         let directory = absolute.parent().map_or_else(PathBuf::new, Path::to_owned);
         let place = Place::new(directory, data).with_file(file);
-        Self::parse(&text, &place).map_err(Error::from)
+        Self::parse(text, &place).map_err(Error::from)
     }
 
     /// Returns where the configuration came from.

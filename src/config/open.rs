@@ -10,7 +10,8 @@ use crate::checkpoint::StoreCheckpointer;
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::feed::Feed;
 use crate::layer::{
-    Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
+    Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Protected, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure,
+    Timeout,
 };
 use crate::memory::{MemorySettings, PromptOptions};
 use crate::path::VfsPathBuf;
@@ -242,9 +243,9 @@ impl Config {
         Ok(Box::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let root = filled_root(&template, scope).map(|text| config.resolve(&text))?;
-            let (path, options, directory) = (path.clone(), options.clone(), root.clone());
+            let (config, path, options, directory) = (config.clone(), path.clone(), options.clone(), root.clone());
             let tree = Deferred::open(move || match FilesystemBackend::open(&directory, options.clone()) {
-                Ok(tree) => Ok(Arc::new(tree)),
+                Ok(tree) => Ok(Arc::new(Protected::new(config.protections(&path, &directory)?, tree))),
                 Err(error) => Err(unopened(&path, error)),
             });
             Ok((Place::Directory(root), tree))
@@ -379,8 +380,13 @@ fn rule(rule: &PermissionConfig) -> Result<Rule> {
     if rule.ignore_case { made.ignoring_case() } else { Ok(made) }
 }
 
+/// Opens the audit log for appending, and makes it for its owner alone: it says who did what to which paths.
 fn open_log(file: &Path) -> Result<File> {
-    File::options().create(true).append(true).open(file).map_err(|error| {
+    let mut options = File::options();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file).map_err(|error| {
         let kind = match error.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,

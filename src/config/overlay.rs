@@ -20,7 +20,11 @@ impl Config {
         let Some(overlay) = &route.overlay else { return Ok(None) };
         let (_, lower) = self.files(path, route, stores)?(scope)?;
         let (_, upper) = self.changes(path, overlay, stores, scope)?;
-        Ok(Some(OverlayBackend::new(lower, Arc::new(upper))))
+        let overlay = OverlayBackend::new(lower, Arc::new(upper));
+        Ok(Some(match self.filesystem_root(path, scope)? {
+            Some(root) => overlay.with_guard(Arc::new(self.protections(path, &root)?)),
+            None => overlay,
+        }))
     }
 
     /// Returns the rows that keep what is changed beneath a route for a scope, as a tree; none when the route is no overlay.

@@ -24,6 +24,7 @@ mod audit;
 mod fault;
 mod limit;
 mod permissions;
+mod protected;
 mod quota;
 mod random;
 mod read_only;
@@ -37,6 +38,9 @@ pub use audit::{Audit, AuditChange, AuditOutcome, AuditRecord, AuditSink, JsonLi
 pub use fault::Fault;
 pub use limit::Limit;
 pub use permissions::{Approval, ApprovalRequest, Approver, Effect, Operations, Permissions, Rule};
+#[cfg(feature = "mcp")]
+pub(crate) use protected::{Allowance, Refusal};
+pub use protected::{Protected, Protections, RUNS_CODE};
 pub use quota::{Quota, QuotaLimits, Usage};
 pub use read_only::ReadOnly;
 pub use reply::Reply;

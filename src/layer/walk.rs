@@ -36,7 +36,7 @@ impl Walk {
     ///
     /// # Errors
     /// Those of [`Backend::glob`]; [`Internal`](ErrorKind::Internal) when the tree hands out a cursor that leads nowhere.
-    pub(super) async fn next_page<B: Backend>(&mut self, backend: &B) -> Result<Option<impl Iterator<Item = Met> + use<B>>> {
+    pub(super) async fn next_page<B: Backend + ?Sized>(&mut self, backend: &B) -> Result<Option<impl Iterator<Item = Met> + use<B>>> {
         if self.is_done {
             return Ok(None);
         }
@@ -62,7 +62,7 @@ impl Walk {
 ///
 /// # Errors
 /// Those of [`Walk::next_page`], and what `visit` returns, which ends the walk.
-pub(super) async fn walk<B: Backend>(
+pub(super) async fn walk<B: Backend + ?Sized>(
     backend: &B,
     path: &VfsPath,
     directories: bool,

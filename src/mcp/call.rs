@@ -5,6 +5,7 @@ use super::consent::{self, Consent, Question};
 use super::offer::{Offer, OfferKind, THREAD_ARGUMENT};
 use super::{Offered, answer, history, oversized, progress};
 use crate::error::{Error, Result};
+use crate::layer::Allowance;
 use crate::scope::Scope;
 use crate::tools::{ToolCall, ToolOutput, ToolSet};
 use crate::work::{self, Owner};
@@ -42,28 +43,54 @@ pub(super) async fn answered(
         },
         _ => None,
     };
-    if consent::can_ask(context) {
+    let can_ask = consent::can_ask(context);
+    let mut asks_no_more = !can_ask;
+    if can_ask {
         match asked(&offered, &scope, caller.credential.as_deref(), &name, call.as_ref(), &arguments).await {
             Ok(None) => {}
             Ok(Some((question, of_call))) => match offered.consents.ask(&question, &of_call, &request, context).await? {
-                Consent::Given => {}
+                // One question a call: the answer that comes with a call belongs to one of them.
+                Consent::Given => asks_no_more = true,
                 Consent::Ask(question) => return Ok(question.into()),
                 Consent::Denied(error) => return Ok(told(&error)),
             },
             Err(error) => return Ok(told(&error)),
         }
     }
-    // A change that has begun goes on when the client goes away, so that it is made and saved or not made.
-    let doing = name.clone();
-    let work = async move {
-        // Nothing else ends it: it goes on without its client, and no request's deadline reaches it.
-        work::as_owner(Owner::from(&scope), Some(WORK_MAX), run(&offered, &offer, &scope, call, arguments)).await
-    };
-    #[cfg(feature = "serve")]
-    let work = super::http::within_trace(context, work);
-    let result = progress::told(context, &doing, tokio::spawn(work)).await;
-    let result = result.map_err(|error| ErrorData::internal_error(format!("the call was not finished: {error}"), None))?;
-    Ok(result.into())
+    let mut allowed = Vec::new();
+    loop {
+        let allowance = Allowance::new(allowed);
+        // A change that has begun goes on when the client goes away, so that it is made and saved or not made.
+        let work = {
+            let (offered, offer, scope, allowance) = (offered.clone(), offer.clone(), scope.clone(), allowance.clone());
+            let (call, arguments) = (call.clone(), arguments.clone());
+            async move {
+                let run = run(&offered, &offer, &scope, call, arguments);
+                // Nothing else ends it: it goes on without its client, and no request's deadline reaches it.
+                allowance.during(work::as_owner(Owner::from(&scope), Some(WORK_MAX), run)).await
+            }
+        };
+        #[cfg(feature = "serve")]
+        let work = super::http::within_trace(context, work);
+        let result = progress::told(context, &name, tokio::spawn(work)).await;
+        let result = result.map_err(|error| ErrorData::internal_error(format!("the call was not finished: {error}"), None))?;
+        // What was refused has changed nothing; a person who agrees has the call made again.
+        let refused = allowance.refused();
+        if asks_no_more || refused.is_empty() || result.is_error != Some(true) {
+            return Ok(result.into());
+        }
+        let question = consent::of_protected(&refused);
+        let arguments = call.as_ref().map_or_else(|| Value::Object(arguments.clone()), ToolCall::arguments);
+        let of_call = consent::of_call(&scope, caller.credential.as_deref(), &name, &arguments);
+        match offered.consents.ask(&question, &of_call, &request, context).await? {
+            Consent::Given => {
+                allowed = refused.into_iter().map(|refusal| refusal.path).collect();
+                asks_no_more = true;
+            }
+            Consent::Ask(question) => return Ok(question.into()),
+            Consent::Denied(error) => return Ok(told(&error)),
+        }
+    }
 }
 
 /// Returns what a person is to be asked before a call, and which call that is.

@@ -1,7 +1,8 @@
 //! Asking a person before something goes that cannot be had back, where the client can ask: in the way of its era.
 //!
 //! Asked about is what goes unseen or much at once: a directory with all it holds, the files that a patch removes or replaces, the file
-//! that a move takes the place of, and a thread that is set back. What a call plainly says of one file (its new content, its removal)
+//! that a move takes the place of, a thread that is set back, and a file that makes tools run code
+//! ([`RUNS_CODE`](crate::layer::RUNS_CODE)), which is refused where nobody can be asked. What else a call plainly says of one file (its new content, its removal)
 //! is not: who is asked about everything reads nothing any more.
 //!
 //! A client of today gets the question as the answer, and makes the call again with what the person said and with the
@@ -12,6 +13,7 @@
 
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
+use crate::layer::Refusal;
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 #[cfg(feature = "serve")]
@@ -133,6 +135,15 @@ pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Opti
         }
         _ => Ok(None),
     }
+}
+
+/// Asks about files that make tools run code, which a call was refused to change. They are not empty.
+pub(super) fn of_protected(refused: &[Refusal]) -> Question {
+    let mut paths: Vec<VfsPathBuf> = refused.iter().map(|refusal| refusal.path.clone()).collect();
+    paths.sort();
+    paths.dedup();
+    let reason = refused.first().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
+    Question::new("Change", format!("change {}, where {reason}", named(&paths)), paths.first().map(|path| &**path))
 }
 
 /// Asks about a directory with all it holds. One that is empty or not there is not asked about, and neither is a file.

@@ -11,6 +11,7 @@ use stratafs::layer::{EmbeddedKind, Embedder, VectorRecall};
 backend_conformance!(layer_audit, layer_trees::layer_audit);
 backend_conformance!(layer_limit, layer_trees::layer_limit);
 backend_conformance!(layer_permissions, layer_trees::layer_permissions);
+backend_conformance!(layer_protected, layer_trees::layer_protected);
 backend_conformance!(layer_quota, layer_trees::layer_quota);
 backend_conformance!(layer_retry, layer_trees::layer_retry);
 backend_conformance!(layer_timeout, layer_trees::layer_timeout);

@@ -6,9 +6,10 @@ use std::time::Duration;
 use stratafs::conformance::Fresh;
 use stratafs::conformance::backend::Tree;
 use stratafs::layer::{
-    Audit, Fault, Layered, Limit, MemorySink, Operations, Permissions, Quota, QuotaLimits, Retry, Rule, SinkFailure, Timeout,
+    Audit, Fault, Layered, Limit, MemorySink, Operations, Permissions, Protected, Protections, Quota, QuotaLimits, Retry, Rule,
+    SinkFailure, Timeout,
 };
-use stratafs::{BackendExt, StateBackend};
+use stratafs::{BackendExt, StateBackend, VfsPath, VfsPathBuf};
 
 pub(crate) async fn layer_audit() -> Fresh<Tree> {
     let audit = Audit::new(MemorySink::new(100)).with_sink_failure(SinkFailure::Refuse);
@@ -27,6 +28,13 @@ pub(crate) async fn layer_permissions() -> Fresh<Tree> {
     }
     let rules = [Rule::deny(Operations::ALL, ["/**/*{-,.}unseen"]).unwrap(), Rule::deny(Operations::WRITE, ["/**/*.sealed"]).unwrap()];
     Tree::new(Permissions::new(rules, state)).fresh()
+}
+
+/// Everything is looked at, and nothing that the cases write is protected.
+pub(crate) async fn layer_protected() -> Fresh<Tree> {
+    let sealed = VfsPathBuf::parse("/never.sealed").unwrap();
+    let protections = Protections::new(VfsPath::ROOT).without(["/"]).unwrap().with_governing(&sealed, "it is sealed");
+    Tree::new(Protected::new(protections, StateBackend::new())).fresh()
 }
 
 /// Limits that nothing reaches, but that everything is counted for.

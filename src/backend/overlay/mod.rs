@@ -95,12 +95,24 @@ pub struct OverlayBackend {
     turn: Arc<tokio::sync::Mutex<()>>,
     /// The tree that the overlay stands in, and where: asked about what is applied, dropped and told of.
     whole: Option<(Arc<dyn Backend>, VfsPathBuf)>,
+    /// What is asked before the lower tree is written.
+    guard: Option<Arc<dyn ApplyGuard>>,
+}
+
+/// What is asked before the differences of an overlay are written to the tree beneath. `named` are the paths that a person named.
+#[async_trait]
+pub(crate) trait ApplyGuard: Send + Sync + fmt::Debug {
+    /// Checks changes of the lower tree before any of them is made.
+    async fn check(&self, lower: &dyn Backend, changes: &[Change], named: &[VfsPathBuf]) -> Result<()>;
+
+    /// Makes them, with what a person named allowed.
+    fn during<'a>(&self, named: &[VfsPathBuf], work: BoxFuture<'a, ()>) -> BoxFuture<'a, ()>;
 }
 
 impl OverlayBackend {
     /// Lays `upper` over `lower`.
     pub fn new(lower: Arc<dyn Backend>, upper: Arc<dyn Backend>) -> Self {
-        Self { tree: tree_of(&upper), lower, upper, turn: Arc::default(), whole: None }
+        Self { tree: tree_of(&upper), lower, upper, turn: Arc::default(), whole: None, guard: None }
     }
 
     /// Says in which tree the overlay stands, and where. Its layers are asked ([`Backend::review`]) before changes are applied or dropped, and
@@ -125,6 +137,13 @@ impl OverlayBackend {
         });
         let review = Review::new(purpose, VfsPathBuf::root(), differences.collect()).map_paths(|path| at.concat(path));
         tree.review(&review).await.map_err(|error| error.stripped(at, &[]))
+    }
+
+    /// Sets what is asked before the lower tree is written.
+    #[must_use]
+    pub(crate) fn with_guard(mut self, guard: Arc<dyn ApplyGuard>) -> Self {
+        self.guard = Some(guard);
+        self
     }
 
     /// Returns the tree beneath, which is not written.

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, ErrorRecord, Result};
 use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, ReviewPurpose, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
+use futures::FutureExt as _;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,7 +139,8 @@ impl OverlayBackend {
     /// Writes the overlay's differences to the tree beneath, each on the condition that the lower tree still has the version
     /// the overlay started from, and empties the overlay of them.
     ///
-    /// Conflicts are found before anything is written; when there is one that no strategy decides, nothing is. Where the lower
+    /// What the lower tree protects is written only where it is named: [`OverlayApplyOptions::paths`] holds it, or something beneath it.
+    /// Otherwise nothing is written at all. Conflicts are found before anything is written; when there is one that no strategy decides, nothing is. Where the lower
     /// tree's batches are atomic all is written or nothing; elsewhere what makes way is removed first, then directories are
     /// made, files written, and the rest removed last. The first failure ends it, and the result says what had been written.
     ///
@@ -146,7 +148,8 @@ impl OverlayBackend {
     /// overlay as a difference from what was written; one made before starts the apply over.
     ///
     /// # Errors
-    /// Those of reading the two trees and of the upper one; what the lower tree refuses is in the result.
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) for what is protected and not named; those of reading the two trees and of
+    /// the upper one. What else the lower tree refuses is in the result.
     pub async fn apply_changes(&self, options: &OverlayApplyOptions) -> Result<OverlayApplied> {
         let _turn = self.turn.lock().await;
         let mut all = OverlayApplied::default();
@@ -194,20 +197,30 @@ impl OverlayBackend {
         close(&mut dropped, &chosen);
         let (theirs, ours): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|difference| dropped.contains(&difference.path));
         applied.dropped = theirs;
+        let steps = self.steps(&ours).await?;
+        if let Some(guard) = &self.guard {
+            let changes: Vec<Change> = steps.iter().map(|step| step.change.clone()).collect();
+            guard.check(&*self.lower, &changes, &options.paths).await?;
+        }
         if options.dry_run {
             applied.applied = ours;
             return Ok((applied, false));
         }
         let mut done = vec![0; ours.len()];
-        let steps = self.steps(&ours).await?;
         let due = steps.iter().fold(vec![0; ours.len()], |mut due, step| {
             due[step.of] += 1;
             due
         });
-        let halt = match self.claim(&ours).await? {
-            None => self.write_below(&ours, steps, &mut done).await,
-            halt => halt,
-        };
+        let mut halt = self.claim(&ours).await?;
+        if halt.is_none() {
+            let write = async {
+                halt = self.write_below(&ours, steps, &mut done).await;
+            };
+            match &self.guard {
+                Some(guard) => guard.during(&options.paths, write.boxed()).await,
+                None => write.await,
+            }
+        }
         let is_overtaken = halt.as_ref().is_some_and(|halt| halt.is_overtaken);
         applied.failure = halt.map(|halt| halt.failure);
         let mut begun = Vec::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// One file tree for AI agents, whose parts live in different tiers.
 ///
 /// `/` is the state of a thread (one conversation), `/memories` is long-term and shared by threads, `/workspace` is the
-/// current directory. A file `stratafs.toml` puts other tiers elsewhere; see `stratafs config init`.
+/// current directory. A file `stratafs.toml` puts other tiers elsewhere; see `stratafs config init` and `config trust`.
 #[derive(Debug, Parser)]
 #[command(name = "stratafs", version, max_term_width = 100, after_long_help = EXIT_CODES, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -32,7 +32,7 @@ Exit codes:
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Configuration file [default: ./stratafs.toml if there is one]
+    /// Configuration file [default: ./stratafs.toml, once `config trust` was run]
     #[arg(long, value_name = "FILE", env = "STRATAFS_CONFIG", hide_env_values = true, global = true)]
     pub(crate) config: Option<PathBuf>,
     /// Directory of durable data [default: the user's data directory]

@@ -5,21 +5,23 @@ use crate::commands;
 use crate::commands::config::forgetful_stores;
 use crate::commands::thread::kept;
 use crate::exit::{Failure, Outcome};
-use crate::output::{Output, Progress};
+use crate::output::{Output, Progress, counted};
+use crate::terminal::shown;
 use etcetera::BaseStrategy;
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stratafs::checkpoint::{At, find_checkpoint};
-use stratafs::config::{Config, Place, RouteType, Stores};
+use stratafs::config::{Config, Place, RouteType, Stores, Trust, TrustBook, without_password};
 use stratafs::scope::ScopeField;
 use stratafs::{Backend, Error, ErrorKind, Scope, Session, Workspace};
 use uuid::Uuid;
 
-/// The configuration that is read when none is named.
+/// The configuration that is read when none is named, once it is trusted.
 pub(crate) const CONFIG_FILE: &str = "stratafs.toml";
 
 /// What a command runs in.
@@ -33,6 +35,10 @@ pub(crate) struct Context {
     session: Option<Session>,
     /// Set while a thread is being saved, which an interrupt waits for.
     saving: Arc<AtomicBool>,
+    /// Files of the host that govern the trees of this command beside those of the configuration, and why.
+    governing: Vec<(PathBuf, &'static str)>,
+    /// Whether the user was told of a configuration file that is not used.
+    told_untrusted: Cell<bool>,
 }
 
 /// How often a command is done again because others saved the thread meanwhile.
@@ -75,21 +81,52 @@ async fn finished(context: &mut Context, command: Command) -> Result<Outcome, Fa
 impl Context {
     /// Makes the context of the flags; opens nothing.
     pub(crate) fn new(global: Global) -> Self {
-        Self { out: Output::new(&global), global, stores: OnceLock::new(), workspace: None, session: None, saving: Arc::default() }
+        Self {
+            out: Output::new(&global),
+            global,
+            stores: OnceLock::new(),
+            workspace: None,
+            session: None,
+            saving: Arc::default(),
+            governing: Vec::new(),
+            told_untrusted: Cell::new(false),
+        }
     }
 
-    /// Reads the configuration: the file that is named, else the one in the current directory, else what is built in. Flags
-    /// are stronger than it.
+    /// Keeps a file of the host from being changed through the trees of this command.
+    pub(crate) fn govern(&mut self, file: impl Into<PathBuf>, reason: &'static str) {
+        self.governing.push((file.into(), reason));
+    }
+
+    /// Returns the directory of durable data of a configuration that names none.
+    fn data(&self) -> Result<PathBuf, Error> {
+        match &self.global.data {
+            Some(data) => absolute(data),
+            None => user_data(),
+        }
+    }
+
+    /// Returns the list of the configuration files that the user trusts.
+    pub(crate) fn trust_book(&self) -> Result<TrustBook, Error> {
+        Ok(TrustBook::new(&self.data()?))
+    }
+
+    /// Reads the configuration: the file that is named, else the one in the current directory if it is trusted, else what is built in.
+    /// Flags are stronger than it.
     pub(crate) fn config(&self) -> Result<Config, Error> {
-        let data = match &self.global.data {
-            Some(data) => data.clone(),
-            None => user_data()?,
-        };
+        let data = self.data()?;
         let mut config = match &self.global.config {
             Some(file) => Config::load(file, &data)?,
-            None if Path::new(CONFIG_FILE).exists() => Config::load(Path::new(CONFIG_FILE), &data)?,
-            None => Config::builtin(&Place::new(absolute(Path::new("."))?, &data)),
+            None => match self.trusted(&data)? {
+                Some(config) => config,
+                None => Config::builtin(&Place::new(absolute(Path::new("."))?, &data)),
+            },
         };
+        config.add_governing(self.trust_book()?.directory(), "it says which configuration files are trusted");
+        config.add_governing(absolute(Path::new(CONFIG_FILE))?, "it is what a command reads as its configuration");
+        for (file, reason) in &self.governing {
+            config.add_governing(absolute(file)?, *reason);
+        }
         if let Some(data) = &self.global.data {
             config.set_data(absolute(data)?, "--data or STRATAFS_DATA");
         }
@@ -105,6 +142,47 @@ impl Context {
             }
         }
         Ok(config)
+    }
+
+    /// Reads the configuration file of the current directory, if there is one that the user trusts. Of one that was never trusted the
+    /// user is told, and the command goes on without it. One that changed since ends the command: what it said before may have been
+    /// stricter than what is built in.
+    fn trusted(&self, data: &Path) -> Result<Option<Config>, Error> {
+        let file = Path::new(CONFIG_FILE);
+        let text = match std::fs::read(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A directory of that name is no configuration.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(None),
+            text => text.map_err(|error| unread(CONFIG_FILE, error))?,
+        };
+        let trust = self.trust_book()?.of(file, &text)?;
+        let text = String::from_utf8(text).map_err(|error| {
+            Error::invalid_argument(format!("`{CONFIG_FILE}` is not UTF-8; a configuration is TOML")).with_source(error)
+        })?;
+        match trust {
+            Trust::Given => Config::load_text(file, &text, data).map(Some),
+            Trust::Changed => {
+                // A fault is told as one: nothing of the file is done anyway.
+                Config::load_text(file, &text, data)?;
+                let message = format!(
+                    "`{CONFIG_FILE}` changed since it was trusted, and nothing was done; it {}. Look at it, then run `stratafs config trust`, \
+                     or name it by --config; `stratafs config trust --revoke` goes on without it",
+                    meant(file, &text, data)
+                );
+                Err(Error::new(ErrorKind::PermissionDenied, message))
+            }
+            _ => {
+                if !self.told_untrusted.replace(true) && !self.global.quiet {
+                    let notice = format!(
+                        "stratafs: `{CONFIG_FILE}` is not trusted and not used; it {}. Look at it, then run `stratafs config trust`, or name \
+                         it by --config\n",
+                        meant(file, &text, data)
+                    );
+                    let _ = io::stderr().write_all(shown(&notice, true).as_bytes());
+                }
+                Ok(None)
+            }
+        }
     }
 
     /// Returns who calls.
@@ -223,6 +301,28 @@ impl Context {
         self.saving.store(false, Ordering::Release);
         saved.map(drop)
     }
+}
+
+/// Says what a configuration file would do: what of the host and of other servers it mounts, and which stores it opens.
+pub(crate) fn meant(file: &Path, text: &str, data: &Path) -> String {
+    let config = match Config::load_text(file, text, data) {
+        Ok(config) => config,
+        Err(error) => return format!("has a fault: {}", error.message()),
+    };
+    let mut parts = Vec::new();
+    for (path, route) in &config.routes {
+        let of = match route.tier {
+            RouteType::Filesystem => route.root.as_deref().map(|root| format!("the directory `{root}`")),
+            RouteType::Remote => route.url.as_deref().map(|url| format!("the server `{}`", without_password(url))),
+            _ => None,
+        };
+        parts.extend(of.map(|of| format!("{of} at `{path}`{}", if route.read_only { ", read-only" } else { "" })));
+    }
+    let mounts = if parts.is_empty() { "mounts no directory of the host".to_owned() } else { format!("mounts {}", parts.join(", ")) };
+    let stores: Vec<String> = config.stores.values().map(|store| format!("`{}`", without_password(&store.url))).collect();
+    let rules = config.layers.permissions.len();
+    let rules = if rules == 0 { "no rule".to_owned() } else { counted(rules, "rule", "rules") };
+    format!("{mounts}; opens {}; and has {rules} about paths", stores.join(", "))
 }
 
 /// Returns the content that an argument names: the text itself, or standard input for `-` or no argument.

@@ -5,6 +5,7 @@ use super::Home;
 #[test]
 fn a_fault_is_told_with_line_and_column_by_every_command() {
     let home = Home::new();
+    home.put("stratafs.toml", "");
     home.put("stratafs.toml", "[stores.main]\nurl = \"sqlite:a.db\"\n\n[routes.\"/m\"]\ntype = \"store\"\nnamespase = \"m\"\n");
     let fault = "stratafs: stratafs.toml:6:1: unknown key `namespase`; did you mean `namespace`?\n";
     for args in [&["config", "check"][..], &["ls"], &["write", "/m/a", "x"]] {
@@ -156,6 +157,12 @@ fn layers_stand_around_the_tree() {
     home.run(&["cat", "/workspace/.env"], 3);
     assert!(!home.ok(&["find", "/workspace"]).contains(".env"));
     let audit = std::fs::read_to_string(home.work().join("audit.jsonl")).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(home.work().join("audit.jsonl")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "who did what is for the owner alone");
+    }
     let records: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(records.iter().any(|record| record["operation"] == "write" && record["scope"]["user"] == "default"));
     assert!(!audit.contains("12345678"), "never content");

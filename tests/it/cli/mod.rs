@@ -1,5 +1,7 @@
 //! The command, run as users run it: a real process, a data directory of its own.
 
+#[cfg(unix)]
+mod cage;
 mod configuration;
 mod damage;
 mod doctor;
@@ -7,6 +9,8 @@ mod exit;
 mod files;
 mod help;
 mod history;
+#[cfg(feature = "remote")]
+mod hostile;
 mod indexes;
 mod killed;
 mod memory;
@@ -17,6 +21,8 @@ mod recall;
 mod run;
 mod search;
 mod stores;
+#[cfg(unix)]
+mod terminal;
 mod threads;
 mod timeline;
 mod transfer;
@@ -51,7 +57,15 @@ impl Home {
         let path = self.work().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
+        if file == "stratafs.toml" {
+            self.trust();
+        }
         path
+    }
+
+    /// Trusts the configuration of the directory, as a user does who has written it. One with a fault cannot be.
+    pub(crate) fn trust(&self) {
+        self.command(&["config", "trust"]).output().unwrap();
     }
 
     /// The command, with nothing of the caller's environment that it reads.

@@ -183,3 +183,36 @@ fn memories_are_asked_about_as_files_are() {
     let (_, removed) = answered(&mut client, "memory", &json!({"command": "delete", "path": "/memories/notes"}), yes());
     assert_eq!(text(&removed), "Successfully deleted /memories/notes");
 }
+
+/// What runs code is refused where nobody can be asked, and asked about where somebody can; reading it is never asked about.
+#[test]
+fn a_file_that_runs_code_is_written_only_after_a_yes() {
+    let home = Home::new();
+    home.put(".git/config", "[core]\n");
+    let arguments = json!({"path": "/workspace/.git/hooks/pre-commit", "content": "#!/bin/sh\n"});
+    for era in super::ERAS {
+        let mut client = Client::start(&home, era, &["mcp"]);
+        let refused = client.failure("write_file", arguments.clone());
+        assert!(
+            refused.starts_with("error [permission_denied]: `/workspace/.git/hooks/pre-commit` may not be written: git runs"),
+            "{refused}"
+        );
+        assert!(client.text("read_file", json!({"path": "/workspace/.git/config"})).contains("[core]"));
+        client.close();
+    }
+    let mut client = Client::start_with(&home, Era::Modern, &["mcp"], can_ask());
+    let (question, refused) = answered(&mut client, "write_file", &arguments, json!({"action": "decline"}));
+    assert!(question.starts_with("Change `/workspace/.git/hooks/pre-commit`, where git runs"), "{question}");
+    assert!(text(&refused).contains("did not agree"), "{refused}");
+    assert!(!home.work().join(".git/hooks").exists());
+    let (_, written) = answered(&mut client, "write_file", &arguments, yes());
+    assert_ne!(written["isError"], true, "{written}");
+    assert_eq!(std::fs::read_to_string(home.work().join(".git/hooks/pre-commit")).unwrap(), "#!/bin/sh\n");
+    // The yes was for one call.
+    let again = client.result("tools/call", json!({"name": "write_file", "arguments": {"path": "/workspace/.git/config", "content": ""}}));
+    assert_eq!(again["resultType"], "input_required", "{again}");
+    // What governs the tree is asked about by nobody.
+    let cage = client.failure("write_file", json!({"path": "/workspace/stratafs.toml", "content": ""}));
+    assert!(cage.contains("cannot be changed through this tree"), "{cage}");
+    client.close();
+}

@@ -53,9 +53,11 @@ impl Client {
     fn start_with(home: &Home, era: Era, args: &[&str], capabilities: Value) -> Self {
         let mut command = Command::new(binary());
         command.args(args).current_dir(home.work()).env("STRATAFS_DATA", home.data()).env("HOME", home.data());
-        for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
+        for name in ["CONFIG", "USER", "TENANT", "AGENT"] {
             command.env_remove(format!("STRATAFS_{name}"));
         }
+        // The thread of commands that name none, so that they see what the server does.
+        command.env("STRATAFS_THREAD", "default");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());

@@ -74,3 +74,31 @@ fn calls_at_once_over_one_connection_lose_nothing() {
     lines.sort_unstable();
     assert_eq!(lines, (0..CALLS).collect::<Vec<_>>());
 }
+
+/// Two clients of two projects wrote at the same `/`.
+#[cfg(unix)]
+#[test]
+fn each_project_has_a_thread_of_its_own_unless_one_is_named() {
+    use std::process::Command;
+    let home = Home::new();
+    let started = |directory: &str, args: &[&str]| {
+        let directory = home.work().join(directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut command = Command::new(crate::cli::binary());
+        command.args(args).arg("mcp").current_dir(&directory).env_clear().env("STRATAFS_DATA", home.data()).env("HOME", home.data());
+        command.stdin(std::process::Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let thread = |told: &str| told.split('`').nth(1).map(str::to_owned);
+    let (one, other, again) = (started("one", &[]), started("two/one", &[]), started("one", &[]));
+    let (one, other, again) = (thread(&one).unwrap(), thread(&other).unwrap(), thread(&again).unwrap());
+    assert!(one.starts_with("one-") && other.starts_with("one-") && one != other, "{one} {other}");
+    assert_eq!(one, again);
+    std::os::unix::fs::symlink(home.work().join("one"), home.work().join("link")).unwrap();
+    assert_eq!(thread(&started("link", &[])).unwrap(), one, "a link to a directory is the directory");
+    assert_eq!(started("one", &["--thread", "own"]), "", "who names a thread is told nothing");
+    let config = home.put("named.toml", "[scope]\nthread = \"mine\"\n");
+    assert_eq!(started("one", &["--config", config.to_str().unwrap()]), "");
+}

@@ -1,13 +1,13 @@
 //! `config`: what holds, whether a file is sound, and a file to start with.
 
-use crate::context::{CONFIG_FILE, Context};
+use crate::context::{CONFIG_FILE, Context, meant, unread};
 use crate::exit::{Failure, Outcome};
 use crate::output::Style;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use stratafs::config::{ConfigFault, Origin, Setting, TEMPLATE};
+use stratafs::config::{ConfigFault, Origin, Setting, TEMPLATE, Trust};
 use stratafs::{Error, ErrorKind};
 
 /// Show, check and start the configuration
@@ -30,6 +30,32 @@ pub(crate) enum Config {
         #[arg(default_value = CONFIG_FILE)]
         file: PathBuf,
     },
+    Trust(ConfigTrust),
+}
+
+/// Trust the configuration file of this directory, as it is now
+///
+/// A `stratafs.toml` that lies in the directory where a command runs is used only once its content was trusted: it may have come with
+/// the directory. What it mounts is printed first. A file that changes has to be trusted again. One that is named by --config or
+/// STRATAFS_CONFIG is used in any case.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  stratafs config trust
+  stratafs config trust --show
+  stratafs config trust --revoke ../other/stratafs.toml")]
+pub(crate) struct ConfigTrust {
+    /// File
+    #[arg(default_value = CONFIG_FILE)]
+    file: PathBuf,
+    /// Only tell what the file mounts and whether it is trusted
+    #[arg(long, conflicts_with_all = ["list", "revoke"])]
+    show: bool,
+    /// List the files that are trusted
+    #[arg(long, conflicts_with = "revoke")]
+    list: bool,
+    /// Trust the file no more
+    #[arg(long)]
+    revoke: bool,
 }
 
 impl Config {
@@ -38,6 +64,7 @@ impl Config {
             Self::Show => show(context),
             Self::Check { file } => check(context, file),
             Self::Init { file } => init(context, &file),
+            Self::Trust(trust) => trust.run(context),
         }
     }
 }
@@ -74,6 +101,9 @@ fn show(context: &mut Context) -> Result<Outcome, Failure> {
 fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failure> {
     if file.is_some() {
         context.global.config = file;
+    } else if context.global.config.is_none() && Path::new(CONFIG_FILE).is_file() {
+        // To look at a file is not to use it.
+        context.global.config = Some(CONFIG_FILE.into());
     }
     let checked = context.config();
     if let Err(error) = &checked
@@ -135,6 +165,55 @@ fn init(context: &mut Context, file: &Path) -> Result<Outcome, Failure> {
     created
         .write_all(TEMPLATE.as_bytes())
         .map_err(|error| Error::new(ErrorKind::Unavailable, format!("`{}` cannot be written: {error}", file.display())))?;
-    context.out.notice(format_args!("wrote {}", file.display()));
+    // Who has it written has it as it is.
+    context.trust_book()?.trust(file, TEMPLATE.as_bytes())?;
+    context.out.notice(format_args!("wrote {}; after a change to it, run `stratafs config trust`", file.display()));
     Ok(Outcome::Done)
+}
+
+impl ConfigTrust {
+    fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let book = context.trust_book()?;
+        if self.list {
+            let files = book.list()?;
+            match context.out.is_text() {
+                true => files.iter().try_for_each(|file| context.out.line(file.display()))?,
+                false => context.out.json_list(&files)?,
+            }
+            return Ok(Outcome::found(!files.is_empty()));
+        }
+        if self.revoke {
+            let revoked = book.revoke(&self.file)?;
+            let told = if revoked { "is trusted no more" } else { "was not trusted" };
+            context.out.notice(format_args!("{} {told}", self.file.display()));
+            return Ok(Outcome::found(revoked));
+        }
+        let text = std::fs::read(&self.file).map_err(|error| unread(&self.file.display().to_string(), error))?;
+        let text = String::from_utf8(text)
+            .map_err(|error| Error::invalid_argument("the file is not UTF-8; a configuration is TOML").with_source(error))?;
+        let meaning = meant(&self.file, &text, book.directory());
+        if !self.show {
+            // What cannot be read as a configuration has said nothing that could be trusted.
+            stratafs::config::Config::load_text(&self.file, &text, book.directory())?;
+            book.trust(&self.file, text.as_bytes())?;
+        }
+        let trust = book.of(&self.file, text.as_bytes())?;
+        let state = match trust {
+            Trust::Given => "trusted",
+            Trust::Changed => "changed",
+            _ => "unknown",
+        };
+        if !context.out.is_text() {
+            context.out.json(&json!({"file": self.file, "state": state, "meaning": meaning}))?;
+            return Ok(Outcome::found(trust == Trust::Given));
+        }
+        let file = self.file.display();
+        let told = match trust {
+            Trust::Given => "is trusted",
+            Trust::Changed => "changed since it was trusted",
+            _ => "is not trusted",
+        };
+        context.out.line(format_args!("{file} {told}; it {meaning}"))?;
+        Ok(Outcome::found(trust == Trust::Given))
+    }
 }

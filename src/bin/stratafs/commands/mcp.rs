@@ -11,7 +11,8 @@ use stratafs::{Error, ErrorKind, VfsPathBuf};
 /// Serve the tree to an MCP client on standard input and output
 ///
 /// A client such as Claude Code starts this command by itself. Each call works on the thread as it was saved last, and saves
-/// it before the answer; a call that names no thread is about the one of `--thread`.
+/// it before the answer; a call that names no thread is about the one of `--thread`. Without it each project has a thread of its own:
+/// that of the directory at `/workspace`, which is told on standard error at the start.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   claude mcp add files -- stratafs mcp
@@ -41,6 +42,12 @@ pub(crate) struct Offered {
 
 impl Mcp {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let config = context.config()?;
+        if !config.names_thread() {
+            let thread = config.project_thread(&config.scope())?;
+            context.out.notice(format_args!("thread `{thread}` stands at `/`; `stratafs --thread {thread} ls /` shows it"));
+            context.global.thread = Some(thread);
+        }
         let options = self.offered.options(&context.config()?)?;
         let server = McpServer::new(context.workspace()?.clone(), options);
         server.check().await?;

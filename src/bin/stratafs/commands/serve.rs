@@ -83,6 +83,13 @@ async fn bound(workspace: &Workspace, mcp: &McpOptions, places: impl Iterator<It
 
 impl Serve {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        for (file, reason) in [
+            (&self.token_file, "it is the token of this server"),
+            (&self.tls_cert, "it is the certificate of this server"),
+            (&self.tls_key, "it is the key of this server"),
+        ] {
+            file.iter().for_each(|file| context.govern(file, reason));
+        }
         let config = context.config()?;
         let mut limits = HttpLimits::default();
         self.hosts.iter().try_for_each(|host| limits.add_host(host))?;

@@ -1,0 +1,243 @@
+//! Every way to change a file, asked about every entry of the list.
+
+use super::*;
+use crate::backend::{BackendExt, StateBackend};
+use crate::ops::{Edit, OpKind, WriteMode};
+use std::collections::BTreeMap;
+
+fn path(text: &str) -> VfsPathBuf {
+    VfsPathBuf::parse(text).expect("a legal path")
+}
+
+/// What each operation can do to a path: changes that must be refused when the path is protected. `source` is a file and `holder` a directory
+/// elsewhere that holds `rest`, what lies beneath the first name of the path.
+fn changes(kind: OpKind, target: &VfsPath, prefix: &VfsPath, first: &str) -> Vec<Vec<Change>> {
+    let (to, holder) = (target.to_owned(), path("/holder"));
+    let top = prefix.concat(&path(&format!("/{first}")));
+    let write = |path: VfsPathBuf| Change::Write { path, content: "x".into(), mode: WriteMode::Overwrite };
+    match kind {
+        // These change nothing, and a batch is made of the others.
+        OpKind::Stat | OpKind::Read | OpKind::Ls | OpKind::Glob | OpKind::Grep | OpKind::Search | OpKind::Apply => Vec::new(),
+        OpKind::Write => vec![
+            vec![write(to.clone())],
+            vec![write(path("/free")), write(to.clone())],
+            vec![Change::CreateDir { path: prefix.to_owned() }, write(to)],
+        ],
+        OpKind::Append => vec![vec![Change::Append { path: to, content: "x".into() }]],
+        OpKind::Edit => vec![vec![Change::Edit { path: to, edits: vec![Edit::new("old", "new")], expect: None }]],
+        OpKind::CreateDir => {
+            vec![vec![Change::CreateDir { path: to.clone() }], vec![Change::CreateDir { path: to.concat(&path("/deeper")) }]]
+        }
+        OpKind::Delete => vec![
+            vec![Change::Delete { path: to.clone(), recursive: false, expect: None }],
+            vec![Change::Delete { path: to, recursive: true, expect: None }],
+        ],
+        OpKind::Rename => vec![
+            vec![Change::Rename { from: path("/source"), to: to.clone(), overwrite: true }],
+            vec![Change::Rename { from: to.clone(), to: path("/taken"), overwrite: false }],
+            // A directory that holds what becomes protected by where it comes to stand.
+            vec![Change::Rename { from: holder.clone(), to: top.clone(), overwrite: false }],
+            vec![
+                Change::Rename { from: path("/source"), to: path("/between"), overwrite: false },
+                Change::Rename { from: path("/between"), to, overwrite: true },
+            ],
+            vec![
+                Change::Rename { from: holder, to: path("/between"), overwrite: false },
+                Change::Rename { from: path("/between"), to: top, overwrite: false },
+            ],
+        ],
+        OpKind::Copy => vec![
+            vec![Change::Copy { from: path("/source"), to, overwrite: true }],
+            vec![Change::Copy { from: holder, to: top.clone(), overwrite: false }],
+            // A directory that holds what is protected wherever it stands.
+            vec![Change::Copy { from: top.parent().unwrap_or(VfsPath::ROOT).to_owned(), to: path("/elsewhere"), overwrite: false }],
+        ],
+    }
+}
+
+const KINDS: [OpKind; 14] = [
+    OpKind::Stat,
+    OpKind::Read,
+    OpKind::Ls,
+    OpKind::Glob,
+    OpKind::Grep,
+    OpKind::Search,
+    OpKind::Write,
+    OpKind::Append,
+    OpKind::Edit,
+    OpKind::CreateDir,
+    OpKind::Delete,
+    OpKind::Rename,
+    OpKind::Copy,
+    OpKind::Apply,
+];
+
+/// Returns all that a tree holds.
+async fn held(tree: &dyn Backend) -> BTreeMap<String, String> {
+    let all = tree.tree("/", usize::MAX, usize::MAX).await.expect("listed");
+    let mut held = BTreeMap::new();
+    for entry in all.entries {
+        let content = match entry.kind {
+            EntryKind::File => tree.read_text(entry.path.as_str()).await.expect("read"),
+            _ => String::new(),
+        };
+        held.insert(entry.path.to_string(), content);
+    }
+    held
+}
+
+#[tokio::test]
+async fn every_change_of_every_entry_is_refused_in_every_place_and_spelling() {
+    for (pattern, _) in RUNS_CODE {
+        let name = pattern.replace('*', "x");
+        let spellings = [name.clone(), name.to_uppercase(), format!("{name}."), format!("{}\u{200d}", name)];
+        for prefix in ["/", "/nested/deep"] {
+            for (index, spelling) in spellings.iter().enumerate() {
+                let prefix = path(prefix);
+                let target = prefix.concat(&path(&format!("/{spelling}")));
+                let first = spelling.split('/').next().expect("a name");
+                let rest = spelling.split_once('/').map_or_else(|| "inner".to_owned(), |(_, rest)| rest.to_owned());
+                let state = Arc::new(StateBackend::new());
+                state.write("/source", "x").await.expect("written");
+                state.write(&format!("/holder/{rest}"), "x").await.expect("written");
+                state.write("/nested/deep/free", "x").await.expect("written");
+                // Half of the spellings are tried where the file is there already.
+                if index % 2 == 0 {
+                    state.write(target.as_str(), "old").await.expect("written");
+                }
+                let is_there = index % 2 == 0;
+                let before = held(&state).await;
+                let tree = Protected::new(Protections::new(VfsPath::ROOT), state.clone());
+                for kind in KINDS {
+                    for batch in changes(kind, &target, &prefix, first) {
+                        let is_copy_above =
+                            matches!(&batch[..], [Change::Copy { from, .. }] if target.starts_with(from) && (!is_there || from.is_root()));
+                        let makes_way = batch.iter().any(|change| matches!(change, Change::Rename { from, to, .. } if target.starts_with(to) && **from == *path("/holder") && is_there && spelling.contains('/')));
+                        if is_copy_above || makes_way {
+                            continue;
+                        }
+                        let error = tree.apply(&batch, &ApplyOptions::new()).await.err();
+                        let error = error.unwrap_or_else(|| panic!("{batch:?} changed {target}"));
+                        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{batch:?}: {error}");
+                        assert_eq!(held(&state).await, before, "{batch:?}");
+                    }
+                }
+                if is_there {
+                    assert_eq!(tree.read_text(target.as_str()).await.expect("reads stay open"), "old");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_reason_and_how_to_allow_it() {
+    let tree = Protected::new(Protections::new(&path("/workspace")), StateBackend::new());
+    let error = tree.write("/.envrc", "x").await.expect_err("refused");
+    assert_eq!(
+        error.message(),
+        "`/.envrc` may not be written: direnv runs it when a shell enters the directory. Leave it, or ask the user to change it or to allow \
+         it by `except` under `[protected]` of the configuration"
+    );
+}
+
+#[tokio::test]
+async fn names_are_added_and_taken_out_by_name_and_by_path() {
+    let protections = Protections::new(&path("/workspace")).with_names(["Justfile", ".tool/*.lua"]).expect("names");
+    let protections = protections.without([".vscode/settings.json", "/workspace/fixtures", "/elsewhere"]).expect("names");
+    let tree = Protected::new(protections, StateBackend::new());
+    for refused in ["/justfile", "/a/.tool/x.lua", "/.vscode/tasks.json", "/sub/.git/config"] {
+        tree.write(refused, "x").await.expect_err(refused);
+    }
+    for allowed in ["/.vscode/settings.json", "/fixtures/.git/config", "/fixtures/Justfile", "/.tool/x.py", "/Justfile2"] {
+        tree.write(allowed, "x").await.expect(allowed);
+    }
+    for wrong in ["", "/", "*", "a//b", "../x", "**/x"] {
+        Protections::new(VfsPath::ROOT).with_names([wrong]).expect_err(wrong);
+    }
+}
+
+#[tokio::test]
+async fn what_governs_a_tree_and_every_directory_above_it_stays() {
+    let state = Arc::new(StateBackend::new());
+    state.write("/a/b/own.toml", "x").await.expect("written");
+    state.write("/free", "x").await.expect("written");
+    let protections = Protections::new(VfsPath::ROOT).with_governing(&path("/a/b/own.toml"), "it is the configuration");
+    // Nobody takes that out.
+    let protections = protections.without(["own.toml", "/a"]).expect("names");
+    let tree = Protected::new(protections, state.clone());
+    let before = held(&state).await;
+    for at in ["/a/b/own.toml", "/A/B/OWN.TOML"] {
+        for kind in KINDS {
+            for batch in changes(kind, &path(at), &path("/a/b"), "own.toml") {
+                if matches!(&batch[..], [Change::Copy { from, .. }] if **from == *path("/a/b")) {
+                    continue;
+                }
+                if batch.iter().any(|change| change.paths().any(|at| at.starts_with(&path("/holder")))) {
+                    continue;
+                }
+                let error = Allowance::new(vec![path(at)]).during(tree.apply(&batch, &ApplyOptions::new())).await.expect_err("refused");
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{batch:?}");
+            }
+        }
+    }
+    for above in ["/a", "/a/b"] {
+        tree.rename(above, "/moved").await.expect_err(above);
+        tree.delete_all(above).await.expect_err(above);
+    }
+    assert_eq!(held(&state).await, before);
+}
+
+#[tokio::test]
+async fn an_allowance_is_for_what_was_named_and_for_its_length() {
+    let tree = Protected::new(Protections::new(&path("/w")), StateBackend::new());
+    let write = async |at: &str| tree.write(at, "x").await.map(drop);
+    let named = |text: &str| Allowance::new(vec![path(text)]);
+    named("/w/.git/hooks").during(write("/.git/hooks/pre-commit")).await.expect("named");
+    named("/w/.git/hooks").during(write("/.git/config")).await.expect_err("another");
+    named("/w").during(write("/.git/hooks/pre-commit")).await.expect_err("a directory above does not name it");
+    named("/.git").during(write("/.git/hooks/pre-commit")).await.expect_err("of another mount");
+    write("/.git/hooks/pre-commit").await.expect_err("it is over");
+}
+
+#[cfg(all(feature = "filesystem", unix))]
+#[tokio::test]
+async fn links_lead_nowhere_that_is_protected() {
+    use crate::backend::FilesystemBackend;
+    use std::os::unix::fs::symlink;
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir_all(at("repo/.git/hooks")).expect("made");
+    std::fs::create_dir_all(at("plain")).expect("made");
+    std::fs::write(at("repo/.git/config"), "old").expect("written");
+    std::fs::write(at("plain/file"), "x").expect("written");
+    symlink("repo/.git", at("direct")).expect("linked");
+    symlink("../direct", at("plain/twice")).expect("linked");
+    symlink("repo/.git/config", at("config")).expect("linked");
+    symlink("repo/.git/hooks/pre-commit", at("dangling")).expect("linked");
+    let tree =
+        Protected::new(Protections::new(VfsPath::ROOT), FilesystemBackend::open(directory.path(), Default::default()).expect("opened"));
+    for through in ["/direct/config", "/plain/twice/config", "/config", "/dangling", "/direct/new", "/direct/hooks/post-checkout"] {
+        tree.write(through, "new").await.expect_err(through);
+        tree.append(through, "new").await.expect_err(through);
+        tree.edit(through, "old", "new").await.expect_err(through);
+        tree.copy("/plain/file", through).await.expect_err(through);
+    }
+    for through in ["/direct/new", "/plain/twice/hooks/x"] {
+        tree.create_dir(through).await.expect_err(through);
+        tree.rename("/plain/file", through).await.expect_err(through);
+    }
+    tree.delete("/direct/config").await.expect_err("through a link");
+    tree.rename("/plain/twice/config", "/taken").await.expect_err("through a link");
+    // In one batch a link comes to stand elsewhere first.
+    let batch = [
+        Change::Rename { from: path("/direct"), to: path("/moved"), overwrite: false },
+        Change::Write { path: path("/moved/config"), content: "new".into(), mode: WriteMode::Overwrite },
+    ];
+    tree.apply(&batch, &ApplyOptions::new().with_allow_partial(true)).await.expect_err("through a link that was moved");
+    assert_eq!(std::fs::read_to_string(at("repo/.git/config")).expect("read"), "old");
+    assert!(std::fs::read_dir(at("repo/.git/hooks")).expect("listed").next().is_none());
+    // The link itself is nobody's code.
+    tree.delete("/config").await.expect("a link is removed as one");
+    tree.write("/plain/file", "y").await.expect("nothing of this is about others");
+}
