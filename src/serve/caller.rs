@@ -45,8 +45,6 @@ pub(super) struct Caller {
     /// What the caller was let in by: the id of a token, or none where the server asks for no token.
     pub(super) credential: Option<String>,
     pub(super) door: Arc<Door>,
-    /// The hash of its token; that of nothing where it brings none.
-    pub(super) identity: blake3::Hash,
     doorkeeper: Arc<Doorkeeper>,
 }
 
@@ -115,9 +113,7 @@ impl Doorkeeper {
         scope.validate()?;
         rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
         let door = self.doors.of(&rights)?;
-        let token = headers.get(header::AUTHORIZATION).and_then(|given| given.as_bytes().get("Bearer ".len()..));
-        let identity = blake3::hash(token.unwrap_or_default());
-        Ok((Caller { scope, rights, credential, door, identity, doorkeeper: self.clone() }, fixed))
+        Ok((Caller { scope, rights, credential, door, doorkeeper: self.clone() }, fixed))
     }
 
     async fn admit(self: &Arc<Self>, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {

@@ -851,7 +851,8 @@ pub(super) mod tests {
             other_tree.write("/b", "on").await.expect("written");
             save(&other).await.expect("on top of it");
         });
-        live.restore(first, PutOptions::new(), PutOptions::new()).await.expect("it is found");
+        let reviewer = Reviewer::new(Arc::new(tree.clone()), vec![crate::path::VfsPathBuf::root()]);
+        live.restore(first, PutOptions::new(), PutOptions::new(), reviewer).await.expect("it is found");
         assert_eq!(tree.read_text("/a").await.expect("restored"), "one");
         let now = thread(&store).1;
         assert_eq!(now.read_text("/a").await.expect("read") + &now.read_text("/b").await.expect("read"), "oneon");

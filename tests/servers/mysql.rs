@@ -1,5 +1,6 @@
 //! MySQL or MariaDB: a database of its own for each fresh store, dropped at the end.
 
+use super::proxy::Proxy;
 use super::{OnServer, absent, url};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
@@ -84,4 +85,14 @@ impl Drop for Database {
         // A server that is gone has taken it along.
         let _ = dropped.join();
     }
+}
+
+/// Stands in front of the server; returns the URL of a database that leads through it.
+pub(crate) async fn proxied(database: &Database) -> (Proxy, String) {
+    let opts = Opts::from_url(&database.url).unwrap();
+    let address = tokio::net::lookup_host((opts.ip_or_hostname(), opts.tcp_port())).await.unwrap().next().unwrap();
+    let proxy = Proxy::start(address).await;
+    let (user, rest) = database.url.rsplit_once('@').unwrap();
+    let url = format!("{user}@127.0.0.1:{}/{}", proxy.port, rest.split_once('/').unwrap().1);
+    (proxy, url)
 }

@@ -1,5 +1,6 @@
 //! PostgreSQL: each fresh store has a schema of its own, which is removed at the end.
 
+use super::proxy::Proxy;
 use super::{OnServer, absent, url};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,4 +90,15 @@ impl Drop for Schema {
         // What cannot be removed is left: its name is that of a test.
         drop(removal.join());
     }
+}
+
+/// Stands in front of the server; returns the URL that leads through it.
+pub(crate) async fn proxied(schema: &Schema) -> (Proxy, String) {
+    let (before, rest) = schema.url.split_once('@').unwrap();
+    let place = rest.split('/').next().unwrap();
+    let place_and_port = if place.contains(':') { place.to_owned() } else { format!("{place}:5432") };
+    let address = tokio::net::lookup_host(place_and_port).await.unwrap().next().unwrap();
+    let proxy = Proxy::start(address).await;
+    let url = format!("{before}@127.0.0.1:{}{}?sslmode=disable", proxy.port, &rest[place.len()..]);
+    (proxy, url)
 }

@@ -32,6 +32,8 @@ struct State {
     turns: AtomicUsize,
     client_spoke: AtomicBool,
     breaks: AtomicUsize,
+    /// How many requests pass before the one that breaks.
+    passes: AtomicUsize,
     /// How many connections there were and how many of them clients have ended.
     connections: AtomicUsize,
     ended: AtomicUsize,
@@ -63,6 +65,17 @@ impl Proxy {
     /// Breaks the next exchange.
     pub(crate) fn break_next(&self, at: Break) {
         self.state.breaks.store(at as usize, Ordering::SeqCst);
+    }
+
+    /// Breaks the exchange after so many.
+    pub(crate) fn break_after(&self, passes: usize, at: Break) {
+        self.state.passes.store(passes, Ordering::SeqCst);
+        self.state.breaks.store(at as usize, Ordering::SeqCst);
+    }
+
+    /// Takes back what was to break; tells whether it had not broken.
+    pub(crate) fn mend(&self) -> bool {
+        self.state.breaks.swap(0, Ordering::SeqCst) != 0
     }
 
     /// Returns the ports by which the server knows the connections, old ones included.
@@ -101,7 +114,10 @@ async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
                 if !state.client_spoke.swap(true, Ordering::SeqCst) {
                     state.turns.fetch_add(1, Ordering::SeqCst);
                 }
-                if state.breaks.load(Ordering::SeqCst) == Break::Begin as usize {
+                let passes = state.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+                if passes && state.breaks.load(Ordering::SeqCst) != 0 {
+                    // It is the turn of a later one.
+                } else if state.breaks.load(Ordering::SeqCst) == Break::Begin as usize {
                     if misspell(&mut from_client[..count]) {
                         state.breaks.store(0, Ordering::SeqCst);
                     }

@@ -1,5 +1,6 @@
 //! Redis and Redis Cluster: each fresh store has a prefix of its own, whose keys are removed at the end.
 
+use super::proxy::Proxy;
 use super::{OnServer, absent, url};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -131,4 +132,16 @@ impl Drop for Prefix {
         let keys = ["rows", "keys", "expiries", "changes"].map(|part| self.key(part));
         let _: redis::RedisResult<u64> = redis::cmd("UNLINK").arg(&keys[..]).query(&mut connection);
     }
+}
+
+/// Stands in front of the server; returns the URL that leads through it.
+pub(crate) async fn proxy() -> (Proxy, String) {
+    let client = redis::Client::open(server()).unwrap();
+    let redis::ConnectionAddr::Tcp(host, port) = client.get_connection_info().addr() else { panic!("the server is on TCP") };
+    let address = tokio::net::lookup_host((host.as_str(), *port)).await.unwrap().next().unwrap();
+    let proxy = Proxy::start(address).await;
+    let rest = server().split_once("://").unwrap().1.to_owned();
+    let user = rest.rsplit_once('@').map(|(user, _)| format!("{user}@")).unwrap_or_default();
+    let url = format!("redis://{user}127.0.0.1:{}", proxy.port);
+    (proxy, url)
 }

@@ -185,7 +185,8 @@ fn place(caller: &Caller, key: &str) -> Result<Place> {
     let namespace = Namespace::new([ANSWERS_NAMESPACE, tenant.as_deref().unwrap_or("-"), user.as_deref().unwrap_or("-")])?;
     let mut hasher = blake3::Hasher::new();
     let rights = serde_json::to_vec(&caller.rights).unwrap_or_default();
-    for part in [&caller.identity.as_bytes()[..], &rights, key.as_bytes()] {
+    let credential = caller.credential.as_deref().unwrap_or_default();
+    for part in [credential.as_bytes(), &rights, key.as_bytes()] {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     Ok((namespace, hasher.finalize().to_hex().to_string()))

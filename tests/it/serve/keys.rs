@@ -184,7 +184,6 @@ fn refusal_without_an_effect_leaves_no_mark() {
         (&ada, 400, ("POST", "/v1/copy", json, br#"{"from": "a", "to": "/b"}"#)),
         (&ada, 403, ("POST", "/v1/threads/t/prune", json, br#"{"keep_last": 1}"#)),
         (&part, 403, ("POST", "/v1/fs/own", "text/plain", b"x")),
-        (&part, 403, ("POST", "/v1/threads/t/checkpoints", json, b"{}")),
     ] {
         let answer = send(&served, token, "same", refused);
         let told = (answer.status, answer.header("idempotency-state"));

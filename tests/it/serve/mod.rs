@@ -11,6 +11,9 @@ mod events;
 mod files;
 mod fuzzed;
 mod hostile;
+mod keys;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod lost;
 #[cfg(all(feature = "cli", feature = "sqlite", target_os = "linux"))]
 mod memory;
 mod metrics;

@@ -23,11 +23,7 @@ async fn proxied(database: &Database) -> (MysqlStore, Proxy) {
 
 /// Opens it with a limit on how long an answer may take.
 async fn proxied_within(database: &Database, timeout: Duration) -> (MysqlStore, Proxy) {
-    let opts = mysql_async::Opts::from_url(&database.url).unwrap();
-    let address = tokio::net::lookup_host((opts.ip_or_hostname(), opts.tcp_port())).await.unwrap().next().unwrap();
-    let proxy = Proxy::start(address).await;
-    let (user, rest) = database.url.rsplit_once('@').unwrap();
-    let url = format!("{user}@127.0.0.1:{}/{}", proxy.port, rest.split_once('/').unwrap().1);
+    let (proxy, url) = crate::servers::mysql::proxied(database).await;
     let store = MysqlStore::open_with(MysqlOptions::new(url).with_connections_max(1).with_timeout(timeout)).await.unwrap();
     (store, proxy)
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::print_stdout, reason = "what is skipped is said")]
 
 use super::namespace;
-use crate::servers::postgres::{Schema, connect, fresh_with, schema, server};
-use crate::servers::proxy::{Break, Proxy};
+use crate::servers::postgres::{Schema, connect, fresh_with, proxied, schema, server};
+use crate::servers::proxy::Break;
 use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::option;
@@ -246,17 +246,6 @@ async fn encryption_is_as_asked() {
         let error = PostgresStore::open(url).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("certificate"), "{mode}: {error:?}");
     }
-}
-
-/// Stands in front of the server; returns the URL that leads through it.
-async fn proxied(schema: &Schema) -> (Proxy, String) {
-    let (before, rest) = schema.url.split_once('@').unwrap();
-    let place = rest.split('/').next().unwrap();
-    let place_and_port = if place.contains(':') { place.to_owned() } else { format!("{place}:5432") };
-    let address = tokio::net::lookup_host(place_and_port).await.unwrap().next().unwrap();
-    let proxy = Proxy::start(address).await;
-    let url = format!("{before}@127.0.0.1:{}{}?sslmode=disable", proxy.port, &rest[place.len()..]);
-    (proxy, url)
 }
 
 #[tokio::test]

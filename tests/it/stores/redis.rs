@@ -2,7 +2,7 @@
 
 use super::namespace;
 use crate::servers::proxy::{Break, Proxy};
-use crate::servers::redis::{Prefix, prefix, server};
+use crate::servers::redis::{Prefix, prefix, proxy, server};
 use redis::Commands;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -13,13 +13,7 @@ use stratafs::store::{
 
 /// Opens the store of a prefix through a proxy.
 async fn proxied(prefix: &Prefix) -> (RedisStore, Proxy) {
-    let client = redis::Client::open(server()).unwrap();
-    let redis::ConnectionAddr::Tcp(host, port) = client.get_connection_info().addr() else { panic!("the server is on TCP") };
-    let address = tokio::net::lookup_host((host.as_str(), *port)).await.unwrap().next().unwrap();
-    let proxy = Proxy::start(address).await;
-    let rest = server().split_once("://").unwrap().1.to_owned();
-    let user = rest.rsplit_once('@').map(|(user, _)| format!("{user}@")).unwrap_or_default();
-    let url = format!("redis://{user}127.0.0.1:{}", proxy.port);
+    let (proxy, url) = proxy().await;
     let store = RedisStore::open_with(RedisOptions::new(url).with_prefix(&prefix.name)).await.unwrap();
     (store, proxy)
 }
