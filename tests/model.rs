@@ -266,6 +266,7 @@ rows! {
     layer_audit: 32, layer_trees::layer_audit;
     layer_limit: 32, layer_trees::layer_limit;
     layer_permissions: 32, layer_trees::layer_permissions;
+    layer_protected: 32, layer_trees::layer_protected;
     layer_quota: 32, layer_trees::layer_quota;
     layer_retry: 32, layer_trees::layer_retry;
     layer_timeout: 32, layer_trees::layer_timeout;
