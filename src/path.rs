@@ -506,7 +506,7 @@ impl<'de> serde::Deserialize<'de> for VfsPathBuf {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
         Self::parse(&*text).map_err(|invalid| {
-            let error = serde::de::Error::custom(&invalid);
+            let error = serde::de::Error::custom(invalid);
             REFUSED.with_borrow_mut(|refused| *refused = Some(invalid));
             error
         })

@@ -168,7 +168,7 @@ impl Pace {
     /// Takes a step, and lets others have their turn when it is time.
     pub(crate) async fn step(&mut self) {
         self.steps += 1;
-        if self.steps % STEPS_PER_LOOK == 0 && self.since.elapsed() >= SLICE {
+        if self.steps.is_multiple_of(STEPS_PER_LOOK) && self.since.elapsed() >= SLICE {
             tokio::task::yield_now().await;
             self.since = std::time::Instant::now();
         }

@@ -183,11 +183,9 @@ impl Workspace {
         Ok(Session::new(
             scope,
             live,
-            Reviewer::new(tree, reach.places()),
-            reach,
+            (Reviewer::new(tree, reach.places()), reach),
             self.0.open.clone(),
-            self.0.audit.clone(),
-            self.0.feed.clone(),
+            (self.0.audit.clone(), self.0.feed.clone()),
             self.0.memory.clone(),
             self.clone(),
         ))

@@ -37,9 +37,12 @@ pub(super) const POSIX_CLASSES: [(&str, &[(char, char)]); 12] = [
     ("xdigit", &[('0', '9'), ('A', 'F'), ('a', 'f')]),
 ];
 
+/// The characters of a class, by the first and the last of each run.
+type Ranges = &'static [(char, char)];
+
 /// Reads what follows a `[` within brackets as the name of a class, `:alpha:]`; returns its characters and the length. None where it is
 /// no name, and the `[` a member.
-fn posix_class(text: &str) -> Option<Result<(&'static [(char, char)], usize), Problem>> {
+fn posix_class(text: &str) -> Option<Result<(Ranges, usize), Problem>> {
     let name = text.strip_prefix(':')?;
     let name = &name[..name.find(|character: char| !character.is_ascii_alphabetic())?];
     text[1 + name.len()..].strip_prefix(":]").filter(|_| !name.is_empty())?;

@@ -149,11 +149,9 @@ impl Session {
     pub(crate) fn new(
         scope: Scope,
         thread: Arc<LiveThread>,
-        tree: Reviewer,
-        reach: Reach,
+        (tree, reach): (Reviewer, Reach),
         open: Arc<OpenThreads>,
-        audit: Option<Arc<AuditLog>>,
-        feed: Option<Arc<Feed>>,
+        (audit, feed): (Option<Arc<AuditLog>>, Option<Arc<Feed>>),
         memory: Arc<MemorySettings>,
         workspace: Workspace,
     ) -> Self {

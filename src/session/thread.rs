@@ -121,7 +121,7 @@ enum Lost {
         /// The version of its state.
         state: Version,
         /// None when it was removed since.
-        checkpoint: Option<Checkpoint>,
+        checkpoint: Option<Box<Checkpoint>>,
         /// None when others have gone on from it.
         head: Option<Head>,
     },
@@ -276,7 +276,7 @@ impl LiveThread {
                     self.ids.lock().saved = Some(id);
                     self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
                     if !always && state == version {
-                        return Ok(checkpoint);
+                        return Ok(checkpoint.map(|checkpoint| *checkpoint));
                     }
                 }
                 Lost::Open => {}
@@ -316,7 +316,7 @@ impl LiveThread {
                     self.ids.lock().saved = Some(own);
                     self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
                     if own == id || state == version && !always {
-                        return Ok(checkpoint);
+                        return Ok(checkpoint.map(|checkpoint| *checkpoint));
                     }
                 }
                 Ok(Lost::Gone) if is_refused => {
@@ -340,14 +340,14 @@ impl LiveThread {
             return Ok(if kept.head.is_none() { Lost::Open } else { Lost::Gone });
         };
         if let Some(state) = kept.own(newest.id) {
-            return Ok(Lost::Saved { id: newest.id, state, checkpoint: Some(newest), head });
+            return Ok(Lost::Saved { id: newest.id, state, checkpoint: Some(Box::new(newest)), head });
         }
         if kept.head.is_some_and(|head| head.id == newest.id) {
             return Ok(Lost::Open);
         }
         for (id, state) in &kept.unsettled {
             if let Some(Saved { checkpoint, head }) = checkpointer.get(&self.scope, At::Id(*id)).await? {
-                return Ok(Lost::Saved { id: *id, state: *state, checkpoint: Some(checkpoint), head });
+                return Ok(Lost::Saved { id: *id, state: *state, checkpoint: Some(Box::new(checkpoint)), head });
             }
         }
         // It may have been removed; then the one that followed on it tells. Ids grow from each checkpoint to the next.
@@ -407,7 +407,7 @@ impl LiveThread {
                 // If it took effect it is of no state that this session has had.
                 kept.unsettle(own, Version::new(u64::MAX));
                 match self.find_lost(&kept, &**checkpointer).await {
-                    Ok(Lost::Saved { id, checkpoint: Some(checkpoint), head, .. }) if id == own => Saved { checkpoint, head },
+                    Ok(Lost::Saved { id, checkpoint: Some(checkpoint), head, .. }) if id == own => Saved { checkpoint: *checkpoint, head },
                     _ => return Err(error),
                 }
             }

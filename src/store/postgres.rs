@@ -384,9 +384,12 @@ impl Store for PostgresStore {
     }
 
     async fn describe(&self) -> Result<StoreDescription> {
-        let rows = self.shared.connections.read(&report::setup_script()).await?;
-        let description = report::Setup::of(&rows)?.describe();
-        Ok(report::with_statistics(description, &self.shared.connections, &self.shared.schema).await)
+        let connections = &self.shared.connections;
+        let rows = match connections.read(&report::description_script(&self.shared.schema)).await {
+            Ok(rows) => rows,
+            Err(_) => connections.read(&report::setup_script()).await?,
+        };
+        Ok(report::Setup::of(&rows)?.describe())
     }
 
     async fn stats(&self) -> Result<StoreStats> {

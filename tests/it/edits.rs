@@ -123,10 +123,13 @@ fn edits_over_http_keep_line_endings() {
     }
 }
 
+/// Makes the call of a tool that an edit is; none where the tool has no such edit.
+type ToolCallOf = fn(&Row) -> Option<(&'static str, Value)>;
+
 #[test]
 fn edits_over_mcp_keep_line_endings_in_every_profile() {
     let home = Home::new();
-    let profiles: [(&str, fn(&Row) -> Option<(&'static str, Value)>); 2] = [
+    let profiles: [(&str, ToolCallOf); 2] = [
         ("default", |row| {
             let edit = json!({"path": "/workspace/a", "old_string": row.old, "new_string": row.new, "replace_all": row.all});
             Some(("edit_file", edit))

@@ -155,7 +155,8 @@ impl OverlayBackend {
         let mut all = OverlayApplied::default();
         for attempt in 0..=OVERTAKEN_MAX {
             let (applied, is_overtaken) = self.apply_once(options).await?;
-            if !applied.conflicts.is_empty() && !(all.applied.is_empty() && all.dropped.is_empty()) {
+            let has_settled = !all.applied.is_empty() || !all.dropped.is_empty();
+            if has_settled && !applied.conflicts.is_empty() {
                 // A part was written before somebody changed the tree beneath: applying again tells of that.
                 return Ok(all);
             }

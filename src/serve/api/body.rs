@@ -109,7 +109,10 @@ impl Rooms {
         let begun = Instant::now();
         // A client that waits to be asked for its body keeps one that is too large.
         let is_kept_back = is_larger && waits_for_leave(headers);
-        while !is_kept_back {
+        loop {
+            if is_kept_back {
+                break;
+            }
             let next = tokio::time::timeout_at(self.pace.until(begun, size_bytes), parts.next()).await;
             let Some(part) = next.map_err(|_| self.too_slow())? else { break };
             let part = match part {

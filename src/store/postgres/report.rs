@@ -25,6 +25,21 @@ pub(super) fn setup_script() -> Script<'static> {
     )
 }
 
+/// Asks what the server is set to and, in the same round trip, whether the rows of a schema were ever analysed, which the server does by
+/// itself unless it was told not to.
+///
+/// Only engines that keep these statistics can answer: others refuse the whole of it, and are asked by [`setup_script`].
+pub(super) fn description_script(schema: &str) -> Script<'static> {
+    let table = format!("'{}.items'::regclass", schema.replace('\'', "''"));
+    let mut script = setup_script();
+    script.push(&format!(
+        " UNION ALL
+         SELECT version(), '{UNANALYSED}', (pg_relation_size({table}) / 1048576)::text FROM pg_catalog.pg_stat_user_tables
+         WHERE relid = {table} AND last_analyze IS NULL AND last_autoanalyze IS NULL AND pg_relation_size({table}) > {UNANALYSED_BYTES_MAX}"
+    ));
+    script
+}
+
 /// Asks for it on one connection.
 pub(super) async fn setup(connection: &ClientWrapper) -> Result<Setup> {
     Setup::of(&run(connection, &setup_script()).await.map_err(failed)?)
@@ -73,6 +88,12 @@ impl Setup {
                 description = description.with_notice(format!("{name} is off: {consequence}"));
             }
         }
+        if let Some((_, size_mib)) = self.settings.iter().find(|(name, _)| name == UNANALYSED) {
+            description = description.with_notice(format!(
+                "the table `items` has {size_mib} MiB and was never analysed: turn autovacuum on, or what is deleted keeps its room, and \
+                 run ANALYZE"
+            ));
+        }
         description
     }
 
@@ -91,20 +112,8 @@ impl Setup {
 /// From this size in bytes on a table that was never analysed is worth a word.
 const UNANALYSED_BYTES_MAX: i64 = 16 << 20;
 
-/// Adds a notice when the rows were never analysed, which the server does by itself unless it was told not to.
-pub(super) async fn with_statistics(description: StoreDescription, connections: &Connections, schema: &str) -> StoreDescription {
-    let table = format!("'{}.items'::regclass", schema.replace('\'', "''"));
-    let script = Script::new(format!(
-        "SELECT (pg_relation_size({table}) / 1048576)::bigint FROM pg_catalog.pg_stat_user_tables
-         WHERE relid = {table} AND last_analyze IS NULL AND last_autoanalyze IS NULL AND pg_relation_size({table}) > {UNANALYSED_BYTES_MAX}"
-    ));
-    // Not every engine can tell.
-    let Ok(rows) = connections.read(&script).await else { return description };
-    let Some(size) = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok()) else { return description };
-    description.with_notice(format!(
-        "the table `items` has {size} MiB and was never analysed: turn autovacuum on, or what is deleted keeps its room, and run ANALYZE"
-    ))
-}
+/// What the size in MiB of a table that was never analysed is called among the settings.
+const UNANALYSED: &str = "unanalysed_mib";
 
 /// Counts what the store holds.
 pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> Result<StoreStats> {

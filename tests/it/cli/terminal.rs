@@ -12,10 +12,8 @@ const HOSTILE: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[31mc\u{7f}d\u{9b}2Je\u{202e}f
 /// A home whose every text is hostile.
 fn hostile() -> Home {
     let home = Home::new();
-    let config = format!(
-        "[routes.\"/\"]\ntype = \"state\"\n[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"{{user}}/m\"\n[routes.\"/host\"]\ntype = \
-         \"filesystem\"\nroot = \".\"\noverlay = {{}}\n[memory]\nsources = [\"/memories/AGENTS.md\"]\n"
-    );
+    let config = "[routes.\"/\"]\ntype = \"state\"\n[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"{user}/m\"\n[routes.\"/host\"]\ntype = \
+         \"filesystem\"\nroot = \".\"\noverlay = {}\n[memory]\nsources = [\"/memories/AGENTS.md\"]\n";
     home.put("stratafs.toml", config);
     home.put("plain.md", format!("{HOSTILE}\n"));
     let write = |path: &str, text: String| home.with_stdin(&["write", path, "-"], text.as_bytes()).success();
@@ -42,9 +40,9 @@ fn on_terminal(home: &Home, args: &[&str], stdin: &[u8]) -> Vec<u8> {
     unlockpt(&control).unwrap();
     let name = ptsname(&control, Vec::new()).unwrap().into_string().unwrap();
     let line = || File::options().read(true).write(true).open(&name).unwrap();
-    let mut modes = rustix::termios::tcgetattr(&line()).unwrap();
+    let mut modes = rustix::termios::tcgetattr(line()).unwrap();
     modes.make_raw();
-    rustix::termios::tcsetattr(&line(), rustix::termios::OptionalActions::Now, &modes).unwrap();
+    rustix::termios::tcsetattr(line(), rustix::termios::OptionalActions::Now, &modes).unwrap();
     let path = home.work().join("../stdin");
     std::fs::write(&path, stdin).unwrap();
     let mut command = Command::new(super::binary());

@@ -137,7 +137,8 @@ async fn applies_never_conflict_with_what_an_apply_wrote_before_an_edit() {
                     assert_eq!(drawn(&done.conflicts), Vec::<String>::new(), "{what}, write {number}");
                     assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "{what}, write {number}");
                 }
-                script.edit(&std::mem::take(&mut *script.due.lock()).into_values().flat_map(|due| due.after).collect::<Vec<_>>()).await;
+                let left = std::mem::take(&mut *script.due.lock());
+                script.edit(&left.into_values().flat_map(|due| due.after).collect::<Vec<_>>()).await;
                 let done = applied(&overlay).await;
                 assert_eq!((drawn(&done.conflicts), done.failure), (Vec::new(), None), "{what}, write {number}");
                 assert_eq!(whole(&*lower).await, whole(&*script.plain).await, "{what}, write {number}");
@@ -331,7 +332,9 @@ async fn dispute(steps: Vec<Step>) {
                 let there = lower.exists(&at).await.unwrap();
                 let is_touched = script.other.upper().exists(&format!("/tree{at}")).await.unwrap();
                 let is_pending = differs(&at).await;
-                if !(is_pending || (there && !is_touched)) || (removes && (!there || is_pending)) {
+                let is_free = is_pending || there && !is_touched;
+                let may_remove = there && !is_pending;
+                if !is_free || removes && !may_remove {
                     continue;
                 }
                 match removes {

@@ -97,5 +97,4 @@ fn reads_of_a_large_file_take_memory_by_their_parts() {
     let grown = server.peak_bytes() - idle;
     // Two parts of 5 MiB each, and what the allocator keeps of those before.
     assert!(grown < 12 * 48 * MIB, "twelve at once took {} MiB", grown / MIB);
-    println!("idle {} MiB, grown by {} MiB", idle / MIB, grown / MIB);
 }

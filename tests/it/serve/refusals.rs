@@ -152,6 +152,9 @@ fn refused(served: &Served, method: &str, path: &str, headers: &[(&str, &str)], 
     answer
 }
 
+/// A refusal: its name, the server, the headers of the request, and the size of its body in bytes.
+type Refusal<'a> = (&'a str, &'a Served, Vec<(&'a str, &'a str)>, usize);
+
 #[test]
 fn refused_request_leaves_its_connection_usable_or_says_that_it_ends() {
     let mut limits = HttpLimits::default();
@@ -163,7 +166,7 @@ fn refused_request_leaves_its_connection_usable_or_says_that_it_ends() {
     let (writer, reader) = (bearer(Rights::new(Access::Admin)), bearer(Rights::new(Access::Read)));
     let tied = bearer(Rights::new(Access::Write).with_threads(["own".to_owned()]));
     let (json, accept) = (("content-type", "application/json"), ("accept", "application/json, text/event-stream"));
-    let refusals: Vec<(&str, &Served, Vec<(&str, &str)>, usize)> = vec![
+    let refusals: Vec<Refusal<'_>> = vec![
         ("no token", &served, vec![json], 50_000),
         ("a wrong token", &served, vec![json, ("authorization", "Bearer nonsense")], 50_000),
         ("another host", &served, vec![json, ("host", "evil.example"), ("authorization", &writer)], 50_000),

@@ -98,8 +98,11 @@ fn revoke(served: &Served, token: &str) {
     while send(served, token, "GET", Some("none"), &[], &Value::Null).status != 401 {}
 }
 
+/// What a request is, its method, its headers, its body, and the status that the owner gets.
+type Asked = (&'static str, &'static str, Vec<(&'static str, &'static str)>, Value, u16);
+
 /// Everything that can be asked of a session, what comes last ending it: what it is, method, headers, body, and what the owner is answered.
-fn requests() -> Vec<(&'static str, &'static str, Vec<(&'static str, &'static str)>, Value, u16)> {
+fn requests() -> Vec<Asked> {
     let of = |id: u64, method: &str, params: Value| request(id, method, params);
     let uri = json!({"uri": "vfs:///memories/a"});
     let mut all = vec![
