@@ -76,6 +76,14 @@ pub(crate) async fn as_owner<T>(owner: Owner, within: Option<Duration>, future: 
     CALLER.scope(Caller { owner, until }, future).await
 }
 
+/// Makes a future for a task of its own that belongs to the owner of the one that makes it.
+///
+/// Its time is its own: what has to be done to its end, such as a save, is not given up with the request that began it.
+pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let owner = CALLER.try_with(|caller| caller.owner.clone()).unwrap_or_default();
+    CALLER.scope(Caller { owner, until: None }, future)
+}
+
 /// Whether work is to end: its caller has gone, or its time is up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);

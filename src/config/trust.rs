@@ -115,12 +115,23 @@ impl TrustBook {
         let mut notes = Vec::new();
         for entry in entries {
             let path = entry.map_err(unread)?.path();
-            if let Ok(file) = std::fs::read_to_string(&path) {
-                notes.push((path, PathBuf::from(file)));
-            }
+            // A note that is passed over would go on being trusted after it is taken back.
+            let file = std::fs::read(&path).map_err(unread)?;
+            notes.push((path, named_by(file)));
         }
         Ok(notes)
     }
+}
+
+/// Returns the path that a note holds, which need not be UTF-8.
+#[cfg(unix)]
+fn named_by(bytes: Vec<u8>) -> PathBuf {
+    <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes).into()
+}
+
+#[cfg(not(unix))]
+fn named_by(bytes: Vec<u8>) -> PathBuf {
+    String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
 /// Returns the path of a file without links on the way: where it lies, and not how somebody came there.

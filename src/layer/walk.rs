@@ -69,8 +69,11 @@ pub(super) async fn walk<B: Backend + ?Sized>(
     mut visit: impl FnMut(Met) -> Result<()> + Send,
 ) -> Result<()> {
     let mut walk = Walk::new(path, directories);
-    while let Some(mut page) = walk.next_page(backend).await? {
-        page.try_for_each(&mut visit)?;
+    while let Some(page) = walk.next_page(backend).await? {
+        for met in page {
+            crate::work::step().await;
+            visit(met)?;
+        }
     }
     Ok(())
 }

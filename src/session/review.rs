@@ -151,7 +151,9 @@ impl Session {
     /// Tells whether every path that a row names may be known of.
     async fn shows_row(&self, row: &AuditRow) -> Result<bool> {
         let mut paths = Vec::new();
-        named(&row.arguments, &mut paths);
+        if !named(&row.arguments, &mut paths) {
+            return self.tree.shows_all().await;
+        }
         if paths.is_empty() {
             return Ok(true);
         }
@@ -161,13 +163,20 @@ impl Session {
     }
 }
 
-/// Finds every text that names a path, however deep it stands.
-fn named(arguments: &Value, paths: &mut Vec<VfsPathBuf>) {
+/// Finds every text that names a path, however deep it stands; tells whether each was one. What is none, such as `/ok/../secret`, may
+/// name anything.
+fn named(arguments: &Value, paths: &mut Vec<VfsPathBuf>) -> bool {
     match arguments {
         // A pattern says where it looks too.
-        Value::String(text) if text.contains('/') => paths.extend(VfsPathBuf::parse(format!("/{}", text.trim_start_matches('/')))),
-        Value::Array(items) => items.iter().for_each(|item| named(item, paths)),
-        Value::Object(fields) => fields.values().for_each(|field| named(field, paths)),
-        _ => {}
+        Value::String(text) if text.contains('/') => match VfsPathBuf::parse(format!("/{}", text.trim_matches('/'))) {
+            Ok(path) => {
+                paths.push(path);
+                true
+            }
+            Err(_) => false,
+        },
+        Value::Array(items) => items.iter().all(|item| named(item, paths)),
+        Value::Object(fields) => fields.values().all(|field| named(field, paths)),
+        _ => true,
     }
 }

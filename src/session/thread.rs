@@ -15,6 +15,7 @@ use crate::ops::{
 };
 use crate::path::VfsPath;
 use crate::scope::Scope;
+use crate::work;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use parking_lot::RwLock;
@@ -33,7 +34,7 @@ const LOOK_BYTES: u64 = 4 << 10;
 const UNSETTLED_MAX: usize = 16;
 
 /// How often a state is put whose answers are lost before its save fails.
-const PUTS_MAX: u32 = 3;
+const PUTS_MAX: usize = 3;
 
 /// How many checkpoints are looked at for one that followed on a lost one, at most, and how many at once.
 const FOLLOWERS_MAX: usize = 5_000;
@@ -241,7 +242,7 @@ impl LiveThread {
     /// has begun is a task of its own.
     async fn put(self: &Arc<Self>, notes: PutOptions, always: bool) -> Result<Option<Checkpoint>> {
         let live = self.clone();
-        let saving = tokio::spawn(async move { live.put_now(notes, always).await });
+        let saving = tokio::spawn(work::carried(async move { live.put_now(notes, always).await }));
         saving.await.map_err(|error| Error::new(ErrorKind::Internal, "the save of a thread was stopped").with_source(error))?
     }
 
@@ -287,10 +288,10 @@ impl LiveThread {
         let waiting = self.riders.waiting(version);
         let mut notes = notes;
         waiting.iter().cloned().for_each(|rider| notes.along.push(rider));
-        let mut puts = 0;
+        let mut made = Vec::new();
         loop {
-            puts += 1;
             let id = self.next_id();
+            made.push(id);
             let options = notes.clone().with_head(kept.head).with_id(id);
             let error = match checkpointer.put(&self.scope, snapshot, &options).await {
                 Ok(Saved { checkpoint, head, .. }) => {
@@ -315,7 +316,7 @@ impl LiveThread {
                     kept.settle(head, state);
                     self.ids.lock().saved = Some(own);
                     self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
-                    if own == id || state == version && !always {
+                    if made.contains(&own) || state == version && !always {
                         return Ok(checkpoint.map(|checkpoint| *checkpoint));
                     }
                 }
@@ -324,7 +325,7 @@ impl LiveThread {
                     return Err(error);
                 }
                 // Whichever of the two is first, the other is refused.
-                Ok(Lost::Open | Lost::Gone) if puts < PUTS_MAX => {}
+                Ok(Lost::Open | Lost::Gone) if made.len() < PUTS_MAX => {}
                 _ if is_refused => return Err(error.with_kind(ErrorKind::Unavailable).with_unknown_effect()),
                 _ => return Err(error),
             }
@@ -381,7 +382,7 @@ impl LiveThread {
         reviewer: Reviewer,
     ) -> Result<Checkpoint> {
         let live = self.clone();
-        let restoring = tokio::spawn(async move { live.restore_now(id, save, notes, reviewer).await });
+        let restoring = tokio::spawn(work::carried(async move { live.restore_now(id, save, notes, reviewer).await }));
         restoring.await.map_err(|error| Error::new(ErrorKind::Internal, "the restore of a thread was stopped").with_source(error))?
     }
 
@@ -433,7 +434,7 @@ impl LiveThread {
         reviewer: Reviewer,
     ) -> Result<MergeOutcome> {
         let live = self.clone();
-        let merging = tokio::spawn(async move { live.merge_now((&source, at), save, options, reviewer).await });
+        let merging = tokio::spawn(work::carried(async move { live.merge_now((&source, at), save, options, reviewer).await }));
         merging.await.map_err(|error| Error::new(ErrorKind::Internal, "the merge of a thread was stopped").with_source(error))?
     }
 

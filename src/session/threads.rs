@@ -202,7 +202,7 @@ impl Threads {
             let session = self.current(scope).await?;
             let done = work(session.clone()).await;
             self.kept.lock().insert(scope.clone(), session);
-            return Ok(Done { unsaved: None, ..done });
+            return Ok(done);
         }
         if turn.is_some() {
             self.settle(scope).await;

@@ -51,12 +51,31 @@ pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
 /// # Errors
 /// Those of [`edit`] and of [`work::run`].
 pub(crate) async fn edit_apart(content: &Bytes, edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
-    let cost_bytes = (content.len() as u64).saturating_mul(edits.len() as u64);
-    if cost_bytes <= work::IN_PLACE_BYTES || cost_bytes > EDIT_WORK_BYTES_MAX {
+    let read_bytes = (content.len() as u64).saturating_mul(edits.len() as u64);
+    // What is refused at once needs no other thread.
+    if edits.len() > 1 && read_bytes > EDIT_WORK_BYTES_MAX {
+        return edit(content, edits);
+    }
+    let cost_bytes = cost_bytes(content.len(), edits);
+    if cost_bytes <= work::IN_PLACE_BYTES {
         return edit(content, edits);
     }
     let (content, edits) = (content.clone(), edits.to_vec());
     work::run(cost_bytes, move |stop| edit_until(&content, &edits, stop)).await?
+}
+
+/// Returns how many bytes edits go through and leave at most: a few short ones may make a large content of a small one.
+fn cost_bytes(size_bytes: usize, edits: &[Edit]) -> u64 {
+    let (mut size, mut cost) = (size_bytes as u64, 0_u64);
+    for edit in edits {
+        // A `\r\n` of `old` may match one byte, and each `\n` of `new` may become two.
+        let places = if edit.replace_all { size / (edit.old.len() as u64).div_ceil(2).max(1) } else { 1 };
+        let put = places.saturating_mul(2 * edit.new.len() as u64);
+        let next = size.saturating_add(put).min(size.max(EDITED_BYTES_MAX as u64));
+        cost = cost.saturating_add(size).saturating_add(next);
+        size = next;
+    }
+    cost
 }
 
 /// Does as [`edit`] does, and looks before each replacement whether the caller still waits.

@@ -300,7 +300,8 @@ impl Protections {
         }
         let check_rest = |rest: &VfsPath| targets.iter().try_for_each(|to| self.check_path(&to.concat(rest), "written"));
         for made in done.iter().flat_map(Change::paths) {
-            if let Some(rest) = made.strip_prefix(from) {
+            // It may have been made where the source stood before.
+            for rest in sources.iter().filter_map(|source| made.strip_prefix(source)) {
                 check_rest(rest)?;
             }
         }
@@ -343,19 +344,25 @@ fn folded(path: &VfsPath) -> Vec<Folded> {
     path.segments().map(Folded::new).collect()
 }
 
+/// The most paths that one may have had in the course of a batch.
+const PLACES_MAX: usize = 64;
+
 /// Returns every path that a change of one may reach: itself, where links on the way lead, and where those of them lead that stood elsewhere
 /// before earlier changes of the batch.
 async fn places(tree: &dyn Backend, done: &[Change], path: &VfsPath, follows_last: bool) -> Result<Vec<VfsPathBuf>> {
     let mut places = vec![path.to_owned()];
-    let mut index = 0;
     for change in done.iter().rev() {
+        crate::work::step().await;
         let (Change::Rename { from, to, .. } | Change::Copy { from, to, .. }) = change else { continue };
-        while index < places.len() {
+        // One step back for each change, which does not move again what it has added: a move onto its own parent would never end.
+        for index in 0..places.len() {
             let before = places[index].strip_prefix(to).map(|rest| from.concat(rest));
             places.extend(before.filter(|before| !places.contains(before)));
-            index += 1;
         }
-        index = 0;
+        if places.len() > PLACES_MAX {
+            let message = format!("too many changes of this batch move what becomes `{path}`; send them one by one");
+            return Err(Error::new(ErrorKind::PermissionDenied, message).at(path));
+        }
     }
     if !tree.capabilities().symlinks {
         return Ok(places);

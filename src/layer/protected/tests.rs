@@ -131,6 +131,43 @@ async fn every_change_of_every_entry_is_refused_in_every_place_and_spelling() {
 }
 
 #[tokio::test]
+async fn entry_is_refused_where_its_directory_is_made_and_moved_by_the_same_batch() {
+    let write = |path: VfsPathBuf| Change::Write { path, content: "x".into(), mode: WriteMode::Overwrite };
+    for (pattern, _) in RUNS_CODE {
+        let name = pattern.replace('*', "x");
+        let (first, rest) = name.split_once('/').map_or((&*name, "inner"), |(first, rest)| (first, rest));
+        let made = write(path(&format!("/new/{rest}")));
+        let (new, between, top) = (path("/new"), path("/between"), path(&format!("/{first}")));
+        let moved = Change::Rename { from: new, to: between.clone(), overwrite: false };
+        for last in [
+            Change::Rename { from: between.clone(), to: top.clone(), overwrite: false },
+            Change::Copy { from: between.clone(), to: top.clone(), overwrite: false },
+        ] {
+            let state = Arc::new(StateBackend::new());
+            let tree = Protected::new(Protections::new(VfsPath::ROOT), state.clone());
+            let batch = [made.clone(), moved.clone(), last];
+            let error = tree.apply(&batch, &ApplyOptions::new()).await.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{batch:?}: {error}");
+            assert!(held(&state).await.is_empty(), "{batch:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn batch_that_moves_onto_a_parent_or_over_and_over_is_checked_in_bounded_work() {
+    let write = |at: &str| Change::Write { path: path(at), content: "x".into(), mode: WriteMode::Overwrite };
+    let onto = |from: String, to: &str| Change::Rename { from: path(&from), to: path(to), overwrite: true };
+    let tree = Protected::new(Protections::new(VfsPath::ROOT), StateBackend::new());
+    let onto_parent = [onto("/a/b".to_owned(), "/a"), write("/a/x")];
+    let error = tree.apply(&onto_parent, &ApplyOptions::new()).await.expect_err("there is no such path");
+    assert_ne!(error.kind(), ErrorKind::Internal, "{error}");
+    let mut again: Vec<Change> = (0..100).map(|number| onto(format!("/a/b{number}"), "/a")).collect();
+    again.push(write("/a/x"));
+    let error = tree.apply(&again, &ApplyOptions::new()).await.expect_err("too many places");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+#[tokio::test]
 async fn a_refusal_names_the_reason_and_how_to_allow_it() {
     let tree = Protected::new(Protections::new(&path("/workspace")), StateBackend::new());
     let error = tree.write("/.envrc", "x").await.expect_err("refused");

@@ -20,6 +20,7 @@ use crate::store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions};
 use crate::tools::ToolSet;
 use crate::trace;
 use crate::wire::{KeyRecord, KeyState, RequestFault};
+use crate::work;
 use axum::body::{Body, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -30,6 +31,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -104,6 +106,9 @@ struct Count {
 struct Kept {
     /// The hash of what was asked.
     asked: String,
+    /// The request that left the mark.
+    #[serde(default)]
+    request: String,
     /// The server that does it.
     #[serde(default)]
     server: String,
@@ -126,6 +131,8 @@ struct Keyed {
     api: Arc<Api>,
     place: Place,
     asked: String,
+    /// Tells this request from others with its key, on whatever server.
+    request: String,
 }
 
 /// A request that runs here; it has ended when this is dropped.
@@ -173,6 +180,7 @@ fn needed(request: &Request) -> Option<crate::serve::rights::Access> {
     let needed = routes::changes(request.method(), path.as_str())?;
     if path.as_str().ends_with("/tools/{name}") {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let name = percent_decode_str(name).decode_utf8_lossy();
         let writes = |set: ToolSet| set.tools().iter().any(|tool| tool.name == name && !tool.read_only);
         return ToolSet::ALL.into_iter().any(writes).then_some(needed);
     }
@@ -207,7 +215,8 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
     let received = api.receive(&parts, body, |part| _ = hasher.update(part)).await?;
     // The handler finds it whole, with the room that it takes.
     parts.extensions.insert(received);
-    let keyed = Arc::new(Keyed { api, place, asked: hasher.finalize().to_hex().to_string() });
+    let request = Uuid::new_v4().to_string();
+    let keyed = Arc::new(Keyed { api, place, asked: hasher.finalize().to_hex().to_string(), request });
     if let Err(full) = keyed.make_room().await {
         // What was done already is answered all the same.
         return match keyed.row().await? {
@@ -222,7 +231,11 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
         };
     };
     match keyed.put(Some(Condition::Absent), None).await {
-        Ok(()) => {}
+        Ok(()) => {
+            if let Some(count) = keyed.api.keys.counts.lock().get_mut(&keyed.place.0) {
+                count.keys += 1;
+            }
+        }
         Err(error) if error.kind() == ErrorKind::Conflict => {
             drop(running);
             return match keyed.row().await? {
@@ -241,11 +254,12 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
         }
     }
     // To its end, though the client goes away: it may ask again.
-    let run = tokio::spawn(trace::carried(async move {
+    let places = parts.extensions.get::<super::Places>().cloned();
+    let run = tokio::spawn(work::carried(trace::carried(async move {
         let response = keyed.run(parts, next).await;
-        drop(running);
+        drop((running, places));
         response
-    }));
+    })));
     Ok(run.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was stopped").with_unknown_effect().with_source(error))?)
 }
 
@@ -259,7 +273,8 @@ impl Keyed {
     async fn put(&self, condition: Option<Condition>, answer: Option<KeptAnswer>) -> Result<()> {
         let (namespace, key) = &self.place;
         let alive_until = Timestamp::now().checked_add(ALIVE_FOR).unwrap_or(Timestamp::MAX);
-        let kept = Kept { asked: self.asked.clone(), server: self.api.keys.server.clone(), alive_until, answer };
+        let (asked, request, server) = (self.asked.clone(), self.request.clone(), self.api.keys.server.clone());
+        let kept = Kept { asked, request, server, alive_until, answer };
         let value = serde_json::to_vec(&kept);
         let value = value.map_err(|error| Error::new(ErrorKind::Internal, "an answer cannot be kept").with_source(error))?;
         let batch = match condition {
@@ -282,8 +297,17 @@ impl Keyed {
             match tokio::time::timeout(RENEWED_EVERY, handled.as_mut()).await {
                 Ok(response) => break response,
                 Err(_) => {
-                    if let Err(error) = self.put(None, None).await {
+                    // The request goes on meanwhile, and a renewal has ended before the answer takes its place.
+                    let mut renewal = std::pin::pin!(self.put(None, None));
+                    let (renewed, response) = tokio::select! {
+                        renewed = renewal.as_mut() => (renewed, None),
+                        response = handled.as_mut() => (renewal.await, Some(response)),
+                    };
+                    if let Err(error) = renewed {
                         tracing::warn!(%error, "the mark of a request with a key was not renewed");
+                    }
+                    if let Some(response) = response {
+                        break response;
                     }
                 }
             }
@@ -324,10 +348,19 @@ impl Keyed {
         Response::from_parts(parts, Body::from(body))
     }
 
-    /// Removes the mark.
+    /// Removes the mark if this request left it: where that is not known, what stands there may be the mark or the answer of the first.
     async fn take_back(&self) -> Result<()> {
         let (namespace, key) = &self.place;
-        self.api.store.commit(Batch::new().delete(namespace, key)).await?;
+        let Some(row) = self.row().await? else { return Ok(()) };
+        let is_own = |kept: Kept| kept.request == self.request;
+        if !serde_json::from_slice(&row.value).is_ok_and(is_own) {
+            return Ok(());
+        }
+        let batch = Batch::new().expect(namespace, key, Condition::Version(row.version)).delete(namespace, key);
+        match self.api.store.commit(batch).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(()),
+            removed => removed?,
+        };
         if let Some(count) = self.api.keys.counts.lock().get_mut(namespace) {
             count.keys = count.keys.saturating_sub(1);
         }
@@ -373,14 +406,11 @@ impl Keyed {
         let is_full = |count: &Count| count.keys >= KEYS_MAX || count.bytes >= KEYS_BYTES_MAX;
         // Whoever is at the bound does not have all counted by each request.
         let holds_for = |count: &Count| if is_full(count) { FULL_FOR } else { COUNTED_FOR };
-        let mut count = match known.filter(|count| count.at.elapsed() < holds_for(count)) {
+        let count = match known.filter(|count| count.at.elapsed() < holds_for(count)) {
             Some(count) => count,
             None => self.count().await.map_err(Error::without_effect)?,
         };
         let full = is_full(&count);
-        if !full {
-            count.keys += 1;
-        }
         let mut counts = self.api.keys.counts.lock();
         if counts.len() >= COUNTS_MAX {
             counts.clear();

@@ -49,7 +49,7 @@ use problem::Failed;
 use ready::{Readiness, ready};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_http::compression::{CompressionLayer, Predicate};
 
 /// How many questions after the health of the server are answered at once.
@@ -80,9 +80,9 @@ pub(super) struct Api {
     store: Arc<dyn Store>,
     limits: ApiLimits,
     rooms: Rooms,
-    running: Semaphore,
+    running: Arc<Semaphore>,
     /// How many more questions after the health of the server may be answered.
-    health: Semaphore,
+    health: Arc<Semaphore>,
     /// How many more requests of each user may run.
     running_of: Mutex<Shared<work::Owner, Semaphore>>,
     /// How many more streams of events may be open.
@@ -100,7 +100,7 @@ impl Api {
     pub(super) fn new(workspace: Workspace, store: Arc<dyn Store>, limits: ApiLimits, metrics: Arc<Metrics>) -> Self {
         let pace = Pace { timeout: limits.body_timeout, bytes_per_second_min: limits.body_bytes_per_second_min };
         let rooms = Rooms::new(limits.bodies_bytes_max, limits.spool_bytes_max).with_pace(pace);
-        let running = Semaphore::new(limits.requests_max);
+        let running = Arc::new(Semaphore::new(limits.requests_max));
         let streams = Arc::new(Semaphore::new(limits.streams_max));
         Self {
             workspace,
@@ -108,7 +108,7 @@ impl Api {
             limits,
             rooms,
             running,
-            health: Semaphore::new(HEALTH_MAX),
+            health: Arc::new(Semaphore::new(HEALTH_MAX)),
             running_of: Mutex::default(),
             streams,
             streams_of: Arc::default(),
@@ -227,8 +227,8 @@ async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Ne
 /// Refuses what is too much at once. Questions after the health of the server are counted apart, so that no load leaves them unanswered.
 async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let places = if is_health(request.uri().path()) { &api.health } else { &api.running };
-    match places.try_acquire() {
-        Ok(_permit) => next.run(request).await,
+    match places.clone().try_acquire_owned() {
+        Ok(place) => Places::hold(place, request, next).await,
         Err(_) => {
             api.metrics.refuse();
             problem::response(&Error::new(ErrorKind::Unavailable, "too many requests run; try again in a second").without_effect())
@@ -236,12 +236,27 @@ async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) 
     }
 }
 
+/// The places that a request takes, for as long as anything is done for it.
+#[derive(Clone, Default)]
+struct Places(Vec<Arc<OwnedSemaphorePermit>>);
+
+impl Places {
+    /// Answers a request that has a place. Work that goes on when its client has gone keeps the places by a clone of the extension.
+    async fn hold(place: OwnedSemaphorePermit, mut request: Request, next: Next) -> Response {
+        let place = Arc::new(place);
+        request.extensions_mut().get_or_insert_default::<Self>().0.push(place.clone());
+        let response = next.run(request).await;
+        drop(place);
+        response
+    }
+}
+
 /// Refuses what is too much at once of one user.
 async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
     let count = api.limits.requests_per_user_max;
     let places = api.running_of.lock().get_or_insert((&caller.scope).into(), || Arc::new(Semaphore::new(count)));
-    match places.try_acquire() {
-        Ok(_permit) => next.run(request).await,
+    match places.try_acquire_owned() {
+        Ok(place) => Places::hold(place, request, next).await,
         Err(_) => {
             api.metrics.refuse();
             let message = format!("{count} of your requests run, which is all a user may at once; try again when one is done");

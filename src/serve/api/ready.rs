@@ -25,30 +25,35 @@ const ROW_STAYS: Duration = Duration::from_secs(3_600);
 
 /// The last probe, which those who ask meanwhile wait for.
 #[derive(Debug, Default)]
-pub(super) struct Readiness(Mutex<Option<(Instant, Option<Arc<Error>>)>>);
+pub(super) struct Readiness(Arc<Mutex<Option<Probed>>>);
+
+/// When a probe ended, and why the store took no write.
+type Probed = (Instant, Option<Arc<Error>>);
 
 impl Readiness {
     /// Tells why the store takes no durable write, if it does not.
     async fn probe(&self, store: &Arc<dyn Store>) -> Result<(), Arc<Error>> {
-        let mut last = self.0.lock().await;
+        let mut last = self.0.clone().lock_owned().await;
         if let Some((when, found)) = last.as_ref()
             && when.elapsed() < HOLDS
         {
             return found.clone().map_or(Ok(()), Err);
         }
-        // In a task of its own: whoever asked may be gone before the store answers, and the next must not begin another commit.
+        // In a task of its own, which holds the lock: whoever asked may be gone before the store answers, and the next must not begin
+        // another commit.
         let store = store.clone();
-        let written = tokio::spawn(async move { tokio::time::timeout(TIMEOUT, write(&*store)).await });
-        let found = match written.await {
-            Ok(Ok(Ok(()))) => None,
-            Ok(Ok(Err(error))) => Some(error),
-            Ok(Err(_)) => {
-                Some(Error::new(ErrorKind::Unavailable, "the store did not take a write within 5 seconds; look at its disk or server"))
-            }
-            Err(error) => Some(Error::new(ErrorKind::Internal, "the probe of the store broke off").with_source(error)),
-        };
-        let found = found.map(Arc::new);
-        *last = Some((Instant::now(), found.clone()));
+        let probing = tokio::spawn(async move {
+            let written = tokio::time::timeout(TIMEOUT, write(&*store)).await;
+            let found = written.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Unavailable, "the store did not take a write within 5 seconds; look at its disk or server"))
+            });
+            let found = found.err().map(Arc::new);
+            *last = Some((Instant::now(), found.clone()));
+            found
+        });
+        let found = probing
+            .await
+            .unwrap_or_else(|error| Some(Arc::new(Error::new(ErrorKind::Internal, "the probe of the store broke off").with_source(error))));
         found.map_or(Ok(()), Err)
     }
 }

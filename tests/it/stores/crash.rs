@@ -147,9 +147,11 @@ const CALLS: [&str; 6] = ["pwrite64", "fdatasync", "fsync", "ftruncate", "rename
 
 /// Kills the writer at some of its system calls and fails others, each on a fresh store; `scripts/faults.sh` takes all of them.
 async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
-    if Command::new("strace").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        return println!("skipped: strace is not installed");
+    let traces = Command::new("strace").args(["-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !traces.is_ok_and(|status| status.success()) {
+        return println!("skipped: strace is not installed, or may not trace");
     }
+    let mut all_acknowledged = 0;
     for (number, call) in [2, 7].into_iter().flat_map(|number| CALLS.map(|call| (number, call))) {
         for fault in ["signal=SIGKILL", "error=ENOSPC", "error=EIO"] {
             let directory = tempfile::tempdir().unwrap();
@@ -162,6 +164,7 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
             let acknowledged = lines.by_ref().filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok());
             let last = acknowledged.take(8).last().unwrap_or_default();
+            all_acknowledged += last;
             // It ends when nobody reads its lines any more.
             drop(lines);
             child.wait().unwrap();
@@ -169,6 +172,7 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
             assert!(newest >= last, "{fault} at {call} {number}: {newest} after {last}");
         }
     }
+    assert!(all_acknowledged > 0, "no writer came as far as to acknowledge anything");
 }
 
 #[cfg(feature = "sqlite")]
