@@ -12,9 +12,11 @@ pub mod merge;
 mod replace;
 pub(crate) mod run;
 
+pub(crate) use replace::edit_apart;
+#[cfg(feature = "filesystem")]
+pub(crate) use replace::edit_until;
 pub use replace::{EDIT_WORK_BYTES_MAX, EDITED_BYTES_MAX, edit};
 pub(crate) use replace::{LineEnding, ending_before, folded, occurrences, position};
-pub(crate) use replace::{edit_apart, edit_until};
 #[cfg(feature = "mcp")]
 pub(crate) use replace::{replace_first, splice};
 

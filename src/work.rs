@@ -16,7 +16,9 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use crate::shared::Shared;
-use parking_lot::{Condvar, Mutex};
+#[cfg(feature = "filesystem")]
+use parking_lot::Condvar;
+use parking_lot::Mutex;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -34,6 +36,7 @@ pub(crate) const LARGE: u64 = u64::MAX;
 const HELPERS_MIN: usize = 16;
 
 /// How often work that waits for memory looks at its [`Stop`].
+#[cfg(feature = "filesystem")]
 const MEMORY_PAUSE: Duration = Duration::from_millis(5);
 
 /// How many cores the machine has. Asked once: the system answers by reading files.
@@ -69,6 +72,7 @@ tokio::task_local! {
 }
 
 /// Runs a future whose work belongs to an owner and ends `within` a time, where one is given; a time set further out stays.
+#[cfg(any(test, feature = "mcp"))]
 pub(crate) async fn as_owner<T>(owner: Owner, within: Option<Duration>, future: impl Future<Output = T>) -> T {
     let own = within.map(|within| Instant::now() + within);
     let outer = CALLER.try_with(|caller| caller.until).ok().flatten();
@@ -228,6 +232,7 @@ impl Drop for Helper {
 }
 
 /// A bound on the bytes that work of one kind holds in memory at once, whatever the number of threads.
+#[cfg(feature = "filesystem")]
 #[derive(Debug)]
 pub(crate) struct Memory {
     free: Mutex<u64>,
@@ -235,6 +240,7 @@ pub(crate) struct Memory {
     max: u64,
 }
 
+#[cfg(feature = "filesystem")]
 impl Memory {
     pub(crate) const fn new(max: u64) -> Self {
         Self { free: Mutex::new(max), freed: Condvar::new(), max }
@@ -257,12 +263,14 @@ impl Memory {
 }
 
 /// Bytes that are held; free again when dropped.
+#[cfg(feature = "filesystem")]
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     memory: &'a Memory,
     bytes: u64,
 }
 
+#[cfg(feature = "filesystem")]
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         *self.memory.free.lock() += self.bytes;
@@ -359,6 +367,7 @@ mod tests {
         assert_ne!(run(IN_PLACE_BYTES + 1, |_| std::thread::current().id()).await.expect("done"), here);
     }
 
+    #[cfg(feature = "filesystem")]
     #[test]
     fn memory_is_waited_for_and_what_is_stopped_waits_no_longer() {
         static MEMORY: Memory = Memory::new(10);

@@ -355,7 +355,7 @@ impl Workspace {
     }
 
     /// Returns where the state of a thread as it was stands, each with where it stands as it is: rules about the latter hold for the former.
-    pub(crate) fn past(&self) -> Vec<(VfsPathBuf, VfsPathBuf)> {
+    pub fn past(&self) -> Vec<(VfsPathBuf, VfsPathBuf)> {
         let states = self.states();
         self.0.past.iter().flat_map(|past| states.iter().map(move |state| (past.clone(), state.clone()))).collect()
     }

@@ -36,7 +36,7 @@ FILES = {
     "sub/inner.txt": b"inner\n",
     "sub/deep/er/leaf.md": b"leaf\n",
     "sub/node_modules/pkg/index.js": b"x\n",
-    "sub/.git/config": b"c\n",
+    "sub/.hid/config": b"c\n",
     "other/leaf.md": b"leaf\n",
 }
 DIRECTORIES = ["hollow", "sub/hollow"]
@@ -114,11 +114,11 @@ def calls(root):
         yield tool, {"path": "/etc"}
     yield "list_directory_with_sizes", {"path": root, "sortBy": "size"}
     yield "list_directory_with_sizes", {"path": root, "sortBy": "time"}
-    for patterns in (["node_modules"], ["*.txt"], ["**/*.md"], ["sub/deep"], ["{sub,other}"], ["hollow", ".git"], ["*"], ["**"], ["s?b"]):
+    for patterns in (["node_modules"], ["*.txt"], ["**/*.md"], ["sub/deep"], ["{sub,other}"], ["hollow", ".hid"], ["*"], ["**"], ["s?b"]):
         yield "directory_tree", {"path": root, "excludePatterns": patterns}
     for pattern in (
         "*.txt", "**/*.txt", "**/*.md", "*", "**", "sub/*", "sub/**", "**/leaf.md", "s*b/**/*.md", "{sub,other}/*.md", "[a-c]*.txt", "[!a-z]*", "?1.txt",
-        "**/hollow", "none", "", "a{1,10}.txt", "*.{png,MP3}", "**/.git/**", ".*", "!*.txt", "#x", "sub", "sub/", "@(plain|empty).txt", "+(a1|x).txt", "a?(1)0.txt",
+        "**/hollow", "none", "", "a{1,10}.txt", "*.{png,MP3}", "**/.hid/**", ".*", "!*.txt", "#x", "sub", "sub/", "@(plain|empty).txt", "+(a1|x).txt", "a?(1)0.txt",
         "*(a)1.txt", "emoji*", "**/deep/**/*.md", "SUB/*", "plain.tx[t]", "a{1..3}.txt", "\\*.txt", "**/*", "*/", "**.md", "sub/***", "[[:upper:]]*",
     ):
         yield "search_files", {"path": root, "pattern": pattern}

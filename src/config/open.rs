@@ -10,8 +10,7 @@ use crate::checkpoint::StoreCheckpointer;
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::feed::Feed;
 use crate::layer::{
-    Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Protected, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure,
-    Timeout,
+    Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
 };
 use crate::memory::{MemorySettings, PromptOptions};
 use crate::path::VfsPathBuf;
@@ -245,7 +244,7 @@ impl Config {
             let root = filled_root(&template, scope).map(|text| config.resolve(&text))?;
             let (config, path, options, directory) = (config.clone(), path.clone(), options.clone(), root.clone());
             let tree = Deferred::open(move || match FilesystemBackend::open(&directory, options.clone()) {
-                Ok(tree) => Ok(Arc::new(Protected::new(config.protections(&path, &directory)?, tree))),
+                Ok(tree) => Ok(Arc::new(crate::layer::Protected::new(config.protections(&path, &directory)?, tree))),
                 Err(error) => Err(unopened(&path, error)),
             });
             Ok((Place::Directory(root), tree))

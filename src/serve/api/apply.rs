@@ -106,6 +106,11 @@ pub(super) async fn call(mut asked: Asked) -> Answer {
         return Err(Failed::from(error));
     }
     let arguments: Value = asked.json().await?;
+    if !arguments.is_object() {
+        return Err(Error::invalid_argument("the arguments of a tool are a JSON object; send `{}` where it takes none")
+            .without_effect()
+            .into());
+    }
     let call = match set.decode(&name, arguments) {
         Ok(call) => call,
         Err(error) => return json(StatusCode::OK, &ToolOutput::from_error(&error)),

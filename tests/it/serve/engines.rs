@@ -48,6 +48,7 @@ const ROWS: &[Row] = &[
     }),
 ];
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().unwrap()
 }
