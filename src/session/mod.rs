@@ -1,6 +1,6 @@
 //! One live thread: its tree, its state, and how it is saved.
 //!
-//! A [`Session`] is a handle that clones cheaply. All sessions of one thread in a [`Workspace`](crate::Workspace) share its
+//! A [`Session`] is a handle that clones cheaply. All sessions of one thread in a [`Workspace`] share its
 //! state: what one writes at `/` the others read at once. The state is opened by the first call that needs it, and of it only what is
 //! looked at is read. When it is saved by itself is the workspace's [`ThreadDurability`]. Every door calls [`Session::call`], which has each
 //! call recorded where the workspace has an [`AuditLog`].
