@@ -82,23 +82,7 @@ impl Operations {
     }
 
     fn kinds(self) -> impl Iterator<Item = OpKind> {
-        const KINDS: [OpKind; 14] = [
-            OpKind::Stat,
-            OpKind::Read,
-            OpKind::Ls,
-            OpKind::Glob,
-            OpKind::Grep,
-            OpKind::Search,
-            OpKind::Write,
-            OpKind::Append,
-            OpKind::Edit,
-            OpKind::CreateDir,
-            OpKind::Delete,
-            OpKind::Rename,
-            OpKind::Copy,
-            OpKind::Apply,
-        ];
-        KINDS.into_iter().filter(move |kind| self.contains(*kind))
+        OpKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
     }
 }
 

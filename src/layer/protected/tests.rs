@@ -55,23 +55,6 @@ fn changes(kind: OpKind, target: &VfsPath, prefix: &VfsPath, first: &str) -> Vec
     }
 }
 
-const KINDS: [OpKind; 14] = [
-    OpKind::Stat,
-    OpKind::Read,
-    OpKind::Ls,
-    OpKind::Glob,
-    OpKind::Grep,
-    OpKind::Search,
-    OpKind::Write,
-    OpKind::Append,
-    OpKind::Edit,
-    OpKind::CreateDir,
-    OpKind::Delete,
-    OpKind::Rename,
-    OpKind::Copy,
-    OpKind::Apply,
-];
-
 /// Returns all that a tree holds.
 async fn held(tree: &dyn Backend) -> BTreeMap<String, String> {
     let all = tree.tree("/", usize::MAX, usize::MAX).await.expect("listed");
@@ -108,7 +91,7 @@ async fn every_change_of_every_entry_is_refused_in_every_place_and_spelling() {
                 let is_there = index % 2 == 0;
                 let before = held(&state).await;
                 let tree = Protected::new(Protections::new(VfsPath::ROOT), state.clone());
-                for kind in KINDS {
+                for kind in OpKind::ALL {
                     for batch in changes(kind, &target, &prefix, first) {
                         let is_copy_above =
                             matches!(&batch[..], [Change::Copy { from, .. }] if target.starts_with(from) && (!is_there || from.is_root()));
@@ -205,7 +188,7 @@ async fn what_governs_a_tree_and_every_directory_above_it_stays() {
     let tree = Protected::new(protections, state.clone());
     let before = held(&state).await;
     for at in ["/a/b/own.toml", "/A/B/OWN.TOML"] {
-        for kind in KINDS {
+        for kind in OpKind::ALL {
             for batch in changes(kind, &path(at), &path("/a/b"), "own.toml") {
                 if matches!(&batch[..], [Change::Copy { from, .. }] if **from == *path("/a/b")) {
                     continue;
