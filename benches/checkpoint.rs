@@ -1,8 +1,9 @@
-//! What a checkpoint costs by the number of files N of its thread: time, and bytes written as the store sees them; and what it
-//! costs to open a thread and read one file, to fork, restore, diff and prune.
+//! The cost of checkpoints by the number of files N in the thread: time, and bytes written as seen by the store. Also
+//! the cost of opening a thread and reading one file, of fork, restore, diff and prune.
 //!
-//! Prints a table, and draws the growth to a file: `cargo bench --bench checkpoint -- --plot docs/checkpoint-growth.svg`.
-//! Medians of repeated runs. Without `--bench` (as a test) it runs each once at small N.
+//! Prints a table, and draws the growth to a file: `cargo bench --bench checkpoint -- --plot
+//! docs/checkpoint-growth.svg`.
+//! Figures are medians of repeated runs. Without `--bench`, as a test, it runs once at a small N.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -12,19 +13,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use stratafs::checkpoint::{At, Checkpointer, ListOptions, PruneOptions, PutOptions, StoreCheckpointer, diff};
-use stratafs::error::Result;
-use stratafs::ops::{Change, Version, WriteMode};
-use stratafs::store::{
+use tokio::runtime::Runtime;
+use treehold::checkpoint::{At, Checkpointer, ListOptions, PruneOptions, PutOptions, StoreCheckpointer, diff};
+use treehold::error::Result;
+use treehold::ops::{Change, Version, WriteMode};
+use treehold::store::{
     Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, SledStore, SqliteStore,
     Store, StoreCapabilities,
 };
-use stratafs::{Backend, BackendExt, Scope, StateBackend, VfsPathBuf};
-use tokio::runtime::Runtime;
+use treehold::{Backend, BackendExt, Scope, StateBackend, VfsPathBuf};
 
 const FILE_BYTES: usize = 4_096;
 
-/// A store that counts what is committed.
+/// A store that counts commits and their bytes.
 #[derive(Debug)]
 struct Counting {
     inner: Arc<dyn Store>,
@@ -59,7 +60,7 @@ impl Store for Counting {
         self.inner.scan(namespace, options).await
     }
 
-    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn stratafs::store::LentRows>>> {
+    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn treehold::store::LentRows>>> {
         self.inner.lend(namespace).await
     }
 
@@ -92,19 +93,19 @@ impl Store for Counting {
         self.inner.sweep(limit).await
     }
 
-    async fn watch(&self, namespace: &Namespace) -> Result<stratafs::store::Watch> {
+    async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.inner.watch(namespace).await
     }
 
-    async fn describe(&self) -> Result<stratafs::store::StoreDescription> {
+    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
         self.inner.describe().await
     }
 
-    async fn stats(&self) -> Result<stratafs::store::StoreStats> {
+    async fn stats(&self) -> Result<treehold::store::StoreStats> {
         self.inner.stats().await
     }
 
-    async fn check(&self) -> Result<Vec<stratafs::Error>> {
+    async fn check(&self) -> Result<Vec<treehold::Error>> {
         self.inner.check().await
     }
 }
@@ -113,7 +114,7 @@ fn path(index: usize) -> VfsPathBuf {
     VfsPathBuf::parse(format!("/project/module_{:03}/file_{index:06}.rs", index / 200)).unwrap()
 }
 
-/// Content of a file that no other has.
+/// The content of a file, unlike that of any other.
 fn content(index: usize, edit: u64) -> Vec<u8> {
     let line = format!("file {index} of the project, edit {edit}, some words of source text\n");
     line.bytes().cycle().take(FILE_BYTES).collect()
@@ -123,7 +124,7 @@ fn scope(thread: &str) -> Scope {
     Scope::new().with_tenant("acme").with_user("ada").with_thread(thread)
 }
 
-/// What was measured at one N on one store.
+/// The measurements at one N on one store.
 #[derive(Debug, Clone, Default)]
 struct Row {
     store: &'static str,
@@ -187,8 +188,8 @@ fn measure(runtime: &Runtime, name: &'static str, store: Arc<dyn Store>, files: 
         };
         median((0..times).map(run).collect())
     };
-    // What one row costs in the engine at this size, which every look pays three or four times.
-    let bodies = Namespace::new(["threads", "bodies", "acme", "ada"]).unwrap();
+    // The engine's cost of reading one row at this size, which every lookup pays three or four times.
+    let bodies = Namespace::new(["_treehold", "threads", "bodies", "acme", "ada"]).unwrap();
     let keys: Vec<String> = (0..times).map(|turn| blake3_hex(&content(any(turn + times), 0))).collect();
     row.get = time(&mut |turn| assert!(runtime.block_on(store.get(&bodies, &keys[turn])).unwrap().is_some()));
     row.open_and_read = time(&mut |turn| {
@@ -211,7 +212,7 @@ fn measure(runtime: &Runtime, name: &'static str, store: Arc<dyn Store>, files: 
     row
 }
 
-/// Returns how many bytes an idle file of state takes beside its content, by the memory of this process.
+/// Returns how many bytes an idle file of state takes beyond its content, measured by the memory of this process.
 fn idle_file_bytes(runtime: &Runtime, files: usize) -> i64 {
     let resident = || -> i64 {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -229,7 +230,7 @@ fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Draws time by N, one line for each store, for two measures side by side, both axes logarithmic.
+/// Draws time by N, one line per store, for two measurements side by side, with logarithmic axes.
 fn plot(rows: &[Row]) -> String {
     const COLOURS: [(&str, &str); 3] = [("memory", "#2b8a3e"), ("sled", "#e8590c"), ("sqlite", "#1971c2")];
     type Measure = fn(&Row) -> f64;

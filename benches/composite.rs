@@ -1,5 +1,5 @@
-//! What routing costs: a read of 4 KiB through a composite beside the same read of its child alone, by the number of mounts,
-//! and listings and searches from above many mounts.
+//! The cost of routing: a read of 4 KiB through a composite compared with the same read of its child, by the number of
+//! mounts. Also listings and searches from above many mounts.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -8,14 +8,14 @@ use futures::FutureExt;
 use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
-use stratafs::error::Result;
-use stratafs::ops::{
+use treehold::error::Result;
+use treehold::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
     ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
 };
-use stratafs::{Backend, BackendExt, CompositeBackend, StateBackend, VfsPath, VfsPathBuf};
+use treehold::{Backend, BackendExt, CompositeBackend, StateBackend, VfsPath, VfsPathBuf};
 
-/// A backend that does nothing, so that what is measured is the way to it.
+/// A backend that does nothing, so that only the routing is measured.
 #[derive(Debug)]
 struct Null(Bytes);
 
@@ -79,7 +79,7 @@ fn mounted(child: &Arc<dyn Backend>, routes: usize) -> CompositeBackend {
     CompositeBackend::builder(child.clone()).routes(routes).and_then(|builder| builder.build()).expect("the prefixes are legal")
 }
 
-/// Reads paths in turn; the future of an in-memory tree is ready at once.
+/// Reads paths in turn. The futures of an in-memory tree are ready at once.
 fn read(criterion: &mut Criterion, name: &str, tree: &dyn Backend, paths: &[VfsPathBuf]) {
     let options = ReadOptions::new();
     let mut turn = 0;
@@ -102,7 +102,7 @@ fn reads(criterion: &mut Criterion) {
         for routes in [1, 10, 100, 1000] {
             let tree = mounted(&child, routes);
             read(criterion, &format!("read_4k/{name}/default_of_{routes}"), &tree, std::slice::from_ref(&inner));
-            // Every mount in turn, so that the table is not in the nearest cache only.
+            // Read every mount in turn, so that the table does not stay in the innermost cache.
             let paths: Vec<VfsPathBuf> = (0..routes).map(|number| path(&format!("/agents/{number}/memories{inner}"))).collect();
             read(criterion, &format!("read_4k/{name}/mount_of_{routes}"), &tree, &paths);
         }

@@ -1,8 +1,8 @@
-//! Searches of a directory beside `rg`: 10,000 small files, the sources of a few thousand and three large files, by the kinds of
-//! patterns and output that an agent asks for.
+//! Searches of a directory compared with `rg`: 10,000 small files, a few thousand source files, and three large files,
+//! with the kinds of patterns and output that agents use.
 //!
-//! `rg` is run as a process, start and output included, as that is how others use it; its output is read and thrown away. It tells the
-//! line numbers, as we do. Without it on the machine its rows are left out, and that is said.
+//! `rg` runs as a process, including its start and output, because that is how others use it; its output is read and
+//! discarded. It prints line numbers, as we do. If it is not installed, its rows are omitted with a notice.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -12,10 +12,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use stratafs::ops::{CaseMode, GrepOptions, GrepOutput};
-use stratafs::{Backend, FilesystemBackend, FilesystemOptions, VfsPath};
+use treehold::ops::{CaseMode, GrepOptions, GrepOutput};
+use treehold::{Backend, FilesystemBackend, FilesystemOptions, VfsPath};
 
-/// A tree, with words of it.
+/// A tree and words that occur in it.
 struct Tree {
     name: &'static str,
     directory: tempfile::TempDir,
@@ -26,7 +26,7 @@ struct Tree {
     include: &'static str,
 }
 
-/// Tells whether figures are wanted; `cargo test --benches` only wants to see it run.
+/// Returns whether to measure; `cargo test --benches` only checks that the benchmark runs.
 fn is_measured() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
@@ -75,7 +75,7 @@ fn small() -> Tree {
     Tree { name: "small", directory, files, bytes, rare: "needle_in_it", common: "return", include: "file_*7.rs" }
 }
 
-/// The sources of the crates that cargo has at hand, as they lie there.
+/// The sources of the crates in cargo's registry, in their own directory structure.
 fn source() -> Tree {
     let directory = tempfile::tempdir().unwrap();
     let wanted = if is_measured() { 6_000 } else { 100 };
@@ -135,7 +135,7 @@ fn large() -> Tree {
     Tree { name: "large", directory, files: 3, bytes, rare: "needle_in_it", common: "warning:", include: "[01].log" }
 }
 
-/// Runs `rg` with its output read and thrown away.
+/// Runs `rg`, reading and discarding its output.
 fn rg(directory: &Path, arguments: &[&str]) -> bool {
     Command::new("rg")
         .arg("--no-config")
@@ -173,7 +173,7 @@ fn searches(criterion: &mut Criterion, tree: &Tree) {
         ("counts", literal(tree.common).with_output(GrepOutput::Counts), vec!["-c", "-F", tree.common]),
     ] {
         let options = options.with_matches_max(usize::MAX);
-        group.bench_function(format!("{name}/stratafs"), |bencher| {
+        group.bench_function(format!("{name}/treehold"), |bencher| {
             bencher.iter(|| runtime.block_on(backend.grep(VfsPath::ROOT, &options)).unwrap().files.len());
         });
         if has_rg {

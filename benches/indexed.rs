@@ -1,16 +1,17 @@
-//! Searches of a store with a trigram index, by the number of its files, beside what a user has without it: the same store without
-//! the index, `rg` over the same files on disk, one `memmem` pass over the same bytes, and SQLite's own full text search with its
-//! trigram tokenizer, built by hand.
+//! Searches of a store with a trigram index by the number of files, compared with the alternatives: the same store
+//! without the index, `rg` on the same files on disk, one `memmem` pass over the same bytes, and SQLite's full-text
+//! search with its trigram tokenizer.
 //!
-//! With it the index of words: how large it is, what it costs a write, and ranked searches by it beside those that read all files.
+//! It also measures the word index: its size, its cost per write, and ranked searches with it compared with those that
+//! read all files.
 //!
-//! Prints tables, and draws the growth to a file:
-//! `cargo bench --bench indexed -- --files 1000,10000,100000 --plot docs/search-growth.svg`. Files have 4 KiB, or `--bytes N`;
-//! the store is SQLite, or `--store sled`, or `--store` and a URL. Medians of repeated searches with the page cache warm, of `rg` and of
-//! searches without the index of fewer, from a million files on of three. The rival that builds longer than the rest together, full text
-//! search, is left out with `--no-fts`, and the index of words with `--no-words`.
+//! Prints tables, and draws the growth to a file: `cargo bench --bench indexed -- --files 1000,10000,100000 --plot
+//! docs/search-growth.svg`. Files have 4 KiB, or `--bytes N`. The store is SQLite, or `--store sled`, or `--store` and
+//! a URL. Figures are medians of repeated searches with a warm page cache; `rg` and searches without the index are
+//! repeated less often, from a million files on three times. Full-text search takes longer to build than everything
+//! else together; `--no-fts` omits it. `--no-words` omits the word index.
 //!
-//! `rg` is run as a process, start and output included, as that is how others use it.
+//! `rg` runs as a process, including its start and output, because that is how others use it.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -24,14 +25,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use stratafs::backend::{IndexKind, search_by_reading};
-use stratafs::config::{OpenStoreOptions, open_store};
-use stratafs::ops::{ApplyOptions, Change, GrepOptions, GrepOutput, SearchOptions, WriteMode};
-use stratafs::store::{Namespace, Store};
-use stratafs::{Backend, StoreBackend, VfsPath, VfsPathBuf};
 use tokio::runtime::Runtime;
+use treehold::backend::{IndexKind, search_by_reading};
+use treehold::config::{OpenStoreOptions, open_store};
+use treehold::ops::{ApplyOptions, Change, GrepOptions, GrepOutput, SearchOptions, WriteMode};
+use treehold::store::{Namespace, Store};
+use treehold::{Backend, StoreBackend, VfsPath, VfsPathBuf};
 
-/// What is searched for: name, pattern, whether it is an expression, and how to ask full text search for it, where that can be.
+/// The searches: name, pattern, whether it is a regular expression, and the full-text query if there is an equivalent.
 const SEARCHES: [(&str, &str, bool, Option<&str>); 5] = [
     ("rare literal", "needle_in_it", false, Some("\"needle_in_it\"")),
     ("no match", "not to be found", false, Some("\"not to be found\"")),
@@ -40,7 +41,7 @@ const SEARCHES: [(&str, &str, bool, Option<&str>); 5] = [
     ("common literal", "self.state", false, Some("\"self.state\"")),
 ];
 
-/// Lines of source-like words; one file of a hundred, and of a thousand from 100,000 on, holds the needle.
+/// Lines of source-like words. One file in a hundred contains the needle, from 100,000 files on one in a thousand.
 fn content(index: usize, files: usize, bytes: usize) -> Bytes {
     const WORDS: [&str; 16] = [
         "let",
@@ -72,7 +73,7 @@ fn content(index: usize, files: usize, bytes: usize) -> Bytes {
         text.push_str("    ");
         for _ in 0..random() % 9 {
             match random() % 4 {
-                // Names that this file alone has, as real text does.
+                // Names unique to this file, as in real text.
                 0 => write!(text, "name_{:x} ", random() % 100_000).unwrap(),
                 _ => {
                     text.push_str(WORDS[random() % WORDS.len()]);
@@ -98,7 +99,7 @@ fn median(mut all: Vec<Duration>) -> Duration {
     all[all.len() / 2]
 }
 
-/// What was measured of one search at one number of files.
+/// The measurements of one search at one number of files.
 #[derive(Debug, Clone, Default)]
 struct Row {
     search: &'static str,
@@ -141,7 +142,7 @@ fn fill(runtime: &Runtime, tree: &StoreBackend, contents: &[Bytes], range: Range
     started.elapsed()
 }
 
-/// Prints what the index of words costs and saves.
+/// Prints the costs and gains of the word index.
 fn measure_words(runtime: &Runtime, files: usize, setting: &Setting) {
     let directory = tempfile::tempdir().unwrap();
     let store = open(runtime, directory.path(), setting);
@@ -192,7 +193,7 @@ fn measure(runtime: &Runtime, files: usize, setting: &Setting) -> Vec<Row> {
     drop(runtime.block_on(tree.apply(&clear, &ApplyOptions::new())));
     runtime.block_on(tree.remove_index(IndexKind::Trigram)).unwrap();
     let contents: Vec<Bytes> = (0..files).map(|index| content(index, files, setting.bytes)).collect();
-    // The first half is there before the index, the other is written with it.
+    // The first half of the files exists before the index, the second half is written with it.
     let without = fill(runtime, &tree, &contents, 0..files / 2);
     let plain_times =
         |options: &GrepOptions, times: usize| time(times, || runtime.block_on(tree.grep(VfsPath::ROOT, options)).unwrap().files.len());
@@ -263,7 +264,7 @@ fn time<T>(times: usize, mut act: impl FnMut() -> T) -> Duration {
     median((0..times.max(1)).map(run).collect())
 }
 
-/// What a user would build by hand.
+/// The full-text index that a user would build by hand.
 fn full_text(file: &Path, contents: &[Bytes]) -> Connection {
     let mut connection = Connection::open(file).unwrap();
     connection
@@ -286,7 +287,7 @@ fn full_text(file: &Path, contents: &[Bytes]) -> Connection {
     connection
 }
 
-/// One pass over all contents on all cores; returns how many hold the text.
+/// One pass over all contents on all cores. Returns how many contain the text.
 fn memmem_pass(contents: &[Bytes], needle: &str) -> usize {
     let (finder, next, found) = (memmem::Finder::new(needle), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -301,7 +302,7 @@ fn memmem_pass(contents: &[Bytes], needle: &str) -> usize {
     found.into_inner()
 }
 
-/// Runs `rg` and returns how many lines it printed.
+/// Runs `rg`. Returns how many lines it printed.
 fn rg(directory: &Path, arguments: &[&str]) -> usize {
     let output = Command::new("rg").args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap();
     output.stdout.iter().filter(|byte| **byte == b'\n').count()
@@ -311,7 +312,7 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Draws time by the number of files for two searches, both axes logarithmic.
+/// Draws time by the number of files for two searches, with logarithmic axes.
 fn plot(rows: &[Row], sizes: &[usize]) -> String {
     type Measure = fn(&Row) -> Option<Duration>;
     let lines: [(&str, &str, Measure); 5] = [

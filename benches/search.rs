@@ -1,14 +1,14 @@
-//! Search in memory: one glob against a path, and a grep over 10,000 contents of 4 KiB beside one raw `memmem` pass over each
-//! of them, which is the bound.
+//! Search in memory: matching one glob against a path, and a grep over 10,000 contents of 4 KiB compared with one raw
+//! `memmem` pass over each, which is the lower bound.
 
 use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 use memchr::memmem;
 use std::hint::black_box;
 use std::ops::ControlFlow;
-use stratafs::ops::{CaseMode, GlobOptions, GrepOptions, GrepOutput};
-use stratafs::search::{GrepCollector, GrepMatcher, PathFilter, parallel};
-use stratafs::{VfsPath, VfsPathBuf};
+use treehold::ops::{CaseMode, GlobOptions, GrepOptions, GrepOutput};
+use treehold::search::{GrepCollector, GrepMatcher, PathFilter, parallel};
+use treehold::{VfsPath, VfsPathBuf};
 
 const FILES: usize = 10_000;
 const FILE_BYTES: usize = 4096;
@@ -17,7 +17,7 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).expect("a legal path")
 }
 
-/// Source-like text: lines of words, `return` in most files, the needle in one file of a hundred.
+/// Source-like text: lines of words, with `return` in most files and the needle in one of a hundred.
 fn contents() -> Vec<(VfsPathBuf, Bytes)> {
     let words =
         ["let", "value", "return", "buffer", "(index)", "=", "self.state", "match", "Option<usize>", "// note", "String::new()", "{", "}"];

@@ -1,14 +1,15 @@
-//! The server under load: many threads, many connections, reads, edits and greps mixed, beside a handler that does nothing.
+//! The server under load: many threads, many connections, mixed reads, edits and greps, compared with a handler that
+//! does nothing.
 //!
 //! ```sh
 //! cargo bench --all-features --bench serve                                                    # SQLite, a minute
-//! STRATAFS_SERVE_STORE='postgres://postgres@127.0.0.1/postgres?schema=load' cargo bench --all-features --bench serve
+//! TREEHOLD_SERVE_STORE='postgres://postgres@127.0.0.1/postgres?schema=load' cargo bench --all-features --bench serve
 //! ```
 //!
-//! The server is the real program in a process of its own, as is the empty handler; both are asked by one client, which writes requests and
-//! reads answers and does nothing else. It fails on an answer that is no success, and on an edit that was acknowledged and is not
-//! there once. `STRATAFS_SERVE_SECONDS` (60), `_THREADS` (1,000) and `_CONNECTIONS` (64) set how much; run as a test it is a
-//! smoke of a second.
+//! The server and the empty handler each run as a process. One client queries both, writing requests and reading
+//! answers and nothing else. The benchmark fails on any unsuccessful answer, and if an acknowledged edit is not present
+//! exactly once. `TREEHOLD_SERVE_SECONDS` (60), `_THREADS` (1,000) and `_CONNECTIONS` (64) set the load. As a test it
+//! runs for a second.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -24,14 +25,14 @@ use tokio::runtime::Runtime;
 
 const FILES: usize = 10;
 
-/// Tells this program to be the empty handler.
-const EMPTY: &str = "STRATAFS_SERVE_EMPTY";
+/// Makes this program the empty handler.
+const EMPTY: &str = "TREEHOLD_SERVE_EMPTY";
 
-/// How much is asked of the server.
+/// The load on the server.
 #[derive(Clone, Copy)]
 struct Load {
     seconds: f64,
-    /// How long each of the runs is that only compare.
+    /// The duration of each comparison run.
     beside_seconds: f64,
     threads: usize,
     connections: usize,
@@ -50,7 +51,7 @@ impl Connection {
         Self { stream, buffer: Vec::with_capacity(64 << 10) }
     }
 
-    /// Sends a request and returns the status of its answer, whose body is in the buffer from the place returned.
+    /// Sends a request. Returns the status of its answer, and where in the buffer its body starts.
     async fn ask(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, usize) {
         let mut request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}");
         if method != "GET" {
@@ -77,7 +78,7 @@ impl Connection {
     }
 }
 
-/// A process that listens, and ends with this value.
+/// A server process, killed on drop.
 struct Served {
     child: Child,
     address: SocketAddr,
@@ -92,7 +93,7 @@ impl Served {
         Self { address: address.parse().unwrap(), child }
     }
 
-    /// Returns the resident memory in MiB; nothing where the system does not tell it so.
+    /// Returns the resident memory in MiB, on systems that report it.
     fn resident_mib(&self) -> Option<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let kib: f64 = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().split(' ').next()?.parse().ok()?;
@@ -107,14 +108,14 @@ impl Drop for Served {
     }
 }
 
-/// What is asked, by the share of each in a hundred.
+/// The mix of requests, in percent.
 #[derive(Clone, Copy)]
 struct Mix {
     reads: u64,
     edits: u64,
 }
 
-/// What one connection saw: the microseconds of each request by its kind, and the edits of each thread.
+/// The results of one connection: the time in microseconds of each request by kind, and the edits of each thread.
 #[derive(Default)]
 struct Seen {
     times_us: HashMap<&'static str, Vec<u32>>,
@@ -144,7 +145,7 @@ impl Seen {
         }
     }
 
-    /// Returns the requests a second and the median in microseconds of a kind.
+    /// Returns the requests per second and the median in microseconds of a kind.
     fn of(&self, kind: &str, seconds: f64) -> (f64, f64) {
         let times = &self.times_us[kind];
         (times.len() as f64 / seconds, f64::from(times[times.len() / 2]))
@@ -156,7 +157,7 @@ fn content(thread: usize, file: usize) -> String {
     line.repeat(1 + (thread * 7 + file * 13) % 50)
 }
 
-/// Asks on one connection until the time is over.
+/// Sends requests on one connection until the time is over.
 async fn client(address: SocketAddr, number: usize, until: Instant, mix: Option<Mix>, load: Load) -> Seen {
     let mut connection = Connection::open(address).await;
     let (mut seen, mut seed) = (Seen::default(), 0x9E37_79B9_7F4A_7C15_u64 ^ (number as u64 + 1).wrapping_mul(0xD129_0B3B_9E1D_77A5));
@@ -189,7 +190,7 @@ async fn client(address: SocketAddr, number: usize, until: Instant, mix: Option<
                     ("edit", status)
                 }
                 _ => {
-                    let headers = format!("stratafs-thread: t{thread}\r\n");
+                    let headers = format!("treehold-thread: t{thread}\r\n");
                     ("grep", connection.ask("GET", "/v1/grep?pattern=needle&path=/notes&limit=20", &headers, b"").await.0)
                 }
             },
@@ -203,7 +204,7 @@ async fn client(address: SocketAddr, number: usize, until: Instant, mix: Option<
     seen
 }
 
-/// Asks on all connections at once; returns what they saw, and the resident memory of each second.
+/// Sends requests on all connections at once. Returns the results, and the resident memory of each second.
 async fn run(served: &Served, seconds: f64, mix: Option<Mix>, load: Load) -> (Seen, Vec<f64>) {
     let until = Instant::now() + Duration::from_secs_f64(seconds);
     let clients: Vec<_> = (0..load.connections).map(|number| tokio::spawn(client(served.address, number, until, mix, load))).collect();
@@ -219,7 +220,7 @@ async fn run(served: &Served, seconds: f64, mix: Option<Mix>, load: Load) -> (Se
     (seen, resident)
 }
 
-/// Makes the threads, and returns how long that took.
+/// Creates the threads. Returns how long that took.
 async fn fill(served: &Served, load: Load) -> Duration {
     let begun = Instant::now();
     let makers = (0..load.connections).map(|number| {
@@ -232,7 +233,7 @@ async fn fill(served: &Served, load: Load) -> Duration {
                 let mut changes = vec![write("/log.md", "end\n")];
                 changes.extend((0..FILES).map(|file| write(&format!("/notes/{file}.md"), &content(thread, file))));
                 let body = format!("{{\"changes\": [{}]}}", changes.join(","));
-                let headers = format!("stratafs-thread: t{thread}\r\ncontent-type: application/json\r\n");
+                let headers = format!("treehold-thread: t{thread}\r\ncontent-type: application/json\r\n");
                 let (status, at) = connection.ask("POST", "/v1/apply", &headers, body.as_bytes()).await;
                 assert_eq!(status, 200, "{}", String::from_utf8_lossy(&connection.buffer[at..]));
             }
@@ -244,7 +245,7 @@ async fn fill(served: &Served, load: Load) -> Duration {
     begun.elapsed()
 }
 
-/// Returns how many edits were acknowledged; each is there once, and nothing else.
+/// Checks that every acknowledged edit is present exactly once and nothing else is. Returns how many edits there are.
 async fn nothing_is_lost(served: &Served, seen: &Seen, load: Load) -> usize {
     let mut connection = Connection::open(served.address).await;
     let mut count = 0;
@@ -263,10 +264,10 @@ async fn nothing_is_lost(served: &Served, seen: &Seen, load: Load) -> usize {
 }
 
 fn setting<T: std::str::FromStr>(name: &str, usual: T) -> T {
-    std::env::var(format!("STRATAFS_SERVE_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    std::env::var(format!("TREEHOLD_SERVE_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// Answers every request with nothing.
+/// Answers every request with an empty body.
 fn be_empty() {
     let router = axum::Router::new().route("/empty", axum::routing::get(|| async { "" }));
     Runtime::new().unwrap().block_on(async {
@@ -291,12 +292,12 @@ fn main() {
         false => Load { seconds: 1.0, beside_seconds: 0.2, threads: 20, connections: 8 },
     };
     let home = tempfile::tempdir().unwrap();
-    let url = std::env::var("STRATAFS_SERVE_STORE").unwrap_or_else(|_| "sqlite:{data}/stratafs.db".to_owned());
+    let url = std::env::var("TREEHOLD_SERVE_STORE").unwrap_or_else(|_| "sqlite:{data}/treehold.db".to_owned());
     let engine = url.split(':').next().unwrap_or_default().to_owned();
     let data = home.path().to_str().unwrap();
-    std::fs::write(home.path().join("stratafs.toml"), format!("data = {data:?}\n[stores.default]\nurl = {url:?}\n")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stratafs"));
-    command.args(["--config", "stratafs.toml", "serve", "--listen", "127.0.0.1:0"]).current_dir(home.path());
+    std::fs::write(home.path().join("treehold.toml"), format!("data = {data:?}\n[stores.default]\nurl = {url:?}\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_treehold"));
+    command.args(["--config", "treehold.toml", "serve", "--listen", "127.0.0.1:0"]).current_dir(home.path());
     let served = Served::start(&mut command);
     let empty = Served::start(Command::new(std::env::current_exe().unwrap()).env(EMPTY, "1"));
     let runtime = Arc::new(Runtime::new().unwrap());

@@ -1,9 +1,9 @@
-//! The three tiers beside what a program would use without them: a `BTreeMap` for state, `std::fs` and `rg` for the disk, one
-//! `memmem` pass for searches in memory (both in processor time, as searches run on all cores); and what a listing or a glob costs
-//! by what stands beside it.
+//! The three tiers compared with what a program would use without them: a `BTreeMap` for state, `std::fs` and `rg` for
+//! the disk, and one `memmem` pass for searches in memory (both in processor time, because searches run on all cores).
+//! Also the cost of a listing or glob by the number of other files.
 //!
-//! `rg` is run as a process, start and output included, as that is how others use it. Without it on the machine its rows are
-//! left out, and that is said.
+//! `rg` runs as a process, including its start and output, because that is how others use it. If it is not installed,
+//! its rows are omitted with a notice.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -19,12 +19,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use stratafs::ops::{Change, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, WriteMode};
-use stratafs::store::{MemoryStore, Namespace, SledStore, SqliteStore};
-use stratafs::{
+use tokio::runtime::Runtime;
+use treehold::ops::{Change, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, WriteMode};
+use treehold::store::{MemoryStore, Namespace, SledStore, SqliteStore};
+use treehold::{
     Backend, BackendExt, CompositeBackend, FilesystemBackend, FilesystemOptions, StateBackend, StoreBackend, VfsPath, VfsPathBuf,
 };
-use tokio::runtime::Runtime;
 
 const FILES: usize = 10_000;
 const FILE_BYTES: usize = 4_096;
@@ -33,7 +33,7 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).unwrap()
 }
 
-/// Lines of source-like words; one file of a hundred holds the needle.
+/// Lines of source-like words. One file in a hundred contains the needle.
 fn content(index: usize) -> Bytes {
     const WORDS: [&str; 12] =
         ["let", "value", "return", "buffer", "(index)", "=", "self.state", "match", "Option<usize>", "// note", "String::new()", "{}"];
@@ -86,7 +86,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
 }
 
-/// Goes through the files in an order that is not that of their names.
+/// Visits the files in an order unlike that of their names.
 fn turns() -> impl FnMut() -> usize {
     let mut turn = 0_usize;
     move || {
@@ -95,7 +95,8 @@ fn turns() -> impl FnMut() -> usize {
     }
 }
 
-/// One read and one write of 4 KiB in the state tier, alone and through a composite, beside a `BTreeMap` of the same paths.
+/// A read and a write of 4 KiB in the state tier, direct and through a composite, compared with a `BTreeMap` of the
+/// same paths.
 fn state(criterion: &mut Criterion) {
     let runtime = runtime();
     let state = Arc::new(StateBackend::new());
@@ -142,12 +143,12 @@ fn memmem_pass(contents: &[Bytes], needle: &str, threads: usize) -> usize {
     found.into_inner()
 }
 
-/// Processor time of one `memmem` pass and of whole searches for the same text, in turn: what else the machine does meanwhile slows all
-/// of them alike, so the medians of their ratios are told.
+/// Processor time of one `memmem` pass and of whole searches for the same text, alternating. Other load on the machine
+/// slows all of them alike, so the medians of their ratios are printed.
 fn grep_in_memory(_: &mut Criterion) {
     let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     if wanted.is_some_and(|wanted| !"grep_in_memory".contains(&wanted)) {
-        println!("grep_in_memory: left out, as something else is asked for");
+        println!("grep_in_memory: skipped by the filter");
         return;
     }
     let rounds = if std::env::args().any(|argument| argument == "--bench") { 200 } else { 1 };
@@ -181,7 +182,7 @@ fn grep_in_memory(_: &mut Criterion) {
     }
 }
 
-/// Returns how long the processors work for this program meanwhile, on all threads together, in seconds.
+/// Returns the processor time of a search on all threads together, in seconds.
 fn processor_time(search: &dyn Fn() -> usize) -> f64 {
     let now = || -> Duration { clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap() };
     let started = now();
@@ -194,7 +195,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Runs `rg` with its output read and thrown away, and tells whether it found anything.
+/// Runs `rg`, reading and discarding its output. Returns whether it found anything.
 fn rg(directory: &Path, arguments: &[&str]) -> bool {
     Command::new("rg").args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap().status.success()
 }
@@ -220,14 +221,14 @@ fn filesystem(criterion: &mut Criterion) {
         ("grep_nothing", GrepOptions::new("not to be found"), &["-n", "-F", "not to be found", "."]),
     ] {
         let options = options.with_matches_max(100_000);
-        group.bench_function(format!("{name}/stratafs"), |bencher| {
+        group.bench_function(format!("{name}/treehold"), |bencher| {
             bencher.iter(|| runtime.block_on(tree.grep(VfsPath::ROOT, &options)).unwrap().files.len());
         });
         if has_rg {
             group.bench_function(format!("{name}/rg"), |bencher| bencher.iter(|| rg(directory.path(), arguments)));
         }
     }
-    group.bench_function("glob_all/stratafs", |bencher| {
+    group.bench_function("glob_all/treehold", |bencher| {
         let options = GlobOptions::new("**/*.rs").with_limit(100_000);
         bencher.iter(|| assert_eq!(runtime.block_on(tree.glob(VfsPath::ROOT, &options)).unwrap().entries.len(), FILES));
     });
@@ -236,7 +237,7 @@ fn filesystem(criterion: &mut Criterion) {
     }
     let mut next = turns();
     group.bench_function("read_4k/std", |bencher| bencher.iter(|| std::fs::read(directory.path().join(&name(next())[1..])).unwrap()));
-    group.bench_function("read_4k/stratafs", |bencher| {
+    group.bench_function("read_4k/treehold", |bencher| {
         bencher.iter(|| runtime.block_on(tree.read(&path(&name(next())), &ReadOptions::new())).unwrap().content);
     });
     let body = content(3);
@@ -247,7 +248,7 @@ fn filesystem(criterion: &mut Criterion) {
             std::fs::rename(&temp, directory.path().join(&name(next())[1..])).unwrap();
         });
     });
-    group.bench_function("write_4k/stratafs", |bencher| {
+    group.bench_function("write_4k/treehold", |bencher| {
         bencher.iter(|| runtime.block_on(tree.write(name(next()).as_str(), body.clone())).unwrap());
     });
     group.bench_function("ls_100/std_with_metadata", |bencher| {
@@ -256,7 +257,7 @@ fn filesystem(criterion: &mut Criterion) {
             entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>()
         });
     });
-    group.bench_function("ls_100/stratafs", |bencher| {
+    group.bench_function("ls_100/treehold", |bencher| {
         let module = path("/project/module_050");
         bencher.iter(|| assert_eq!(runtime.block_on(tree.ls(&module, &LsOptions::new())).unwrap().entries.len(), 100));
     });

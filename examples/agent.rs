@@ -1,4 +1,4 @@
-//! An agent: a loop of a model and tools over one tree, with its memory in the system prompt and its thread kept by checkpoints.
+//! An agent: a loop of a model and tools over one tree, with memory in the system prompt and checkpoints of the thread.
 //!
 //! ```text
 //! export ANTHROPIC_API_KEY=... AGENT_MODEL=...       # or OPENAI_API_KEY; *_BASE_URL names another endpoint that speaks the same
@@ -6,28 +6,29 @@
 //! cargo run --example agent -- --thread friday "Which colour does the house have?"
 //! ```
 //!
-//! The first thread writes to `/memories`, which all threads share; the second is told of it in its system prompt. The messages of a
-//! thread stand in its own tree, at `/conversation.json`, so that the thread goes on where it stopped, and each tool call leaves a
-//! checkpoint: `stratafs --thread friday checkpoint ls` lists them, as both use the configuration of the command line.
+//! The first thread writes to `/memories`, which all threads share; the second finds that memory in its system prompt.
+//! The messages of a thread are in its own tree, at `/conversation.json`, so the thread continues where it stopped.
+//! Each tool call leaves a checkpoint: `treehold --thread friday checkpoint ls` lists them, because both programs use
+//! the same configuration.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
-use stratafs::config::{Config, Place};
-use stratafs::ops::{ApplyOptions, Change, WriteMode};
-use stratafs::session::CallNotes;
-use stratafs::tools::{ToolFormat, ToolSet};
-use stratafs::{BackendExt, Error, ErrorKind, Result, Session, ToolCall, ToolOutput, VfsPathBuf};
+use treehold::config::{Config, Place};
+use treehold::ops::{ApplyOptions, Change, WriteMode};
+use treehold::session::CallNotes;
+use treehold::tools::{ToolFormat, ToolSet};
+use treehold::{BackendExt, Error, ErrorKind, Result, Session, ToolCall, ToolOutput, VfsPathBuf};
 
-/// Where a thread keeps its messages, as the API takes them.
+/// Where a thread stores its messages, in the format of the API.
 const CONVERSATION: &str = "/conversation.json";
 
-/// The most requests for one instruction.
+/// The most requests per instruction.
 const TURNS_MAX: usize = 50;
 
-/// The most tokens of one answer.
+/// The most tokens in one answer.
 const ANSWER_TOKENS_MAX: usize = 8_000;
 
 const SYSTEM: &str = "You are a helpful agent. Your tools work on one tree of files: `/` is this conversation's own, `/memories` is \
@@ -47,7 +48,7 @@ async fn main() -> std::process::ExitCode {
     }
 }
 
-/// Reads the command line and the environment, and has the agent answer.
+/// Parses the command line and the environment, and lets the agent answer.
 async fn start(mut arguments: Vec<String>) -> Result<String> {
     let thread = match arguments.iter().position(|argument| argument == "--thread") {
         Some(at) if at + 1 < arguments.len() => arguments.drain(at..at + 2).nth(1),
@@ -57,34 +58,34 @@ async fn start(mut arguments: Vec<String>) -> Result<String> {
         return Err(Error::invalid_argument("usage: agent [--thread ID] INSTRUCTION"));
     };
     let endpoint = Endpoint::from_environment(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
-    // A file that merely lies in this directory is not to be trusted; one that is named is.
-    let mut config = match std::env::var_os("STRATAFS_CONFIG") {
+    // A file that happens to be in this directory is not trusted; one that is named explicitly is.
+    let mut config = match std::env::var_os("TREEHOLD_CONFIG") {
         Some(file) => Config::load(Path::new(&file), &data())?,
         None => Config::builtin(&Place::new(std::env::current_dir().unwrap_or_default(), data())),
     };
     config.scope.thread = thread.unwrap_or(config.scope.thread);
     let session = config.workspace()?.session(config.scope()).await?;
     let answer = run(&session, &endpoint, instruction).await;
-    // What was done until then is kept, however the loop ended.
+    // Keep everything done so far, however the loop ended.
     session.close().await?;
     answer
 }
 
-/// Returns the directory of durable data, which is that of the command line where the usual variables say so.
+/// Returns the directory of durable data, the same as the command line's if the usual variables are set.
 fn data() -> std::path::PathBuf {
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
-    match std::env::var_os("STRATAFS_DATA") {
+    match std::env::var_os("TREEHOLD_DATA") {
         Some(data) => data.into(),
-        None => std::env::var_os("XDG_DATA_HOME").map(Into::into).or_else(home).unwrap_or_default().join("stratafs"),
+        None => std::env::var_os("XDG_DATA_HOME").map(Into::into).or_else(home).unwrap_or_default().join("treehold"),
     }
 }
 
-/// Asks the model and makes its tool calls, until it answers without one.
+/// Queries the model and runs its tool calls, until it answers without one.
 async fn run(session: &Session, endpoint: &Endpoint, instruction: &str) -> Result<String> {
     let mut messages = conversation(session).await?;
     messages.push(json!({"role": "user", "content": instruction}));
     for _ in 0..TURNS_MAX {
-        // Read in each turn: another thread may have learned something meanwhile. What did not change costs one look.
+        // Read the memory in every turn: another thread may have changed it. Unchanged files cost one lookup.
         let system = format!("{SYSTEM}\n\n{}", session.memory_prompt().await.text);
         let turn = endpoint.ask(system, &messages).await?;
         messages.push(turn.message);
@@ -119,23 +120,23 @@ async fn conversation(session: &Session) -> Result<Vec<Value>> {
     }
 }
 
-/// Keeps the messages of the thread, which leaves a checkpoint.
+/// Stores the messages of the thread, which makes a checkpoint.
 async fn keep(session: &Session, messages: &[Value]) -> Result<()> {
     let content = Value::from(messages).to_string().into();
     let change = Change::Write { path: VfsPathBuf::parse(CONVERSATION)?, content, mode: WriteMode::Overwrite };
     session.apply(&[change], &ApplyOptions::new()).await.map(drop)
 }
 
-/// Which API an endpoint speaks.
+/// The API of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Api {
-    /// Anthropic's Messages.
+    /// Anthropic's Messages API.
     Anthropic,
-    /// OpenAI's Chat Completions, as many others speak it.
+    /// OpenAI's Chat Completions API, which many others offer too.
     OpenAi,
 }
 
-/// Where a model is asked.
+/// A model endpoint.
 #[derive(Debug, Clone)]
 struct Endpoint {
     api: Api,
@@ -144,9 +145,9 @@ struct Endpoint {
     model: String,
 }
 
-/// What a model answered.
+/// An answer of the model.
 struct Turn {
-    /// The whole message, as the API wants it back.
+    /// The whole message, to send back to the API.
     message: Value,
     text: String,
     /// The tool calls: id, name and arguments.
@@ -164,7 +165,7 @@ impl Endpoint {
         Ok(Self { api, base_url: base_url.trim_end_matches('/').to_owned(), key, model })
     }
 
-    /// Asks the model, with its tools and all messages so far.
+    /// Queries the model, with its tools and all messages so far.
     async fn ask(&self, system: String, messages: &[Value]) -> Result<Turn> {
         let format = match self.api {
             Api::Anthropic => ToolFormat::Anthropic,
@@ -209,7 +210,7 @@ fn post(url: &str, headers: Vec<(&str, String)>, body: &Value) -> Result<Value> 
 }
 
 impl Api {
-    /// Reads an answer; none when it is none.
+    /// Parses an answer; `None` if it is malformed.
     fn turn(self, answer: Value) -> Option<Turn> {
         match self {
             Self::Anthropic => {
@@ -223,7 +224,7 @@ impl Api {
             Self::OpenAi => {
                 let message = answer["choices"].get(0)?.get("message")?.clone();
                 let calls = message["tool_calls"].as_array().into_iter().flatten();
-                // The arguments come as a text of JSON, which the tools read as well.
+                // The arguments are JSON in a string, which the tools accept as well.
                 let calls = calls.map(|call| {
                     let function = &call["function"];
                     Some((text_of(&call["id"])?, text_of(&function["name"])?, function["arguments"].clone()))
@@ -234,7 +235,7 @@ impl Api {
         }
     }
 
-    /// Puts the results of tool calls into messages.
+    /// Wraps the results of tool calls in messages.
     fn results(self, results: Vec<(String, ToolOutput)>) -> Vec<Value> {
         if results.is_empty() {
             return Vec::new();

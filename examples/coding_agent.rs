@@ -1,4 +1,4 @@
-//! A coding agent at work on a small repository: the recorded calls of a model, played on a copy of it.
+//! A coding agent at work on a small repository: a model's recorded calls, replayed on a copy.
 //!
 //! ```text
 //! cargo run --example coding_agent
@@ -11,13 +11,13 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use stratafs::tools::{Transcript, TranscriptEvent};
-use stratafs::{BackendExt, FilesystemBackend, FilesystemOptions, Result, Scope, Workspace};
+use treehold::tools::{Transcript, TranscriptEvent};
+use treehold::{BackendExt, FilesystemBackend, FilesystemOptions, Result, Scope, Workspace};
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let copy = std::env::temp_dir().join(format!("stratafs-coding-agent-{}", std::process::id()));
+    let copy = std::env::temp_dir().join(format!("treehold-coding-agent-{}", std::process::id()));
     let copied = Command::new("cp").arg("-r").arg(examples.join("fixtures/greeter")).arg(&copy).status();
     assert!(copied.is_ok_and(|status| status.success()), "the repository can be copied");
 

@@ -1,8 +1,8 @@
-//! A backend of one's own, proven by the published conformance kit.
+//! A custom backend, verified by the published conformance kit.
 //!
-//! `Counting` stands for a backend of another crate. What proves it is the ten lines of `main`: every case of the contract
-//! runs on a fresh tree, and one that does not hold panics with what it met. In a test suite,
-//! `stratafs::backend_conformance!(counting, fresh);` makes one test of each case instead.
+//! `Counting` stands for a backend in another crate. The ten lines of `main` verify it: every case of the contract runs
+//! on a fresh tree, and a failing case panics with what it found. In a test suite,
+//! `treehold::backend_conformance!(counting, fresh);` makes each case a test instead.
 //!
 //! ```text
 //! cargo run --example custom_backend --features conformance
@@ -13,18 +13,18 @@
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stratafs::conformance::Fresh;
-use stratafs::conformance::backend::{CASES, Tree};
-use stratafs::ops::{
+use treehold::conformance::Fresh;
+use treehold::conformance::backend::{CASES, Tree};
+use treehold::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
     ReadOptions, Review, SearchOptions, SearchResult, Sight,
 };
-use stratafs::{Backend, Result, StateBackend, VfsPath};
+use treehold::{Backend, Result, StateBackend, VfsPath};
 
 #[tokio::main]
 async fn main() {
     for case in CASES {
-        let (tree, _keep) = fresh().await.into_parts().expect("a tree needs no server");
+        let (tree, _keep) = fresh().await.into_parts();
         case.run(tree).await;
     }
     println!("Counting keeps all {} laws of the contract", CASES.len());
@@ -34,7 +34,7 @@ async fn fresh() -> Fresh<Tree> {
     Tree::new(Counting { inner: StateBackend::new(), calls: AtomicUsize::new(0) }).fresh()
 }
 
-/// A tree that counts the calls it gets.
+/// A tree that counts the calls it receives.
 #[derive(Debug)]
 struct Counting {
     inner: StateBackend,

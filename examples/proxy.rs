@@ -1,12 +1,13 @@
-//! A proxy before replicas: each connection goes to the next replica in turn, or to the one after it when that refuses.
+//! A proxy in front of replicas: each connection goes to the next replica in turn, or to the one after it if that
+//! refuses.
 //!
 //! ```sh
 //! cargo run --example proxy -- 127.0.0.1:7777 127.0.0.1:7001 127.0.0.1:7002 127.0.0.1:7003
 //! ```
 //!
-//! It passes bytes on and knows nothing of requests, so nothing is ever sent twice by it: a connection that no replica took had no effect, and
-//! one that breaks off is the client's to ask again about, with the same `Idempotency-Key`. `scripts/replicas.sh` puts it before
-//! `stratafs serve`.
+//! It forwards bytes without understanding requests, so it never sends anything twice. A connection that no replica
+//! accepted had no effect. After a broken connection, the client retries with the same `Idempotency-Key`.
+//! `scripts/replicas.sh` puts it in front of `treehold serve`.
 
 #![allow(clippy::print_stderr, reason = "a program of its own, which says what it does")]
 
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where replicas are, and whose turn it is. Clones are one list.
+/// The addresses of the replicas, and whose turn it is. Clones share the list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Replicas {
     places: Arc<Mutex<Vec<SocketAddr>>>,
@@ -29,13 +30,13 @@ impl Replicas {
         Self { places: Arc::new(Mutex::new(places)), turn: Arc::default() }
     }
 
-    /// Puts a replica that was started again in its place.
+    /// Replaces a replica that was restarted at another address.
     #[allow(dead_code, reason = "the program knows of no new places, a test does")]
     pub(crate) fn replace(&self, index: usize, place: SocketAddr) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)[index] = place;
     }
 
-    /// Connects to the next replica that takes a connection; none when all refuse.
+    /// Connects to the next replica that accepts; `None` if all refuse.
     async fn connect(&self) -> Option<TcpStream> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -48,15 +49,15 @@ impl Replicas {
     }
 }
 
-/// Passes connections on, for ever.
+/// Forwards connections forever.
 pub(crate) async fn run(listener: TcpListener, replicas: Replicas) {
     while let Ok((mut client, _)) = listener.accept().await {
         let replicas = replicas.clone();
         tokio::spawn(async move {
             let Some(mut replica) = replicas.connect().await else { return };
-            // What waits for more before it is sent only makes requests slow.
+            // Delaying small packets would only slow requests down.
             let _ = (client.set_nodelay(true), replica.set_nodelay(true));
-            // One that breaks off on either side ends on the other too.
+            // When one side closes, the other is closed too.
             let _ = copy_bidirectional(&mut client, &mut replica).await;
         });
     }

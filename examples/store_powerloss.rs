@@ -1,15 +1,18 @@
-//! What a simulation of power loss drives: it writes durable batches, and checks what is left of them.
+//! The program under test in power loss simulations: it writes durable batches, and checks what is left of them.
 //!
-//! `store_powerloss writer ENGINE DIR SEED BATCHES` commits batches of a mark and three rows that move together (most put the
-//! rows, others restore them, or delete them by key or by prefix) and prints the number of each once it is acknowledged. `store_powerloss check ENGINE DIR ACKED` opens what the loss left and prints
-//! `OK lost=N torn=N`: acknowledged batches that are missing, and batches that are there in part. The harness records the
-//! system calls of the first and rebuilds from them what a disk may hold at a moment, where only `fsync` and its kin make
-//! bytes stable. `VAL` sets the size of a body; without it every seventh has 64 KiB and the others 4 KiB.
+//! `store_powerloss writer ENGINE DIR SEED BATCHES` commits batches of a mark and three rows that change together (most
+//! put the rows, others restore them, or delete them by key or prefix) and prints each batch's number once it is
+//! acknowledged. `store_powerloss check ENGINE DIR ACKED` opens what is left and prints `OK lost=N torn=N`:
+//! acknowledged batches that are missing, and batches that are only partly there. The harness records the writer's
+//! system calls, and reconstructs possible disk states at any moment, assuming that only `fsync` and related calls make
+//! bytes durable. `VAL` sets the size of a body; by default every seventh has 64 KiB and the others 4 KiB.
 //!
-//! `store_powerloss endure ENGINE DIR SEED BATCHES` goes on where a commit fails, for `scripts/faults.sh`, which fails and kills it at
-//! its system calls. It prints a line for all that happens: `opened` (then it waits for a line on standard input), `acknowledged N`,
-//! `failed N`, and `shown N` for the batch that a read shows after a failure. `store_powerloss account ENGINE DIR FILE` opens what is
-//! left and holds those lines against it: what was acknowledged or shown has to be there, whole.
+//! `store_powerloss endure ENGINE DIR SEED BATCHES` continues after failed commits. `scripts/faults.sh` fails and kills
+//! it at its system calls. It prints one line per event: `opened` (then it waits for a line on standard input),
+//! `acknowledged N`, `failed N`, and `shown N` for the batch that a read returns after a failure. `store_powerloss
+//! account ENGINE DIR FILE` opens what is left and compares it with those lines: every batch that was acknowledged or
+//! shown must be there, whole. `store_powerloss show ENGINE DIR` opens a store and prints `shown N` for each batch it
+//! reads, then `ended`, and waits for a line on standard input.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -18,10 +21,10 @@ use jiff::Timestamp;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use stratafs::ops::Version;
-use stratafs::store::{Batch, Item, Namespace, Store};
+use treehold::ops::Version;
+use treehold::store::{Batch, Item, Namespace, Store};
 
-/// Rows are overwritten after this many batches.
+/// The number of slots; later batches overwrite earlier ones.
 const SLOTS: u64 = 16;
 
 const ROWS: [&str; 3] = ["x", "y", "z"];
@@ -40,6 +43,7 @@ fn main() {
         ["endure", engine, directory, seed, batches] => {
             runtime.block_on(endure(engine, directory, seed.parse().unwrap(), batches.parse().unwrap()));
         }
+        ["show", engine, directory] => runtime.block_on(show(engine, directory)),
         ["account", engine, directory, lines] => {
             let lines = std::fs::read_to_string(lines).unwrap();
             match runtime.block_on(account(engine, directory, &lines)) {
@@ -47,17 +51,19 @@ fn main() {
                 Err(error) => println!("ERR {error:?}"),
             }
         }
-        _ => panic!("usage: store_powerloss writer|endure ENGINE DIR SEED BATCHES | check ENGINE DIR ACKED | account ENGINE DIR FILE"),
+        _ => panic!(
+            "usage: store_powerloss writer|endure ENGINE DIR SEED BATCHES | check ENGINE DIR ACKED | show ENGINE DIR | account ENGINE DIR FILE"
+        ),
     }
 }
 
-fn open(engine: &str, directory: &str) -> stratafs::Result<Arc<dyn Store>> {
+fn open(engine: &str, directory: &str) -> treehold::Result<Arc<dyn Store>> {
     let directory = Path::new(directory);
     Ok(match engine {
         #[cfg(feature = "sqlite")]
-        "sqlite" => Arc::new(stratafs::store::SqliteStore::open(directory.join("store.db"))?),
+        "sqlite" => Arc::new(treehold::store::SqliteStore::open(directory.join("store.db"))?),
         #[cfg(feature = "sled")]
-        "sled" => Arc::new(stratafs::store::SledStore::open(directory.join("store.sled"))?),
+        "sled" => Arc::new(treehold::store::SledStore::open(directory.join("store.sled"))?),
         _ => panic!("no engine `{engine}` in this build"),
     })
 }
@@ -74,7 +80,7 @@ async fn write(engine: &str, directory: &str, seed: u64, batches: u64) {
     }
 }
 
-/// Makes a batch: the mark of its slot says which it is, and the three rows are put, restored or removed.
+/// Makes a batch: its slot's mark identifies it, and the three rows are put, restored or removed.
 fn batch(rows: &Namespace, number: u64, seed: u64) -> Batch {
     let slot = number % SLOTS;
     let batch = Batch::new().put(rows, mark(slot), number.to_le_bytes().to_vec());
@@ -89,10 +95,10 @@ fn batch(rows: &Namespace, number: u64, seed: u64) -> Batch {
     }
 }
 
-/// Writes a line that the harness reads.
+/// Prints a line for the harness.
 fn say(line: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout();
-    // Where even this fails the batch was not acknowledged.
+    // If even this fails, the batch was not acknowledged.
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(3);
     }
@@ -128,8 +134,8 @@ async fn endure(engine: &str, directory: &str, seed: u64, batches: u64) {
     }
 }
 
-/// Returns the number behind those of all batches that are there.
-async fn first_free(store: &dyn Store, rows: &Namespace) -> stratafs::Result<u64> {
+/// Returns the first number above those of all batches that are there.
+async fn first_free(store: &dyn Store, rows: &Namespace) -> treehold::Result<u64> {
     let mut first = 1;
     for slot in 0..SLOTS {
         if let Some(item) = store.get(rows, &mark(slot)).await? {
@@ -143,7 +149,19 @@ fn number_of_mark(item: &Item) -> u64 {
     item.value[..].try_into().map_or(u64::MAX, u64::from_le_bytes)
 }
 
-async fn account(engine: &str, directory: &str, lines: &str) -> stratafs::Result<(u64, u64)> {
+async fn show(engine: &str, directory: &str) {
+    let store = open(engine, directory).unwrap();
+    let rows = Namespace::new(["rows"]).unwrap();
+    for slot in 0..SLOTS {
+        if let Some(item) = store.get(&rows, &mark(slot)).await.unwrap() {
+            println!("shown {}", number_of_mark(&item));
+        }
+    }
+    println!("ended");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+async fn account(engine: &str, directory: &str, lines: &str) -> treehold::Result<(u64, u64)> {
     let numbers = |word: &str| -> Vec<u64> {
         let of = lines.lines().filter_map(|line| line.strip_prefix(word)?.split_whitespace().next()?.parse().ok());
         of.collect()
@@ -152,13 +170,13 @@ async fn account(engine: &str, directory: &str, lines: &str) -> stratafs::Result
     held(engine, directory, |slot| promised.iter().copied().filter(|number| number % SLOTS == slot).max().unwrap_or_default()).await
 }
 
-async fn check(engine: &str, directory: &str, acknowledged: u64) -> stratafs::Result<(u64, u64)> {
+async fn check(engine: &str, directory: &str, acknowledged: u64) -> treehold::Result<(u64, u64)> {
     let newest = |slot| (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
     held(engine, directory, newest).await
 }
 
-/// Opens a store and counts the slots that hold an older batch than the newest that was promised, and those that hold one in part.
-async fn held(engine: &str, directory: &str, newest: impl Fn(u64) -> u64) -> stratafs::Result<(u64, u64)> {
+/// Opens a store. Counts the slots with an older batch than the newest promised one, and those with only a part of one.
+async fn held(engine: &str, directory: &str, newest: impl Fn(u64) -> u64) -> treehold::Result<(u64, u64)> {
     let store = open(engine, directory)?;
     let rows = Namespace::new(["rows"]).unwrap();
     let (mut lost, mut torn) = (0, 0);
@@ -177,7 +195,7 @@ async fn held(engine: &str, directory: &str, newest: impl Fn(u64) -> u64) -> str
     if let Some(damage) = store.check().await?.into_iter().next() {
         return Err(damage);
     }
-    // The store goes on from here.
+    // The store must accept new commits.
     store.commit(Batch::new().put(&rows, "after", "the loss")).await?;
     Ok((lost, torn))
 }
@@ -190,7 +208,7 @@ fn key(slot: u64, row: &str) -> String {
     format!("{slot:02}/{row}")
 }
 
-/// A body that says which batch it is of, and which nothing else resembles.
+/// A body that identifies its batch and resembles nothing else.
 fn body(number: u64, seed: u64) -> Bytes {
     let size = match std::env::var("VAL") {
         Ok(size) => size.parse().unwrap(),
@@ -208,7 +226,7 @@ fn body(number: u64, seed: u64) -> Bytes {
     body.into()
 }
 
-/// Returns the batch that a body is of; none when it is not a body that was written.
+/// Returns the batch that a body belongs to; `None` if it was never written.
 fn number_of(stored: &[u8]) -> Option<u64> {
     let number = u64::from_le_bytes(stored.get(..8)?.try_into().ok()?);
     let seed = u64::from_le_bytes(stored.get(8..16)?.try_into().ok()?);

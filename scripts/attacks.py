@@ -13,7 +13,7 @@ import threading
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
-SECONDS = float(os.environ.get("STRATAFS_ATTACK_SECONDS", "15"))
+SECONDS = float(os.environ.get("TREEHOLD_ATTACK_SECONDS", "15"))
 ATTACKERS = 3
 
 
@@ -23,7 +23,7 @@ class Server:
         self.work = os.path.join(self.directory.name, "work")
         os.mkdir(self.work)
         home = self.directory.name
-        self.environment = {"PATH": os.environ["PATH"], "HOME": home, "STRATAFS_DATA": os.path.join(home, "data")}
+        self.environment = {"PATH": os.environ["PATH"], "HOME": home, "TREEHOLD_DATA": os.path.join(home, "data")}
         self.attacker = self.token("mallory")
         self.other = self.token("bob")
         command = [PROGRAM, "serve", "--listen", "127.0.0.1:0", "--tokens", *arguments]
@@ -42,7 +42,7 @@ class Server:
     def ask(self, token, method, path, body=b"", timeout=120.0, headers=None):
         connection = http.client.HTTPConnection(self.address, timeout=timeout)
         # Each attacker has a thread of its own: changes of one thread wait for each other.
-        own = {"Stratafs-Thread": f"t{threading.get_ident()}"} if token == self.attacker and path != "/v1/memory" else {}
+        own = {"Treehold-Thread": f"t{threading.get_ident()}"} if token == self.attacker and path != "/v1/memory" else {}
         all_headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **own, **(headers or {})}
         try:
             connection.request(method, path, body, all_headers)
@@ -220,7 +220,7 @@ def run(attack):
 
 def main():
     known = [nothing, edits, dry_run, marks, patch, directories, expressions, slow_bodies, turns, large_reads]
-    wanted = os.environ.get("STRATAFS_ATTACKS", "").split()
+    wanted = os.environ.get("TREEHOLD_ATTACKS", "").split()
     for attack in known:
         if not wanted or attack.__name__ in wanted:
             run(attack)

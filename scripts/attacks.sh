@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what one tenant's attacks do to another tenant's reads:
 #
-#   scripts/attacks.sh [PROGRAM ...]       (default: target/debug/stratafs)
+#   scripts/attacks.sh [PROGRAM ...]       (default: target/debug/treehold)
 #
 # For each program it starts `serve --tokens`, has one tenant send each attack, and has another read a small file steadily
 # meanwhile. It prints the median and the 99th percentile of these reads, their failures, and how the attack ended. Give two programs
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 programs=("$@")
-[ ${#programs[@]} -gt 0 ] || programs=(target/debug/stratafs)
+[ ${#programs[@]} -gt 0 ] || programs=(target/debug/treehold)
 for program in "${programs[@]}"; do
   printf '%s\n' "$program"
   python3 scripts/attacks.py "$program"

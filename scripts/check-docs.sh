@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Runs what README and docs show: every `sh` block, in order, with the binary of this checkout, in a directory of its own;
-# every `toml` block through `stratafs config check`. Rust blocks are doc tests of the crate.
+# Checks README and docs. Links, line widths and the types of the glossary by check_docs.py. Then it runs what they show: every `sh`
+# block of a page, in order, with the binary of this checkout, in a directory of its own; every `toml` block by
+# `treehold config check`. Rust blocks are doc tests of the crate.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
+python3 "$top/scripts/check_docs.py"
 target=${CARGO_TARGET_DIR:-$top/target}
-stratafs=${STRATAFS:-$target/debug/stratafs}
-[ -n "${STRATAFS:-}" ] || cargo build --quiet --manifest-path "$top/Cargo.toml" --bin stratafs
+treehold=${TREEHOLD:-$target/debug/treehold}
+[ -n "${TREEHOLD:-}" ] || cargo build --quiet --manifest-path "$top/Cargo.toml" --bin treehold
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -13,14 +15,14 @@ trap 'rm -rf "$work"' EXIT
 blocks() { awk -v want="$2" '/^```/ { if (open) { open = 0 } else if ($0 == "```" want) { open = 1 } ; next } open' "$1"; }
 
 count=0
-for document in "$top"/README.md "$top"/docs/*.md; do
-  name=$(basename "$document" .md)
+for document in "$top"/README.md "$top"/docs/*.md "$top"/docs/*/*.md; do
+  name=${document#"$top/"} name=${name//\//-} name=${name%.md}
   blocks "$document" sh > "$work/$name.sh"
   if [ -s "$work/$name.sh" ]; then
     mkdir "$work/$name" "$work/$name/home"
     cp -r "$top/examples" "$work/$name/examples"
     if ! (cd "$work/$name" && env HOME="$work/$name/home" XDG_DATA_HOME="$work/$name/home/data" XDG_CONFIG_HOME="$work/$name/home/config" \
-      PATH="$(dirname "$stratafs"):$PATH" bash -euo pipefail "$work/$name.sh") > "$work/$name.out" 2>&1; then
+      PATH="$(dirname "$treehold"):$PATH" bash -euo pipefail "$work/$name.sh") > "$work/$name.out" 2>&1; then
       echo "the commands of $document fail:"
       tail -40 "$work/$name.out"
       exit 1
@@ -31,7 +33,7 @@ for document in "$top"/README.md "$top"/docs/*.md; do
   awk -v stem="$work/$name" '/^```/ { if (open) { open = 0 } else if ($0 == "```toml") { open = 1; file = stem "." ++n ".toml" } ; next } open { print > file }' "$document"
   for config in "$work/$name".*.toml; do
     [ -e "$config" ] || continue
-    "$stratafs" --config "$config" config check > /dev/null || { echo "a configuration in $document is wrong"; exit 1; }
+    "$treehold" --config "$config" config check > /dev/null || { echo "a configuration in $document is wrong"; exit 1; }
     count=$((count + 1))
   done
 done

@@ -9,6 +9,7 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -164,6 +165,88 @@ def try_point(options, engine, phase, fault, call, number, how, template, seed):
         return f"not opened: {said or account.stderr.strip()[:300]}", found, writer.lines
 
 
+# A loss of power after a kill: what the killed writer had not synced, and the next process shows.
+
+SYNCS = ["fsync", "fdatasync"]
+
+
+def unsynced_writes(trace):
+    """Returns, by file, the ranges that were written and not synced behind it."""
+    writes = collections.defaultdict(list)
+    with open(trace, errors="replace") as file:
+        for line in file:
+            if match := re.search(r'pwrite64\(\d+<([^>]*)>, ""\.\.\., (\d+), (\d+)', line):
+                writes[match[1]].append((int(match[3]), int(match[2])))
+            elif match := re.search(r"(?:fsync|fdatasync)\(\d+<([^>]*)>\) += 0", line):
+                writes.pop(match[1], None)
+    return writes
+
+
+def synced_before_an_answer(trace):
+    """Returns the files that were synced before the first line of standard output."""
+    synced = set()
+    with open(trace, errors="replace") as file:
+        for line in file:
+            if re.search(r" write\(1<", line):
+                break
+            if match := re.search(r"(?:fsync|fdatasync)\(\d+<([^>]*)>", line):
+                synced.add(match[1])
+    return synced
+
+
+def try_recovery(options, engine, call, number, template, seed):
+    """Kills the writer before one of its syncs, opens the store, and then takes away what nobody had synced when it was shown. Returns
+    what is wrong, and how many writes were open at the kill."""
+    with tempfile.TemporaryDirectory() as work:
+        state, trace, lines = (os.path.join(work, name) for name in ("state", "trace", "lines"))
+        copy(template, state)
+        Writer(options, engine, "write", state, seed,
+               ["-o", trace, "-y", "-s", "0", "-e", f"trace=pwrite64,{','.join(SYNCS)}", "-e", f"inject={call}:signal=SIGKILL:when={number}"])
+        left = unsynced_writes(trace)
+        command = ["strace", "-f", "-o", trace, "-y", "-s", "0", "-e", f"trace=write,{','.join(SYNCS)}", options.writer, "show", engine, state]
+        shower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        shown = list(itertools.takewhile(lambda line: line != "ended\n", shower.stdout))
+        # It must not close the store, which syncs all of it.
+        for child in children(shower.pid):
+            os.kill(child, signal.SIGKILL)
+        shower.wait(PATIENCE)
+        if not shown:
+            return "nothing is shown", 0
+        synced = synced_before_an_answer(trace)
+        for file, ranges in left.items():
+            if file not in synced and os.path.exists(file):
+                with open(file, "r+b") as damaged:
+                    for start, length in ranges:
+                        damaged.seek(start)
+                        damaged.write(bytes(length))
+        with open(lines, "w") as file:
+            file.writelines(shown)
+        account = subprocess.run([options.writer, "account", engine, state, lines], capture_output=True, text=True, timeout=PATIENCE)
+        said = account.stdout.strip()
+        return None if said == "OK lost=0 torn=0" else said or account.stderr.strip()[:300], sum(map(len, left.values()))
+
+
+def all_recoveries(options, engine):
+    """Tries every sync of an engine that writes; returns how many were bad."""
+    bad, open_writes, tried = 0, 0, 0
+    with tempfile.TemporaryDirectory() as work:
+        template = os.path.join(work, "template")
+        Writer(options, engine, "write", template, 0, ["-o", "/dev/null", "-e", "trace=none"])
+        points = enumerate_calls(options, engine, "write", template, work)
+        taken = [(call, number) for call in SYNCS if call in points for number in range(points[call][0], points[call][1] + 1)]
+        for index, (call, number) in enumerate(spread(taken, options.points, options.seed)):
+            problem, count = try_recovery(options, engine, call, number, template, index)
+            tried, open_writes = tried + 1, open_writes + count
+            if problem:
+                bad += 1
+                print(f"BAD {engine}, power lost after a kill before {call} {number}: {problem}", flush=True)
+    print(f"{engine:7} {'write':7} {'kill, then power':20} {tried:5} points of {len(taken):5}, {open_writes:5} writes open", flush=True)
+    if not open_writes:
+        bad += 1
+        print(f"BAD {engine}: no write was open at a kill, so nothing was tried", flush=True)
+    return bad
+
+
 def spread(items, count, seed):
     if not count or count >= len(items):
         return items
@@ -219,8 +302,8 @@ namespace = "{{tenant}}/{{user}}/memories"
 
 
 def environment(home):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAFS_")}
-    return {**kept, "STRATAFS_DATA": home, "HOME": home}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TREEHOLD_")}
+    return {**kept, "TREEHOLD_DATA": home, "HOME": home}
 
 
 def content(number):
@@ -238,7 +321,7 @@ class Serve:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
-        command = [options.program, "--config", "stratafs.toml", "serve", "--listen", address]
+        command = [options.program, "--config", "treehold.toml", "serve", "--listen", address]
         self.process = subprocess.Popen(command, cwd=home, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.base = f"http://{address}"
         self.is_up = bool(self.process.stdout.readline())
@@ -265,7 +348,7 @@ class Lines:
     """Writes by a program that is spoken to line by line."""
 
     def __init__(self, options, home, args):
-        self.process = subprocess.Popen([options.program, "--config", "stratafs.toml", *args], cwd=home, env=environment(home),
+        self.process = subprocess.Popen([options.program, "--config", "treehold.toml", *args], cwd=home, env=environment(home),
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.is_up = True
 
@@ -325,7 +408,7 @@ DOORS = {"serve": Serve, "run": Run, "mcp": Mcp}
 def remains(options, home, promised):
     """Returns what is wrong with what a door left behind, once there is room again."""
     for number in promised:
-        found = subprocess.run([options.program, "--config", "stratafs.toml", "--thread", "default", "cat", place(number)], cwd=home,
+        found = subprocess.run([options.program, "--config", "treehold.toml", "--thread", "default", "cat", place(number)], cwd=home,
                                env=environment(home), capture_output=True, text=True, timeout=PATIENCE)
         if found.returncode != 0 or found.stdout != content(number):
             return f"{place(number)} was acknowledged or shown and is not there: {found.stderr.strip()[:300]}"
@@ -338,7 +421,7 @@ def level(options, engine, door, size_kib, index):
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", mount], check=True)
         try:
             url = "sqlite:store.db" if engine == "sqlite" else "sled:store.sled"
-            with open(os.path.join(mount, "stratafs.toml"), "w") as file:
+            with open(os.path.join(mount, "treehold.toml"), "w") as file:
                 file.write(CONFIG.format(url=url))
             way = DOORS[door](options, mount)
             promised, failures, number = [], [], 0
@@ -403,6 +486,7 @@ def main():
     for engine in options.engines:
         if options.points >= 0:
             bad += all_points(options, engine)
+            bad += all_recoveries(options, engine)
         if options.levels and os.geteuid() == 0:
             bad += all_levels(options, engine)
         elif options.levels:

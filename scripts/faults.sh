@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Kills the writer of an embedded store at each of its system calls, fails each of them with ENOSPC and EIO, and fills the disk under
-# `serve`, `run` and `mcp`; fails when an acknowledged or shown change is lost or torn, or a store cannot be opened again.
+# Kills the writer of an embedded store at each of its system calls, fails each of them with ENOSPC and EIO, cuts the power once the
+# next process has shown what a killed one left, and fills the disk under `serve`, `run` and `mcp`; fails when an acknowledged or shown
+# change is lost or torn, or a store cannot be opened again.
 #   scripts/faults.sh [ENGINE...]                 (default: sqlite sled)
 # POINTS (all) is how many system calls are taken of each kind and phase, evenly; LEVELS (16) how many sizes of a full disk, 0 for none.
 # JOBS (2) run at once. SEED (0) moves what is taken. Needs strace, which is installed if it is missing, and root for the disks.
@@ -13,7 +14,7 @@ if ! command -v strace > /dev/null; then
   $as_root apt-get update --quiet --quiet
   $as_root apt-get install --quiet --quiet --yes --no-install-recommends strace > /dev/null
 fi
-cargo build --quiet --all-features --bin stratafs --example store_powerloss
+cargo build --quiet --all-features --bin treehold --example store_powerloss
 built="${CARGO_TARGET_DIR:-target}/debug"
-exec "${PYTHON:-python3}" scripts/faults.py --writer "$built/examples/store_powerloss" --program "$built/stratafs" \
+exec "${PYTHON:-python3}" scripts/faults.py --writer "$built/examples/store_powerloss" --program "$built/treehold" \
   --points "${POINTS:-0}" --levels "${LEVELS:-16}" --jobs "${JOBS:-2}" --seed "${SEED:-0}" "${engines[@]}"

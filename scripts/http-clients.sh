@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 top=$PWD
 target="${CARGO_TARGET_DIR:-$PWD/target}"
-stratafs=${STRATAFS:-$target/debug/stratafs}
+treehold=${TREEHOLD:-$target/debug/treehold}
 tools="$target/http-clients"
 python="openapi-python-client==0.29.1"
 node="openapi-typescript@7.13.0 openapi-fetch@0.17.0 typescript@5.9.3 @types/node@22.19.1"
@@ -18,10 +18,10 @@ if [ "$(cat "$tools/installed" 2> /dev/null)" != "$python $node" ]; then
   (cd "$tools" && timeout 600 npm install --silent --no-fund --no-audit $node)
   echo "$python $node" > "$tools/installed"
 fi
-[ -n "${STRATAFS:-}" ] || cargo build --quiet --all-features --bin stratafs
+[ -n "${TREEHOLD:-}" ] || cargo build --quiet --all-features --bin treehold
 work=$(mktemp -d)
 mkdir "$work/tree" "$work/data"
-(cd "$work/tree" && exec env STRATAFS_DATA="$work/data" "$stratafs" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
+(cd "$work/tree" && exec env TREEHOLD_DATA="$work/data" "$treehold" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
 server=$!
 trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true; rm -rf "$work"' EXIT
 for _ in $(seq 100); do
@@ -32,7 +32,7 @@ base=$(sed 's#/mcp$##' "$work/address")
 "$tools/python/bin/python" -c 'import sys, urllib.request as u; sys.stdout.buffer.write(u.urlopen(sys.argv[1]).read())' "$base/openapi.json" > "$work/openapi.json"
 
 # A part that the generator leaves out is a warning, and fails here; how it formats its code is no matter.
-"$tools/python/bin/openapi-python-client" generate --path "$work/openapi.json" --meta none --output-path "$work/stratafs_client" > "$work/said" 2>&1 ||
+"$tools/python/bin/openapi-python-client" generate --path "$work/openapi.json" --meta none --output-path "$work/treehold_client" > "$work/said" 2>&1 ||
   { cat "$work/said"; exit 1; }
 if grep -E 'WARNING|Unable|Cannot parse' "$work/said"; then
   cat "$work/said"
@@ -46,7 +46,7 @@ cp "$tools/package.json" "$work/typescript/"
 ln -s "$tools/node_modules" "$work/typescript/node_modules"
 cd "$work/typescript"
 # What has a default may be left out.
-node_modules/.bin/openapi-typescript "$work/openapi.json" --default-non-nullable false --output stratafs.d.ts > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
+node_modules/.bin/openapi-typescript "$work/openapi.json" --default-non-nullable false --output treehold.d.ts > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
 node_modules/.bin/tsc --strict --target es2022 --module nodenext --skipLibCheck --types node typescript_client.ts
 timeout 60 node typescript_client.js "$base"
 cd "$top"

@@ -14,11 +14,11 @@ venv="$target/http-contract"
   "${PYTHON:-python3}" -m venv "$venv"
   timeout 600 "$venv/bin/pip" install --quiet "schemathesis==$version"
 }
-stratafs=${STRATAFS:-$target/debug/stratafs}
-[ -n "${STRATAFS:-}" ] || cargo build --quiet --bin stratafs
+treehold=${TREEHOLD:-$target/debug/treehold}
+[ -n "${TREEHOLD:-}" ] || cargo build --quiet --bin treehold
 work=$(mktemp -d)
 mkdir "$work/tree" "$work/data"
-(cd "$work/tree" && exec env STRATAFS_DATA="$work/data" "$stratafs" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
+(cd "$work/tree" && exec env TREEHOLD_DATA="$work/data" "$treehold" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
 server=$!
 trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true; rm -rf "$work"' EXIT
 for _ in $(seq 100); do

@@ -39,6 +39,6 @@ for process in \$processes; do while kill -0 \$process 2> /dev/null; do :; done;
 RESTART
 # shellcheck disable=SC1091
 . "$directory/start"
-export STRATAFS_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$port/postgres" STRATAFS_KILLS=${1:-20}
-export STRATAFS_TEST_POSTGRES_RESTART="sh -e $directory/restart"
-cargo test --features postgres --test it -- --exact stores::crash::a_killed_postgres_server_keeps_what_it_acknowledged --nocapture
+export TREEHOLD_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$port/postgres" TREEHOLD_KILLS=${1:-20}
+export TREEHOLD_TEST_POSTGRES_RESTART="sh -e $directory/restart"
+cargo test --all-features --test it -- --include-ignored --exact stores::crash::a_killed_postgres_server_keeps_what_it_acknowledged --nocapture

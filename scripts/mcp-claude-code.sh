@@ -4,8 +4,8 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
-tools=${STRATAFS_CLAUDE_CODE:-$target/claude-code}
-stratafs=${STRATAFS:-$target/debug/stratafs}
+tools=${TREEHOLD_CLAUDE_CODE:-$target/claude-code}
+treehold=${TREEHOLD:-$target/debug/treehold}
 version=2.1.329
 mkdir -p "$tools"
 if [ ! -x "$tools/node_modules/.bin/claude" ]; then
@@ -43,7 +43,7 @@ assert "a.md" in texts[6] and not told[6]["is_error"], told[6]
 # Builds of the client that do not list directories yet say so themselves.
 assert "vfs:///memories/a.md" in texts[7] or texts[7] == "Directory listing is not enabled in this build.", told[7]
 CHECK
-(cd "$work/here" && STRATAFS_DATA="$work/data-http" exec "$stratafs" serve --listen 127.0.0.1:0) > "$work/address" &
+(cd "$work/here" && TREEHOLD_DATA="$work/data-http" exec "$treehold" serve --listen 127.0.0.1:0) > "$work/address" &
 started+=($!)
 for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
 url=$(head -n 1 "$work/address")
@@ -57,12 +57,12 @@ for transport in stdio http; do
   rm -f "$work/told.json"
   (
     cd "$work/here"
-    export HOME="$home" STRATAFS_DATA="$work/data-stdio" ANTHROPIC_API_KEY=none CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 ENABLE_TOOL_SEARCH=false
+    export HOME="$home" TREEHOLD_DATA="$work/data-stdio" ANTHROPIC_API_KEY=none CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 ENABLE_TOOL_SEARCH=false
     export ANTHROPIC_BASE_URL="http://127.0.0.1:$(cat "$work/port.$transport")"
     if [ "$transport" = http ]; then
       "$tools/node_modules/.bin/claude" mcp add --transport http files "$url" > /dev/null
     else
-      "$tools/node_modules/.bin/claude" mcp add files -- "$stratafs" mcp > /dev/null
+      "$tools/node_modules/.bin/claude" mcp add files -- "$treehold" mcp > /dev/null
     fi
     allowed="mcp__files,ReadMcpResourceTool,ReadMcpResourceDirTool"
     timeout 120 "$tools/node_modules/.bin/claude" -p "go" --allowedTools "$allowed" --output-format json < /dev/null > "$work/claude.$transport" 2>&1

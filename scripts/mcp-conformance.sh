@@ -3,16 +3,16 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
-tools=${STRATAFS_MCP_TOOLS:-$target/mcp-clients}
-stratafs=${STRATAFS:-$target/debug/stratafs}
+tools=${TREEHOLD_MCP_TOOLS:-$target/mcp-clients}
+treehold=${TREEHOLD:-$target/debug/treehold}
 mkdir -p "$tools"
 "$top/scripts/mcp/install.sh" "$tools"
-"$stratafs" mcp --conformance-fixtures < /dev/null || { echo "the binary needs the feature conformance: cargo build --all-features"; exit 1; }
+"$treehold" mcp --conformance-fixtures < /dev/null || { echo "the binary needs the feature conformance: cargo build --all-features"; exit 1; }
 work=$(mktemp -d)
 served=
 trap '[ -z "$served" ] || kill "$served" 2> /dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/here"
-(cd "$work/here" && STRATAFS_DATA="$work/data" exec "$stratafs" serve --listen 127.0.0.1:0 --conformance-fixtures) > "$work/address" &
+(cd "$work/here" && TREEHOLD_DATA="$work/data" exec "$treehold" serve --listen 127.0.0.1:0 --conformance-fixtures) > "$work/address" &
 served=$!
 for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
 url=$(head -n 1 "$work/address")

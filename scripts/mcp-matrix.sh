@@ -4,8 +4,8 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
-tools=${STRATAFS_MCP_TOOLS:-$target/mcp-clients}
-stratafs=${STRATAFS:-$target/debug/stratafs}
+tools=${TREEHOLD_MCP_TOOLS:-$target/mcp-clients}
+treehold=${TREEHOLD:-$target/debug/treehold}
 mkdir -p "$tools"
 cd "$tools"
 "$top/scripts/mcp/install.sh" "$tools"
@@ -14,9 +14,9 @@ work=$(mktemp -d)
 served=
 trap '[ -z "$served" ] || kill "$served" 2> /dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/here"
-export STRATAFS_DATA="$work/data" HOME="$work"
+export TREEHOLD_DATA="$work/data" HOME="$work"
 cp "$top/README.md" "$work/here/"
-(cd "$work/here" && exec "$stratafs" serve --listen 127.0.0.1:0) > "$work/address" &
+(cd "$work/here" && exec "$treehold" serve --listen 127.0.0.1:0) > "$work/address" &
 served=$!
 for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
 url=$(head -n 1 "$work/address")
@@ -27,9 +27,9 @@ attempt() {
 }
 for mode in 2026-07-28 auto legacy; do
   attempt "$tools/python/bin/python" "$top/scripts/mcp/python_client.py" "$mode" "$url"
-  attempt "$tools/python/bin/python" "$top/scripts/mcp/python_client.py" "$mode" "$stratafs" mcp
+  attempt "$tools/python/bin/python" "$top/scripts/mcp/python_client.py" "$mode" "$treehold" mcp
 done
-for server in "$url" "$stratafs mcp"; do
+for server in "$url" "$treehold mcp"; do
   # shellcheck disable=SC2086
   attempt "$tools/langchain/bin/python" "$top/scripts/mcp/langchain_client.py" $server
   # shellcheck disable=SC2086

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Compares `stratafs mcp --tools reference` with the reference filesystem server of npm, call by call on one tree.
+# Compares `treehold mcp --tools reference` with the reference filesystem server of npm, call by call on one tree.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
-tools=${STRATAFS_MCP_TOOLS:-$target/mcp-clients}
+tools=${TREEHOLD_MCP_TOOLS:-$target/mcp-clients}
 mkdir -p "$tools"
 "$top/scripts/mcp/install.sh" "$tools"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 "$top/scripts/mcp/reference.py" "$work" "${STRATAFS:-$target/debug/stratafs}" \
+python3 "$top/scripts/mcp/reference.py" "$work" "${TREEHOLD:-$target/debug/treehold}" \
   "$tools/node_modules/.bin/node" "$tools/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"

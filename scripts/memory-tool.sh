@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the Python SDK's own tests of its memory tool against the tool `memory` of stratafs, and fails where an answer differs.
+# Runs the Python SDK's own tests of its memory tool against the tool `memory` of treehold, and fails where an answer differs.
 #   scripts/memory-tool.sh [PYTEST ARGUMENTS...]
 # Installs the SDK and its tests under the target directory by pip, once. PYTHON (python3) names the interpreter.
 set -euo pipefail
@@ -16,10 +16,10 @@ home="$target/memory-tool"
   "$home/python/bin/pip" download --quiet --no-binary :all: --no-deps --dest "$home" "anthropic==$version"
   tar -xzf "$home/anthropic-$version.tar.gz" -C "$home"
 }
-[ -n "${STRATAFS:-}" ] || cargo build --quiet --bin stratafs
+[ -n "${TREEHOLD:-}" ] || cargo build --quiet --bin treehold
 # Left out are tests that reach into the SDK's own class: they replace its functions or `os.open` while it works, or look at the
 # directories that its constructor makes. What they are about is tested here in Rust (tests/it/tiers/memory_tool.rs, tests/it/filesystem).
 inner='created_after_validation or replaced_with_symlink_before_open or under_permissive_umask or validate_path_returns'
-STRATAFS="${STRATAFS:-$target/debug/stratafs}" PYTHONPATH="$PWD/scripts" "$home/python/bin/pytest" -p memory_tool_suite --noconftest --quiet \
+TREEHOLD="${TREEHOLD:-$target/debug/treehold}" PYTHONPATH="$PWD/scripts" "$home/python/bin/pytest" -p memory_tool_suite --noconftest --quiet \
   -p no:cacheprovider -o asyncio_mode=auto -o addopts= -o filterwarnings= -k "not ($inner)" "$@" \
   "$home/anthropic-$version/tests/lib/tools/memory_tools"

@@ -1,6 +1,6 @@
-"""Puts stratafs in the place of the Python SDK's memory tool, for the SDK's own tests.
+"""Puts treehold in the place of the Python SDK's memory tool, for the SDK's own tests.
 
-A plugin of pytest (`-p memory_tool_suite`), driven by scripts/memory-tool.sh. Each command is played by `stratafs run` on a directory
+A plugin of pytest (`-p memory_tool_suite`), driven by scripts/memory-tool.sh. Each command is played by `treehold run` on a directory
 of the host at `/memories`, which is where those tests look for what a command left.
 """
 
@@ -15,7 +15,7 @@ from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryT
 from anthropic.lib.tools import _beta_builtin_memory_tool as builtin
 from anthropic.lib.tools._beta_functions import ToolError
 
-STRATAFS = os.environ["STRATAFS"]
+TREEHOLD = os.environ["TREEHOLD"]
 CONFIG = """
 [threads]
 save = false
@@ -36,13 +36,13 @@ class Memories:
         self.memory_root.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Beside the base path and not within it: the tests list all that is there.
         self.data = tempfile.TemporaryDirectory()
-        self.config = Path(self.data.name) / "stratafs.toml"
+        self.config = Path(self.data.name) / "treehold.toml"
         self.config.write_text(CONFIG.format(root=json.dumps(str(self.memory_root))))
 
     def play(self, command) -> str:
         call = {"tool": "memory", "args": command.to_dict(mode="json")}
         played = subprocess.run(
-            [STRATAFS, "--config", self.config, "--data", self.data.name, "--jsonl", "run", "--allow-errors", "-"],
+            [TREEHOLD, "--config", self.config, "--data", self.data.name, "--jsonl", "run", "--allow-errors", "-"],
             input=json.dumps(call),
             capture_output=True,
             text=True,

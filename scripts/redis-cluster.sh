@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A Redis Cluster of three masters for tests, in a temporary directory and on free ports of this machine.
 #
-#   scripts/redis-cluster.sh COMMAND…   runs the command with STRATAFS_TEST_REDIS_CLUSTER_URL set, and ends with what it returns
+#   scripts/redis-cluster.sh COMMAND…   runs the command with TREEHOLD_TEST_REDIS_CLUSTER_URL set, and ends with what it returns
 #   scripts/redis-cluster.sh            prints the URL and keeps the cluster until it is interrupted
 #
 # What it started is stopped when it ends, however it ends.
@@ -70,11 +70,11 @@ until start; do
   stop_nodes
 done
 
-STRATAFS_TEST_REDIS_CLUSTER_URL="redis+cluster://127.0.0.1:${ports[0]},127.0.0.1:${ports[1]}"
-export STRATAFS_TEST_REDIS_CLUSTER_URL
+TREEHOLD_TEST_REDIS_CLUSTER_URL="redis+cluster://127.0.0.1:${ports[0]},127.0.0.1:${ports[1]}"
+export TREEHOLD_TEST_REDIS_CLUSTER_URL
 if [ "$#" -gt 0 ]; then
   "$@"
 else
-  echo "$STRATAFS_TEST_REDIS_CLUSTER_URL"
+  echo "$TREEHOLD_TEST_REDIS_CLUSTER_URL"
   wait
 fi

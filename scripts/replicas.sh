@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Three replicas of `stratafs serve` over one PostgreSQL, and a proxy before them:
+# Three replicas of `treehold serve` over one PostgreSQL, and a proxy before them:
 #
 #   scripts/replicas.sh [COMMAND ...]
 #
-# Without a command it prints what to ask and stops all at ctrl-C; with one it runs that, with STRATAFS_BASE (the proxy), STRATAFS_REPLICAS
-# (the three) and STRATAFS_TOKEN in its environment. STRATAFS_POSTGRES_URL names the database; without it a server of its own is started
+# Without a command it prints what to ask and stops all at ctrl-C; with one it runs that, with TREEHOLD_BASE (the proxy), TREEHOLD_REPLICAS
+# (the three) and TREEHOLD_TOKEN in its environment. TREEHOLD_POSTGRES_URL names the database; without it a server of its own is started
 # from a temporary directory, and removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
-cargo build --quiet --all-features --bin stratafs --example proxy
-stratafs=$target/debug/stratafs
+cargo build --quiet --all-features --bin treehold --example proxy
+treehold=$target/debug/treehold
 directory=$(mktemp -d)
 chmod 755 "$directory"
 started=()
@@ -24,7 +24,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-url=${STRATAFS_POSTGRES_URL:-}
+url=${TREEHOLD_POSTGRES_URL:-}
 if [ -z "$url" ]; then
   programs=$(ls -d /usr/lib/postgresql/*/bin /usr/local/pgsql/bin 2> /dev/null | tail -1 || true)
   programs=${programs:-$(dirname "$(command -v initdb)")}
@@ -41,18 +41,18 @@ if [ -z "$url" ]; then
   url="postgres://postgres@127.0.0.1:$port/postgres"
 fi
 
-cat > "$directory/stratafs.toml" << TOML
+cat > "$directory/treehold.toml" << TOML
 data = "$directory"
 [stores.default]
-url = "env:STRATAFS_STORE_URL"
+url = "env:TREEHOLD_STORE_URL"
 [routes."/memories"]
 type = "store"
 store = "default"
 namespace = "{tenant}/{user}/memories"
 TOML
-export STRATAFS_STORE_URL=$url STRATAFS_CONFIG=$directory/stratafs.toml
-STRATAFS_TOKEN=$("$stratafs" token create --access admin --label replicas | head -n 1)
-export STRATAFS_TOKEN
+export TREEHOLD_STORE_URL=$url TREEHOLD_CONFIG=$directory/treehold.toml
+TREEHOLD_TOKEN=$("$treehold" token create --access admin --label replicas | head -n 1)
+export TREEHOLD_TOKEN
 
 # Starts a program and waits until it says where it listens; sets `said`.
 start() {
@@ -69,30 +69,30 @@ start() {
   exit 1
 }
 
-STRATAFS_REPLICAS=
+TREEHOLD_REPLICAS=
 for number in 1 2 3; do
-  start "$directory/replica-$number" "$stratafs" serve --tokens --listen 127.0.0.1:0
-  STRATAFS_REPLICAS="$STRATAFS_REPLICAS $said"
+  start "$directory/replica-$number" "$treehold" serve --tokens --listen 127.0.0.1:0
+  TREEHOLD_REPLICAS="$TREEHOLD_REPLICAS $said"
 done
 # shellcheck disable=SC2086
-start "$directory/proxy" "$target/debug/examples/proxy" 127.0.0.1:0 ${STRATAFS_REPLICAS//http:\/\//}
-STRATAFS_BASE=$said
-export STRATAFS_BASE STRATAFS_REPLICAS
+start "$directory/proxy" "$target/debug/examples/proxy" 127.0.0.1:0 ${TREEHOLD_REPLICAS//http:\/\//}
+TREEHOLD_BASE=$said
+export TREEHOLD_BASE TREEHOLD_REPLICAS
 if [ $# != 0 ]; then
   "$@"
   exit
 fi
 cat << SAY
-the replicas:$STRATAFS_REPLICAS (processes ${started[*]:0:3})
-the proxy:    $STRATAFS_BASE
+the replicas:$TREEHOLD_REPLICAS (processes ${started[*]:0:3})
+the proxy:    $TREEHOLD_BASE
 
-  auth='Authorization: Bearer $STRATAFS_TOKEN'
-  curl -H "\$auth" -X PUT --data-binary 'plan one' $STRATAFS_BASE/v1/threads/monday/fs/plan
-  curl -H "\$auth" ${STRATAFS_REPLICAS##* }/v1/threads/monday/fs/plan          # written by one, read from another
-  curl -H "\$auth" -H 'Idempotency-Key: 1' --data-binary 'a line' $STRATAFS_BASE/v1/threads/monday/fs/log
-  curl -H "\$auth" -H 'Idempotency-Key: 1' --data-binary 'a line' $STRATAFS_BASE/v1/threads/monday/fs/log   # the same answer, one line
+  auth='Authorization: Bearer $TREEHOLD_TOKEN'
+  curl -H "\$auth" -X PUT --data-binary 'plan one' $TREEHOLD_BASE/v1/threads/monday/fs/plan
+  curl -H "\$auth" ${TREEHOLD_REPLICAS##* }/v1/threads/monday/fs/plan          # written by one, read from another
+  curl -H "\$auth" -H 'Idempotency-Key: 1' --data-binary 'a line' $TREEHOLD_BASE/v1/threads/monday/fs/log
+  curl -H "\$auth" -H 'Idempotency-Key: 1' --data-binary 'a line' $TREEHOLD_BASE/v1/threads/monday/fs/log   # the same answer, one line
   kill -9 ${started[0]}                                    # the others go on with its threads
-  curl -H "\$auth" $STRATAFS_BASE/v1/threads/monday/checkpoints
+  curl -H "\$auth" $TREEHOLD_BASE/v1/threads/monday/checkpoints
 
 ctrl-C stops all.
 SAY

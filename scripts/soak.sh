@@ -10,6 +10,6 @@ for round in $(seq "${1:-1}"); do
   export PROPTEST_RNG_SEED="$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')"
   echo "round $round: seed $PROPTEST_RNG_SEED"
   PROPTEST_CASES="${SOAK_LAWS:-1000}" cargo test --quiet --all-features --lib -- laws segment
-  STRATAFS_MODEL_CASES="${SOAK_CASES:-300}" scripts/servers.sh cargo test --quiet --all-features --test model
+  TREEHOLD_MODEL_CASES="${SOAK_CASES:-300}" scripts/servers.sh cargo test --quiet --all-features --test model
 done
 echo "soak: nothing found"

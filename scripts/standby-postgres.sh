@@ -32,8 +32,7 @@ ${as:-} "$programs/initdb" -D "$data/primary" -U postgres -A trust -E UTF8 > "$d
 start primary "$primary"
 ${as:-} "$programs/pg_basebackup" -h 127.0.0.1 -p "$primary" -U postgres -D "$data/standby" -R -X stream
 start standby "$standby"
-export STRATAFS_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$primary/postgres"
-export STRATAFS_TEST_POSTGRES_STANDBY_URL="postgres://postgres@127.0.0.1:$standby/postgres"
-export STRATAFS_TEST_REQUIRE=postgres
-if [ $# = 0 ]; then set -- cargo test --all-features --test it -- --nocapture hot_standby; fi
+export TREEHOLD_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$primary/postgres"
+export TREEHOLD_TEST_POSTGRES_STANDBY_URL="postgres://postgres@127.0.0.1:$standby/postgres"
+if [ $# = 0 ]; then set -- cargo test --all-features --test it -- --include-ignored --nocapture hot_standby; fi
 "$@"

@@ -1,18 +1,18 @@
-//! The durable record of tool calls, kept in a [`Store`] beside the checkpoints of the thread they were made in.
+//! The audit log: the durable record of tool calls, in a [`Store`] next to the checkpoints of their thread.
 //!
-//! A row says who called which tool with which arguments, how it ended and which checkpoint it led to; never what a file held or
-//! what was written to it. Its id is that of the checkpoint it led to, or lies between those before and after it, so the calls
-//! between two checkpoints are one scan. Rows are removed with their thread; a fork or copy starts without any.
+//! A row records who called which tool with which arguments, its outcome, and the checkpoint it led to, but never the content of
+//! files. Its id is that of the checkpoint, or lies between those of the checkpoints before and after, so the calls between two
+//! checkpoints are one scan. Rows are removed with their thread; a fork or copy starts without any.
 //!
-//! The row of a call that changes something is committed with the change where both are kept in one store: with the checkpoint of the
-//! thread, or with the files of a store. Such a change without its row is never there, nor the row without the change. Of other calls the row
-//! is put when they end; how many were lost is counted.
+//! The row of a call that changes something is committed together with the change if both are in the same store: with the
+//! checkpoint of the thread, or with the files of a store. Then neither exists without the other. The rows of other calls are put
+//! when the calls end, and rows that could not be put are counted.
 //!
 //! | namespace | key | value |
 //! | --- | --- | --- |
 //! | `threads/audit/{tenant}/{user}` | thread, U+0001, id | the row as JSON |
 //!
-//! What happens to single paths, beneath the tools, is recorded by the layer [`Audit`](crate::layer::Audit).
+//! Operations on single paths, which tools run, are recorded by the layer [`Audit`](crate::layer::Audit).
 
 use crate::checkpoint::{CheckpointId, SEPARATOR, namespace_of, thread_of};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,53 +29,53 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The outcome of a call that was done.
+/// The outcome of a successful call.
 pub const OUTCOME_OK: &str = "ok";
 
 /// The outcome of a call whose caller went away before it ended.
 pub const OUTCOME_GIVEN_UP: &str = "given_up";
 
-/// One tool call of a thread.
+/// A tool call of a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct AuditRow {
-    /// Where it stands among the thread's checkpoints and calls: a number that grows with time.
+    /// The position among the thread's checkpoints and calls. Grows with time.
     pub id: CheckpointId,
     /// When the call began.
     pub at: Timestamp,
     /// The name of the tool.
     pub tool: String,
-    /// The id of the tool call, as the model's API gives it.
+    /// The id that the model's API gave to the tool call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// Who acted.
+    /// Who made the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// The arguments, with the size in bytes in place of each content.
+    /// The arguments, with every content replaced by its size in bytes.
     pub arguments: Value,
-    /// The BLAKE3 hash of all the arguments as JSON, in hexadecimal: it tells whether two calls were the same. Empty in rows that were written
-    /// before there was one.
+    /// The BLAKE3 hash of the full arguments as JSON, in hexadecimal. It tells whether two calls were equal. Empty in old rows,
+    /// which lack it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments_digest: String,
-    /// How many bytes the arguments have as JSON.
+    /// The size of the arguments as JSON, in bytes.
     #[serde(default)]
     pub bytes_in: u64,
-    /// How many bytes the answer has; none of a call whose row was committed with its change, before it was answered.
+    /// The size of the answer in bytes. `None` if the row was committed with its change, before the call was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_out: Option<u64>,
-    /// How it ended: [`OUTCOME_OK`], [`OUTCOME_GIVEN_UP`], or the code of the error.
+    /// The outcome: [`OUTCOME_OK`], [`OUTCOME_GIVEN_UP`], or an error code.
     pub outcome: String,
-    /// How long it took; in JSON, whole microseconds.
+    /// How long the call took. In JSON, whole microseconds.
     #[serde(rename = "duration_micros", serialize_with = "micros", deserialize_with = "of_micros")]
     #[schemars(with = "u64")]
     pub duration: Duration,
-    /// The checkpoint it led to.
+    /// The checkpoint that the call led to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
 }
 
 impl AuditRow {
-    /// Makes the row of a call that has begun and was not answered yet.
+    /// Creates the row of a call that has begun and is not answered yet.
     pub fn new(id: CheckpointId, at: Timestamp, tool: impl Into<String>, arguments: Value) -> Self {
         Self {
             id,
@@ -94,20 +94,20 @@ impl AuditRow {
     }
 }
 
-/// A page of calls, the oldest first.
+/// A page of calls, oldest first.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct AuditPage {
     /// The calls.
     pub calls: Vec<AuditRow>,
-    /// What to give as `after` for the rest; none when there is no more.
+    /// What to pass as `after` to get the rest; `None` if there is no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<CheckpointId>,
 }
 
 /// The tool calls of threads, by the tenant, user and thread of a scope.
 ///
-/// All methods fail with what the store fails with, and with [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a
+/// All methods may fail with errors of the store, and with [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a
 /// thread.
 #[derive(Debug)]
 pub struct AuditLog {
@@ -116,7 +116,7 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Keeps the record in a store.
+    /// Creates an audit log in a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, lost: AtomicU64::new(0) }
     }
@@ -129,13 +129,12 @@ impl AuditLog {
         self.store.commit(batch).await.map(drop)
     }
 
-    /// Returns a page of the calls that were made after one checkpoint and up to another, that which led to it included; the oldest
-    /// first.
+    /// Returns a page of the calls after one checkpoint up to and including the call that led to another, oldest first.
     ///
-    /// Cost: one scan, which grows with what it returns.
+    /// Cost: one scan, proportional to the result.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for a row that cannot be read back.
+    /// [`Corrupt`](ErrorKind::Corrupt) if a row cannot be decoded.
     pub async fn calls(&self, scope: &Scope, after: Option<CheckpointId>, until: Option<CheckpointId>, limit: usize) -> Result<AuditPage> {
         let (namespace, thread) = (namespace_of(scope, KIND)?, thread_of(scope)?);
         let limit_rows = limit.saturating_add(1).min(ROWS);
@@ -154,9 +153,10 @@ impl AuditLog {
                     let next = calls.last().map(|call| call.id).or(after);
                     return Ok(AuditPage { calls, next });
                 }
-                calls.push(serde_json::from_slice(&item.value).map_err(|error| {
-                    Error::new(ErrorKind::Corrupt, "an audit row cannot be read back; it is left as it is").with_source(error)
-                })?);
+                calls.push(
+                    serde_json::from_slice(&item.value)
+                        .map_err(|error| Error::new(ErrorKind::Corrupt, "an audit row cannot be decoded").with_source(error))?,
+                );
             }
             match page.next {
                 Some(next) => options.start_after = Some(next),
@@ -173,16 +173,16 @@ impl AuditLog {
         self.store.commit(batch).await.map(drop)
     }
 
-    /// Returns how many calls were made that could not be recorded.
+    /// Returns the number of calls that could not be recorded.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Adds a call that was made already: when that fails there is no one to refuse it to, so the loss is logged and counted.
+    /// Records a call that has already been made. A failure can no longer be reported to the caller, so it is logged and counted.
     pub(crate) async fn record(&self, scope: &Scope, row: &AuditRow) {
         if let Err(error) = self.append(scope, row).await {
             self.lost.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(tool = row.tool, outcome = row.outcome, %error, "the audit row of a tool call was lost");
+            tracing::error!(tool = row.tool, outcome = row.outcome, %error, "could not record the audit row of a tool call");
         }
     }
 }
@@ -193,7 +193,7 @@ impl fmt::Display for AuditLog {
     }
 }
 
-/// A call that runs, and the row of it.
+/// A call in progress, and its row.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     log: Arc<AuditLog>,
@@ -205,18 +205,18 @@ pub(crate) struct OpenCall {
 #[derive(Debug)]
 struct CallState {
     row: AuditRow,
-    /// How it ended is in the row.
+    /// Whether the row has the outcome of the call.
     is_done: bool,
-    /// The row goes along with the checkpoint that the call itself saves, and with no other commit any more.
+    /// Whether the row is reserved for the checkpoint that the call itself saves, and for no other commit.
     is_claimed: bool,
-    /// The outcome that was committed with a change.
+    /// The outcome that was committed with a change, if one was.
     kept: Option<String>,
-    /// The row was put when the call ended.
+    /// Whether the call has ended and its row was put.
     is_over: bool,
 }
 
 tokio::task_local! {
-    /// The call that a task works for.
+    /// The call that the current task works for.
     static CALL: Arc<OpenCall>;
 }
 
@@ -226,22 +226,22 @@ impl OpenCall {
         Arc::new(Self { log, scope, started: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// Returns the call that this task works for.
+    /// Returns the call that the current task works for.
     pub(crate) fn current() -> Option<Arc<Self>> {
         CALL.try_with(Arc::clone).ok()
     }
 
-    /// Does work for this call.
+    /// Runs a future on behalf of this call.
     pub(crate) async fn during<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         CALL.scope(self.clone(), work).await
     }
 
-    /// Returns where the row is kept.
+    /// Returns the store of the row.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.log.store
     }
 
-    /// Notes how the work of the call ended, before it is saved.
+    /// Sets the outcome of the call, before its thread is saved.
     pub(crate) fn done(&self, outcome: &str, bytes_out: u64) {
         let mut state = self.state.lock();
         outcome.clone_into(&mut state.row.outcome);
@@ -249,8 +249,8 @@ impl OpenCall {
         (state.is_done, state.is_claimed) = (true, true);
     }
 
-    /// Returns the write of the row as it is if the commit that it is part of is done, which may make a checkpoint: that of the call's own save
-    /// if `is_own`. None where the row does not go along.
+    /// Returns the write of the row for a commit, stating the outcome that holds if the commit succeeds. The commit may create a
+    /// checkpoint, by the call's own save if `is_own`. Returns `None` if the row is not part of this commit.
     pub(crate) fn write(&self, checkpoint: Option<CheckpointId>, is_own: bool) -> Result<Option<BatchWrite>> {
         let row = {
             let state = self.state.lock();
@@ -261,25 +261,25 @@ impl OpenCall {
             if !state.is_done {
                 OUTCOME_OK.clone_into(&mut row.outcome);
             }
-            lead_to(&mut row, checkpoint, is_own && state.kept.is_none());
+            set_checkpoint(&mut row, checkpoint, is_own && state.kept.is_none());
             row
         };
         write(&self.scope, &AuditRow { duration: self.started.elapsed(), ..row }).map(Some)
     }
 
-    /// Notes that the row was committed so.
+    /// Records that the row was committed.
     pub(crate) fn settle(&self, checkpoint: Option<CheckpointId>, is_own: bool) {
         let mut state = self.state.lock();
         if state.is_over || state.is_claimed && !is_own {
             return;
         }
         let is_first = state.kept.is_none();
-        lead_to(&mut state.row, checkpoint, is_own && is_first);
+        set_checkpoint(&mut state.row, checkpoint, is_own && is_first);
         let outcome = if state.is_done { state.row.outcome.clone() } else { OUTCOME_OK.to_owned() };
         state.kept = Some(outcome);
     }
 
-    /// Keeps the row of a call that ended, unless it is kept so already.
+    /// Puts the row of a call that ended, unless it was already committed with this outcome.
     pub(crate) async fn end(&self, outcome: &str, bytes_out: Option<u64>, checkpoint: Option<CheckpointId>) {
         let row = {
             let mut state = self.state.lock();
@@ -292,15 +292,16 @@ impl OpenCall {
             outcome.clone_into(&mut state.row.outcome);
             state.row.bytes_out = bytes_out;
             state.row.duration = self.started.elapsed();
-            lead_to(&mut state.row, checkpoint, is_first);
+            set_checkpoint(&mut state.row, checkpoint, is_first);
             state.row.clone()
         };
         self.log.record(&self.scope, &row).await;
     }
 }
 
-/// The row of a call that led to a checkpoint has its id, unless it has been kept under its own, or the checkpoint is another call's.
-fn lead_to(row: &mut AuditRow, checkpoint: Option<CheckpointId>, takes_id: bool) {
+/// Sets the checkpoint that a call led to. If `takes_id`, the row takes over its id: not if it was already committed under its
+/// own id, or if the checkpoint belongs to another call.
+fn set_checkpoint(row: &mut AuditRow, checkpoint: Option<CheckpointId>, takes_id: bool) {
     if let Some(checkpoint) = checkpoint {
         row.checkpoint = Some(checkpoint);
         if takes_id {
@@ -323,7 +324,7 @@ fn write(scope: &Scope, row: &AuditRow) -> Result<BatchWrite> {
     })
 }
 
-/// The component of the namespace beneath that of threads.
+/// The namespace component beneath that of threads.
 const KIND: &str = "audit";
 
 /// How many rows are read at once.
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_between_two_checkpoints_are_found_page_by_page() {
+    async fn calls_between_checkpoints_are_returned_in_pages() {
         let log = AuditLog::new(Arc::new(MemoryStore::new()));
         let scope = Scope::new().with_user("ada").with_thread("t");
         for number in [1, 2, 3, 5, 8] {

@@ -1,4 +1,4 @@
-//! Time, handed in by constructors so that a test can hold it still, and how people write it.
+//! Time: a clock that constructors accept, so that tests can stop it, and parsing of times as people write them.
 
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -10,17 +10,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the current time comes from.
+/// A source of the current time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// Reads the system's clock.
+    /// Returns the system clock.
     pub fn system() -> Self {
         Self(Arc::new(Timestamp::now))
     }
 
-    /// Calls a function for the time.
+    /// Creates a clock that calls a function.
     pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
@@ -43,10 +43,10 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Reads how long ago something was, such as `90m`, `12h`, `30d` or `2w`; a day has 24 hours.
+/// Parses an age such as `90m`, `12h`, `30d` or `2w`. A day has 24 hours.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is written otherwise.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for any other format.
 pub fn parse_age(text: &str) -> Result<Duration> {
     let seconds = |count: &str, unit: u64| count.trim().parse::<u64>().ok().and_then(|count| count.checked_mul(unit));
     let days = text.strip_suffix('d').and_then(|days| seconds(days, 86_400));
@@ -57,27 +57,27 @@ pub fn parse_age(text: &str) -> Result<Duration> {
     read.ok_or_else(|| Error::invalid_argument("write it as `90m`, `12h`, `30d` or `2w`"))
 }
 
-/// Reads a time: as [RFC 3339](https://www.rfc-editor.org/rfc/rfc3339) has it, a date or time of UTC, or how long before `now` it was.
+/// Parses a time: an [RFC 3339](https://www.rfc-editor.org/rfc/rfc3339) timestamp, a date or time in UTC, or an age before `now`.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is written otherwise, or lies beyond the calendar.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for any other format, and for a time out of range.
 ///
 /// # Examples
 /// ```
-/// use stratafs::clock::parse_time;
+/// use treehold::clock::parse_time;
 ///
 /// let now = parse_time("2026-11-21T12:00:00Z", jiff::Timestamp::UNIX_EPOCH)?;
 /// assert_eq!(parse_time("2026-11-14", now)?, parse_time("2026-11-14T00:00:00Z", now)?);
 /// assert_eq!(parse_time("7d", now)?, parse_time("2026-11-14T12:00", now)?);
 /// assert!(parse_time("yesterday", now).is_err());
-/// # Ok::<(), stratafs::Error>(())
+/// # Ok::<(), treehold::Error>(())
 /// ```
 pub fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp> {
     if let Ok(time) = text.parse() {
         return Ok(time);
     }
     if let Ok(ago) = parse_age(text) {
-        let early = |error| Error::invalid_argument("it lies before the calendar; name a later time").with_source(error);
+        let early = |error| Error::invalid_argument("it is before the earliest possible time; name a later time").with_source(error);
         return now.checked_sub(ago).map_err(early);
     }
     let civil = text.parse::<DateTime>().or_else(|_| text.parse::<Date>().map(Into::into));
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_times_are_read() {
+    fn ages_and_times_parse() {
         for (text, hours) in [("90m", 1.5), ("12h", 12.0), ("30d", 720.0), ("2w", 336.0), ("1h 30m", 1.5), ("0d", 0.0)] {
             assert_eq!(parse_age(text).expect("an age").as_secs_f64(), hours * 3_600.0, "{text}");
         }

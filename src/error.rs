@@ -1,7 +1,7 @@
-//! One error for the whole crate: a kind that is the contract, a message for the reader, and where it happened.
+//! The error of the whole crate: a kind that callers match on, a message to read, and the context.
 //!
-//! Match on [`Error::kind`]; show [`Error`] itself. What only the operator should see (SQL, host paths) is kept as the
-//! [`source`](std::error::Error::source) and never stands in the message.
+//! Match on [`Error::kind`] and show [`Error`] itself. Details for the operator only (SQL, host paths) are in the
+//! [`source`](std::error::Error::source), never in the message.
 
 mod host;
 
@@ -11,48 +11,48 @@ use crate::ops::{InvalidVersion, OpKind, Version};
 use crate::path::{InvalidPath, VfsPath, VfsPathBuf};
 use std::fmt;
 
-/// The crate's result.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, as a caller can act on it. Each kind has a stable wire name, [`ErrorKind::code`].
+/// What went wrong, classified by what a caller can do. Each kind has a stable wire name, [`ErrorKind::code`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Nothing is at the path, key or id. Look at a listing, or create it.
+    /// Nothing exists at the path, key or id. List what exists, or create it.
     NotFound,
-    /// Something is there already and the call was to create. Choose another name, or overwrite.
+    /// Something exists already and the call was to create it. Choose another name, or overwrite.
     AlreadyExists,
     /// The path is a directory and the call needs a file.
     IsDirectory,
-    /// A directory was needed and the path, or one above it, is a file.
+    /// The path, or one above it, is a file, and the call needs a directory.
     NotADirectory,
-    /// The text is not a legal path.
+    /// The text is not a valid path.
     InvalidPath,
     /// An argument is outside its range or malformed. The message says which and what is allowed.
     InvalidArgument,
-    /// The content changed since the version the caller expects; [`Error::current_version`] is what is there now.
+    /// The content changed since the version that the caller expects; [`Error::current_version`] is the present one.
     Conflict,
     /// The text to replace does not occur.
     NoMatch,
-    /// The text to replace occurs several times and one was asked for; [`Error::lines`] names them.
+    /// The text to replace occurs several times although it must be unique; [`Error::lines`] lists where.
     Ambiguous,
-    /// A rule, the host's permissions or the root's seal forbids the call.
+    /// A rule, host permissions or the sealed root forbid the call.
     PermissionDenied,
-    /// The tree takes no changes.
+    /// The tree is read-only.
     ReadOnly,
-    /// The content or argument is over a fixed limit.
+    /// The content or argument exceeds a fixed limit.
     TooLarge,
-    /// The change would go over a quota.
+    /// The change would exceed a quota.
     QuotaExceeded,
-    /// This tier does not offer the call; [`capabilities`](crate::Backend::capabilities) would have said so.
+    /// This tier does not support the call; check [`capabilities`](crate::Backend::capabilities) first.
     Unsupported,
-    /// The tier cannot be reached now. Trying again may help.
+    /// The tier is temporarily unavailable. Retrying may help.
     Unavailable,
-    /// The call ran out of time. Whether a change took effect is unknown unless the message says so.
+    /// The call timed out. Unless the message says otherwise, a change may have taken effect.
     Deadline,
-    /// What was stored cannot be read back as what it was, or another server sent what is no answer to the question.
+    /// Stored data is damaged, or another server's answer is invalid.
     Corrupt,
-    /// A fault of this program or of an engine below it.
+    /// A bug in this program or in an underlying engine.
     Internal,
 }
 
@@ -79,7 +79,7 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// Returns the stable wire name, the same through every door.
+    /// Returns the stable wire name, the same at every entry point.
     pub const fn code(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -108,7 +108,7 @@ impl ErrorKind {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Tells whether the same call may succeed later with nothing else changed.
+    /// Returns whether the same call may succeed later with nothing else changed.
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable)
     }
@@ -136,19 +136,20 @@ struct Inner {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What was stated of a failed change.
+/// What is known about the effect of a failed change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Nothing: the kind decides.
+    /// Nothing; the kind decides.
     Unstated,
-    /// It had none.
+    /// It had no effect.
     None,
-    /// It may have had one, in whole or in part.
+    /// It may have had an effect, in whole or in part.
     Open,
 }
 
 impl Error {
-    /// Makes an error. The message is for an agent that will act on it: lower case, no full stop, values in backticks.
+    /// Makes an error. Write the message for an agent that will act on it: lowercase, no full stop, values in
+    /// backticks.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -164,27 +165,27 @@ impl Error {
         }))
     }
 
-    /// Makes a `not_found` for a path.
+    /// Makes a `not_found` error for a path.
     pub fn not_found(path: &VfsPath) -> Self {
         Self::new(ErrorKind::NotFound, format!("`{path}` does not exist")).at(path)
     }
 
-    /// Makes an `already_exists` for a path.
+    /// Makes an `already_exists` error for a path.
     pub fn already_exists(path: &VfsPath) -> Self {
         Self::new(ErrorKind::AlreadyExists, format!("`{path}` exists already; choose another name or overwrite it")).at(path)
     }
 
-    /// Makes an `is_directory` for a path that had to be a file.
+    /// Makes an `is_directory` error for a path that must be a file.
     pub fn is_directory(path: &VfsPath) -> Self {
         Self::new(ErrorKind::IsDirectory, format!("`{path}` is a directory; name a file")).at(path)
     }
 
-    /// Makes a `not_a_directory` for a path that had to be a directory.
+    /// Makes a `not_a_directory` error for a path that must be a directory.
     pub fn not_a_directory(path: &VfsPath) -> Self {
         Self::new(ErrorKind::NotADirectory, format!("`{path}` is a file, not a directory")).at(path)
     }
 
-    /// Makes a `conflict` that names the version there is now; none when nothing is there.
+    /// Makes a `conflict` error with the current version; `None` if nothing exists.
     pub fn conflict(path: &VfsPath, current: Option<Version>) -> Self {
         let message = match current {
             Some(version) => format!("`{path}` has changed: its version is now `{version}`; read it again and redo the change"),
@@ -193,22 +194,22 @@ impl Error {
         Self::new(ErrorKind::Conflict, message).at(path).with_current_version(current)
     }
 
-    /// Makes an `invalid_argument`.
+    /// Makes an `invalid_argument` error.
     pub fn invalid_argument(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidArgument, message)
     }
 
-    /// Makes a `read_only`.
+    /// Makes a `read_only` error for a path.
     pub fn read_only(path: &VfsPath) -> Self {
         Self::new(ErrorKind::ReadOnly, format!("`{path}` lies in a read-only tree")).at(path)
     }
 
-    /// Makes an `unsupported`.
+    /// Makes an `unsupported` error.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, message)
     }
 
-    /// Sets the path, as the caller named it.
+    /// Sets the path as the caller wrote it.
     #[must_use]
     pub fn at(mut self, path: &VfsPath) -> Self {
         self.0.path = Some(path.to_owned());
@@ -222,28 +223,28 @@ impl Error {
         self
     }
 
-    /// Keeps what lies beneath, for the operator's log.
+    /// Attaches the underlying error, for the operator's log.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// Sets the version that a `conflict` met.
+    /// Sets the current version of a `conflict`.
     #[must_use]
     pub fn with_current_version(mut self, version: Option<Version>) -> Self {
         self.0.current_version = version;
         self
     }
 
-    /// Sets the lines, from 1, that an `ambiguous` names.
+    /// Sets the lines, from 1, of an `ambiguous` error.
     #[must_use]
     pub fn with_lines(mut self, lines: Vec<usize>) -> Self {
         self.0.lines = lines;
         self
     }
 
-    /// Says which change of a batch failed, from 0, and how many changes before it took effect and stay.
+    /// Sets which change of a batch failed, from 0, and how many changes before it took effect permanently.
     #[must_use]
     pub fn in_batch(mut self, change: usize, applied: usize) -> Self {
         self.0.change = Some(change);
@@ -251,16 +252,16 @@ impl Error {
         self
     }
 
-    /// States that the call failed before it had any effect, where that is known of a failure that leaves it open otherwise
-    /// ([`Unavailable`](ErrorKind::Unavailable), [`Deadline`](ErrorKind::Deadline)): then any change may be tried again.
+    /// Declares that the call failed before it had any effect, so that even a change may be retried. Useful for kinds
+    /// that leave the effect open ([`Unavailable`](ErrorKind::Unavailable), [`Deadline`](ErrorKind::Deadline)).
     #[must_use]
     pub fn without_effect(mut self) -> Self {
         self.0.effect = Effect::None;
         self
     }
 
-    /// States that the failed change may have had an effect, in whole or in part, whatever its kind: it failed after its first
-    /// step, or an earlier attempt of it did. Takes back [`Error::without_effect`].
+    /// Declares that the failed change may have had an effect, in whole or in part, whatever its kind: it failed after
+    /// its first step, or an earlier attempt may have succeeded. Overrides [`Error::without_effect`].
     #[must_use]
     pub fn with_unknown_effect(mut self) -> Self {
         self.0.effect = Effect::Open;
@@ -274,24 +275,24 @@ impl Error {
         self
     }
 
-    /// Replaces the kind: what happened beneath may mean something else to the caller.
+    /// Replaces the kind, when an inner failure means something else to the caller.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
 
-    /// Shows the error in the paths of a tree that holds this one at `prefix`: in the path field and in the message,
-    /// where paths stand in backticks.
+    /// Converts the error to the paths of an outer tree that mounts this one at `prefix`: in the path field, and in the
+    /// message where paths are in backticks.
     ///
-    /// Of the message it rewrites the path that [`Error::path`] holds, those that `others` lists, and the directories above them.
+    /// In the message it rewrites [`Error::path`], the paths in `others`, and their ancestors.
     #[must_use]
     pub fn rebased(self, prefix: &VfsPath, others: &[&VfsPath]) -> Self {
         if prefix.is_root() { self } else { self.with_paths(others, |path| prefix.concat(path)) }
     }
 
-    /// Shows the error in the paths of the tree that stands at `base` of this one: [`Error::rebased`] the other way. What lies
-    /// outside of `base` shows as `/`, so that nobody learns where the tree stands.
+    /// Converts the error to the paths of an inner tree rooted at `base` of this one, the inverse of
+    /// [`Error::rebased`]. Paths outside `base` become `/`, so that the position of the inner tree is not revealed.
     #[must_use]
     pub fn stripped(self, base: &VfsPath, others: &[&VfsPath]) -> Self {
         if base.is_root() { self } else { self.with_paths(others, |path| path.strip_prefix(base).unwrap_or(VfsPath::ROOT).to_owned()) }
@@ -314,7 +315,7 @@ impl Error {
         &self.0.message
     }
 
-    /// Returns the path, as the caller named it.
+    /// Returns the path as the caller wrote it.
     pub fn path(&self) -> Option<&VfsPath> {
         self.0.path.as_deref()
     }
@@ -324,12 +325,12 @@ impl Error {
         self.0.operation
     }
 
-    /// Returns the version that a `conflict` met, if something was there.
+    /// Returns the current version of a `conflict`, if something exists.
     pub fn current_version(&self) -> Option<Version> {
         self.0.current_version
     }
 
-    /// Returns the lines, from 1, that an `ambiguous` names.
+    /// Returns the lines, from 1, of an `ambiguous` error.
     pub fn lines(&self) -> &[usize] {
         &self.0.lines
     }
@@ -339,20 +340,22 @@ impl Error {
         self.0.change
     }
 
-    /// Returns how many changes of the batch took effect all the same: always the first ones, 0 where batches are atomic.
+    /// Returns how many changes of the batch took effect nevertheless: always the first ones, and 0 if batches are
+    /// atomic.
     pub fn applied(&self) -> usize {
         self.0.applied
     }
 
-    /// Tells whether it was stated that the failed change had no effect ([`Error::without_effect`]). Of a batch that is not
-    /// atomic the changes before it took effect all the same.
+    /// Returns whether the failed change is known to have had no effect ([`Error::without_effect`]). In a batch that is
+    /// not atomic, the changes before it may still have taken effect.
     pub fn is_without_effect(&self) -> bool {
         self.0.effect == Effect::None
     }
 
-    /// Tells whether the failed change may have had an effect: by what was stated of it, and otherwise by its kind, as a failure
-    /// of the tier ([`Unavailable`](ErrorKind::Unavailable), [`Deadline`](ErrorKind::Deadline), [`Corrupt`](ErrorKind::Corrupt),
-    /// [`Internal`](ErrorKind::Internal)) may come from behind the change, and a refusal comes before it.
+    /// Returns whether the failed change may have had an effect: as declared, or else according to the kind. Failures
+    /// of the tier ([`Unavailable`](ErrorKind::Unavailable), [`Deadline`](ErrorKind::Deadline),
+    /// [`Corrupt`](ErrorKind::Corrupt), [`Internal`](ErrorKind::Internal)) can happen after the change, refusals happen
+    /// before it.
     pub fn may_have_effect(&self) -> bool {
         match self.0.effect {
             Effect::None => false,
@@ -414,7 +417,7 @@ impl From<InvalidPath> for Error {
     }
 }
 
-/// An error as data: what every door that speaks JSON sends.
+/// An error as data, as every JSON interface sends it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct ErrorRecord {
@@ -422,22 +425,22 @@ pub struct ErrorRecord {
     pub code: String,
     /// What went wrong and what to do.
     pub message: String,
-    /// The path, as the caller named it.
+    /// The path as the caller wrote it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path: Option<VfsPathBuf>,
-    /// The version that a `conflict` met.
+    /// The current version of a `conflict`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub current_version: Option<Version>,
-    /// The lines, from 1, that an `ambiguous` names.
+    /// The lines, from 1, of an `ambiguous` error.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub lines: Vec<usize>,
     /// Which change of a batch failed, from 0.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub change: Option<usize>,
-    /// How many changes before it took effect all the same.
+    /// How many changes before it took effect nevertheless.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub applied: Option<usize>,
-    /// Whether it was stated that the failed change may have had an effect all the same: look at what is there before it is repeated.
+    /// Whether the failed change may have had an effect; check the current state before repeating it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub may_have_effect: bool,
 }
@@ -470,13 +473,13 @@ impl From<&ErrorRecord> for Error {
 }
 
 impl ErrorRecord {
-    /// Shows the record in the paths of a tree that holds its own at `prefix`, as [`Error::rebased`] does.
+    /// Converts the record to the paths of an outer tree that mounts its own at `prefix`, like [`Error::rebased`].
     #[must_use]
     pub fn rebased(self, prefix: &VfsPath) -> Self {
         if prefix.is_root() { self } else { self.with_paths(|path| prefix.concat(path)) }
     }
 
-    /// Shows the record in the paths of the tree that stands at `base` of its own, as [`Error::stripped`] does.
+    /// Converts the record to the paths of an inner tree rooted at `base` of its own, like [`Error::stripped`].
     #[must_use]
     pub fn stripped(self, base: &VfsPath) -> Self {
         if base.is_root() { self } else { self.with_paths(|path| path.strip_prefix(base).unwrap_or(VfsPath::ROOT).to_owned()) }
@@ -489,10 +492,10 @@ impl ErrorRecord {
     }
 }
 
-/// Rewrites the paths of a message that stand in backticks and that are among `known` or above one of them.
+/// Rewrites the paths of a message that are in backticks and are in `known` or an ancestor of one.
 ///
-/// One pass from left to right, so that nothing is rewritten twice. The root counts only when it is known itself: in a
-/// message it is more often the character than the path.
+/// Works in one pass from left to right, so that nothing is rewritten twice. The root is rewritten only if it is in
+/// `known`: in messages, `/` is more often the character than the path.
 fn with_quoted_paths(message: &str, known: &[&VfsPath], map: &impl Fn(&VfsPath) -> VfsPathBuf) -> String {
     let mut rewritten = String::with_capacity(message.len() + 32);
     let mut rest = message;
@@ -509,7 +512,8 @@ fn with_quoted_paths(message: &str, known: &[&VfsPath], map: &impl Fn(&VfsPath) 
     rewritten
 }
 
-/// Finds the longest path that `text` starts with and a backtick ends. A name may hold backticks, so whole paths are tried.
+/// Finds the longest known path that `text` starts with and that a backtick follows. Names may contain backticks, so
+/// whole paths are compared.
 fn quoted_path<'p>(text: &str, known: &[&'p VfsPath]) -> Option<&'p VfsPath> {
     let ends_here = |path: &VfsPath| text.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('`'));
     known
@@ -524,19 +528,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_distinct_and_found_again() {
+    fn codes_are_distinct_and_parse_back() {
         for kind in ErrorKind::ALL {
             assert_eq!(ErrorKind::from_code(kind.code()), Some(kind));
         }
     }
 
     #[test]
-    fn is_one_word_wide() {
+    fn error_is_one_word_wide() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
     }
 
     #[test]
-    fn rebases_the_path_in_field_and_message() {
+    fn rebased_changes_path_field_and_message() {
         let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
         let error = Error::not_found(&path("/a")).rebased(&path("/a"), &[]);
         assert_eq!(error.message(), "`/a/a` does not exist");
@@ -547,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn rewrites_what_is_a_path_of_the_tree_and_nothing_else() {
+    fn rebased_rewrites_only_paths_of_the_tree() {
         let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
         for (message, at, rebased, stripped) in [
             ("`/a/b` is a file", "/a/b/c", "`/m/a/b` is a file", "`/b` is a file"),

@@ -1,6 +1,6 @@
-//! One file tree for AI agents, whose parts live in different tiers.
+//! One file tree for AI agents: conversation state, long-term memory and the local disk behind one set of file tools.
 //!
-//! The agent sees paths and a few file operations. Behind them a [`CompositeBackend`] routes each path, by its longest prefix, to
+//! The agent sees paths and ten file tools. Behind them a [`CompositeBackend`] routes each path, by its longest prefix, to
 //! the tier that fits: the state of the conversation in memory ([`StateBackend`]), long-term rows in a [`Store`]
 //! ([`StoreBackend`]), a directory of the host, sealed at its root (`FilesystemBackend`). Every tier is a [`Backend`] and keeps
 //! one contract: the same bytes, lines, globs, matches, versions and errors everywhere.
@@ -10,11 +10,11 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use stratafs::checkpoint::StoreCheckpointer;
-//! use stratafs::{BackendExt, MemoryStore, NamespaceTemplate, Scope, StoreBackend, ToolCall, Workspace};
+//! use treehold::checkpoint::StoreCheckpointer;
+//! use treehold::{BackendExt, MemoryStore, NamespaceTemplate, Scope, StoreBackend, ToolCall, Workspace};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> stratafs::Result<()> {
+//! # async fn main() -> treehold::Result<()> {
 //! let store = Arc::new(MemoryStore::new());
 //! let memories = NamespaceTemplate::parse("{user}/memories")?;
 //! let rows = store.clone();
@@ -77,7 +77,6 @@ pub mod workspace;
 
 pub mod config;
 
-#[cfg(any(feature = "remote", feature = "serve"))]
 pub mod trace;
 #[cfg(any(feature = "remote", feature = "serve"))]
 pub mod wire;

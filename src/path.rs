@@ -1,11 +1,12 @@
-//! Paths of the virtual tree: absolute, UTF-8, `/`-separated, already in normal form.
+//! Paths of the virtual tree: absolute, UTF-8, `/`-separated, normalized.
 //!
-//! Text becomes a path once, at the first door, by [`VfsPath::parse`] (borrows when the text is already normal) or
-//! [`VfsPathBuf::parse`]. Below the doors a [`VfsPath`] needs no second check: it starts with `/`, has no empty, `.` or
-//! `..` segment, no control character, no trailing slash, and is never longer than [`PATH_BYTES_MAX`]. The root is `/`.
+//! Text becomes a path once, at the entry point, with [`VfsPath::parse`] (which borrows text that is already normal) or
+//! [`VfsPathBuf::parse`]. From there on a [`VfsPath`] needs no further check: it starts with `/`, has no empty, `.` or `..`
+//! segment, no control character and no trailing slash, and is never longer than [`PATH_BYTES_MAX`] unless it was made by
+//! [`VfsPath::concat`]. The root is `/`.
 //!
-//! Paths are ordered segment by segment, so that what lies beneath a directory follows it directly: `/a`, `/a/b`, `/a-b`.
-//! This room imports nothing of the crate.
+//! Paths are ordered segment by segment, so everything beneath a directory follows it directly: `/a`, `/a/b`, `/a-b`. This module
+//! imports nothing of the crate.
 
 use memchr::memrchr;
 use ref_cast::{RefCastCustom, ref_cast_custom};
@@ -22,7 +23,7 @@ pub const PATH_BYTES_MAX: usize = 4096;
 /// The longest segment of a path in bytes.
 pub const SEGMENT_BYTES_MAX: usize = 255;
 
-/// Why a text is not a path.
+/// Why some text is not a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidPath {
@@ -30,9 +31,9 @@ pub enum InvalidPath {
     Empty,
     /// The text does not start with `/`.
     Relative,
-    /// A segment is `..`, which no path of a virtual tree may hold.
+    /// A segment is `..`, which paths of a virtual tree cannot have.
     Parent,
-    /// The text holds NUL or another control character.
+    /// The text contains NUL or another control character.
     Control,
     /// A segment is longer than [`SEGMENT_BYTES_MAX`].
     LongSegment,
@@ -58,23 +59,23 @@ impl fmt::Display for InvalidPath {
 
 impl std::error::Error for InvalidPath {}
 
-/// A borrowed path in normal form.
+/// A borrowed, normalized path.
 ///
 /// ```
-/// use stratafs::VfsPath;
+/// use treehold::VfsPath;
 ///
 /// let path = VfsPath::parse("/memories//notes/./a.md")?;
 /// assert_eq!(path.as_str(), "/memories/notes/a.md");
 /// assert_eq!(path.name(), "a.md");
 /// assert!(VfsPath::parse("/memories/../etc").is_err());
 /// assert!(VfsPath::parse("/src/foo..bar/[...slug].tsx").is_ok());
-/// # Ok::<(), stratafs::InvalidPath>(())
+/// # Ok::<(), treehold::InvalidPath>(())
 /// ```
 #[derive(PartialEq, Eq, Hash, RefCastCustom)]
 #[repr(transparent)]
 pub struct VfsPath(str);
 
-/// An owned path in normal form.
+/// An owned, normalized path.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct VfsPathBuf(String);
 
@@ -85,12 +86,12 @@ impl VfsPath {
     /// The root, `/`.
     pub const ROOT: &'static Self = Self::wrap("/");
 
-    /// Parses a text: collapses `//` and `/./`, drops a trailing `/`. Borrows when nothing had to change.
+    /// Parses text: collapses `//` and `/./`, and drops a trailing `/`. Borrows the text if it is normal already.
     ///
     /// Cost: one pass over the text.
     ///
     /// # Errors
-    /// [`InvalidPath`] for a relative or empty text, a `..` segment, a control character, and what is too long.
+    /// [`InvalidPath`] for relative or empty text, a `..` segment, a control character, or text that is too long.
     pub fn parse(text: &str) -> Result<Cow<'_, Self>, InvalidPath> {
         if is_plain(text) {
             return Ok(Cow::Borrowed(Self::wrap(text)));
@@ -139,17 +140,17 @@ impl VfsPath {
         &self.0
     }
 
-    /// Tells whether this is `/`.
+    /// Returns whether this is `/`.
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
     }
 
-    /// Returns the last segment; of the root, the empty text.
+    /// Returns the last segment, or empty text for the root.
     pub fn name(&self) -> &str {
         &self.0[memrchr(b'/', self.0.as_bytes()).map_or(0, |slash| slash + 1)..]
     }
 
-    /// Returns the directory that holds this path; of the root, none.
+    /// Returns the directory that contains this path, or `None` for the root.
     pub fn parent(&self) -> Option<&Self> {
         if self.is_root() {
             return None;
@@ -160,30 +161,31 @@ impl VfsPath {
         }
     }
 
-    /// Returns the segments from the root down; of the root, none.
+    /// Returns the segments from the root down. The root has none.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0[1..].split('/').filter(|segment| !segment.is_empty())
     }
 
-    /// Returns how many segments the path has; of the root, 0.
+    /// Returns the number of segments: 0 for the root.
     pub fn depth(&self) -> usize {
         if self.is_root() { 0 } else { self.0.bytes().filter(|byte| *byte == b'/').count() }
     }
 
-    /// Returns every directory above this path, the root first, without the path itself.
+    /// Returns every directory above this path, starting with the root and excluding the path itself.
     pub fn ancestors(&self) -> impl Iterator<Item = &Self> {
         let end = if self.is_root() { 0 } else { self.0.len() };
         self.0[..end].match_indices('/').map(|(slash, _)| if slash == 0 { Self::ROOT } else { Self::wrap(&self.0[..slash]) })
     }
 
-    /// Tells whether `prefix` is this path or a directory above it, by whole segments.
+    /// Returns whether `prefix` is this path or a directory above it. Compares whole segments.
     pub fn starts_with(&self, prefix: &Self) -> bool {
         self.strip_prefix(prefix).is_some()
     }
 
-    /// Returns what is left beneath `prefix`, as a path of its own: `/mem/a.md` minus `/mem` is `/a.md`, minus itself `/`.
+    /// Returns the rest of the path beneath `prefix`, as a path of its own: `/mem/a.md` minus `/mem` is `/a.md`, minus itself
+    /// `/`.
     ///
-    /// Borrows; cost: one comparison of the prefix.
+    /// Borrows. Cost: one comparison of the prefix.
     pub fn strip_prefix(&self, prefix: &Self) -> Option<&Self> {
         if prefix.is_root() {
             return Some(self);
@@ -195,15 +197,15 @@ impl VfsPath {
         }
     }
 
-    /// Returns the path without its leading slash, as patterns and archives name it; of the root, the empty text.
+    /// Returns the path without its leading slash, as in patterns and archives. Empty for the root.
     pub fn relative(&self) -> &str {
         &self.0[1..]
     }
 
-    /// Appends all of `rest`: `/mem` and `/a/b.md` make `/mem/a/b.md`.
+    /// Appends a whole path: `/mem` and `/a/b.md` make `/mem/a/b.md`.
     ///
-    /// The result may be longer than [`PATH_BYTES_MAX`]; a path that is shown to a caller may be, one that is stored was
-    /// parsed at a door.
+    /// The result may be longer than [`PATH_BYTES_MAX`]. Only paths shown to callers are; stored paths were parsed at an entry
+    /// point.
     pub fn concat(&self, rest: &Self) -> VfsPathBuf {
         if self.is_root() {
             return rest.to_owned();
@@ -220,7 +222,7 @@ impl VfsPath {
     /// Appends one name.
     ///
     /// # Errors
-    /// [`InvalidPath`] when `name` is not one legal segment.
+    /// [`InvalidPath`] if `name` is not a legal segment.
     pub fn child(&self, name: &str) -> Result<VfsPathBuf, InvalidPath> {
         check_name(name)?;
         let base = if self.is_root() { "" } else { &self.0 };
@@ -236,10 +238,10 @@ impl VfsPath {
 }
 
 impl VfsPathBuf {
-    /// Parses a text into an owned path; the rules are those of [`VfsPath::parse`].
+    /// Parses text into an owned path, by the rules of [`VfsPath::parse`].
     ///
     /// # Errors
-    /// [`InvalidPath`], as [`VfsPath::parse`].
+    /// As [`VfsPath::parse`].
     pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidPath> {
         VfsPath::parse(text.as_ref()).map(Cow::into_owned)
     }
@@ -249,10 +251,10 @@ impl VfsPathBuf {
         VfsPath::ROOT.to_owned()
     }
 
-    /// Puts another name in place of the last one, so that siblings are gone through without a look at the directory each time.
+    /// Replaces the last segment, so that a loop over siblings need not rebuild the path of their directory.
     ///
     /// # Errors
-    /// [`InvalidPath`] when `name` is not one legal segment, and for the root; the path stays as it was.
+    /// [`InvalidPath`] if `name` is not a legal segment, and for the root. The path is then unchanged.
     pub(crate) fn set_name(&mut self, name: &str) -> Result<(), InvalidPath> {
         check_name(name)?;
         let end = self.0.len() - self.name().len();
@@ -267,7 +269,7 @@ impl VfsPathBuf {
         Ok(())
     }
 
-    /// Takes the text out.
+    /// Returns the text.
     pub fn into_string(self) -> String {
         self.0
     }
@@ -299,25 +301,25 @@ impl AsRef<VfsPath> for VfsPath {
     }
 }
 
-/// Checks that a text is one legal segment.
+/// Checks that some text is one legal segment.
 fn check_name(name: &str) -> Result<(), InvalidPath> {
     match name {
         "" | "." => Err(InvalidPath::Empty),
         ".." => Err(InvalidPath::Parent),
         _ if name.len() > SEGMENT_BYTES_MAX => Err(InvalidPath::LongSegment),
-        // Nearly all are of plain characters, which are looked at fastest as bytes.
+        // Nearly all names consist of plain characters, which are fastest to check as bytes.
         _ if name.bytes().all(|byte| matches!(byte, b' '..=b'.' | b'0'..=b'~')) => Ok(()),
         _ if name.contains('/') || name.chars().any(char::is_control) => Err(InvalidPath::Control),
         _ => Ok(()),
     }
 }
 
-/// Tells whether a text is one legal segment.
+/// Returns whether some text is one legal segment.
 pub(crate) fn is_name(text: &str) -> bool {
     check_name(text).is_ok()
 }
 
-/// Tells whether a text is a path already, and one of plain characters, as nearly all of the very many are that are stored.
+/// Returns whether some text is already a normalized path of plain ASCII characters, as nearly all stored paths are.
 fn is_plain(text: &str) -> bool {
     let bytes = text.as_bytes();
     if !(2..=PATH_BYTES_MAX).contains(&bytes.len()) || bytes[0] != b'/' {
@@ -335,7 +337,7 @@ fn is_plain(text: &str) -> bool {
     is_legal(&bytes[start..])
 }
 
-/// A path that many hold: a clone is a pointer.
+/// A path with shared ownership: cloning copies a pointer.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SharedPath(Arc<str>);
 
@@ -346,7 +348,7 @@ impl From<&VfsPath> for SharedPath {
 }
 
 impl SharedPath {
-    /// Makes a path of a text that was one, as it was stored; none when it is not.
+    /// Creates a path from stored text, or returns `None` if the text is not normalized.
     pub(crate) fn of_normal(text: &str) -> Option<Self> {
         match VfsPath::parse(text) {
             Ok(Cow::Borrowed(path)) => Some(Self::from(path)),
@@ -394,7 +396,7 @@ impl TryFrom<&str> for VfsPathBuf {
 impl TryFrom<String> for VfsPathBuf {
     type Error = InvalidPath;
 
-    /// Keeps the text when it is already normal.
+    /// Keeps the text if it is already normal.
     fn try_from(text: String) -> Result<Self, InvalidPath> {
         match VfsPath::parse(&text)? {
             Cow::Owned(path) => Ok(path),
@@ -423,7 +425,7 @@ impl PartialEq<&str> for VfsPathBuf {
     }
 }
 
-/// Compares segment by segment: a `/` sorts before every other character.
+/// Compares segment by segment: `/` sorts before every other character.
 impl Ord for VfsPath {
     fn cmp(&self, other: &Self) -> Ordering {
         let (left, right) = (self.0.as_bytes(), other.0.as_bytes());
@@ -431,7 +433,7 @@ impl Ord for VfsPath {
             None => left.len().cmp(&right.len()),
             Some(at) => {
                 let key = |byte: u8| if byte == b'/' { 0 } else { byte };
-                // `/` alone is shorter than every other path and was told apart by the length above.
+                // `/` alone is a prefix of every other path, so the comparison by length above has handled it.
                 key(left[at]).cmp(&key(right[at]))
             }
         }
@@ -514,11 +516,11 @@ impl<'de> serde::Deserialize<'de> for VfsPathBuf {
 }
 
 thread_local! {
-    /// The last path that was refused while data was read on this thread: the errors of serde carry text alone.
+    /// The last path rejected while deserializing on this thread. Serde errors carry only text, so the kind is passed on here.
     static REFUSED: RefCell<Option<InvalidPath>> = const { RefCell::new(None) };
 }
 
-/// Reads data that may hold paths. Where it fails because of a path, says so next to the error.
+/// Deserializes data that may contain paths. If a path made it fail, returns the reason next to the error.
 #[cfg(feature = "serve")]
 pub(crate) fn reading<T, E>(read: impl FnOnce() -> Result<T, E>) -> Result<T, (E, Option<InvalidPath>)> {
     REFUSED.take();
@@ -534,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn normalises_at_the_door() {
+    fn parse_normalizes_paths() {
         for (text, normal) in [
             ("/", "/"),
             ("//", "/"),
@@ -555,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_path() {
+    fn parse_rejects_illegal_paths() {
         let long = format!("/{}", "x".repeat(256));
         let deep = "/abcdefg".repeat(513);
         for (text, error) in [
@@ -578,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_path_is_read_back_if_it_was_one() {
+    fn of_normal_accepts_only_normalized_paths() {
         for text in ["/a", "/a/b.md", "/é/日本語", "/foo..bar", "/...", "/ a"] {
             assert_eq!(SharedPath::of_normal(text).map(|path| path.as_str().to_owned()).as_deref(), Some(text));
         }
@@ -601,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_up_and_down() {
+    fn ancestors_parent_and_segments_agree() {
         let path = VfsPathBuf::parse("/a/b/c").expect("a legal path");
         assert_eq!(path.ancestors().map(VfsPath::as_str).collect::<Vec<_>>(), ["/", "/a", "/a/b"]);
         assert_eq!(path.parent().map(VfsPath::as_str), Some("/a/b"));
@@ -615,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_by_segment() {
+    fn paths_are_ordered_by_segment() {
         let mut paths =
             ["/a-b", "/a/b", "/a", "/", "/a/b/c", "/a.b", "/a/b-c", "/b"].map(|text| VfsPathBuf::parse(text).expect("a legal path"));
         paths.sort();

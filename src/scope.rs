@@ -1,36 +1,36 @@
-//! Who calls, as a structured value, and the templates that make namespaces and roots of it.
+//! The caller as a structured value, and the templates that turn it into namespaces and roots.
 //!
-//! A [`Scope`] is never joined into a string to tell callers apart: a [`NamespaceTemplate`] makes a [`Namespace`] of
-//! components, so a user named `a/b` can never meet the rows of a user `a`.
+//! A [`Scope`] is never joined into a string to distinguish callers. A [`NamespaceTemplate`] yields a [`Namespace`] of
+//! components, so a user named `a/b` can never reach the rows of a user `a`.
 
 use crate::error::{Error, Result};
-use crate::store::Namespace;
+use crate::store::{Namespace, RESERVED_ROOT, refuse_reserved};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The longest id of a scope in bytes.
+/// The longest id in a scope, in bytes.
 pub const SCOPE_ID_BYTES_MAX: usize = 255;
 
 /// The caller of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Scope {
-    /// The organisation.
+    /// The tenant: a customer or organization.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The person.
+    /// The user: a person or program within the tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The conversation.
+    /// The thread: one conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
 }
 
 impl Scope {
-    /// Makes a scope with no field set.
+    /// Creates a scope without any field.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,7 +63,7 @@ impl Scope {
         self
     }
 
-    /// Returns a field by the name that templates use.
+    /// Returns a field.
     pub fn field(&self, field: ScopeField) -> Option<&str> {
         match field {
             ScopeField::Tenant => self.tenant.as_deref(),
@@ -73,10 +73,10 @@ impl Scope {
         }
     }
 
-    /// Checks every id that is set: not empty, at most [`SCOPE_ID_BYTES_MAX`] bytes, no control character.
+    /// Checks every id that is set: not empty, at most [`SCOPE_ID_BYTES_MAX`] bytes, no control character, not [`RESERVED_ROOT`].
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) that names the field.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the field.
     pub fn validate(&self) -> Result<()> {
         for field in ScopeField::ALL {
             if let Some(id) = self.field(field) {
@@ -85,6 +85,9 @@ impl Scope {
                 }
                 if id.len() > SCOPE_ID_BYTES_MAX {
                     return Err(Error::invalid_argument(format!("the {field} id is over {SCOPE_ID_BYTES_MAX} bytes; shorten it")));
+                }
+                if id == RESERVED_ROOT {
+                    return Err(Error::invalid_argument(format!("the {field} id `{RESERVED_ROOT}` is reserved; choose another one")));
                 }
                 if id.chars().any(char::is_control) {
                     return Err(Error::invalid_argument(format!("the {field} id holds a control character; remove it")));
@@ -95,7 +98,7 @@ impl Scope {
     }
 }
 
-/// A field of a [`Scope`], as templates name it.
+/// A field of a [`Scope`], as templates refer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScopeField {
     /// `{tenant}`
@@ -112,7 +115,7 @@ impl ScopeField {
     /// Every field, outermost first.
     pub const ALL: [Self; 4] = [Self::Tenant, Self::User, Self::Agent, Self::Thread];
 
-    /// Returns the name that stands in a template.
+    /// Returns the name used in templates.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tenant => "tenant",
@@ -133,7 +136,7 @@ impl fmt::Display for ScopeField {
     }
 }
 
-/// A text with scope fields in braces, such as `/srv/{tenant}/{user}`. `{{` and `}}` stand for the braces themselves.
+/// Text with scope fields in braces, such as `/srv/{tenant}/{user}`. `{{` and `}}` stand for literal braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -149,7 +152,7 @@ impl Template {
     /// Parses a template.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown field or an open brace.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown field or an unmatched brace.
     pub fn parse(text: &str) -> Result<Self> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -165,7 +168,7 @@ impl Template {
                 rest = after;
             } else {
                 let (name, after) = tail.strip_prefix('{').and_then(|inner| inner.split_once('}')).ok_or_else(|| {
-                    Error::invalid_argument(format!("the template `{text}` has a brace without its partner; write `{{{{` for a brace"))
+                    Error::invalid_argument(format!("the template `{text}` has an unmatched brace; write `{{{{` for a literal brace"))
                 })?;
                 let field = ScopeField::from_name(name).ok_or_else(|| {
                     Error::invalid_argument(format!(
@@ -186,7 +189,7 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// Returns the fields the template names.
+    /// Returns the fields that the template uses.
     pub fn fields(&self) -> impl Iterator<Item = ScopeField> {
         self.parts.iter().filter_map(|part| match part {
             Part::Field(field) => Some(*field),
@@ -194,20 +197,19 @@ impl Template {
         })
     }
 
-    /// Fills the fields in.
+    /// Fills in the fields.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the scope lacks a field: it is never replaced by a default.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field. A missing field is never replaced by a
+    /// default.
     pub fn fill(&self, scope: &Scope) -> Result<String> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(plain) => text.push_str(plain),
-                Part::Field(field) => {
-                    text.push_str(scope.field(*field).ok_or_else(|| {
-                        Error::invalid_argument(format!("the template `{self}` needs a {field} and the caller names none"))
-                    })?)
-                }
+                Part::Field(field) => text.push_str(scope.field(*field).ok_or_else(|| {
+                    Error::invalid_argument(format!("the template `{self}` needs a {field}, which the caller does not have"))
+                })?),
             }
         }
         Ok(text)
@@ -226,17 +228,17 @@ impl fmt::Display for Template {
     }
 }
 
-/// A template of a [`Namespace`], such as `{tenant}/{user}/memories`: each component between `/` is filled by itself, so what
-/// a caller is named never adds a component.
+/// A template of a [`Namespace`], such as `{tenant}/{user}/memories`. Each component between `/` is filled separately, so an id
+/// never adds a component.
 ///
 /// ```
-/// use stratafs::{NamespaceTemplate, Scope};
+/// use treehold::{NamespaceTemplate, Scope};
 ///
 /// let template = NamespaceTemplate::parse("{tenant}/{user}/memories")?;
 /// let scope = Scope::new().with_tenant("acme").with_user("ada/x");
 /// assert_eq!(template.fill(&scope)?.components().collect::<Vec<_>>(), ["acme", "ada/x", "memories"]);
 /// assert!(template.fill(&Scope::new().with_user("ada")).is_err());
-/// # Ok::<(), stratafs::Error>(())
+/// # Ok::<(), treehold::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceTemplate {
@@ -247,9 +249,10 @@ impl NamespaceTemplate {
     /// Parses a template.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty component, an unknown field or an open brace.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty component, an unknown field, an unmatched brace, or
+    /// a template that starts with [`RESERVED_ROOT`].
     pub fn parse(text: &str) -> Result<Self> {
-        let components = text
+        let components: Vec<Template> = text
             .split('/')
             .map(|component| match component {
                 "" => Err(Error::invalid_argument(format!(
@@ -258,21 +261,32 @@ impl NamespaceTemplate {
                 component => Template::parse(component),
             })
             .collect::<Result<_>>()?;
+        if let Some(Part::Text(first)) = components.first().and_then(|component| component.parts.first())
+            && components[0].parts.len() == 1
+            && first == RESERVED_ROOT
+        {
+            return Err(Error::invalid_argument(format!(
+                "the namespace template `{text}` starts with `{RESERVED_ROOT}`, which is reserved; start it with another component"
+            )));
+        }
         Ok(Self { components })
     }
 
-    /// Returns the fields the template names.
+    /// Returns the fields that the template uses.
     pub fn fields(&self) -> impl Iterator<Item = ScopeField> {
         self.components.iter().flat_map(Template::fields)
     }
 
-    /// Fills the fields in.
+    /// Fills in the fields.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the scope lacks a field or one of its ids is not valid.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field or has an invalid id, or if the namespace
+    /// would lie below [`RESERVED_ROOT`].
     pub fn fill(&self, scope: &Scope) -> Result<Namespace> {
         scope.validate()?;
-        Namespace::new(self.components.iter().map(|component| component.fill(scope)).collect::<Result<Vec<_>>>()?)
+        let namespace = Namespace::new(self.components.iter().map(|component| component.fill(scope)).collect::<Result<Vec<_>>>()?)?;
+        refuse_reserved(&namespace)?;
+        Ok(namespace)
     }
 }
 
@@ -293,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fills_and_refuses() {
+    fn template_fills_known_fields_and_rejects_others() {
         let scope = Scope::new().with_tenant("acme").with_user("ada");
         let fill = |text: &str| Template::parse(text).and_then(|template| template.fill(&scope));
         assert_eq!(fill("/srv/{tenant}/{user}").expect("both are set"), "/srv/acme/ada");
@@ -305,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_never_adds_a_component() {
+    fn id_with_slash_adds_no_namespace_component() {
         let template = NamespaceTemplate::parse("{user}/memories").expect("a legal template");
         let one = template.fill(&Scope::new().with_user("a/b")).expect("the user is set");
         let other = template.fill(&Scope::new().with_user("a")).expect("the user is set");

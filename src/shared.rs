@@ -1,13 +1,13 @@
-//! A table of what is shared as long as someone holds it: open threads, counted trees.
+//! A table of values that are shared while someone holds them: open threads, counted trees.
 //!
-//! The table itself holds nothing alive, and its size is bounded by twice what was held at once, or 64.
+//! The table keeps only weak references. Its size is at most twice the number of values held at once, or 64.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-/// What is shared as long as someone holds it. What nobody holds any more is forgotten when the table has doubled, so that a
-/// lookup costs the same however many there were.
+/// Shared values by key. Entries that nobody holds are removed whenever the table has doubled, so the amortized cost of a lookup
+/// is constant.
 #[derive(Debug)]
 pub(crate) struct Shared<K, T: ?Sized> {
     held: HashMap<K, Weak<T>>,
@@ -15,7 +15,7 @@ pub(crate) struct Shared<K, T: ?Sized> {
 }
 
 impl<K: Eq + Hash, T: ?Sized> Shared<K, T> {
-    /// Returns what is held at a key, or makes it.
+    /// Returns the value held at a key, or creates it.
     pub(crate) fn get_or_insert(&mut self, key: K, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
         if let Some(found) = self.held.get(&key).and_then(Weak::upgrade) {
             return found;
@@ -29,12 +29,12 @@ impl<K: Eq + Hash, T: ?Sized> Shared<K, T> {
         made
     }
 
-    /// Returns what is held now.
+    /// Returns all values held now.
     pub(crate) fn held(&self) -> Vec<Arc<T>> {
         self.held.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns how many are held now.
+    /// Returns the number of values held now.
     pub(crate) fn count(&self) -> usize {
         self.held.values().filter(|held| held.strong_count() > 0).count()
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_holds_is_forgotten() {
+    fn unused_entries_are_removed() {
         let mut shared = Shared::default();
         let held: Vec<Arc<u32>> = (0..100).map(|key| shared.get_or_insert(key, || Arc::new(key))).collect();
         for key in 100..10_000 {

@@ -1,4 +1,4 @@
-//! Places of which each owner may hold only so many at a time, so that no user of a server exhausts what the others need.
+//! Limits how many places each owner can hold at a time, so that no user of a server exhausts what others need.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A tenant and user: whose places are counted together, whatever tokens they use.
+/// A tenant and user. Their places are counted together, whatever tokens they use.
 pub(crate) type User = (Option<String>, Option<String>);
 
 /// Counts the places that each owner holds.
@@ -22,10 +22,10 @@ impl<K: Eq + Hash> Default for Shares<K> {
 }
 
 impl<K: Eq + Hash + Clone> Shares<K> {
-    /// Takes a place for an owner, which is given back when the [`Share`] is dropped. Returns `None` if the owner holds `max` already.
+    /// Takes a place for an owner until the [`Share`] is dropped. Returns `None` if the owner already holds `max` places.
     pub(crate) fn take(self: &Arc<Self>, owner: K, max: usize) -> Option<Share<K>> {
         let mut held = self.held.lock();
-        // Refused owners leave no entry behind.
+        // A rejected owner must not leave an entry behind.
         if held.get(&owner).copied().unwrap_or_default() >= max {
             return None;
         }
@@ -35,7 +35,7 @@ impl<K: Eq + Hash + Clone> Shares<K> {
     }
 }
 
-/// One place, held until it is dropped.
+/// One place, held until dropped.
 pub(crate) struct Share<K: Eq + Hash> {
     shares: Arc<Shares<K>>,
     owner: K,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_with_all_places_taken_leaves_the_others_theirs() {
+    fn owner_at_its_limit_does_not_affect_others() {
         let shares = Arc::new(Shares::default());
         let held: Vec<_> = (0..3).map(|_| shares.take("ada", 3).expect("a place")).collect();
         assert!(shares.take("ada", 3).is_none());

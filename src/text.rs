@@ -1,38 +1,38 @@
-//! How content is cut into lines and how text within it is replaced: pure, on bytes.
+//! Splits content into lines and replaces text in it. Pure, on bytes.
 //!
-//! A line ends at `\n`; a `\r` before it belongs to the terminator for display. What follows the last `\n` is a line of its
-//! own when it is not empty. Read, grep and edit all count lines this way. An edit treats each terminator as one unit.
+//! A line ends at `\n`; a `\r` before it belongs to the terminator for display. What follows the last `\n` is a line of its own
+//! unless it is empty. Read, grep and edit all count lines this way. An edit treats each terminator as one unit.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{ReadOptions, ReadRange, Window};
+use crate::work;
 use bytes::Bytes;
 use memchr::{memchr, memchr_iter};
 
 pub mod merge;
 mod replace;
 pub(crate) mod run;
+pub(crate) mod scan;
 
 pub(crate) use replace::edit_apart;
-#[cfg(feature = "filesystem")]
-pub(crate) use replace::edit_until;
 pub use replace::{EDIT_WORK_BYTES_MAX, EDITED_BYTES_MAX, edit};
 pub(crate) use replace::{LineEnding, ending_before, folded, occurrences, position};
 #[cfg(feature = "mcp")]
 pub(crate) use replace::{replace_first, splice};
 
-/// Counts the lines of a content.
+/// Counts the lines of some content.
 ///
-/// Cost: one pass at the speed of memory.
+/// Cost: one pass at memory speed.
 pub fn count_lines(content: &[u8]) -> usize {
-    memchr_iter(b'\n', content).count() + usize::from(content.last().is_some_and(|last| *last != b'\n'))
+    scan::count_ends(content) + usize::from(content.last().is_some_and(|last| *last != b'\n'))
 }
 
-/// Returns the number, from 1, of the line that the byte at `offset` is on.
+/// Returns the number, from 1, of the line that contains the byte at `offset`.
 pub fn line_at(content: &[u8], offset: usize) -> usize {
-    memchr_iter(b'\n', &content[..offset.min(content.len())]).count() + 1
+    scan::count_ends(&content[..offset.min(content.len())]) + 1
 }
 
-/// Removes the terminator (`\n` or `\r\n`) of one line, for display.
+/// Removes the terminator (`\n` or `\r\n`) of a line, for display.
 pub fn trim_terminator(line: &[u8]) -> &[u8] {
     match line {
         [rest @ .., b'\r', b'\n'] | [rest @ .., b'\n'] => rest,
@@ -40,13 +40,13 @@ pub fn trim_terminator(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Cuts what `options` asks for out of a whole content, sharing it.
+/// Returns the part of some content that `options` select, without copying.
 ///
-/// Cost: nothing is copied; a window of lines counts the lines of the whole content once.
+/// Cost: none, except that a window of lines counts the lines of the whole content once.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for an offset past the end, [`TooLarge`](ErrorKind::TooLarge) for a whole
-/// content over the limit.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for an offset past the end, [`TooLarge`](ErrorKind::TooLarge) if the whole
+/// content is selected and exceeds the limit.
 pub fn cut(content: &Bytes, options: &ReadOptions) -> Result<(Bytes, Option<Window>)> {
     match options.range {
         ReadRange::Whole => {
@@ -68,7 +68,8 @@ pub fn cut(content: &Bytes, options: &ReadOptions) -> Result<(Bytes, Option<Wind
             let mut lines = 0;
             while lines < limit && end < content.len() {
                 let next = memchr(b'\n', &content[end..]).map_or(content.len(), |at| end + at + 1);
-                // One line over the limit is still given, so that a reader always gets on.
+                work::advance(next - end);
+                // Return at least one line, even over the limit, so that a reader always makes progress.
                 if (next - start) as u64 > options.bytes_max && lines > 0 {
                     break;
                 }
@@ -80,12 +81,45 @@ pub fn cut(content: &Bytes, options: &ReadOptions) -> Result<(Bytes, Option<Wind
     }
 }
 
-/// The longest line that [`LineCutter`] returns beyond the caller's limit.
+/// How many bytes are counted for lines in the time of one byte of other work.
+const COUNTED_PER_BYTE: u64 = 16;
+
+/// Does as [`cut`] does, where blocking is allowed when there is much to count.
+///
+/// # Errors
+/// Those of [`cut`] and of [`work::run`].
+pub(crate) async fn cut_apart(content: &Bytes, options: &ReadOptions) -> Result<(Bytes, Option<Window>)> {
+    let cost_bytes = content.len() as u64 / COUNTED_PER_BYTE;
+    if !matches!(options.range, ReadRange::Lines { .. }) || cost_bytes <= work::IN_PLACE_BYTES {
+        return cut(content, options);
+    }
+    let (content, options) = (content.clone(), options.clone());
+    work::run(cost_bytes, move |_| cut(&content, &options)).await?
+}
+
+/// Joins two contents, where blocking is allowed when there is much to copy.
+///
+/// # Errors
+/// Those of [`work::run`].
+pub(crate) async fn joined(before: &Bytes, after: &Bytes) -> Result<Bytes> {
+    let (before, after) = (before.clone(), after.clone());
+    let size_bytes = before.len() + after.len();
+    let join = move |_: &work::Stop| {
+        let mut joined = Vec::with_capacity(size_bytes);
+        scan::push(&mut joined, &before);
+        scan::push(&mut joined, &after);
+        Bytes::from(joined)
+    };
+    work::run(size_bytes as u64 / 4, join).await
+}
+
+/// The longest line, in bytes, that [`LineCutter`] returns beyond the caller's limit.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// A window of lines, cut as the content passes by.
+/// Cuts a window of lines out of content that streams through.
 ///
-/// It holds no more than the window, and cuts as [`cut`] does; but a line of over 64 MiB that is longer than the caller's limit is an error.
+/// It keeps only the window in memory and selects like [`cut`], except that a line over 64 MiB that exceeds the caller's limit is
+/// an error.
 #[derive(Debug)]
 pub(crate) struct LineCutter {
     offset: usize,
@@ -93,27 +127,27 @@ pub(crate) struct LineCutter {
     bytes_max: u64,
     /// How many line ends were seen.
     passed: usize,
-    /// How many lines the window holds.
+    /// How many lines the window has.
     lines: usize,
     window: Vec<u8>,
-    /// Where in the window its last, unfinished line starts.
+    /// The start of the last, unfinished line in the window.
     line_start: usize,
-    /// Whether the window takes no more.
+    /// Whether the window is complete.
     full: bool,
-    /// Whether what has passed by ends with a line end, or is empty.
+    /// Whether the content so far is empty or ends with a line end.
     ended: bool,
 }
 
 impl LineCutter {
-    /// Cuts the lines behind `offset` lines: up to `limit` of them, and up to `bytes_max` bytes but for a first line that is longer.
+    /// Selects the lines after the first `offset` lines: up to `limit` lines and `bytes_max` bytes, but at least one line.
     pub(crate) fn new(offset: usize, limit: usize, bytes_max: u64) -> Self {
         Self { offset, limit, bytes_max, passed: 0, lines: 0, window: Vec::new(), line_start: 0, full: false, ended: true }
     }
 
-    /// Lets the next part of the content pass by.
+    /// Processes the next part of the content.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) for a first line that is too long.
+    /// [`TooLarge`](ErrorKind::TooLarge) if the first line is too long.
     pub(crate) fn push(&mut self, mut chunk: &[u8]) -> Result<()> {
         if !chunk.is_empty() {
             self.ended = chunk.ends_with(b"\n");
@@ -136,7 +170,7 @@ impl LineCutter {
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
             if self.lines > 0 && self.window.len() as u64 > self.bytes_max {
-                // The rest of the content is only counted.
+                // From here on, lines are only counted.
                 self.window.truncate(self.line_start);
                 self.full = true;
                 break;
@@ -162,7 +196,7 @@ impl LineCutter {
         self.line_start = self.window.len();
     }
 
-    /// Returns the window, once all of the content has passed by.
+    /// Returns the window after all content was processed.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an offset past the end.
@@ -182,16 +216,16 @@ impl LineCutter {
     }
 }
 
-/// Checks the size of a whole read before any of it is loaded.
+/// Checks the size of a file before it is read as a whole.
 ///
 /// # Errors
-/// [`TooLarge`](ErrorKind::TooLarge) over the limit of the options.
+/// [`TooLarge`](ErrorKind::TooLarge) if it exceeds the limit of the options.
 pub fn check_whole(size_bytes: u64, options: &ReadOptions) -> Result<()> {
     if size_bytes > options.bytes_max {
         return Err(Error::new(
             ErrorKind::TooLarge,
             format!(
-                "the file has {size_bytes} bytes and one read returns at most {}; read a window of lines or a range of bytes",
+                "the file has {size_bytes} bytes but one read returns at most {}; read a window of lines or a range of bytes",
                 options.bytes_max
             ),
         ));
@@ -199,10 +233,10 @@ pub fn check_whole(size_bytes: u64, options: &ReadOptions) -> Result<()> {
     Ok(())
 }
 
-/// Checks the offset of a range of bytes against the size of the file.
+/// Checks the offset of a byte range against the size of the file.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) past the end.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for an offset past the end.
 pub fn checked_offset(offset: u64, size_bytes: u64) -> Result<u64> {
     if offset > size_bytes {
         return Err(Error::invalid_argument(format!("byte offset {offset} is past the end: the file has {size_bytes} bytes")));
@@ -210,12 +244,9 @@ pub fn checked_offset(offset: u64, size_bytes: u64) -> Result<u64> {
     Ok(offset)
 }
 
-/// Returns where the line after `count` lines starts.
+/// Returns the position after the first `count` lines.
 fn skip_lines(content: &[u8], count: usize) -> usize {
-    match count {
-        0 => 0,
-        count => memchr_iter(b'\n', content).nth(count - 1).map_or(content.len(), |at| at + 1),
-    }
+    scan::after_lines(content, count).unwrap_or(content.len())
 }
 
 #[cfg(test)]
@@ -223,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_lines() {
+    fn count_lines_counts_only_line_feeds() {
         for (content, count) in
             [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n", 1), ("\n\n", 2), ("a\r\nb\r\n", 2), ("a\u{2028}b\u{b}c\rd", 1)]
         {
@@ -232,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_windows() {
+    fn cut_returns_windows_of_lines() {
         let content = Bytes::from_static(b"one\ntwo\r\nthree");
         let lines =
             |offset, limit| cut(&content, &ReadOptions::lines(offset, limit)).map(|(bytes, window)| (bytes, window.expect("a window")));
@@ -252,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_bytes() {
+    fn cut_returns_byte_ranges() {
         let content = Bytes::from_static(b"abcdef");
         let bytes = |offset, limit| cut(&content, &ReadOptions::bytes(offset, limit)).map(|(bytes, _)| bytes);
         assert_eq!(bytes(2, 2).expect("within"), "cd");

@@ -1,20 +1,20 @@
-//! Which request all of this is done for: the [trace context](https://www.w3.org/TR/trace-context/) of the W3C.
+//! The trace that a request belongs to: the W3C [trace context](https://www.w3.org/TR/trace-context/).
 //!
-//! A server takes the context that a request brings, or begins one, and does the request within it ([`TraceContext::scope`]). Whatever is asked of
-//! another server meanwhile, and whatever is logged, carries the trace on ([`TraceContext::current`]). It belongs to a task: one that is spawned
-//! has to be given it.
+//! A server takes the context from the request, or creates one, and handles the request within it ([`TraceContext::scope`]).
+//! Requests to other servers and log records in the meantime carry the trace along ([`TraceContext::current`]). The context
+//! belongs to a task; a spawned task must be given it explicitly.
 
 use std::fmt;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The header that names the trace and the span that a request is part of.
+/// The header that names the trace and span of a request.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The header with what those who take part in a trace say to each other.
+/// The header with vendor-specific data of the participants in a trace.
 pub const TRACESTATE: &str = "tracestate";
 
-/// The most bytes of a `tracestate` that is sent on, and the most members.
+/// The maximum size in bytes and number of members of a `tracestate` that is passed on.
 const STATE_BYTES_MAX: usize = 512;
 const STATE_MEMBERS_MAX: usize = 32;
 
@@ -22,29 +22,29 @@ tokio::task_local! {
     static CURRENT: TraceContext;
 }
 
-/// A span of a trace. `Display` writes it as the header `traceparent`.
+/// A span of a trace. `Display` formats it as a `traceparent` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     trace: u128,
     span: u64,
-    /// Whether those before keep what they see of the trace.
+    /// Whether the participants before this one record the trace.
     is_sampled: bool,
     state: Option<Arc<str>>,
 }
 
 impl TraceContext {
-    /// Begins a trace.
-    #[expect(clippy::new_without_default, reason = "each is another")]
+    /// Starts a new trace.
+    #[expect(clippy::new_without_default, reason = "every call creates a different one")]
     pub fn new() -> Self {
         Self { trace: Uuid::new_v4().as_u128(), span: new_span(), is_sampled: false, state: None }
     }
 
-    /// Reads the headers of a request; none where `traceparent` is not legal. A `tracestate` that is not legal is left out.
+    /// Parses the headers of a request. Returns `None` if `traceparent` is invalid; an invalid `tracestate` is dropped.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let (head, rest) = traceparent.split_at_checked(55)?;
         let mut parts = head.split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // A later version may say more at the end, and means the same up to there.
+        // A later version may append fields, and has the same meaning up to there.
         let ends_well = rest.is_empty() || version != "00" && rest.starts_with('-');
         let is_hex = [version, trace, span, flags].iter().all(|part| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
         let has_shape = [version.len(), trace.len(), span.len(), flags.len()] == [2, 32, 16, 2] && parts.next().is_none();
@@ -57,39 +57,39 @@ impl TraceContext {
         (trace != 0 && span != 0).then_some(Self { trace, span, is_sampled, state })
     }
 
-    /// Returns another span of the same trace, beneath this one.
+    /// Returns a child span in the same trace.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: new_span(), ..self.clone() }
     }
 
-    /// Returns the id of the trace: 32 hexadecimal digits.
+    /// Returns the trace id: 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
     }
 
-    /// Returns the id of the span: 16 hexadecimal digits.
+    /// Returns the span id: 16 hexadecimal digits.
     pub fn span_id(&self) -> String {
         format!("{:016x}", self.span)
     }
 
-    /// Returns the header `tracestate` as it came.
+    /// Returns the `tracestate` header as received.
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// Returns the span that the running task works for.
+    /// Returns the span of the current task.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }
 
-    /// Does work as part of this span.
+    /// Runs a future as part of this span.
     pub async fn scope<F: Future>(self, work: F) -> F::Output {
         CURRENT.scope(self, work).await
     }
 }
 
-/// Makes work for a task of its own that goes on as part of the span, and below the `tracing` span, of the one that makes it.
+/// Wraps a future to be spawned, so that it keeps the current trace and `tracing` span.
 #[cfg(feature = "serve")]
 pub(crate) fn carried<F: Future>(work: F) -> impl Future<Output = F::Output> + use<F> {
     let (context, span) = (TraceContext::current(), tracing::Span::current());
@@ -109,11 +109,11 @@ impl fmt::Display for TraceContext {
 }
 
 fn new_span() -> u64 {
-    // The variant of a UUID is in this half, so it is never zero.
+    // This half contains the variant bits of the UUID, so it is never zero.
     Uuid::new_v4().as_u64_pair().1
 }
 
-/// Tells whether a text is a list of members, each a key and a value.
+/// Returns whether some text is a valid `tracestate`: a list of keys and values.
 fn is_state(text: &str) -> bool {
     let is_key = |key: &str| {
         let first = key.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -135,7 +135,7 @@ mod tests {
     const LEGAL: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_is_not_legal_is_no_context() {
+    fn illegal_traceparent_is_rejected() {
         let context = TraceContext::parse(LEGAL, Some("rojo=00f067aa0ba902b7, congo=t61 x")).expect("legal");
         assert_eq!((context.to_string().as_str(), context.state()), (LEGAL, Some("rojo=00f067aa0ba902b7, congo=t61 x")));
         let child = context.child();
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_not_legal_is_left_out() {
+    fn illegal_tracestate_is_dropped() {
         for state in ["", "a", "A=1", "a=é", "=1", "a=", &"a=1,".repeat(33), &format!("a={}", "x".repeat(600))] {
             assert_eq!(TraceContext::parse(LEGAL, Some(state)).expect("legal").state(), None, "{state}");
         }
     }
 
     #[tokio::test]
-    async fn work_knows_what_it_is_part_of() {
+    async fn current_returns_span_of_task() {
         assert_eq!(TraceContext::current(), None);
         let context = TraceContext::new();
         assert_eq!(TraceContext::parse(&context.to_string(), None).as_ref(), Some(&context));

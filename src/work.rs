@@ -6,8 +6,8 @@
 //! - small work runs in place, without a hop;
 //! - one [`Owner`] has at most as many pieces of work running as the machine has cores, and all owners together twice as many, so that one
 //!   tenant never takes every place; whoever waits is served in order of arrival;
-//! - the work sees [`Stop`] set when its caller has gone (its future was dropped) or its time is up, and checks it every few
-//!   milliseconds; its place is given back when the thread has really ended;
+//! - the work ends within a few milliseconds when its caller has gone (its future was dropped) or its time is up, as its loops tell what
+//!   they went over by [`advance`]; its place is given back when the thread has really ended;
 //! - threads that help with one piece of work ([`Helper`]) are counted for the process as a whole, and so are the bytes that work holds in
 //!   memory at once ([`Held`]).
 //!
@@ -19,7 +19,10 @@ use crate::shared::Shared;
 #[cfg(feature = "filesystem")]
 use parking_lot::Condvar;
 use parking_lot::Mutex;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -31,6 +34,9 @@ pub(crate) const IN_PLACE_BYTES: u64 = 128 << 10;
 
 /// The cost of work that always leaves the thread it was asked on.
 pub(crate) const LARGE: u64 = u64::MAX;
+
+/// How many bytes work goes over between two looks at its [`Stop`]: some milliseconds of the slowest loops.
+pub(crate) const LOOK_BYTES: usize = 1 << 20;
 
 /// The fewest threads that may help, so that a small machine searches in parallel too.
 const HELPERS_MIN: usize = 16;
@@ -69,6 +75,18 @@ struct Caller {
 
 tokio::task_local! {
     static CALLER: Caller;
+    static HELD: Arc<dyn Any + Send + Sync>;
+}
+
+/// Runs a future that holds something, such as a turn. Work on a thread of its own keeps it ([`held`]) until that thread ends.
+pub(crate) async fn holding<T>(held: Arc<dyn Any + Send + Sync>, future: impl Future<Output = T>) -> T {
+    HELD.scope(held, future).await
+}
+
+/// Returns what the current task holds, for work that may outlive it.
+#[cfg(any(test, feature = "filesystem"))]
+pub(crate) fn held() -> Option<Arc<dyn Any + Send + Sync>> {
+    HELD.try_with(Clone::clone).ok()
 }
 
 /// Runs a future whose work belongs to an owner and ends `within` a time, where one is given; a time set further out stays.
@@ -90,24 +108,99 @@ pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
 
 /// Whether work is to end: its caller has gone, or its time is up.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(crate) struct Stop {
+    flag: Arc<AtomicBool>,
+    #[cfg(test)]
+    watch: Option<Arc<stops::Watch>>,
+}
 
 impl Stop {
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.flag.load(Ordering::Relaxed)
     }
 
     /// Returns the flag itself, for loops that look at it directly.
     pub(crate) fn flag(&self) -> &AtomicBool {
-        &self.0
+        &self.flag
     }
 
-    /// Ends work that nobody waits for any more.
+    /// Runs a part of work on this thread, which [`advance`] ends by unwinding once the flag is set.
+    pub(crate) fn helping<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _entered = Entered { outer: STOP.replace(Some(self.clone())) };
+        LEFT.set(LOOK_BYTES);
+        work()
+    }
+
+    /// Runs work on this thread that [`advance`] ends once the flag is set.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) once the flag is set; nobody is there to read it.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.is_set() { Err(Error::new(ErrorKind::Unavailable, "the call was given up before it was done")) } else { Ok(()) }
+    /// [`Unavailable`](ErrorKind::Unavailable) when the work was ended; nobody is there to read it.
+    pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        // Nothing of what ended work leaves behind is looked at: its result is an error.
+        let done = catch_unwind(AssertUnwindSafe(|| self.helping(work)));
+        done.or_else(|panic| if panic.is::<GivenUp>() { Err(given_up()) } else { resume_unwind(panic) })
+    }
+}
+
+fn given_up() -> Error {
+    Error::new(ErrorKind::Unavailable, "the call was given up before it was done")
+}
+
+/// What [`advance`] unwinds with.
+struct GivenUp;
+
+thread_local! {
+    /// When the work of this thread is to end; none where nothing runs that could be ended.
+    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+    /// How many bytes it may go over before the next look.
+    static LEFT: Cell<usize> = const { Cell::new(LOOK_BYTES) };
+}
+
+/// Puts back what the thread did before.
+struct Entered {
+    outer: Option<Stop>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        STOP.set(self.outer.take());
+    }
+}
+
+/// Returns when the work of this thread is to end, for the threads that help with it.
+pub(crate) fn current() -> Stop {
+    STOP.with_borrow(Clone::clone).unwrap_or_default()
+}
+
+/// Tells that the work of this thread went over so many bytes, or did what takes as long; ends it when nobody waits for it any more.
+///
+/// A loop over what a caller chose calls this at each step. It costs a subtraction, and a look at the [`Stop`] every [`LOOK_BYTES`].
+/// Work is ended by unwinding, without the message of a panic, up to [`run`], as
+/// [salsa](https://docs.rs/salsa/latest/salsa/enum.Cancelled.html) ends a query: so a function deep within it, and a comparison that
+/// a library calls back, need no result of their own for it. It must not be called where a lock or a change half made would be left
+/// behind. Work that runs in place, and a program that aborts when it panics, is never ended.
+#[inline]
+pub(crate) fn advance(bytes: usize) {
+    match LEFT.get().checked_sub(bytes) {
+        Some(left) => LEFT.set(left),
+        None => look(bytes),
+    }
+}
+
+#[cold]
+fn look(_bytes: usize) {
+    #[cfg(test)]
+    let bytes = LOOK_BYTES - LEFT.get() + _bytes;
+    LEFT.set(LOOK_BYTES);
+    let is_over = STOP.with_borrow(|stop| {
+        stop.as_ref().is_some_and(|stop| {
+            #[cfg(test)]
+            stop.watch.as_ref().inspect(|watch| watch.looked(bytes, stop));
+            stop.is_set()
+        })
+    });
+    if is_over && cfg!(panic = "unwind") && !std::thread::panicking() {
+        resume_unwind(Box::new(GivenUp));
     }
 }
 
@@ -116,7 +209,7 @@ pub(crate) struct StopOnDrop(pub(crate) Stop);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
+        self.0.flag.store(true, Ordering::Relaxed);
     }
 }
 
@@ -134,15 +227,18 @@ pub(crate) async fn run<T: Send + 'static>(cost_bytes: u64, work: impl FnOnce(&S
     let owner = caller.as_ref().map(|caller| caller.owner.clone()).unwrap_or_default();
     let until = caller.and_then(|caller| caller.until);
     let done = async {
-        let place = POOL.place(owner).await?;
+        #[cfg(test)]
+        let stop = Stop { watch: stops::Watch::of(&owner), ..Stop::default() };
+        #[cfg(not(test))]
         let stop = Stop::default();
+        let place = POOL.place(owner).await?;
         let _gone = StopOnDrop(stop.clone());
         let ended = runtime.spawn_blocking(move || {
-            let done = work(&stop);
+            let done = stop.during(|| work(&stop));
             drop(place);
             done
         });
-        ended.await.map_err(|error| Error::new(ErrorKind::Internal, "the work ended without a result").with_source(error))
+        ended.await.map_err(|error| Error::new(ErrorKind::Internal, "the work ended without a result").with_source(error))?
     };
     match until {
         None => done.await,
@@ -291,6 +387,9 @@ pub(crate) async fn turns_during<T>(future: impl Future<Output = T>) -> (T, usiz
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod stops;
 
 #[cfg(test)]
 mod tests {

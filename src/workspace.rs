@@ -5,7 +5,7 @@
 //! threads that are open: a second session of one finds its live state.
 
 use crate::audit::AuditLog;
-use crate::backend::{Backend, StateSnapshot};
+use crate::backend::{Backend, StateBackend, StateSnapshot};
 use crate::checkpoint::{At, Checkpoint, Checkpointer, HistoryBackend, Reviewer};
 use crate::composite::CompositeBackend;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +24,6 @@ use std::sync::{Arc, Weak};
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
 type OpenRows = Arc<dyn Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send + Sync>;
 type OpenLog = Arc<dyn Fn(&Scope) -> Result<Option<Namespace>> + Send + Sync>;
-type Hides = Arc<dyn Fn(&Scope, &VfsPath, bool) -> bool + Send + Sync>;
 type OpenLayer = Arc<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
 
 /// What tells of changes in a mount.
@@ -100,10 +99,10 @@ impl<'a> Opening<'a> {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::{BackendExt, Scope, StateBackend, Workspace};
+/// use treehold::{BackendExt, Scope, StateBackend, Workspace};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let shared = Arc::new(StateBackend::new());
 /// let workspace = Workspace::builder().backend("/shared", shared)?.build();
 /// let one = workspace.session(Scope::new().with_thread("1")).await?;
@@ -129,7 +128,6 @@ struct Plan {
     audit: Option<Arc<AuditLog>>,
     feed: Option<Arc<Feed>>,
     logs: BTreeMap<VfsPathBuf, OpenLog>,
-    hides: Vec<Hides>,
     durability: ThreadDurability,
     memory: Arc<MemorySettings>,
     open: Arc<OpenThreads>,
@@ -153,7 +151,6 @@ impl Workspace {
             audit: None,
             feed: None,
             logs: BTreeMap::new(),
-            hides: Vec::new(),
             durability: ThreadDurability::default(),
             memory: MemorySettings::default(),
             threads_bytes_max: THREADS_BYTES_MAX,
@@ -286,8 +283,8 @@ impl Workspace {
         self.0.feed.as_ref()
     }
 
-    /// Returns what a scope sees of the feed: the changes of every mount whose changes are kept, in its paths, of all threads of its user; what
-    /// a layer hides is left out where the layer was added with [`WorkspaceBuilder::hides`].
+    /// Returns what a scope sees of the feed: the changes of every mount whose changes are kept, in its paths, of all threads of its user. What
+    /// a layer hides ([`Backend::review`]) is left out.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a field that a mount asks for.
@@ -300,11 +297,12 @@ impl Workspace {
                 view = view.with_place(path, log, is_state);
             }
         }
-        for hides in &self.0.hides {
-            let (hides, scope) = (hides.clone(), scope.clone());
-            view = view.with_shown(move |path, is_directory| !hides(&scope, path, is_directory));
+        if self.0.layers.is_empty() {
+            return Ok(view);
         }
-        Ok(view)
+        // What they say of a path is asked of them, whatever stands beneath.
+        let nothing: Arc<dyn Backend> = Arc::new(StateBackend::new());
+        Ok(view.with_layers(self.0.layers.iter().fold(nothing, |tree, layer| layer(tree, scope))))
     }
 
     /// Returns the same workspace, its open threads among it, with a layer around what the others are in: for callers who may do less.
@@ -478,7 +476,6 @@ pub struct WorkspaceBuilder {
     audit: Option<Arc<AuditLog>>,
     feed: Option<Arc<Feed>>,
     logs: BTreeMap<VfsPathBuf, OpenLog>,
-    hides: Vec<Hides>,
     durability: ThreadDurability,
     memory: MemorySettings,
     threads_bytes_max: u64,
@@ -540,7 +537,8 @@ impl WorkspaceBuilder {
         Ok(self)
     }
 
-    /// Puts a layer around the whole tree of each session. The one that is added last is asked first.
+    /// Puts a layer around the whole tree of each session. The one that is added last is asked first. What it hides it says by
+    /// [`Backend::review`]; so it is hidden in the history of threads and in the feed too.
     pub fn layer(mut self, wrap: impl Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync + 'static) -> Self {
         self.layers.push(Arc::new(wrap));
         self
@@ -565,13 +563,6 @@ impl WorkspaceBuilder {
     ) -> Result<Self> {
         self.logs.insert(VfsPathBuf::parse(path)?, Arc::new(log));
         Ok(self)
-    }
-
-    /// Says which paths a layer hides from a scope: their changes are not told of either. The function is asked about a path, and whether it may be that of
-    /// a directory, which can be shown for what lies beneath it.
-    pub fn hides(mut self, hides: impl Fn(&Scope, &VfsPath, bool) -> bool + Send + Sync + 'static) -> Self {
-        self.hides.push(Arc::new(hides));
-        self
     }
 
     /// Keeps the history of threads.
@@ -606,7 +597,7 @@ impl WorkspaceBuilder {
 
     /// Makes the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, mut told, past, layers, checkpointer, audit, feed, logs, hides, durability, memory, threads_bytes_max } = self;
+        let Self { mounts, mut told, past, layers, checkpointer, audit, feed, logs, durability, memory, threads_bytes_max } = self;
         let open = Arc::new(OpenThreads::new(threads_bytes_max));
         if !mounts.contains_key(VfsPath::ROOT) {
             told.insert(VfsPathBuf::root(), Told::State);
@@ -621,7 +612,6 @@ impl WorkspaceBuilder {
             audit,
             feed,
             logs,
-            hides,
             durability,
             memory,
             open,

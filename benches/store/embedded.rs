@@ -1,4 +1,4 @@
-//! SQLite and sled.
+//! The embedded engines: SQLite and sled.
 
 use crate::raw::{Raw, Row, Writer, bench_raw};
 use crate::work::bench_store;
@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use stratafs::store::{SledStore, SqliteStore};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
+use treehold::store::{SledStore, SqliteStore};
 
 pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime) {
     let directory = tempfile::tempdir().unwrap();

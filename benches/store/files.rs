@@ -1,17 +1,18 @@
-//! A tree of 10,000 files of 4 KiB on SQLite, as deepagents' `StoreBackend` over LangGraph's `SqliteStore` was measured: `ls` of
-//! a directory of 200, a glob with a literal prefix, a grep that finds one file in a hundred, and the delete of everything in one directory.
+//! A tree of 10,000 files of 4 KiB on SQLite, measured like deepagents' `StoreBackend` over LangGraph's `SqliteStore`:
+//! `ls` of a directory of 200, a glob with a literal prefix, a grep that finds one file in a hundred, and deleting
+//! everything in one directory.
 
 use crate::work::{BODY, ROWS, delete_of, write_files};
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup};
 use std::cell::LazyCell;
 use std::sync::Arc;
-use stratafs::ops::{ApplyOptions, GlobOptions, GrepOptions, GrepOutput, LsOptions};
-#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
-use stratafs::store::Store;
-use stratafs::store::{Namespace, SqliteStore};
-use stratafs::{Backend, StoreBackend, VfsPath};
 use tokio::runtime::Runtime;
+use treehold::ops::{ApplyOptions, GlobOptions, GrepOptions, GrepOutput, LsOptions};
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+use treehold::store::Store;
+use treehold::store::{Namespace, SqliteStore};
+use treehold::{Backend, StoreBackend, VfsPath};
 
 pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime) {
     let directory = tempfile::tempdir().unwrap();
@@ -48,8 +49,8 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime)
     });
 }
 
-/// Searches trees on a server for a rare text: one that the engine looks for before it sends bodies, and one of two texts, for which it is
-/// sent all of them.
+/// Searches trees on a server for a rare text: once for a single text, which the engine filters by, and once for two
+/// alternatives, which requires all bodies.
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) fn bench_grep(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, store: &Arc<dyn Store>) {
     for (size_bytes, files) in [(1 << 10, 2_000), (4 << 10, 2_000), (64 << 10, 500)] {

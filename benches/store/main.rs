@@ -1,18 +1,19 @@
-//! The stores beside their raw engines, doing the same bytes with the same durability in the same run.
+//! The stores compared with their raw engines, for the same bytes and durability in the same run.
 //!
-//! `raw` is the engine used directly, as a program without this crate would use it: one table or tree of keys and values, and
-//! for a server its usual client with prepared statements. Sixteen raw writers do what is best for the engine: embedded ones
-//! share commits through a thread that gathers what waits, on a server each has a connection of its own.
+//! `raw` uses the engine directly, as a program without this crate would: one table or tree of keys and values, and for
+//! a server its usual client with prepared statements. Sixteen raw writers do what is best for the engine: embedded
+//! engines share commits through a thread that groups waiting writes, and on a server each writer has its own
+//! connection.
 //!
-//! A server is looked for where the tests look for it (`STRATAFS_TEST_POSTGRES_URL` and so on); one that is not there is said
-//! and left out.
+//! Servers are expected where the tests expect them (`TREEHOLD_TEST_POSTGRES_URL` and so on); those that are missing
+//! are omitted with a notice.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::sync::Arc;
 use std::time::Duration;
-use stratafs::store::MemoryStore;
+use treehold::store::MemoryStore;
 
 mod embedded;
 mod files;

@@ -1,4 +1,4 @@
-//! What every raw engine is asked to do.
+//! The workload of every raw engine.
 
 use crate::work::{BODY, ROWS, WRITERS, body, by_writers, key, listed_directory, listed_files, shuffled};
 use criterion::BenchmarkGroup;
@@ -11,23 +11,24 @@ use tokio::runtime::Runtime;
 /// A row.
 pub(crate) type Row = (String, Vec<u8>);
 
-/// Puts one row durably, as one of many writers.
+/// Durably puts one row, as one of many writers.
 pub(crate) type Writer = Arc<dyn Fn(Row) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// An engine without this crate.
+/// An engine used without this crate.
 pub(crate) trait Raw: Send + 'static {
     fn get(&self, key: &str) -> Option<Vec<u8>>;
     /// Puts rows in one durable step.
     fn put(&mut self, rows: &[Row]);
-    /// Replaces a body if it is still that of a number, which the engine keeps beside it or finds by reading.
+    /// Replaces a body if it is still the one with this number, which the engine stores beside it or determines by
+    /// reading.
     fn compare_and_swap(&mut self, key: &str, number: u64, value: Vec<u8>);
-    /// Returns the bytes of all keys that start with a prefix, and of their bodies if asked.
+    /// Returns the total bytes of all keys with a prefix, and of their bodies if requested.
     fn scan(&self, prefix: &str, with_values: bool) -> usize;
-    /// Makes what many writers use at once; nothing else is asked of the engine then.
+    /// Makes a handle for many concurrent writers; the engine is not used otherwise meanwhile.
     fn writer(&mut self, runtime: &Runtime) -> Writer;
 }
 
-/// Runs the work of `bench_store` on an engine without this crate; `open` gets the name of a table or file.
+/// Runs the workload of `bench_store` on an engine without this crate. `open` gets the name of a table or file.
 pub(crate) fn bench_raw<R: Raw>(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, open: impl Fn(&str) -> R) {
     let filled = OnceCell::new();
     let raw = || {
@@ -83,7 +84,7 @@ pub(crate) fn bench_raw<R: Raw>(group: &mut BenchmarkGroup<'_, WallTime>, runtim
             by_writers(runtime, count, move |key, body| writer((key, body)))
         });
     });
-    // One directory by a range of keys. A program that does so has to cut what lies deeper itself.
+    // One directory by key range. A program that does this must drop deeper entries itself.
     let listed = OnceCell::new();
     let mut number = 0;
     group.bench_function(format!("ls_200_of_100000/{name}"), |bencher| {

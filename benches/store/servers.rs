@@ -1,4 +1,4 @@
-//! PostgreSQL, MySQL or MariaDB, and Redis, each beside its usual client.
+//! The servers: PostgreSQL, MySQL or MariaDB, and Redis, each compared with its usual client.
 
 use crate::files::bench_grep;
 use crate::raw::{Raw, Row, Writer, bench_raw};
@@ -9,16 +9,16 @@ use criterion::measurement::WallTime;
 use mysql_async::prelude::Queryable;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use stratafs::store::{MysqlStore, PostgresStore, RedisStore, Store};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
+use treehold::store::{MysqlStore, PostgresStore, RedisStore, Store};
 
-const POSTGRES: (&str, &str) = ("STRATAFS_TEST_POSTGRES_URL", "postgres://postgres@127.0.0.1:5432/postgres");
-const MYSQL: (&str, &str) = ("STRATAFS_TEST_MYSQL_URL", "mysql://root@127.0.0.1:3306/test");
-const REDIS: (&str, &str) = ("STRATAFS_TEST_REDIS_URL", "redis://127.0.0.1:6379");
+const POSTGRES: (&str, &str) = ("TREEHOLD_TEST_POSTGRES_URL", "postgres://postgres@127.0.0.1:5432/postgres");
+const MYSQL: (&str, &str) = ("TREEHOLD_TEST_MYSQL_URL", "mysql://root@127.0.0.1:3306/test");
+const REDIS: (&str, &str) = ("TREEHOLD_TEST_REDIS_URL", "redis://127.0.0.1:6379");
 
 pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runtime>) {
-    let name = format!("stratafs_bench_{}", std::process::id());
+    let name = format!("treehold_bench_{}", std::process::id());
     let table = |part: &str| format!("{name}_{part}");
     let postgres = url(POSTGRES);
     match runtime.block_on(PostgresStore::open(with_parameter(&postgres, "schema", &name))) {
@@ -31,7 +31,7 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runt
                 format!("DROP SCHEMA {name} CASCADE; DROP TABLE IF EXISTS {}; DROP TABLE IF EXISTS {}", table("raw"), table("listed"));
             runtime.block_on(async { postgres_client(&postgres).await.batch_execute(&drop).await }).unwrap();
         }
-        Err(error) => println!("PostgreSQL is left out: {error}"),
+        Err(error) => println!("PostgreSQL is omitted: {error}"),
     }
     let mysql = url(MYSQL);
     match runtime.block_on(MysqlStore::open(with_parameter(&mysql, "prefix", &table("")))) {
@@ -39,12 +39,12 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runt
             let store = Arc::new(store);
             bench_store(group, runtime, "mysql", || store.clone());
             bench_grep(group, runtime, "mysql", &(store as Arc<dyn Store>));
-            // Over TCP, as the store.
+            // Over TCP, like the store.
             let raw = with_parameter(&mysql, "prefer_socket", "false");
             bench_raw(group, runtime, "mysql_raw", |part| RawMysql::open(runtime, &raw, &table(part)));
             runtime.block_on(drop_tables(&mysql, &name));
         }
-        Err(error) => println!("MySQL is left out: {error}"),
+        Err(error) => println!("MySQL is omitted: {error}"),
     }
     let redis = url(REDIS);
     match runtime.block_on(RedisStore::open(with_parameter(&redis, "prefix", &name))) {
@@ -53,7 +53,7 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runt
             bench_raw(group, runtime, "redis_raw", |part| RawRedis::open(runtime, &redis, &table(part)));
             runtime.block_on(drop_keys(&redis, &name));
         }
-        Err(error) => println!("Redis is left out: {error}"),
+        Err(error) => println!("Redis is omitted: {error}"),
     }
 }
 
@@ -65,7 +65,7 @@ fn with_parameter(url: &str, name: &str, value: &str) -> String {
     format!("{url}{}{name}={value}", if url.contains('?') { '&' } else { '?' })
 }
 
-/// Lends each of many writers a connection of its own.
+/// Gives each of many writers its own connection.
 fn lent<C: Send + 'static, F: Future<Output = C> + Send + 'static>(
     connections: Vec<C>,
     put: impl Fn(C, Row) -> F + Clone + Send + Sync + 'static,
@@ -218,7 +218,7 @@ impl Raw for RawMysql {
     }
 
     fn put(&mut self, rows: &[Row]) {
-        // One statement of several rows is what the server does best.
+        // A single statement with several rows is fastest on this server.
         let values = vec!["(?, ?, 0)"; rows.len()].join(", ");
         let sql = self.sql(&MYSQL_PUT.replace("(?, ?, 0)", &values));
         let parameters: Vec<mysql_async::Value> = rows.iter().flat_map(|(key, value)| [key.into(), value.into()]).collect();
@@ -253,7 +253,7 @@ impl Raw for RawMysql {
     }
 }
 
-/// A row is a value of its own, and its key a member of a sorted set: what a listing needs.
+/// A row is a value, with its key in a sorted set as listings need it.
 struct RawRedis {
     runtime: Arc<Runtime>,
     connection: redis::aio::MultiplexedConnection,
@@ -334,7 +334,7 @@ impl Raw for RawRedis {
     }
 
     fn writer(&mut self, _runtime: &Runtime) -> Writer {
-        // One connection carries the commands of all of them.
+        // One connection carries the commands of all writers.
         let (connection, name): (_, Arc<str>) = (self.connection.clone(), self.name.as_str().into());
         Arc::new(move |row| {
             let (mut connection, name) = (connection.clone(), name.clone());

@@ -1,4 +1,4 @@
-//! What every store is asked to do.
+//! The workload of every store.
 
 use bytes::Bytes;
 use criterion::BenchmarkGroup;
@@ -7,10 +7,10 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use stratafs::ops::{ApplyOptions, Change, LsOptions, ReadOptions, WriteMode};
-use stratafs::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, Store};
-use stratafs::{Backend, StoreBackend, VfsPath, VfsPathBuf};
 use tokio::runtime::Runtime;
+use treehold::ops::{ApplyOptions, Change, LsOptions, ReadOptions, WriteMode};
+use treehold::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, Store};
+use treehold::{Backend, StoreBackend, VfsPath, VfsPathBuf};
 
 pub(crate) const ROWS: usize = 10_000;
 pub(crate) const BODY: usize = 4_096;
@@ -24,19 +24,19 @@ pub(crate) fn key(number: usize) -> String {
     format!("notes/project-{:03}/2026/a-name-of-a-file-{:06}.md", number % 100, number % ROWS)
 }
 
-/// Passes over all numbers in an order that is not that of the keys.
+/// Visits all numbers in an order unlike that of the keys.
 pub(crate) fn shuffled(number: usize) -> usize {
     number.wrapping_mul(7_919) % ROWS
 }
 
-/// Returns a body that was never written before: engines leave a page alone that would not change.
+/// Returns a body that was never written before, because engines skip unchanged pages.
 pub(crate) fn body() -> Vec<u8> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let stamp = WRITTEN.fetch_add(1, Ordering::Relaxed).to_le_bytes();
     stamp.repeat(BODY / stamp.len())
 }
 
-/// Lets sixteen tasks put `count` rows in all, and returns how long it took.
+/// Has sixteen tasks put `count` rows in all. Returns how long it took.
 pub(crate) fn by_writers<F: Future<Output = ()> + Send>(
     runtime: &Runtime,
     count: u64,
@@ -61,7 +61,7 @@ pub(crate) fn by_writers<F: Future<Output = ()> + Send>(
     })
 }
 
-/// Runs the work on a store, which is opened and filled by the first bench that is not filtered out.
+/// Runs the workload on a store, which the first benchmark that is not filtered out opens and fills.
 pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, open: impl FnOnce() -> Arc<dyn Store>) {
     let space = Namespace::new(["acme", "ada", "memories"]).unwrap();
     let opened = LazyCell::new(open);
@@ -72,7 +72,7 @@ pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Ru
         }
         opened.clone()
     });
-    // The same number of files of the same size, read as files.
+    // As many files of the same size, read as files.
     let tree = LazyCell::new(|| {
         let tree = StoreBackend::new(opened.clone(), Namespace::new(["acme", "ada", "files"]).unwrap());
         write_files(runtime, &tree, (0..ROWS).map(|number| (format!("/{}", key(number)), body())));
@@ -144,7 +144,7 @@ pub(crate) fn listed_files() -> impl Iterator<Item = String> {
         .flat_map(|directory| (0..FILES_EACH).map(move |file| format!("{}/a-name-of-a-file-{file:04}.md", listed_directory(directory))))
 }
 
-/// Returns one of its directories, in an order that is not theirs.
+/// Returns one of its directories, in an order unlike theirs.
 pub(crate) fn listed_directory(number: usize) -> String {
     format!("tree/project-{:03}", number.wrapping_mul(7_919) % DIRECTORIES)
 }
@@ -166,7 +166,7 @@ pub(crate) fn write_files(runtime: &Runtime, tree: &StoreBackend, files: impl It
     }
 }
 
-/// Returns how many rows, and bytes of bodies, all pages hold.
+/// Returns the number of rows and the bytes of their bodies over all pages.
 async fn scan_all(store: &dyn Store, space: &Namespace, with_values: bool) -> (usize, usize) {
     let mut options = ScanOptions::new().with_prefix("notes/").with_values(with_values);
     let (mut rows, mut bytes) = (0, 0);

@@ -1,18 +1,19 @@
-//! The agent against a scripted endpoint: an HTTP server on loopback that says what a model would, and keeps what it was asked.
+//! The agent against a scripted endpoint: an HTTP server on loopback that answers like a model and records its
+//! requests.
 
 use super::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
-use stratafs::checkpoint::ListOptions;
+use treehold::checkpoint::ListOptions;
 
-/// What the endpoint was asked: the head of the request, in small letters, and its body.
+/// A recorded request: its head in lowercase, and its body.
 struct Asked {
     head: String,
     body: Value,
 }
 
-/// Serves one answer for each request, in order, with a status.
+/// Serves one answer with a status per request, in order.
 fn serve(answers: Vec<(u16, Value)>) -> (String, Receiver<Asked>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -45,7 +46,7 @@ fn endpoint(api: Api, base_url: String) -> Endpoint {
     Endpoint { api, base_url, key: "key".to_owned(), model: "scripted".to_owned() }
 }
 
-/// A session as another process would open it.
+/// Opens a session as another process would.
 async fn session(data: &Path, thread: &str) -> Session {
     let mut config = Config::builtin(&Place::new(data, data));
     config.scope.thread = thread.to_owned();
@@ -66,7 +67,7 @@ fn uses(calls: &[(&str, Value)]) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn what_one_thread_is_told_to_remember_is_in_the_prompt_of_the_next() {
+async fn memory_of_one_thread_is_in_the_prompt_of_the_next() {
     let data = tempfile::tempdir().expect("a directory");
     let (url, asked) = serve(vec![
         uses(&[
@@ -91,7 +92,7 @@ async fn what_one_thread_is_told_to_remember_is_in_the_prompt_of_the_next() {
     let results = &second.body["messages"][2]["content"];
     assert_eq!(results[0]["content"], "File created successfully at: /memories/AGENTS.md");
     assert_eq!((&results[1]["tool_use_id"], &results[1]["is_error"]), (&json!("toolu_1"), &json!(false)));
-    // What was learned in this very turn is in the next prompt already.
+    // What was learned in this turn is already in the next prompt.
     assert!(second.body["system"].as_str().expect("a text").contains("The house is green."));
     assert_eq!(third.body["messages"][4]["content"][0]["is_error"], true);
 
@@ -104,7 +105,7 @@ async fn what_one_thread_is_told_to_remember_is_in_the_prompt_of_the_next() {
         fourth.body["system"].as_str().expect("a text").contains("<memory path=\"/memories/AGENTS.md\">\nThe house is green.\n</memory>")
     );
 
-    // The first thread goes on where it stopped, in another process.
+    // The first thread continues where it stopped, in another process.
     let monday = session(data.path(), "monday").await;
     assert_eq!(run(&monday, &endpoint, "Again?").await.expect("an answer"), "As I said: green.");
     let fifth = asked.recv().expect("a request");
@@ -118,7 +119,7 @@ async fn what_one_thread_is_told_to_remember_is_in_the_prompt_of_the_next() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_speaks_as_openai_does_is_asked_in_its_words() {
+async fn openai_endpoint_is_queried_in_its_format() {
     let data = tempfile::tempdir().expect("a directory");
     let call = json!({"id": "call_1", "type": "function", "function": {"name": "write_file", "arguments": "{\"path\": \"/plan.md\", \"content\": \"1. ask\\n\"}"}});
     let wrong = json!({"id": "call_2", "type": "function", "function": {"name": "write", "arguments": "{"}});
@@ -141,7 +142,7 @@ async fn an_endpoint_that_speaks_as_openai_does_is_asked_in_its_words() {
 }
 
 #[tokio::test]
-async fn what_the_endpoint_refuses_is_told_and_what_was_done_is_kept() {
+async fn endpoint_error_is_reported_and_finished_work_is_kept() {
     let data = tempfile::tempdir().expect("a directory");
     let (url, _asked) = serve(vec![
         uses(&[("write_file", json!({"path": "/plan.md", "content": "1. ask\n"}))]),
@@ -155,7 +156,7 @@ async fn what_the_endpoint_refuses_is_told_and_what_was_done_is_kept() {
 }
 
 #[test]
-fn the_environment_names_the_endpoint() {
+fn environment_selects_the_endpoint() {
     let of = |variables: &[(&str, &str)]| {
         Endpoint::from_environment(|name| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned()))
     };

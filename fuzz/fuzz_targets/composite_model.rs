@@ -1,4 +1,4 @@
-//! Lists of operations on composites and on the model at once: every answer and every tree left behind is the same.
+//! Random operations on composites and on the model: every answer and every resulting tree must be equal.
 
 #![no_main]
 
@@ -6,13 +6,13 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
-use stratafs::composite::CompositeBackend;
-use stratafs::conformance::backend::Tree;
-use stratafs::conformance::history::{Expectation, Mutation, Step, check};
-use stratafs::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions};
-use stratafs::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, StoreBackend};
+use treehold::composite::CompositeBackend;
+use treehold::conformance::backend::Tree;
+use treehold::conformance::history::{Expectation, Mutation, Step, check};
+use treehold::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions};
+use treehold::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, StoreBackend};
 
-/// How many steps a history has at most.
+/// The most steps in a history.
 const STEPS_MAX: usize = 24;
 
 const NAMES: [&str; 12] = ["a", "b", "c", "a-b", "ab", ".dot", ".gitignore", "é", "n.md", "n.rs", "[z]", "foo..bar"];
@@ -60,11 +60,11 @@ impl<'a> Arbitrary<'a> for History {
 /// Where in a composite the history takes place.
 #[derive(Debug, Arbitrary)]
 enum Shape {
-    /// In a directory of the default, with mounts beside it.
+    /// In a directory of the default backend, with mounts beside it.
     BesideMounts,
     /// In a mount of store rows.
     Mount,
-    /// In a mount of a composite that is itself a mount.
+    /// In a mount of a nested composite.
     Nested,
     /// In the deepest of three mounts of one composite.
     ThreeDeep,
@@ -102,7 +102,7 @@ fn rows() -> Arc<dyn Backend> {
     Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), namespace))
 }
 
-/// A tree with files that a history must never meet.
+/// A tree with files that a history must never see.
 async fn noise() -> Arc<dyn Backend> {
     let noise = StateBackend::new();
     for path in ["/noise", "/a", "/c/x", "/b/c/needle", "/mem", "/.gitignore"] {
@@ -203,7 +203,7 @@ fn grep_options(u: &mut Unstructured<'_>) -> Result<GrepOptions> {
     options.case = *u.choose(&[CaseMode::Sensitive, CaseMode::Insensitive, CaseMode::Smart])?;
     options.output = *u.choose(&[GrepOutput::Content, GrepOutput::Files, GrepOutput::Counts])?;
     (options.include, options.exclude, options.invert) = (globs(u)?, globs(u)?, u.arbitrary()?);
-    // Context lines of one page may be matches of the next, so what pages add up to is defined without context.
+    // Context lines on one page may be matches on the next, so the sum of pages is only defined without context.
     if options.matches_max == 1000 {
         options = options.with_context(u.int_in_range(0..=2)?, u.int_in_range(0..=2)?);
     }

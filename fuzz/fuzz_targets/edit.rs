@@ -1,19 +1,20 @@
-//! Any edits on any content, against the plainest replacement there is; and windows of lines that add up to the content.
+//! Random edits of random content, compared with a naive replacement; and windows of lines that must add up to the
+//! content.
 //!
-//! Input: the content, then an old and a new text for each edit, ended by [`SEPARATOR`].
+//! Input: the content, then an old and a new text per edit, separated by [`SEPARATOR`].
 
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use stratafs::ErrorKind;
-use stratafs::ops::{Edit, ReadOptions};
-use stratafs::text;
+use treehold::ErrorKind;
+use treehold::ops::{Edit, ReadOptions};
+use treehold::text;
 
 /// Ends a field of the input.
 const SEPARATOR: u8 = 0x1e;
 
-/// Starts a text that is to be replaced everywhere.
+/// Marks a text that is to be replaced everywhere.
 const ALL: u8 = 0x01;
 
 fuzz_target!(|input: &[u8]| {
@@ -36,12 +37,12 @@ fn check_edits(content: &[u8], edits: &[Edit]) {
         let content = folded(content);
         let places = places(&content, &old);
         match &result {
-            // An edit of nothing but endings counts those that are as written.
+            // An edit that changes only line endings counts those that match exactly.
             Ok((edited, count)) if old == new && edit.old != edit.new => {
                 assert!((1..=places.len()).contains(count));
                 assert_eq!(bare(edited), bare(&content));
             }
-            // An ending takes that of its place; all else is as written.
+            // Line endings follow their surroundings; everything else is as given.
             Ok((edited, count)) => {
                 assert_eq!(*count, places.len());
                 assert_eq!(bare(edited), bare(&replaced(&content, &places, old.len(), &new)));
@@ -51,7 +52,7 @@ fn check_edits(content: &[u8], edits: &[Edit]) {
         }
     }
     if let Ok((edited, count)) = &result {
-        // All at once is one after the other.
+        // Applying all edits at once equals applying them one after the other.
         let (mut stepwise, mut total) = (content.to_vec(), 0);
         for edit in edits {
             let (next, replaced) = text::edit(&stepwise, std::slice::from_ref(edit)).expect("each edit fits where all fit");
@@ -61,7 +62,7 @@ fn check_edits(content: &[u8], edits: &[Edit]) {
     }
 }
 
-/// Finds where a text occurs, from the left, without overlaps; the empty text occurs nowhere.
+/// Finds all occurrences of a text from the left, without overlap; an empty text never occurs.
 fn places(content: &[u8], old: &[u8]) -> Vec<usize> {
     let (mut places, mut at) = (Vec::new(), 0);
     while !old.is_empty() && at + old.len() <= content.len() {
@@ -86,7 +87,7 @@ fn replaced(content: &[u8], places: &[usize], old_len: usize, new: &[u8]) -> Vec
     result
 }
 
-/// Writes every line ending as `\n`.
+/// Normalizes every line ending to `\n`.
 fn folded(text: &[u8]) -> Vec<u8> {
     let mut folded = Vec::with_capacity(text.len());
     for byte in text {
@@ -98,7 +99,7 @@ fn folded(text: &[u8]) -> Vec<u8> {
     folded
 }
 
-/// Leaves out every `\r` before a `\n`: a stray one may have come to stand before an ending.
+/// Removes every `\r` before a `\n`, because a stray one may end up before a line ending.
 fn bare(text: &[u8]) -> Vec<u8> {
     let mut bare = Vec::with_capacity(text.len());
     for byte in text {

@@ -1,19 +1,19 @@
-//! Any pattern on any path: what matches is reached by the walk that the pattern bounds.
+//! Random patterns and paths: a walk bounded by the pattern must reach every matching path.
 //!
-//! Input: the pattern on a line, then the path.
+//! Input: the pattern on one line, then the path.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stratafs::search::Glob;
-use stratafs::{VfsPath, VfsPathBuf};
+use treehold::search::Glob;
+use treehold::{VfsPath, VfsPathBuf};
 
 fuzz_target!(|input: &str| {
     let Some((pattern, path)) = input.split_once('\n') else { return };
     let Ok(path) = VfsPath::parse(path) else { return };
     for case_insensitive in [false, true] {
         let Ok(glob) = Glob::parse(pattern, case_insensitive) else { return };
-        let visible = Glob::parse_visible(pattern, case_insensitive).expect("what is legal is legal for searches too");
+        let visible = Glob::parse_visible(pattern, case_insensitive).expect("a legal pattern is legal for searches too");
         assert!(!visible.is_match(path.relative()) || glob.is_match(path.relative()), "a search finds no more than the pattern matches");
         check_walk(&glob, &path);
         check_walk(&visible, &path);
@@ -22,7 +22,7 @@ fuzz_target!(|input: &str| {
     assert!(!exact.is_match(path.relative()) || any_case.is_match(path.relative()), "`{path}` matches only when case counts");
 });
 
-/// Checks that a walk from the literal prefix, which asks what to enter, comes by a path that matches.
+/// Checks that a walk from the literal prefix, guided by the pattern, reaches a matching path.
 fn check_walk(glob: &Glob, path: &VfsPath) {
     if path.is_root() || !glob.is_match(path.relative()) {
         return;

@@ -1,7 +1,7 @@
-//! Any archive into an empty store: what is refused is refused by an error, and what is taken comes out as it went in.
+//! Random archives imported into an empty store: invalid ones fail with an error, and valid ones export unchanged.
 //!
-//! Archives are bytes of any kind, and exports of small stores that were forged: what no checksum lets a blind change reach is
-//! changed by entry, and the headers are written anew.
+//! Archives are random bytes, or forged exports of small stores: entries are changed, and the headers rewritten,
+//! because checksums would reject blind changes.
 
 #![no_main]
 
@@ -12,26 +12,26 @@ use std::io::{Cursor, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stratafs::store::{ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, export, import};
-use stratafs::{Clock, ErrorKind, MemoryStore, Namespace};
+use treehold::store::{ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, export, import};
+use treehold::{Clock, ErrorKind, MemoryStore, Namespace};
 use tokio::runtime::{Builder, Runtime};
 
-/// What an import may take beside some times the archive: buffers, and a page.
+/// The memory that an import may use beyond a multiple of the archive's size: buffers and one page.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
 
 const ROWS_MAX: usize = 12;
 const CHANGES_MAX: usize = 8;
 
-/// A store that has counted so far is restored nowhere: no store comes to that by itself.
+/// The end of restorable versions; no store counts that far by itself.
 const VERSION_END: u64 = 1 << 52;
 
-/// The tar's block.
+/// The size of a tar block.
 const BLOCK: usize = 512;
 
 const NAMESPACES: [&str; 6] = ["a", "a/b", "a/b%2F", "ab", "é", "z"];
 
 const NAMES: [&str; 10] = [
-    "stratafs.json",
+    "treehold.json",
     "end.json",
     "items/00000001.jsonl",
     "items/00000002.jsonl",
@@ -67,26 +67,26 @@ const PIECES: [&str; 24] = [
     ",\"value\":\"x\"",
     ",\"blob\":\"",
     "\u{85}",
-    "{\"format\":1}",
+    "{\"format\":2}",
 ];
 
-/// Counts what is allocated, and the most of it since it was asked.
+/// Tracks allocated bytes and their maximum.
 struct Counted;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is the system's; what is added are two counters.
+// SAFETY: delegates to the system allocator and only adds two counters.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         MOST.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -133,7 +133,7 @@ async fn check(archive: Vec<u8>) {
     let stats = store.stats().await.expect("a store in memory counts");
     assert!(stats.items <= report.rows && stats.value_bytes <= report.value_bytes);
     let (archive, exported) = exported(&store).await;
-    // What was over is not there any more.
+    // Expired rows are gone.
     assert!(exported.rows < report.rows || exported.digest == report.digest);
     assert!(exported.version >= report.version);
     if exported.version.number() >= VERSION_END {
@@ -145,7 +145,7 @@ async fn check(archive: Vec<u8>) {
     assert_eq!(rows(&other).await, rows(&store).await);
 }
 
-/// Its time stands still, so that nothing is over between two looks.
+/// The clock stands still, so that nothing expires between two reads.
 fn fresh() -> MemoryStore {
     MemoryStore::with_clock(Clock::from_fn(|| "2026-01-01T00:00:00Z".parse().expect("a time")))
 }
@@ -165,7 +165,7 @@ struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nobody panics within").write(bytes)
+        self.0.lock().expect("the lock is not poisoned").write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -176,11 +176,11 @@ impl Write for Kept {
 async fn exported(store: &MemoryStore) -> (Vec<u8>, ArchiveReport) {
     let kept = Kept::default();
     let report = export(store, kept.clone(), &ExportOptions::new(), |_| {}).await.expect("a store in memory is exported");
-    let bytes = std::mem::take(&mut *kept.0.lock().expect("nobody panics within"));
+    let bytes = std::mem::take(&mut *kept.0.lock().expect("the lock is not poisoned"));
     (bytes, report)
 }
 
-/// An export of a store that was changed.
+/// A modified export of a store.
 struct Forgery {
     rows: Vec<Row>,
     changes: Vec<Change>,
@@ -207,7 +207,7 @@ struct Row {
     ends_in: Option<u16>,
 }
 
-/// What is done to an archive. An index counts around.
+/// A modification of an archive. Indices wrap around.
 #[derive(Debug, Arbitrary)]
 enum Change {
     Remove(u8),
@@ -239,7 +239,7 @@ impl Forgery {
             let namespace = Namespace::parse(NAMESPACES[usize::from(row.namespace) % NAMESPACES.len()]).expect("a legal namespace");
             let ends_in = row.ends_in.map(|seconds| Duration::from_secs(seconds.into()));
             let batch = Batch::new().put_item(&namespace, &row.key, row.meta.clone(), vec![row.byte; row.size.into()], ends_in);
-            // A key may be none.
+            // A key may be empty.
             let _ = store.commit(batch).await;
         }
         let mut entries = entries(&exported(&store).await.0);
@@ -309,7 +309,7 @@ impl Change {
                 let offset = place(*offset, entries[index].content.len());
                 entries[index].content.splice(offset..offset, PIECES[usize::from(*piece) % PIECES.len()].bytes());
             }
-            // The number that stands there, or the one behind.
+            // The number at the offset, or the next one after it.
             Self::Replace(index, offset, piece) => {
                 let index = at(index);
                 let content = &mut entries[index].content;
@@ -331,12 +331,12 @@ impl Change {
     }
 }
 
-/// Spreads an offset over what there is, its end included.
+/// Maps an offset into the available length, including its end.
 fn place(offset: u16, length: usize) -> usize {
     usize::from(offset) * (length + 1) / (1 << 16)
 }
 
-/// Takes an export apart.
+/// Splits an export into its entries.
 fn entries(mut archive: &[u8]) -> Vec<Entry> {
     let mut entries = Vec::new();
     while archive.len() >= BLOCK && archive[0] != 0 {
@@ -350,7 +350,7 @@ fn entries(mut archive: &[u8]) -> Vec<Entry> {
     entries
 }
 
-/// Puts an archive together, with sound headers.
+/// Writes an archive with valid headers.
 fn written(entries: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for Entry { name, kind, declared, content } in entries {

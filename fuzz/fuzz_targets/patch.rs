@@ -1,12 +1,12 @@
-//! Any patch on a small tree: it takes effect as a whole or not at all, and never panics.
+//! Random patches on a small tree: each takes effect as a whole or not at all, and never panics.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
-use stratafs::backend::StateSnapshot;
-use stratafs::tools::ToolCall;
-use stratafs::{BackendExt, StateBackend};
+use treehold::backend::StateSnapshot;
+use treehold::tools::ToolCall;
+use treehold::{BackendExt, StateBackend};
 use tokio::runtime::{Builder, Runtime};
 
 const FILES: [(&str, &str); 5] = [
@@ -42,9 +42,9 @@ async fn check(tree: &StateBackend, call: &ToolCall, patch: &str) {
     assert!(!output.is_error || tree.version() == before, "a patch that failed changed something: {}", output.text);
     for (path, content) in FILES {
         let name = path.rsplit('/').next().expect("a path has a name");
-        // A directory on the way may be named in place of the file.
+        // A patch may name a directory above the file.
         if !patch.contains(name) && !patch.contains("/d") {
-            let now = tree.read_bytes(path).await.expect("what no patch names is still there");
+            let now = tree.read_bytes(path).await.expect("files that no patch names still exist");
             assert_eq!(now, content, "`{path}` is not in the patch");
         }
     }

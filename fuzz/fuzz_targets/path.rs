@@ -1,12 +1,12 @@
-//! Any two texts, as paths: what is accepted is in normal form, and the algebra of prefixes and order holds.
+//! Random pairs of texts as paths: accepted paths are in normal form, and the laws of prefixes and order hold.
 //!
 //! Input: two lines.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stratafs::path::{PATH_BYTES_MAX, SEGMENT_BYTES_MAX};
-use stratafs::{VfsPath, VfsPathBuf};
+use treehold::path::{PATH_BYTES_MAX, SEGMENT_BYTES_MAX};
+use treehold::{VfsPath, VfsPathBuf};
 
 fuzz_target!(|input: &str| {
     let (one, other) = input.split_once('\n').unwrap_or((input, "/a"));
@@ -25,10 +25,10 @@ fn check_normal(path: &VfsPath) {
     for segment in path.segments() {
         assert!(!matches!(segment, "" | "." | "..") && segment.len() <= SEGMENT_BYTES_MAX && !segment.contains('/'));
     }
-    let again = VfsPath::parse(text).expect("what was accepted is accepted again");
+    let again = VfsPath::parse(text).expect("an accepted path is accepted again");
     assert!(matches!(again, std::borrow::Cow::Borrowed(same) if same == path));
     let json = serde_json::to_string(path).expect("a path is a string");
-    assert_eq!(serde_json::from_str::<VfsPathBuf>(&json).expect("and comes back"), path.to_owned());
+    assert_eq!(serde_json::from_str::<VfsPathBuf>(&json).expect("the JSON parses back"), path.to_owned());
 }
 
 fn check_relatives(path: &VfsPath) {

@@ -1,10 +1,11 @@
-//! Any bytes as a transcript: it ends, tells lines that exist, and is the same however the bytes arrive.
+//! Random bytes as a transcript: reading terminates, reports existing lines, and does not depend on how the bytes
+//! arrive.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::io::BufReader;
-use stratafs::tools::{Transcript, TranscriptEvent};
+use treehold::tools::{Transcript, TranscriptEvent};
 
 fuzz_target!(|bytes: &[u8]| {
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;

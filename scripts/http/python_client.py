@@ -3,13 +3,13 @@
 import sys
 from io import BytesIO
 
-from stratafs_client import AuthenticatedClient, Client
-from stratafs_client.api.files import apply, edit_file, grep_by, read_file, write_file
-from stratafs_client.api.threads import make_checkpoint
-from stratafs_client.api.tools import call_tool
-from stratafs_client.models import ApplyRequest, CallToolBody, CaseMode, Changed, Edit, GrepRequest, NotesRequest, PatchRequest, Problem
-from stratafs_client.models import WriteChange
-from stratafs_client.types import File
+from treehold_client import AuthenticatedClient, Client
+from treehold_client.api.files import apply, edit_file, grep_by, read_file, write_file
+from treehold_client.api.threads import make_checkpoint
+from treehold_client.api.tools import call_tool
+from treehold_client.models import ApplyRequest, CallToolBody, CaseMode, Changed, Edit, GrepRequest, NotesRequest, PatchRequest, Problem
+from treehold_client.models import WriteChange
+from treehold_client.types import File
 
 base, token = sys.argv[1], sys.argv[2:]
 client = AuthenticatedClient(base, token[0]) if token else Client(base)
@@ -40,7 +40,7 @@ assert [(file.path, file.lines[0].text) for file in found.files] == [("/memories
 
 # Several changes at once, in a thread of their own, and a checkpoint of it.
 write = WriteChange(operation="write", path="/plan.md", content="1. ask\n")
-applied = apply.sync(client=client, body=ApplyRequest(changes=[write]), stratafs_thread="python")
+applied = apply.sync(client=client, body=ApplyRequest(changes=[write]), treehold_thread="python")
 assert applied.changed[0].created
 checkpoint = make_checkpoint.sync("python", client=client, body=NotesRequest(label="asked"))
 assert checkpoint.label == "asked"
@@ -48,6 +48,6 @@ assert checkpoint.label == "asked"
 # Calls a tool as a model would.
 arguments = CallToolBody()
 arguments.additional_properties = {"path": "/plan.md"}
-output = call_tool.sync("read_file", client=client, body=arguments, stratafs_thread="python")
+output = call_tool.sync("read_file", client=client, body=arguments, treehold_thread="python")
 assert not output.is_error and "1. ask" in output.text
 print("python:", output.text.strip())

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import createClient from "openapi-fetch";
-import type { paths } from "./stratafs.js";
+import type { paths } from "./treehold.js";
 
 const [base, token] = process.argv.slice(2);
 const headers = token ? { authorization: `Bearer ${token}` } : {};
@@ -42,7 +42,7 @@ const found = await client.POST("/v1/grep", { body: { pattern: "GREEN", path: "/
 assert.equal(found.data?.files?.[0]?.lines?.[0]?.text, "the theme colour is green");
 
 // Several changes at once, in a thread of their own, and a checkpoint of it.
-const thread = { header: { "stratafs-thread": "typescript" } };
+const thread = { header: { "treehold-thread": "typescript" } };
 const applied = await client.POST("/v1/apply", {
   params: thread,
   body: { changes: [{ operation: "write", path: "/plan.md", content: "1. ask\n" }] },

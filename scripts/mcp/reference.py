@@ -1,6 +1,6 @@
-"""Compares `stratafs mcp --tools reference` with the npm reference filesystem server: each call on a fresh copy of one tree.
+"""Compares `treehold mcp --tools reference` with the npm reference filesystem server: each call on a fresh copy of one tree.
 
-Usage: reference.py WORK_DIRECTORY STRATAFS NPM_SERVER...
+Usage: reference.py WORK_DIRECTORY TREEHOLD NPM_SERVER...
 Both servers see the tree at the same path, one after the other, so that answers can be compared byte for byte.
 """
 
@@ -217,15 +217,15 @@ def shape(tool):
 
 
 def main():
-    work, stratafs, *npm = sys.argv[1:]
+    work, treehold, *npm = sys.argv[1:]
     work = pathlib.Path(work).resolve()
     work.mkdir(parents=True, exist_ok=True)
     root = work / "root"
     (work / "errors.log").write_bytes(b"")
-    config = work / "stratafs.toml"
+    config = work / "treehold.toml"
     config.write_text(f'[routes."{root}"]\ntype = "filesystem"\nroot = "{root}"\n')
     theirs_tools, theirs = play(root, [*npm, str(root)])
-    ours_tools, ours = play(root, [stratafs, "--config", str(config), "--data", str(work / "data"), "mcp", "--tools", "reference", "--allow", str(root)])
+    ours_tools, ours = play(root, [treehold, "--config", str(config), "--data", str(work / "data"), "mcp", "--tools", "reference", "--allow", str(root)])
     failures = 0
     for their_tool, our_tool in zip(theirs_tools, ours_tools):
         if shape(their_tool) != shape(our_tool):

@@ -181,10 +181,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 /// The friendly verbs, for every backend. Paths are text here and are parsed at this door.
 ///
 /// ```
-/// use stratafs::{BackendExt, StateBackend};
+/// use treehold::{BackendExt, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let tree = StateBackend::new();
 /// tree.write("/notes/todo.md", "milk\nbread\n").await?;
 /// tree.edit("/notes/todo.md", "bread", "butter").await?;

@@ -10,6 +10,7 @@ use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::rank::{self, Found, Query};
 use crate::search::words::CONTENT_BYTES_MAX;
 use crate::search::{PathFilter, glob, parallel};
+use crate::work;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use std::ops::ControlFlow;
@@ -24,6 +25,9 @@ const CHUNK_BYTES: u64 = 8 << 20;
 
 /// How many files are read before their words are counted.
 const CHUNK_FILES: usize = 1_024;
+
+/// How much longer the words of a content take than a search of its bytes.
+const WORDS_COST: u64 = 16;
 
 /// Recalls files of any tree by listing it and reading what the options select: what [`Backend::search`] is where there is no
 /// index of words.
@@ -162,7 +166,11 @@ pub(crate) async fn add_snippets<B: Backend + ?Sized>(
     let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
     for hit in hits {
         if let Some(Ok(read)) = reads.next().await {
-            hit.snippets = query.snippets(&read.content, corpus, options.snippets_max);
+            let (query, corpus, snippets_max) = (query.clone(), corpus.clone(), options.snippets_max);
+            // Each word of the content is cut and folded.
+            let cost_bytes = WORDS_COST * read.content.len() as u64;
+            let snippets = work::run(cost_bytes, move |_| query.snippets(&read.content, &corpus, snippets_max));
+            hit.snippets = snippets.await.unwrap_or_default();
         }
     }
 }

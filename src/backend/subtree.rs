@@ -26,10 +26,10 @@ use std::sync::Arc;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::{BackendExt, StateBackend, Subtree};
+/// use treehold::{BackendExt, StateBackend, Subtree};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let whole = Arc::new(StateBackend::new());
 /// whole.write("/projects/one/readme.md", "hello\n").await?;
 /// let part = Subtree::new(whole.clone(), "/projects/one".parse()?);

@@ -5,11 +5,11 @@ use crate::error::{Error, ErrorKind};
 use crate::ops::Version;
 
 pub(super) fn no_thread(thread: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("no thread `{thread}` is saved; `stratafs thread ls` lists them"))
+    Error::new(ErrorKind::NotFound, format!("no thread `{thread}` is saved; `treehold thread ls` lists them"))
 }
 
 pub(super) fn no_checkpoint(thread: &str, id: CheckpointId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("thread `{thread}` has no checkpoint `{id}`; `stratafs checkpoint ls` lists them"))
+    Error::new(ErrorKind::NotFound, format!("thread `{thread}` has no checkpoint `{id}`; `treehold checkpoint ls` lists them"))
 }
 
 pub(super) fn taken(thread: &str) -> Error {

@@ -77,7 +77,7 @@ pub struct InvalidCheckpointId(String);
 
 impl fmt::Display for InvalidCheckpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not the id of a checkpoint; use one that `stratafs checkpoint ls` shows", self.0)
+        write!(f, "`{}` is not the id of a checkpoint; use one that `treehold checkpoint ls` shows", self.0)
     }
 }
 

@@ -167,6 +167,10 @@ impl Checkpointer for MemoryCheckpointer {
         Ok(self.open(scope, at).await?.map(|opened| Saved { checkpoint: opened.checkpoint, head: opened.head }))
     }
 
+    async fn confirm(&self, scope: &Scope, id: CheckpointId) -> Result<Option<Saved>> {
+        self.get(scope, At::Id(id)).await
+    }
+
     async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>> {
         let thread = thread_of(scope)?;
         self.user(scope, |user| {

@@ -41,13 +41,13 @@ pub use diff::{ChangeKind, Diff, PathDiff, diff};
 pub use history::HistoryBackend;
 pub use id::{CheckpointId, InvalidCheckpointId};
 pub use memory::MemoryCheckpointer;
-pub(crate) use merge::merge_state;
+pub(crate) use merge::plan_merge;
 pub use merge::{
     MERGED_CHECKPOINT, MERGED_THREAD, MergeChange, MergeConflict, MergeConflictKind, MergeHunk, MergeLines, MergeOptions, MergeOrigin,
     MergeOutcome, MergeResolution, MergeSide, MergeStatus, MergeStrategy, merge,
 };
 pub(crate) use name::check_checkpoint_name;
-pub use name::{find_checkpoint, is_reserved_name, with_checkpoint};
+pub use name::{find_checkpoint, is_reserved_name, open_checkpoint, with_checkpoint};
 pub(crate) use review::Reviewer;
 pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
@@ -81,6 +81,14 @@ pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
     ///
     /// Cost: one round trip.
     async fn get(&self, scope: &Scope, at: At) -> Result<Option<Saved>>;
+
+    /// Makes sure that a checkpoint that a read shows is durable, and returns it; none when the thread has no such one.
+    ///
+    /// A read may show a commit that the disk or a standby does not have yet. So a save whose answer was lost counts as done only
+    /// once this has returned its checkpoint.
+    ///
+    /// Cost: two reads and one commit; one read where there is no such checkpoint.
+    async fn confirm(&self, scope: &Scope, id: CheckpointId) -> Result<Option<Saved>>;
 
     /// Returns a checkpoint with its state, of which nothing is loaded but what is looked at; none when the thread has no such one.
     ///

@@ -1,6 +1,6 @@
 //! How people name a checkpoint: by its id or the start of one, by its label, or by how far it lies back.
 
-use super::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions};
+use super::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions, Opened};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use futures::future::BoxFuture;
@@ -32,8 +32,8 @@ pub async fn find_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, nam
 /// How often work on a checkpoint that was pruned meanwhile is done on the one that the name stands for since.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Finds the checkpoint of a name, as [`find_checkpoint`], and works on it. Where the name counts from the newest (`latest`, `~2`) and
-/// the checkpoint was pruned before the work was done, the name stands for another one by then, and the work is done on that.
+/// Finds the checkpoint of a name, as [`find_checkpoint`], and works on it. A name that counts from the newest (`latest`, `~2`) or is a label
+/// stands for another checkpoint once the one that was found is pruned: then the work is done on that.
 ///
 /// # Errors
 /// Those of [`find_checkpoint`] and those of `work`.
@@ -44,11 +44,12 @@ pub async fn with_checkpoint<'w, T>(
     work: impl Fn(Checkpoint) -> BoxFuture<'w, Result<T>> + Send + Sync,
 ) -> Result<T> {
     let counts = back(name)?.is_some();
+    let moves = |found: &Checkpoint| counts || found.label.as_deref() == Some(name);
     let mut found = find_checkpoint(checkpointer, scope, name).await?;
     for _ in 0..ATTEMPTS_MAX {
-        let id = found.id;
+        let (id, moves) = (found.id, moves(&found));
         match work(found).await {
-            Err(error) if counts && error.kind() == ErrorKind::NotFound => {
+            Err(error) if moves && error.kind() == ErrorKind::NotFound => {
                 found = find_checkpoint(checkpointer, scope, name).await?;
                 if found.id == id {
                     return Err(error);
@@ -59,6 +60,17 @@ pub async fn with_checkpoint<'w, T>(
     }
     let message = format!("the checkpoint `{name}` was pruned again and again before it was used; try again");
     Err(Error::new(ErrorKind::Unavailable, message).without_effect())
+}
+
+/// Opens the checkpoint of a name as [`with_checkpoint`] finds it.
+///
+/// # Errors
+/// Those of [`find_checkpoint`], and those of the checkpointer.
+pub async fn open_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) -> Result<Opened> {
+    let open = |found: Checkpoint| -> BoxFuture<'_, Result<Opened>> {
+        Box::pin(async move { checkpointer.open(scope, At::Id(found.id)).await?.ok_or_else(|| missing(scope, name)) })
+    };
+    with_checkpoint(checkpointer, scope, name, open).await
 }
 
 /// Tells whether a text names a checkpoint by itself, whatever its labels are: as a label it would never be found.
@@ -134,7 +146,7 @@ fn missing(scope: &Scope, name: &str) -> Error {
     let thread = scope.thread.as_deref().unwrap_or_default();
     let message = match name {
         "latest" => format!("thread `{thread}` has no checkpoint yet; make one first"),
-        _ => format!("thread `{thread}` has no checkpoint `{name}`; `stratafs checkpoint ls` lists those there are"),
+        _ => format!("thread `{thread}` has no checkpoint `{name}`; `treehold checkpoint ls` lists those there are"),
     };
     Error::new(ErrorKind::NotFound, message)
 }
@@ -175,6 +187,31 @@ mod tests {
                 assert_eq!(Some(parent), checkpointer.get(&scope, At::Latest).await.expect("read").map(|saved| saved.checkpoint.id));
             }
         }
+    }
+
+    #[tokio::test]
+    async fn label_whose_checkpoint_is_pruned_before_it_is_used_stands_for_the_next_one() {
+        let checkpointer = MemoryCheckpointer::new();
+        let scope = Scope::new().with_thread("t");
+        let put = async |label: &str, head| {
+            let options = PutOptions::new().with_label(label).with_head(head);
+            checkpointer.put(&scope, &StateSnapshot::default(), &options).await.expect("put")
+        };
+        let first = put("mark", None).await;
+        let second = put("other", first.head).await;
+        let (tries, checkpointer, scope, put) = (&AtomicUsize::new(0), &checkpointer, &scope, &put);
+        let opened = with_checkpoint(checkpointer, scope, "mark", move |found| {
+            Box::pin(async move {
+                if tries.fetch_add(1, Ordering::Relaxed) == 0 {
+                    let third = put("mark", second.head).await;
+                    put("end", third.head).await;
+                    checkpointer.prune(scope, &PruneOptions::new().with_keep_last(2)).await?;
+                }
+                checkpointer.open(scope, found.id.into()).await?.ok_or_else(|| missing(scope, "mark"))
+            })
+        });
+        let opened = opened.await.expect("the label stands for another one").checkpoint;
+        assert!(opened.id > second.checkpoint.id && opened.label.as_deref() == Some("mark"));
     }
 
     #[tokio::test]

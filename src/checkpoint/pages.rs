@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::path::{SharedPath, VfsPath};
 use crate::store::{Namespace, Store};
+use crate::work::{self, LOOK_BYTES};
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ use std::sync::Arc;
 
 /// The bytes that end a pack: a page is read with all that stand in its pack.
 const PACK_BYTES: usize = 2 << 10;
+
+/// What a page counts for that is gone over or written, in bytes that are hashed.
+const PAGE_BYTES: usize = 16 << 10;
 
 /// The pages and contents of the threads of one tenant and user, in a store.
 #[derive(Debug, Clone)]
@@ -185,6 +189,16 @@ fn read_page(bytes: &[u8], origin: u32, pack: u64) -> Result<Page> {
     }
 }
 
+/// Returns the hash of a content.
+fn hash(content: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    for part in content.chunks(LOOK_BYTES) {
+        work::advance(part.len());
+        hasher.update(part);
+    }
+    *hasher.finalize().as_bytes()
+}
+
 /// The key of a pack.
 pub(super) fn pack_key(pack: u64) -> String {
     format!("{pack:016x}")
@@ -220,13 +234,14 @@ impl Unsaved {
         let mut bodies = HashMap::new();
         for link in &pages {
             let Some(Page::Leaf(rows)) = link.loaded() else { continue };
+            work::advance(PAGE_BYTES);
             for node in rows.iter().map(|row| &row.node).filter(|node| !node.is_directory()) {
                 if node.body().is_some_and(|body| Some(body.origin) == relied_on) {
                     continue;
                 }
                 unsaved.is_copy |= node.body().is_some();
                 let content = node.content().ok_or_else(unwritten)?;
-                let hash = *blake3::hash(content).as_bytes();
+                let hash = hash(content);
                 let body = StoredBody { origin, hash };
                 if !content.is_empty() {
                     unsaved.bodies.insert(hash, content.clone());
@@ -239,6 +254,7 @@ impl Unsaved {
         let mut open = Pack { number: pack, ..Pack::default() };
         for link in pages {
             let page = link.loaded().ok_or_else(unwritten)?;
+            work::advance(PAGE_BYTES);
             if open.size_bytes >= PACK_BYTES {
                 unsaved.packs.push((open.number, open.finish()));
                 open = Pack { number: open.number + 1, ..Pack::default() };
@@ -414,6 +430,6 @@ impl PageSource for Pages {
 fn gone() -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        "a part of a saved tree is gone: its checkpoint was pruned meanwhile, or the store is damaged; open the thread again, or see `stratafs doctor`",
+        "a part of a saved tree is gone: its checkpoint was pruned meanwhile, or the store is damaged; open the thread again, or see `treehold doctor`",
     )
 }

@@ -152,5 +152,5 @@ fn decode_first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8])
 }
 
 pub(super) fn unreadable() -> Error {
-    Error::new(ErrorKind::Corrupt, "the saved state of a thread cannot be read back; it is left as it is, see `stratafs doctor`")
+    Error::new(ErrorKind::Corrupt, "the saved state of a thread cannot be read back; it is left as it is, see `treehold doctor`")
 }

@@ -1,10 +1,13 @@
 //! Whether a row of a store is what its namespace says, where that can be told from the row alone.
 
-use super::RESERVED_NAMESPACE;
 use super::record::Record;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileRecord;
+use crate::store::reserved::{RESERVED_ROOT, THREADS};
 use crate::store::{Item, Namespace};
+
+/// The name beneath the reserved root that threads lie under.
+const NAME: &str = THREADS[1];
 
 /// Checks a row of any namespace by what this crate keeps in rows: contents of threads by the hash that is their key, checkpoints and
 /// heads of threads by their records, files by the size in their meta. Rows of others pass.
@@ -12,15 +15,15 @@ use crate::store::{Item, Namespace};
 /// # Errors
 /// [`Corrupt`](ErrorKind::Corrupt) for what is not what was kept.
 pub fn check_row(namespace: &Namespace, item: &Item) -> Result<()> {
-    let components: Vec<_> = namespace.components().take(2).collect();
+    let components: Vec<_> = namespace.components().take(3).collect();
     let corrupt = |message: &str| Err(Error::new(ErrorKind::Corrupt, message.to_owned()));
     match components.iter().map(AsRef::as_ref).collect::<Vec<&str>>()[..] {
-        [RESERVED_NAMESPACE, "bodies"] if blake3::hash(&item.value).to_hex().as_str() != item.key => {
+        [RESERVED_ROOT, NAME, "bodies"] if blake3::hash(&item.value).to_hex().as_str() != item.key => {
             corrupt("the content of a thread is not what its hash says")
         }
-        [RESERVED_NAMESPACE, "checkpoints"] => Record::from_bytes(&item.meta).map(drop),
-        [RESERVED_NAMESPACE, "heads"] => Record::from_bytes(&item.value).map(drop),
-        [RESERVED_NAMESPACE, ..] => Ok(()),
+        [RESERVED_ROOT, NAME, "checkpoints"] => Record::from_bytes(&item.meta).map(drop),
+        [RESERVED_ROOT, NAME, "heads"] => Record::from_bytes(&item.value).map(drop),
+        [RESERVED_ROOT, NAME, ..] => Ok(()),
         _ => match FileRecord::from_bytes(&item.meta) {
             Ok(record) if record.size_bytes != item.value.len() as u64 => {
                 corrupt(&format!("the file was stored with {} bytes and has {}", record.size_bytes, item.value.len()))

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first component of the namespaces that threads are saved in: nothing else may be kept beneath it.
-pub const RESERVED_NAMESPACE: &str = crate::store::reserved::THREADS;
+pub const RESERVED_NAMESPACE: [&str; 2] = crate::store::reserved::THREADS;
 
 /// How often a change of a head that lost a race is done again.
 const ATTEMPTS_MAX: u32 = 16;
@@ -161,32 +161,41 @@ impl StoreCheckpointer {
                 let version = version.ok_or_else(|| Error::new(ErrorKind::Internal, "a batch with puts returned no version"))?;
                 Ok(Saved { checkpoint: record.checkpoint, head: Some(Head { id, version }) })
             }
-            Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => match self.confirm(place, thread, id).await {
-                Ok(Some(head)) => {
-                    Rider::settle(riders, Some(id.to_bytes()));
-                    Ok(Saved { checkpoint: record.checkpoint, head: head.filter(|head| head.id == id) })
+            Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => {
+                match self.confirm_in(place, thread, id).await {
+                    Ok(Some(saved)) => {
+                        Rider::settle(riders, Some(id.to_bytes()));
+                        Ok(saved)
+                    }
+                    // Whether it took effect stays unknown, as the first failure says.
+                    _ => Err(error),
                 }
-                // Whether it took effect stays unknown, as the first failure says.
-                _ => Err(error),
-            },
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// Looks for a checkpoint whose save ended without an answer, and makes sure that it lasts; returns the head that there is beside it,
-    /// which is another where others have gone on.
+    /// Makes a checkpoint that a read shows durable.
     ///
     /// What a read shows need not be durable: InnoDB without a binary log, and PostgreSQL that waits for a standby, show a commit
     /// that the disk or the standby does not have yet. So the checkpoint's own row is put again as it is, which no other save depends
     /// on. The answer to that write comes once all that was before it is durable.
-    async fn confirm(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Option<Head>>> {
+    async fn confirm_in(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Saved>> {
         let key = checkpoint_key(thread, id);
-        let Some(item) = self.store.get_many(&place.checkpoints, &[&key], false).await?.pop().flatten() else { return Ok(None) };
-        let head = self.store.get(&place.heads, thread).await?;
-        let head = head.map(|item| read_head(&item)).transpose()?.map(|(_, head)| head);
-        let batch = Batch::new().expect(&place.checkpoints, &key, Condition::Version(item.version));
-        self.store.commit(batch.put_with_meta(&place.checkpoints, key, item.meta, Bytes::new())).await?;
-        Ok(Some(head))
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(item) = self.store.get_many(&place.checkpoints, &[&key], false).await?.pop().flatten() else { return Ok(None) };
+            let Record { checkpoint, .. } = Record::from_bytes(&item.meta)?;
+            let head = self.store.get(&place.heads, thread).await?;
+            let head = head.map(|item| read_head(&item)).transpose()?.map(|(_, head)| head).filter(|head| head.id == id);
+            let batch = Batch::new().expect(&place.checkpoints, &key, Condition::Version(item.version));
+            match self.store.commit(batch.put_with_meta(&place.checkpoints, &*key, item.meta, Bytes::new())).await {
+                Ok(_) => return Ok(Some(Saved { checkpoint, head })),
+                // It was confirmed by another, or pruned.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(busy(thread))
     }
 
     /// Gathers what of a state is not stored yet, on a thread of its own, as contents are hashed.
@@ -353,6 +362,10 @@ impl Checkpointer for StoreCheckpointer {
         let (place, thread) = (self.place(scope)?, thread_of(scope)?);
         let found = self.find(&place, thread, at).await?;
         Ok(found.map(|(record, head)| Saved { checkpoint: record.checkpoint, head }))
+    }
+
+    async fn confirm(&self, scope: &Scope, id: CheckpointId) -> Result<Option<Saved>> {
+        self.confirm_in(&self.place(scope)?, thread_of(scope)?, id).await
     }
 
     async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>> {
@@ -554,7 +567,8 @@ fn checkpoint_key(thread: &str, id: CheckpointId) -> String {
 pub(crate) fn namespace_of(scope: &Scope, kind: &str) -> Result<Namespace> {
     scope.validate()?;
     let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));
-    Namespace::new([RESERVED_NAMESPACE, kind, &tenant, &user])
+    let [root, threads] = RESERVED_NAMESPACE;
+    Namespace::new([root, threads, kind, &tenant, &user])
 }
 
 pub(crate) fn thread_of(scope: &Scope) -> Result<&str> {

@@ -1,4 +1,4 @@
-//! Changes: which backend each goes to, what no mount allows, and batches over several.
+//! Changes: routing to backends, protection of mounts, and batches over several mounts.
 
 use super::CompositeBackend;
 use super::router::Place;
@@ -9,25 +9,25 @@ use crate::path::{VfsPath, VfsPathBuf};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What has to be done for one change.
+/// What one change needs.
 enum Step {
-    /// Nothing: the directory to make leads to mounts, so it is there.
+    /// Nothing: the directory to create leads to mounts, so it exists.
     Nothing,
-    /// The backend of this mount does it.
+    /// The backend of this mount applies it.
     Mount(usize),
-    /// It is carried from mount to mount.
+    /// It transfers content between mounts.
     Transfer,
 }
 
-/// A run of changes that are done by one call.
+/// Consecutive changes that one call applies.
 struct Run {
     changes: Range<usize>,
-    /// None when nothing of it has to be done.
+    /// `None` if nothing has to be done.
     mount: Option<usize>,
 }
 
 impl CompositeBackend {
-    /// Applies changes: those of one mount as one batch of its backend.
+    /// Applies changes, those of one mount as one batch of its backend.
     pub(super) async fn apply_changes(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let plan = |(index, change): (usize, &Change)| self.step(change).map_err(|error| error.during(change.kind()).in_batch(index, 0));
         let steps = changes.iter().enumerate().map(plan).collect::<Result<Vec<_>>>()?;
@@ -53,7 +53,7 @@ impl CompositeBackend {
         Ok(results)
     }
 
-    /// Decides what a change needs, and refuses what would take a mount, or a directory that leads to one, away.
+    /// Decides what a change needs, and refuses changes that would remove a mount or a directory that leads to one.
     fn step(&self, change: &Change) -> Result<Step> {
         let path = change.path();
         let place = self.router.find(path);
@@ -81,7 +81,7 @@ impl CompositeBackend {
         Ok(Step::Mount(place.mount))
     }
 
-    /// Decides who renames or copies. A directory with mounts in it is copied as the caller sees it.
+    /// Decides how to rename or copy. A directory that contains mounts is copied as the caller sees it.
     fn between(&self, from_place: Place, from: &VfsPath, to: &VfsPath) -> Result<Step> {
         let to_place = self.router.find(to);
         self.target(from_place, from)?;
@@ -93,7 +93,7 @@ impl CompositeBackend {
         }
     }
 
-    /// Refuses to put something where a directory stands by the mounts alone. A file that is a mount may be replaced.
+    /// Refuses a target that is a directory only because of mounts below it. A file mount may be replaced.
     fn check_target(&self, place: Place, to: &VfsPath) -> Result<()> {
         let Some(node) = place.node else { return Ok(()) };
         match self.router.node(node).mount() {
@@ -114,7 +114,7 @@ impl CompositeBackend {
         Ok(())
     }
 
-    /// Refuses to take away what mounts stand on.
+    /// Refuses to remove a path at or above a mount.
     fn check_no_mount_at(&self, place: Place, path: &VfsPath, verb: &str) -> Result<()> {
         let Some(node) = place.node.map(|node| self.router.node(node)) else { return Ok(()) };
         let message = match node.mount() {
@@ -122,13 +122,13 @@ impl CompositeBackend {
             Some(_) => format!("`{path}` is a mount and cannot be {verb}; name what lies in it"),
             None => {
                 let first = self.router.prefix(node.mounts().start);
-                format!("`{path}` cannot be {verb}, as `{first}` is mounted in it; name what lies beside the mount")
+                format!("`{path}` cannot be {verb} because `{first}` is mounted in it; name what lies beside the mount")
             }
         };
         Err(Error::invalid_argument(message).at(path))
     }
 
-    /// Refuses a batch that no backend can do as a whole.
+    /// Refuses a batch that no single backend can apply.
     fn check_one_mount(&self, changes: &[Change], steps: &[Step]) -> Result<()> {
         let mut mounts = BTreeSet::new();
         for (change, step) in changes.iter().zip(steps) {
@@ -144,7 +144,7 @@ impl CompositeBackend {
         }
         let names: Vec<String> = mounts.iter().map(|mount| format!("`{}`", self.router.prefix(*mount))).collect();
         let message = format!(
-            "the batch changes {}, which are mounted apart and cannot change as one; apply it mount by mount, or allow a partial result",
+            "the batch changes {}, which are separate mounts and cannot change atomically; apply it mount by mount, or allow a partial result",
             names.join(", ")
         );
         let other = |step: &Step| !matches!((step, &steps[0]), (Step::Mount(one), Step::Mount(first)) if one == first);
@@ -177,7 +177,7 @@ impl CompositeBackend {
             .collect()
     }
 
-    /// Shows the error of a batch in the caller's paths and counts.
+    /// Converts the error of a batch to the caller's paths and indices.
     async fn change_error(&self, error: Error, prefix: &VfsPath, run: &Run, done: &[usize], changes: &[Change]) -> Error {
         let failed = error.change().and_then(|change| done.get(change)).copied().unwrap_or(done[0]);
         let applied = match error.applied() {
@@ -194,7 +194,7 @@ impl CompositeBackend {
         let puts = matches!(change, Change::Write { .. } | Change::Append { .. } | Change::CreateDir { .. }) || change.target() == Some(at);
         if puts {
             let message =
-                format!("`{at}` lies in a directory of mounts whose place a file takes in the tree beneath; nothing can be put there");
+                format!("`{at}` cannot be written: its directory exists only for mounts, and the underlying tree has a file in its place");
             error.with_message(message)
         } else {
             Error::not_found(at).during(change.kind()).in_batch(failed, applied)
@@ -203,7 +203,7 @@ impl CompositeBackend {
 }
 
 impl Run {
-    /// Takes the changes from `start` on that one mount does.
+    /// Collects the changes from `start` on that one mount applies.
     fn at(start: usize, steps: &[Step]) -> Self {
         let mut run = Self { changes: start..start, mount: None };
         for step in &steps[start..] {
@@ -219,7 +219,7 @@ impl Run {
     }
 }
 
-/// Returns how a path of a mount is mapped for its backend.
+/// Returns the mapping of a mount's paths to those of its backend.
 fn inward(prefix: &VfsPath) -> impl FnMut(&VfsPath) -> Result<VfsPathBuf> {
     move |path| Ok(View::From(prefix).path(path))
 }

@@ -1,4 +1,4 @@
-//! How a composite is put together: prefixes are checked here, so that routing need not.
+//! Building a composite. Prefixes are validated here, so routing need not check them.
 
 use super::router::Router;
 use super::{CompositeBackend, Mount};
@@ -8,10 +8,10 @@ use crate::path::{VfsPath, VfsPathBuf};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many mounts are asked at the same time unless the builder says otherwise.
+/// The default number of mounts that are queried concurrently.
 const CONCURRENCY: usize = 16;
 
-/// The largest file that is carried from mount to mount unless the builder says otherwise, in bytes: what one read returns.
+/// The default limit on files transferred between mounts, in bytes: the most that one read returns.
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 
 /// Collects the mounts of a [`CompositeBackend`].
@@ -29,17 +29,19 @@ impl CompositeBuilder {
         Self { default, routes: BTreeMap::new(), concurrency: CONCURRENCY, transfer_bytes_max: TRANSFER_BYTES_MAX }
     }
 
-    /// Mounts a backend as the directory at `prefix`; a trailing `/` changes nothing.
+    /// Mounts a backend as the directory `prefix`; a trailing `/` is ignored.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a prefix that is no absolute path, and
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for `/`, which is the default's, and for a prefix that is taken.
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a prefix that is not an absolute path, and
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for `/`, which belongs to the default backend, and for a
+    /// prefix already in use.
     pub fn route(self, prefix: impl AsRef<str>, backend: Arc<dyn Backend>) -> Result<Self> {
         self.insert(prefix.as_ref(), Mount { backend, is_file: false })
     }
 
-    /// Mounts one file at `prefix`: the root of `backend` is that file, as of a [`Subtree::file`](crate::Subtree::file). The
-    /// path is a file when one is there, and absent until it is written; it is never a directory.
+    /// Mounts a single file at `prefix`: the root of `backend` is that file, as in a
+    /// [`Subtree::file`](crate::Subtree::file). The path is a file if it exists and absent until it is written; it is
+    /// never a directory.
     ///
     /// # Errors
     /// As [`CompositeBuilder::route`].
@@ -55,23 +57,23 @@ impl CompositeBuilder {
         routes.into_iter().try_fold(self, |builder, (prefix, backend)| builder.route(prefix, backend))
     }
 
-    /// Sets how many mounts a search or listing asks at the same time; at least 1, by default 16.
+    /// Sets how many mounts a search or listing queries concurrently; at least 1, by default 16.
     pub fn with_concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self
     }
 
-    /// Sets the largest file in bytes that a rename or copy carries from one mount to another; each is held in memory while it
-    /// is carried. By default 64 MiB.
+    /// Sets the largest file, in bytes, that a rename or copy transfers between mounts. One file at a time is held in
+    /// memory. Default 64 MiB.
     pub fn with_transfer_bytes_max(mut self, transfer_bytes_max: u64) -> Self {
         self.transfer_bytes_max = transfer_bytes_max;
         self
     }
 
-    /// Puts the composite together.
+    /// Builds the composite.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a mount beneath a file route.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a mount below a file mount.
     pub fn build(self) -> Result<CompositeBackend> {
         for prefix in self.routes.keys() {
             if let Some(file) = prefix.ancestors().find(|above| self.routes.get(*above).is_some_and(|mount| mount.is_file)) {
@@ -90,10 +92,10 @@ impl CompositeBuilder {
         let path = VfsPathBuf::parse(prefix)
             .map_err(|invalid| Error::from(invalid).with_message(format!("`{prefix}` cannot be mounted at: {invalid}")))?;
         if path.is_root() {
-            return Err(invalid_prefix(&path, "is the place of the default backend; mount beneath it"));
+            return Err(invalid_prefix(&path, "belongs to the default backend; mount below it"));
         }
         if self.routes.contains_key(&path) {
-            return Err(invalid_prefix(&path, "is mounted already; name each prefix once"));
+            return Err(invalid_prefix(&path, "is already mounted; use each prefix once"));
         }
         self.routes.insert(path, mount);
         Ok(self)

@@ -1,4 +1,4 @@
-//! Listing: what a backend holds in a directory, and the mounts that lie in it.
+//! Listing a directory: its backend's entries, and the mounts within it.
 
 use super::router::{Node, Place};
 use super::{CompositeBackend, Target, is_absence, mount_failure, of_mount};
@@ -45,14 +45,15 @@ impl CompositeBackend {
                 Err(error) => settle(point.path(), error)?,
             }
         }
-        // The backend's own entry of a directory that leads to mounts came first and stays: it may know times.
+        // For a directory that leads to mounts, the backend's own entry is first and is kept, because it may have
+        // times.
         entries.sort_by(|one, other| one.name().cmp(other.name()));
         entries.dedup_by(|next, kept| next.name() == kept.name());
         failures.extend(held.failures);
         Ok(cut(entries, failures, options, [held.truncated, points.truncated]))
     }
 
-    /// Lists what the backend itself holds, with room for what the mounts will hide of it.
+    /// Lists the backend's own entries, with room for those that mounts will hide.
     async fn list_held(&self, node: usize, place: Place, target: Target<'_>, options: &LsOptions) -> Result<Listing> {
         let hidden = self.router.node(node).children().len();
         let options = options.clone().with_limit(options.limit.saturating_add(hidden));
@@ -63,7 +64,7 @@ impl CompositeBackend {
         }
     }
 
-    /// Tells whether the mounts in a directory leave an entry of its backend to be seen.
+    /// Returns whether an entry of the backend is visible among the mounts of the directory.
     fn is_visible_in(&self, node: usize, entry: &Entry) -> bool {
         match self.router.child(node, entry.name()) {
             None => true,
@@ -71,7 +72,8 @@ impl CompositeBackend {
         }
     }
 
-    /// Shows mounts, and directories that lead to mounts, as entries. Only of a file must its backend be asked whether it is there.
+    /// Makes entries for mounts and for directories that lead to mounts. Only file mounts require a query, to see
+    /// whether the file exists.
     async fn show_points(&self, points: &[&Node]) -> Vec<Result<Option<Entry>>> {
         stream::iter(points.iter().map(|point| self.show_point(point)).collect::<Vec<_>>()).buffered(self.concurrency).collect().await
     }
@@ -83,7 +85,7 @@ impl CompositeBackend {
         }
     }
 
-    /// Shows a file that is a mount, if it is there.
+    /// Makes the entry of a file mount, if the file exists.
     pub(super) async fn show_file(&self, mount: usize) -> Result<Option<Entry>> {
         let prefix = self.router.prefix(mount);
         let target = Target { backend: &*self.router.mount(mount).backend, prefix, rest: VfsPath::ROOT };
@@ -96,7 +98,7 @@ impl CompositeBackend {
     }
 }
 
-/// The mounts of a directory, and what leads to mounts in it, that one page can show.
+/// The mounts in a directory, and the directories that lead to mounts, that fit on one page.
 struct Points<'a> {
     nodes: Vec<&'a Node>,
     truncated: Option<Truncation>,
@@ -127,7 +129,7 @@ fn cut(mut entries: Vec<Entry>, failures: Vec<Failure>, options: &LsOptions, cut
     Listing { entries, truncated, failures }
 }
 
-/// Returns where a page goes on: after its last name or, when it is empty, where it began.
+/// Returns the cursor of a page: its last name, or the start of an empty page.
 fn cursor(last: Option<&str>, options: &LsOptions) -> String {
     last.or(options.start_after.as_deref()).unwrap_or_default().to_owned()
 }

@@ -1,19 +1,20 @@
-//! What several mounts found, merged in path order. Pure.
+//! Merging the results of several mounts in path order. No I/O.
 //!
-//! Mounts are heard in path order of their prefixes. What lies before the prefix of the next one is settled: nothing found
-//! later can come before it. So a merge knows early when it has enough, and holds little more than one page.
+//! Results are added in the order of the mounts' prefixes. Everything before the next mount's prefix is settled,
+//! because no later result can precede it. So a merge knows early when it has enough, and buffers little more than one
+//! page.
 
 use crate::ops::{Entry, GrepCursor, GrepFile, Truncation};
 use crate::path::{VfsPath, VfsPathBuf};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// What stands at a path and counts under a limit.
+/// A result with a path that counts toward a limit.
 pub(super) trait Found {
-    /// Returns where it stands.
+    /// Returns the path.
     fn path(&self) -> &VfsPath;
 
-    /// Returns how much of the limit it takes.
+    /// Returns how much of the limit the result uses.
     fn weight(&self) -> usize;
 }
 
@@ -39,11 +40,11 @@ impl Found for GrepFile {
 
 /// A merge in progress.
 pub(super) struct Merge<T> {
-    /// What is not settled yet, the first in path order on top.
+    /// Results that are not settled yet, the first in path order on top.
     waiting: BinaryHeap<Reverse<Waiting<T>>>,
     settled: Vec<T>,
     weight: usize,
-    /// The first place where a mount was cut: what lies after it is not known in full.
+    /// The first position where a mount was cut; results after it are incomplete.
     cut: Option<(GrepCursor, Truncation)>,
 }
 
@@ -52,25 +53,25 @@ impl<T: Found> Merge<T> {
         Self { waiting: BinaryHeap::new(), settled: Vec::new(), weight: 0, cut: None }
     }
 
-    /// Adds what a mount found.
+    /// Adds the results of a mount.
     pub(super) fn push(&mut self, found: impl IntoIterator<Item = T>) {
         self.waiting.extend(found.into_iter().map(|item| Reverse(Waiting { item, is_spare: false })));
     }
 
-    /// Adds what counts only where no mount finds something at the same path.
+    /// Adds results that count only if no mount has a result at the same path.
     pub(super) fn push_spare(&mut self, found: impl IntoIterator<Item = T>) {
         self.waiting.extend(found.into_iter().map(|item| Reverse(Waiting { item, is_spare: true })));
     }
 
-    /// Notes that a mount has more after a place.
+    /// Records that a mount has more results after a position.
     pub(super) fn push_cut(&mut self, at: GrepCursor, truncation: Truncation) {
         if self.cut.as_ref().is_none_or(|(first, _)| at < *first) {
             self.cut = Some((at, truncation));
         }
     }
 
-    /// Settles what lies before the place where the next mount starts; without one, all. Tells whether that is more than
-    /// `limit`, or as far as is known: then the next mounts need not be heard.
+    /// Settles the results before the prefix of the next mount, or all if there is none. Returns whether they exceed
+    /// `limit` or reach the first cut, so that further mounts are not needed.
     pub(super) fn settle(&mut self, next: Option<&VfsPath>, limit: usize) -> bool {
         while let Some(Reverse(first)) = self.waiting.peek() {
             if next.is_some_and(|next| first.item.path() >= next) || self.is_beyond_cut(first.item.path()) {
@@ -85,7 +86,7 @@ impl<T: Found> Merge<T> {
         self.weight > limit || next.is_some_and(|next| self.is_beyond_cut(next))
     }
 
-    /// Returns what is settled, and where to go on when a mount was cut.
+    /// Returns the settled results, and the truncation if a mount was cut.
     pub(super) fn finish(self) -> (Vec<T>, Option<Truncation>) {
         (self.settled, self.cut.map(|(_, truncation)| truncation))
     }
@@ -95,12 +96,12 @@ impl<T: Found> Merge<T> {
     }
 }
 
-/// Reads the cursor of a glob as a place.
+/// Parses the cursor of a glob as a position.
 pub(super) fn glob_place(cursor: &str) -> GrepCursor {
     GrepCursor { path: VfsPathBuf::parse(cursor).unwrap_or_else(|_| VfsPathBuf::root()), line: GrepCursor::END }
 }
 
-/// Reads the cursor of a grep as a place.
+/// Parses the cursor of a grep as a position.
 pub(super) fn grep_place(cursor: &str) -> GrepCursor {
     cursor.parse().unwrap_or_else(|_| GrepCursor { path: VfsPathBuf::root(), line: 0 })
 }
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn settles_what_nothing_can_come_before() {
+    fn results_before_the_next_mount_are_settled() {
         let mut merge = Merge::new();
         merge.push(files(&["/a", "/m.md", "/z"]));
         assert!(!merge.settle(Some(&path("/m")), 3));
@@ -159,21 +160,21 @@ mod tests {
     }
 
     #[test]
-    fn keeps_nothing_after_the_first_cut() {
+    fn results_after_the_first_cut_are_dropped() {
         let mut merge = Merge::new();
         let cut = |cursor: &str| Truncation { reason: TruncationReason::Limit, cursor: cursor.to_owned() };
         merge.push(files(&["/a", "/k"]));
         merge.push_cut(glob_place("/k"), cut("/k"));
         merge.push(files(&["/b/x", "/b/y"]));
         merge.push_cut(glob_place("/b/y"), cut("/b/y"));
-        assert!(merge.settle(Some(&path("/c")), 10), "what lies beneath /c comes after the cut");
+        assert!(merge.settle(Some(&path("/c")), 10), "results below /c come after the cut");
         assert!(!merge.settle(None, 10));
         let (found, truncated) = merge.finish();
         assert_eq!((paths(&found), truncated), (vec!["/a", "/b/x", "/b/y"], Some(cut("/b/y"))));
     }
 
     #[test]
-    fn a_spare_gives_way() {
+    fn spare_result_yields_to_a_mounts_result() {
         let mut merge = Merge::new();
         merge.push_spare([Entry::directory(path("/a")), Entry::directory(path("/b"))]);
         merge.push(files(&["/b", "/c"]));

@@ -1,21 +1,23 @@
-//! One tree of many: every path goes to the backend with the longest prefix.
+//! One tree made of many: every path goes to the backend with the longest matching prefix.
 //!
-//! [`CompositeBackend`] mounts backends at prefixes over a default at `/`. What it promises:
+//! [`CompositeBackend`] mounts backends at prefixes over a default at `/`. It guarantees:
 //!
-//! - The longest prefix wins, by whole segments; finding it costs O(path length) however many mounts there are, and allocates
-//!   nothing. Mounts may lie within mounts, and one file may be a mount ([`CompositeBuilder::file_route`]).
-//! - A mount hides what the default, or the mount around it, holds beneath its prefix: in every operation.
-//! - A mount is listed as a directory in `ls` of each of its ancestors. A directory that leads to mounts is there even when no
-//!   backend holds it; a file of the default in its place is hidden.
-//! - `glob` and `grep` from an ancestor ask every mount that the pattern can reach, at the same time, under one limit, and
-//!   merge in path order: the result is the same on every run. A mount is matched as its ancestor sees it. A backend that is
-//!   mounted twice is searched twice: each path appears once, and a file once per mount.
-//! - Paths, in results, cursors and errors, are the caller's.
-//! - A batch within one mount is that mount's. One over several is refused unless a partial result is allowed.
-//! - A rename between mounts copies, verifies, then deletes what is still as it was copied: a fault between leaves both.
+//! - The longest prefix of whole segments wins. Finding it costs O(path length), however many mounts there are, and
+//!   does not allocate. Mounts may be nested, and a single file may be a mount ([`CompositeBuilder::file_route`]).
+//! - A mount hides what the default backend or an outer mount has below its prefix, in every operation.
+//! - Every ancestor of a mount lists it as a directory. A directory that leads to mounts exists even if no backend has
+//!   it; a file of the default backend at its path is hidden.
+//! - `glob` and `grep` from an ancestor query every mount that the pattern can reach, concurrently, under one limit,
+//!   and merge the results in path order, so results are deterministic. The files of a mount match as seen from the
+//!   ancestor. A backend that is mounted twice is searched twice: once per mount, with distinct paths.
+//! - Paths in results, cursors and errors are the caller's.
+//! - A batch within one mount is that backend's batch. A batch over several mounts is refused unless a partial result
+//!   is allowed.
+//! - A rename between mounts copies, verifies, then deletes source files that are unchanged since the copy. A fault in
+//!   between leaves both.
 //!
-//! `router` is the table; `ls`, `search` (glob and grep), `apply` and `transfer` (between mounts) are how several mounts
-//! answer as one. Start reading at `stat` of [`CompositeBackend`].
+//! `router` finds mounts; `ls`, `search` (which includes glob and grep), `apply` and `transfer` (between mounts) make
+//! several mounts answer as one. Start reading at `stat` of [`CompositeBackend`].
 
 mod apply;
 mod builder;
@@ -40,17 +42,17 @@ use router::{Place, Router};
 use std::fmt;
 use std::sync::Arc;
 
-/// Backends mounted at prefixes of one tree, over a default at `/`.
+/// Backends mounted at prefixes of one tree, over a default backend at `/`.
 ///
-/// Cost of a call on one path: that of the mount's backend, and finding it. A search or listing from above mounts asks each
-/// mount it reaches once.
+/// Cost: for one path, that of the mount's backend plus the lookup. A search or listing above mounts queries each mount
+/// that it reaches once.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::{BackendExt, CompositeBackend, StateBackend};
+/// use treehold::{BackendExt, CompositeBackend, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let tree = CompositeBackend::builder(Arc::new(StateBackend::new()))
 ///     .route("/memories", Arc::new(StateBackend::new()))?
 ///     .build()?;
@@ -68,15 +70,15 @@ pub struct CompositeBackend {
     transfer_bytes_max: u64,
 }
 
-/// What stands at a prefix.
+/// A mounted backend.
 #[derive(Debug)]
 struct Mount {
     backend: Arc<dyn Backend>,
-    /// The root of the backend is a file.
+    /// Whether the root of the backend is a file.
     is_file: bool,
 }
 
-/// A path as the backend of its mount is asked for it.
+/// A path, translated for the backend of its mount.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     backend: &'a dyn Backend,
@@ -85,23 +87,23 @@ struct Target<'a> {
 }
 
 impl CompositeBackend {
-    /// Starts a composite over the backend that holds whatever no mount does.
+    /// Starts a composite over the backend for everything outside the mounts.
     pub fn builder(default: Arc<dyn Backend>) -> CompositeBuilder {
         CompositeBuilder::new(default)
     }
 
-    /// Returns every mount in path order, the default first, with its prefix.
+    /// Returns every mount with its prefix, in path order, the default first.
     pub fn mounts(&self) -> impl Iterator<Item = (&VfsPath, &Arc<dyn Backend>)> {
         self.router.iter().map(|(prefix, mount)| (prefix, &mount.backend))
     }
 
-    /// Returns the prefix of the mount that a path lies in, and what is left of the path there.
+    /// Returns the prefix of the mount that contains a path, and the rest of the path within it.
     pub fn locate<'p>(&self, path: &'p VfsPath) -> (&VfsPath, &'p VfsPath) {
         let prefix = self.router.prefix(self.router.find(path).mount);
         (prefix, rest_of(path, prefix))
     }
 
-    /// Returns what to ask for a path. Beneath a file that is a mount there is nothing.
+    /// Returns the target of a path. Nothing exists below a file mount.
     fn target<'a>(&'a self, place: Place, path: &'a VfsPath) -> Result<Target<'a>> {
         let (mount, prefix) = (self.router.mount(place.mount), self.router.prefix(place.mount));
         let rest = rest_of(path, prefix);
@@ -111,19 +113,20 @@ impl CompositeBackend {
         Ok(Target { backend: &*mount.backend, prefix, rest })
     }
 
-    /// Tells whether a path is a directory only because it leads to mounts.
+    /// Returns whether a path is a directory only because it leads to mounts.
     fn is_virtual(&self, place: Place) -> bool {
         place.node.is_some_and(|node| self.router.node(node).mount().is_none())
     }
 
-    /// Shows the error of a read in the caller's paths.
+    /// Converts the error of a read to the caller's paths.
     async fn read_error(&self, error: Error, target: Target<'_>, path: &VfsPath) -> Error {
         let error = target.outward().error(error, &[target.rest]);
         let is_absent = error.kind() == ErrorKind::NotADirectory && self.is_beneath_hidden_file(path).await;
         if is_absent { Error::not_found(path) } else { error }
     }
 
-    /// Tells whether the file that makes nothing of a path is itself hidden, as mounts make a directory of its place.
+    /// Returns whether the file that makes a path impossible is itself hidden, because mounts make its path a
+    /// directory.
     async fn is_beneath_hidden_file(&self, path: &VfsPath) -> bool {
         let mut above = std::iter::successors(path.parent(), |above| above.parent());
         let nearest = above.find_map(|above| Some((above, self.router.find(above))).filter(|(_, place)| place.node.is_some()));
@@ -134,7 +137,7 @@ impl CompositeBackend {
         }
     }
 
-    /// Asks the mount whose files it is about.
+    /// Delegates to the mount that contains the files under review.
     async fn review_mount(&self, review: &Review) -> Result<Vec<Sight>> {
         let mount = self.router.find(&review.at).mount;
         let (backend, prefix) = (&self.router.mount(mount).backend, self.router.prefix(mount));
@@ -160,21 +163,21 @@ impl<'a> Target<'a> {
 }
 
 fn rest_of<'p>(path: &'p VfsPath, prefix: &VfsPath) -> &'p VfsPath {
-    path.strip_prefix(prefix).expect("a path starts with the prefix of the mount found for it")
+    path.strip_prefix(prefix).expect("a path starts with its mount's prefix")
 }
 
-/// Tells whether an error says no more than that nothing is there.
+/// Returns whether an error means only that nothing exists at the path.
 fn is_absence(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Names the mount whose failure fails a whole search or listing.
+/// Adds the prefix of the failed mount to an error that fails a whole search or listing.
 fn of_mount(prefix: &VfsPath, error: Error) -> Error {
     let message = format!("mount `{prefix}`: {}", error.message());
     error.with_message(message)
 }
 
-/// Lists a mount that failed beside what the others gave.
+/// Reports a failed mount beside the results of the others.
 fn mount_failure(prefix: &VfsPath, error: &Error) -> Failure {
     Failure { path: prefix.to_owned(), error: ErrorRecord::from(error) }
 }
@@ -194,8 +197,8 @@ impl fmt::Display for CompositeBackend {
 
 #[async_trait]
 impl Backend for CompositeBackend {
-    /// Declares what holds in every mount: batches are atomic (within one mount) where all mounts' are, and so on. Changes are
-    /// accepted where any mount accepts them, and links and indexes may be met where any mount has them.
+    /// Declares what holds in every mount; for example, batches within one mount are atomic only if all mounts have
+    /// atomic batches. Writing, links and indexes are declared if any mount has them.
     fn capabilities(&self) -> Capabilities {
         let all = self.router.iter().map(|(_, mount)| mount.backend.capabilities());
         all.reduce(|one, other| Capabilities {

@@ -1,16 +1,15 @@
-//! The table of mounts: finds the longest prefix of a path by whole segments. Pure; what a mount is, is its caller's.
+//! The table of mounts: finds the longest prefix of a path by whole segments. No I/O, generic over the mounted value.
 //!
-//! A trie of segments: a path is found with one hash of each of its segments, as deep as there are mounts, however many those
-//! are. The nodes between the root and the mounts are directories of the whole tree even when no backend holds them.
+//! A trie of segments: a lookup hashes each segment once, down to the deepest mount, independent of the number of
+//! mounts. The nodes between the root and the mounts are directories of the tree even if no backend has them.
 
 use crate::path::{VfsPath, VfsPathBuf};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// A table of mounts, each at a prefix; the default is the mount at `/`.
+/// A table of mounts by prefix; the default is the mount at `/`.
 ///
-/// Invariants: mounts are in path order, so what is mounted at or beneath a node is one range of them; `nodes[0]` is `/` and
-/// holds mount 0.
+/// Invariants: mounts are in path order, so those at or below a node form one range. `nodes[0]` is `/` and has mount 0.
 #[derive(Debug)]
 pub(super) struct Router<T> {
     nodes: Vec<Node>,
@@ -24,33 +23,33 @@ struct Mounted<T> {
     value: T,
 }
 
-/// A directory that is a mount, or that stands above one.
+/// A directory that is a mount or leads to one.
 #[derive(Debug)]
 pub(super) struct Node {
     path: VfsPathBuf,
     mount: Option<usize>,
-    /// The mounts at and beneath this node.
+    /// The mounts at and below this node.
     mounts: Range<usize>,
-    /// The nodes directly beneath, by name; the map finds the same ones.
+    /// The child nodes by name; `by_name` has the same ones.
     children: Vec<usize>,
     by_name: HashMap<Box<str>, usize>,
 }
 
-/// Where a path leads.
+/// The result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     /// The mount with the longest prefix.
     pub(super) mount: usize,
-    /// The node at the very path, when it is a mount or stands above one.
+    /// The node of exactly this path, if it is a mount or leads to one.
     pub(super) node: Option<usize>,
 }
 
 impl<T> Router<T> {
-    /// Builds the table. `routes` holds no `/`.
+    /// Builds the table. `routes` must not contain `/`.
     pub(super) fn new(default: T, routes: BTreeMap<VfsPathBuf, T>) -> Self {
         let mut router = Self { nodes: vec![Node::new(VfsPathBuf::root())], mounts: Vec::with_capacity(routes.len() + 1) };
         router.insert(VfsPathBuf::root(), default);
-        // In path order, so that every node's range and children grow at their end.
+        // In path order, every node's range and children grow at the end.
         for (prefix, value) in routes {
             router.insert(prefix, value);
         }
@@ -84,7 +83,7 @@ impl<T> Router<T> {
         child
     }
 
-    /// Finds where a path leads. Cost: one hash of each segment that mounts share with the path; allocates nothing.
+    /// Finds the mount of a path. Cost: one hash per segment that the path shares with mounts; does not allocate.
     pub(super) fn find(&self, path: &VfsPath) -> Place {
         let (mut node, mut mount) = (0, 0);
         for segment in path.segments() {
@@ -117,20 +116,21 @@ impl<T> Router<T> {
         &self.nodes[node]
     }
 
-    /// Returns the nodes directly beneath a node whose names come after one, by name. Cost: one search, then one step each.
+    /// Returns the children of a node whose names come after `name`, in name order. Cost: one binary search, then one
+    /// step per child.
     pub(super) fn children_after(&self, node: usize, name: Option<&str>) -> impl Iterator<Item = &Node> {
         let children = &self.nodes[node].children;
         let start = name.map_or(0, |name| children.partition_point(|child| self.nodes[*child].path.name() <= name));
         children[start..].iter().map(|child| &self.nodes[*child])
     }
 
-    /// Returns the node directly beneath a node that has a name.
+    /// Returns the child of a node with this name.
     pub(super) fn child(&self, node: usize, name: &str) -> Option<&Node> {
         self.nodes[node].by_name.get(name).map(|child| &self.nodes[*child])
     }
 
-    /// Returns the nodes directly beneath a node that a path at or beneath it leads to: all of them for the node's own, or the one on
-    /// the way, if there is one.
+    /// Returns the children of a node that lie towards a path: all of them if the path is at or above the node,
+    /// otherwise the one on the way, if any.
     pub(super) fn children_towards(&self, node: usize, path: &VfsPath) -> &[usize] {
         let node = &self.nodes[node];
         match path.strip_prefix(&node.path).and_then(|rest| rest.segments().next()) {
@@ -139,7 +139,7 @@ impl<T> Router<T> {
         }
     }
 
-    /// Returns the mounts beneath a node that no other of them holds, in path order. Cost: one step each.
+    /// Returns the mounts below a node that are not inside another of these, in path order. Cost: one step each.
     pub(super) fn outermost_beneath(&self, node: usize) -> impl Iterator<Item = usize> {
         let node = &self.nodes[node];
         let mut next = node.mounts.start + usize::from(node.mount.is_some());
@@ -157,27 +157,27 @@ impl Node {
         Self { path, mount: None, mounts: 0..0, children: Vec::new(), by_name: HashMap::new() }
     }
 
-    /// Returns its path.
+    /// Returns the path.
     pub(super) fn path(&self) -> &VfsPath {
         &self.path
     }
 
-    /// Returns the mount that stands here; none of a directory that only leads to mounts.
+    /// Returns the mount at this node; `None` for a directory that only leads to mounts.
     pub(super) fn mount(&self) -> Option<usize> {
         self.mount
     }
 
-    /// Returns the mounts here and beneath, in path order.
+    /// Returns the mounts at and below the node, in path order.
     pub(super) fn mounts(&self) -> Range<usize> {
         self.mounts.clone()
     }
 
-    /// Tells whether mounts lie beneath.
+    /// Returns whether there are mounts below the node.
     pub(super) fn is_above_mounts(&self) -> bool {
         !self.children.is_empty()
     }
 
-    /// Returns the nodes directly beneath, by name.
+    /// Returns the child nodes in name order.
     pub(super) fn children(&self) -> &[usize] {
         &self.children
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_whole_segment_prefix_wins() {
+    fn longest_whole_segment_prefix_wins() {
         let router = router(&["/memories", "/a/b", "/a/b/c/d", "/mem", "/a-b"]);
         for (asked, prefix, is_node) in [
             ("/", "/", true),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_knows_what_is_mounted_beneath() {
+    fn node_lists_the_mounts_below_it() {
         let router = router(&["/a/b", "/a/b/c/d", "/a/b/c/e", "/a/x", "/a-b", "/z"]);
         let names = |mounts: &mut dyn Iterator<Item = usize>| mounts.map(|mount| router.prefix(mount).to_string()).collect::<Vec<_>>();
         let beneath = |text: &str| {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_beneath_a_node_leads_to_one_child_of_it() {
+    fn path_below_a_node_leads_to_one_child() {
         let router = router(&["/a/x", "/a/y/z", "/b"]);
         let towards = |node: usize, text: &str| -> Vec<String> {
             router.children_towards(node, &path(text)).iter().map(|child| router.node(*child).path().to_string()).collect()
@@ -247,12 +247,12 @@ mod tests {
         assert_eq!(towards(0, "/a/y/z/deep"), ["/a"]);
         assert_eq!(towards(0, "/c"), Vec::<String>::new());
         assert_eq!(towards(above, "/a"), ["/a/x", "/a/y"]);
-        assert_eq!(towards(above, "/"), ["/a/x", "/a/y"], "what lies above leads to all");
+        assert_eq!(towards(above, "/"), ["/a/x", "/a/y"], "a path above the node leads to all children");
         assert_eq!(towards(above, "/a/y"), ["/a/y"]);
     }
 
     #[test]
-    fn children_come_by_name_after_a_name() {
+    fn children_after_a_name_are_in_name_order() {
         let router = router(&["/b/x", "/a-b", "/a/y", "/a/z", "/c"]);
         let after = |name: Option<&str>| router.children_after(0, name).map(|node| node.path().name().to_owned()).collect::<Vec<_>>();
         assert_eq!(after(None), ["a", "a-b", "b", "c"]);

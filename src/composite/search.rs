@@ -1,4 +1,4 @@
-//! Searching: which mounts a glob or grep reaches, what each is asked, and one result of all.
+//! Searching: selecting mounts, querying each, and merging their results.
 
 use super::merge::{Merge, glob_place, grep_place};
 use super::router::Place;
@@ -17,17 +17,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// One mount to ask, for what it holds at and beneath a path.
+/// A query to one mount, for its content at and below a path.
 struct Ask<'a> {
     mount: usize,
     node: usize,
-    /// Where the search starts in it, as the caller names the place.
+    /// The start of the search within the mount, as a path of the caller.
     path: &'a VfsPath,
-    /// Whether the path is a directory whatever the mount holds there.
+    /// Whether the path is a directory whatever the mount has there.
     is_virtual: bool,
 }
 
-/// Whom a search from above mounts asks, in path order, and the directories it finds by itself.
+/// The queries of a search from above mounts, in path order, and the directories that it finds by itself.
 #[derive(Default)]
 struct Plan<'a> {
     asks: Vec<Ask<'a>>,
@@ -35,8 +35,8 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Adds a mount, unless all that can be selected in it lies in a mount within it. Everything selected lies at or beneath
-    /// `bound`.
+    /// Adds a query, unless everything that can be selected in the mount lies in a nested mount. All selected paths are
+    /// at or below `bound`.
     fn add(&mut self, ask: Ask<'a>, bound: &VfsPath, composite: &CompositeBackend) {
         if !bound.starts_with(ask.path) || composite.router.find(bound).mount == ask.mount {
             self.asks.push(ask);
@@ -123,11 +123,11 @@ impl CompositeBackend {
         Ok(totals)
     }
 
-    /// Recalls files by words.
+    /// Searches files by words.
     ///
-    /// Each mount ranks its own files first and tells what it counted. Then words are weighed by the files of all, so the order is that of one
-    /// tree: a mount that gave all it found is ranked again here, and one that was cut is asked once more, for its best by those weights.
-    /// Snippets are made last, of the files that are returned.
+    /// Each mount first ranks its own files and returns its word counts. The counts are then combined, so the ranking
+    /// is that of one tree: a mount that returned all its hits is ranked again here, and one that was cut is queried
+    /// again with the combined counts. Snippets are made last, only for the files that are returned.
     pub(super) async fn find_files(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
         let place = self.router.find(path);
         let target = self.target(place, path)?;
@@ -141,7 +141,7 @@ impl CompositeBackend {
         let mut all = rank::nothing(options)?;
         let plan = self.plan(place, node, path, &filter);
         let mut asked = options.clone();
-        // What is passed over is known only when all have answered.
+        // The files to skip are known only after all mounts have answered.
         (asked.limit, asked.offset, asked.snippets_max, asked.at_hand) = (options.end(), 0, 0, true);
         let (mut answers, failed) = self.ask_each(&plan.asks, path, options, |_| Some(asked.clone())).await?;
         answers.values().for_each(|answer| all.corpus.add(&answer.corpus));
@@ -165,8 +165,8 @@ impl CompositeBackend {
         Ok(all)
     }
 
-    /// Asks mounts for files, each with options of its own or not at all. Returns the answers by the numbers of the asks, and the mounts that
-    /// failed, where the caller takes a part for the whole.
+    /// Queries mounts for files, each with its own options or not at all. Returns the answers by index of the query,
+    /// and the mounts that failed, if the caller accepts partial results.
     async fn ask_each(
         &self,
         asks: &[Ask<'_>],
@@ -192,7 +192,7 @@ impl CompositeBackend {
         Ok((answered, failed))
     }
 
-    /// Adds the snippets of hits: each mount makes those of its own files. One that is gone or cannot be read has none.
+    /// Adds the snippets of hits, made by each mount for its own files. A file that cannot be read any more has none.
     async fn add_snippets(&self, all: &mut SearchResult, options: &SearchOptions) {
         if options.snippets_max == 0 {
             return;
@@ -210,7 +210,7 @@ impl CompositeBackend {
         }
     }
 
-    /// Decides whom a search asks: the backend that holds the path, and each mount beneath that the filter can reach.
+    /// Plans the queries of a search: the backend of the path, and each mount below that the filter can reach.
     fn plan<'a>(&'a self, place: Place, node: usize, path: &'a VfsPath, filter: &PathFilter) -> Plan<'a> {
         let mut plan = Plan::default();
         if let Some(bound) = filter.bound() {
@@ -221,7 +221,7 @@ impl CompositeBackend {
     }
 
     fn plan_beneath<'a>(&'a self, parent: usize, filter: &PathFilter, bound: &VfsPath, plan: &mut Plan<'a>) {
-        // Nothing is selected outside the bound, however many mounts there are.
+        // Nothing outside the bound is selected, so only children towards it matter, however many mounts there are.
         for child in self.router.children_towards(parent, bound) {
             let node = self.router.node(*child);
             let ask = node.mount().map(|mount| Ask { mount, node: *child, path: node.path(), is_virtual: false });
@@ -239,8 +239,8 @@ impl CompositeBackend {
         }
     }
 
-    /// Asks mounts at the same time and hands over what they gave one by one in path order, until that is enough. Returns the
-    /// mounts that failed, where the caller takes a part for the whole.
+    /// Queries mounts concurrently and passes their results on in path order, until they suffice. Returns the mounts
+    /// that failed, if the caller accepts partial results.
     async fn gather<R>(
         &self,
         asks: &[Ask<'_>],
@@ -305,7 +305,7 @@ impl CompositeBackend {
                 Ok(result)
             }
             Err(error) if (ask.is_virtual || is_file) && is_absence(&error) => Ok(GrepResult::default()),
-            // A directory in the place of a file is as good as nothing.
+            // A directory at the path of a file mount counts as absent.
             Err(error) if is_file && error.kind() == ErrorKind::IsDirectory => Ok(GrepResult::default()),
             Err(error) => Err(target.outward().error(error, &[target.rest])),
         }
@@ -326,13 +326,13 @@ impl CompositeBackend {
                 Ok(result)
             }
             Err(error) if (ask.is_virtual || is_file) && is_absence(&error) => rank::nothing(&options),
-            // A directory in the place of a file is as good as nothing.
+            // A directory at the path of a file mount counts as absent.
             Err(error) if is_file && error.kind() == ErrorKind::IsDirectory => rank::nothing(&options),
             Err(error) => Err(target.outward().error(error, &[target.rest])),
         }
     }
 
-    /// Asks one backend for paths, with a scope that is the caller's. Errors are the backend's.
+    /// Queries one backend for paths, with the caller's scope. Errors are the backend's.
     async fn find_paths_in(&self, target: Target<'_>, options: &GlobOptions) -> Result<GlobResult> {
         if target.prefix.is_root() {
             return target.backend.glob(target.rest, options).await;
@@ -346,7 +346,7 @@ impl CompositeBackend {
         Ok(target.outward().globbed(target.backend.glob(target.rest, &inward).await?))
     }
 
-    /// Asks one backend for lines, as [`Self::find_paths_in`] does for paths.
+    /// Queries one backend for lines, like [`Self::find_paths_in`].
     async fn find_lines_in(&self, target: Target<'_>, options: &GrepOptions) -> Result<GrepResult> {
         if target.prefix.is_root() {
             return target.backend.grep(target.rest, options).await;
@@ -360,7 +360,7 @@ impl CompositeBackend {
         Ok(target.outward().grepped(target.backend.grep(target.rest, &inward).await?))
     }
 
-    /// Asks one backend for files by words, as [`Self::find_paths_in`] does for paths.
+    /// Queries one backend for files by words, like [`Self::find_paths_in`].
     async fn find_files_in(&self, target: Target<'_>, options: &SearchOptions) -> Result<SearchResult> {
         if target.prefix.is_root() {
             return target.backend.search(target.rest, options).await;
@@ -374,14 +374,15 @@ impl CompositeBackend {
         Target { backend: &*self.router.mount(ask.mount).backend, prefix, rest: rest_of(ask.path, prefix) }
     }
 
-    /// Tells whether a file stands where the search starts and mounts make a directory of it: it is not there, and must not be
-    /// searched as a file that was named.
+    /// Returns whether the search starts at a file that is hidden because mounts make its path a directory. Such a file
+    /// must not be searched.
     async fn is_hidden_file(&self, ask: &Ask<'_>, target: Target<'_>) -> Result<bool> {
         Ok(ask.is_virtual && !target.backend.stat(target.rest).await?.is_directory())
     }
 
-    /// Narrows the scope of a search to one mount of it: how far down it stands, and what other mounts hide of it. Returns the
-    /// paths where only a directory shows: a backend that knows no guards (one behind a wire) may still find a file there.
+    /// Narrows the scope of a search to one mount: its position below the search root, and what other mounts hide of
+    /// it. Returns the paths that are only directories, because a backend that ignores guards (a remote one) may find a
+    /// file there.
     fn narrow(&self, ask: &Ask<'_>, root: &VfsPath, scope: &mut SearchScope) -> Arc<HashSet<VfsPathBuf>> {
         scope.base = scope.base.concat(rest_of(ask.path, root));
         scope.prune.extend(self.router.outermost_beneath(ask.node).map(|mount| self.router.prefix(mount).to_owned()));
@@ -396,7 +397,7 @@ impl CompositeBackend {
         virtual_paths
     }
 
-    /// Collects the directories that lead to mounts, down to those: a file of the backend in their place is hidden.
+    /// Collects the directories that lead to mounts; files of the backend at their paths are hidden.
     fn collect_virtual(&self, parent: usize, paths: &mut HashSet<VfsPathBuf>) {
         for child in self.router.node(parent).children() {
             let node = self.router.node(*child);
@@ -408,21 +409,21 @@ impl CompositeBackend {
     }
 }
 
-/// Adds what one mount counted.
+/// Adds the counts of one mount.
 fn add_totals(totals: &mut GrepResult, result: &GrepResult) {
     totals.files_searched += result.files_searched;
     totals.files_binary += result.files_binary;
     totals.files_too_large += result.files_too_large;
 }
 
-/// Adds what one mount could not read, of which it may have named only a part.
+/// Adds the failures of one mount, which may have listed only some of them.
 fn add_failures(totals: &mut GrepResult, failures: Vec<Failure>, count: usize) {
     let unnamed = count.saturating_sub(failures.len());
     failures.into_iter().for_each(|failure| totals.push_failure(failure));
     totals.failures_count += unnamed;
 }
 
-/// Goes on where a mount was cut; where nothing was returned, where this search began.
+/// Returns the truncation of a cut result; if the mount returned nothing, the cursor is the start of this search.
 fn going_on(cut: Truncation, start: impl Fn() -> Option<String>) -> Truncation {
     match cut.cursor.is_empty() {
         true => Truncation { cursor: start().unwrap_or_default(), ..cut },

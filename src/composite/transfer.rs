@@ -1,11 +1,14 @@
-//! Renames and copies between mounts: copy, verify, then delete what is still as it was copied.
+//! Renames and copies between mounts: copy, verify, then delete what is unchanged since the copy.
 //!
-//! Everything here goes through the composite itself, in the caller's paths, so a copy is of what the caller sees, mounts in
-//! it included. The order of the steps is the promise: until the source is deleted, in one batch of its backend and only where
-//! each file still has the version that was copied, both are there. A fault or a conflict leaves both, never neither; a
-//! directory that was copied in part stays, and the error says so; from the first write on, an error leaves the effect open. What was moved between mounts is new in its tier: it has a
-//! creation time of its own. No link of the host is followed: the target is written by what stood there when it was looked at, as a
-//! new file or over the version of the old one, and a link in its place is refused before anything is copied. Memory: one file at a time, and one entry for each path beneath the source.
+//! Everything here goes through the composite itself, in the caller's paths, so a copy contains what the caller sees,
+//! including mounts within the source. The order of the steps is the guarantee: the source is deleted last, in one
+//! batch of its backend and only where each file still has the copied version. So a fault or conflict leaves both
+//! source and target, never neither. A partially copied directory stays, and the error says so; from the first write
+//! on, errors leave the effect open.
+//!
+//! Moved files are new in their tier, with a new creation time. Host links are not followed: each target is written
+//! according to what was found there, as a new file or over that version, and a link at the target is refused before
+//! anything is copied. Memory: one file at a time, and one entry per path of the source.
 
 use super::CompositeBackend;
 use crate::backend::Backend;
@@ -14,22 +17,22 @@ use crate::ops::{ApplyOptions, Change, Changed, Entry, EntryKind, LsOptions, Rea
 use crate::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 use bytes::Bytes;
 
-/// A rename or copy whose ends lie in different mounts.
+/// A rename or copy between different mounts.
 struct Transfer<'a> {
     from: &'a VfsPath,
     to: &'a VfsPath,
-    /// Replaces a file at the target.
+    /// Whether to replace a file at the target.
     overwrite: bool,
-    /// Deletes the source in the end.
+    /// Whether to delete the source at the end.
     moves: bool,
-    /// Refuses to follow links on the way to either end.
+    /// Whether to refuse following links on the way to either end.
     refuse_links: bool,
 }
 
-/// How often a file whose target changes meanwhile is put there again.
+/// How often a file is written again after its target changed concurrently.
 const ATTEMPTS_MAX: usize = 64;
 
-/// What was copied of one file: the version of the source, and what stands at the target now.
+/// The copy of one file: the version of the source, and the state of the target.
 struct CopiedFile {
     source: Version,
     target: Version,
@@ -37,10 +40,10 @@ struct CopiedFile {
 }
 
 impl CompositeBackend {
-    /// Carries a rename or copy out.
+    /// Performs a rename or copy.
     pub(super) async fn transfer(&self, change: &Change, options: &ApplyOptions) -> Result<Changed> {
         let transfer = Transfer::of(change, options)?;
-        // Nothing is made by then, so whatever fails may be tried again.
+        // Nothing has been written yet, so any failure may be retried.
         let (entries, replaces) = self.look(&transfer).await.map_err(Error::without_effect)?;
         let is_directory = entries.first().is_some_and(Entry::is_directory);
         let mut versions = Vec::with_capacity(entries.len());
@@ -66,24 +69,26 @@ impl CompositeBackend {
         Ok(result)
     }
 
-    /// Looks at both ends: returns what is to be carried, the source first, and the version of the file that it replaces.
+    /// Examines both ends. Returns the entries to copy, the source first, and the version of the file that will be
+    /// replaced.
     async fn look(&self, transfer: &Transfer<'_>) -> Result<(Vec<Entry>, Option<Version>)> {
         if transfer.moves {
             self.check_writable(transfer.from)?;
         }
         let source = self.stat(transfer.from).await?;
         let replaces = self.check_free(transfer.to, transfer.overwrite && !source.is_directory()).await?;
-        // The whole source is listed before anything is made, so a target that shows in it by another mount is not copied again.
+        // List the whole source before writing anything, so that a target visible in the source through another mount
+        // is not copied again.
         Ok((self.walk(source, transfer).await?, replaces))
     }
 
-    /// Refuses to move what will not go away, before anything is copied.
+    /// Refuses to move out of a read-only backend, before anything is copied.
     fn check_writable(&self, path: &VfsPath) -> Result<()> {
         let backend = &self.router.mount(self.router.find(path).mount).backend;
         if backend.capabilities().writable { Ok(()) } else { Err(Error::read_only(path)) }
     }
 
-    /// Checks that nothing stands at the target, or only a file that may be replaced; returns the version of that file.
+    /// Checks that the target is free, or a file that may be replaced. Returns the version of that file.
     async fn check_free(&self, to: &VfsPath, replaces_file: bool) -> Result<Option<Version>> {
         match self.stat(to).await {
             Ok(entry) if entry.is_directory() || !replaces_file => Err(Error::already_exists(to)),
@@ -100,7 +105,8 @@ impl CompositeBackend {
         }
     }
 
-    /// Returns a file, or a directory and all it holds, parents first. Refuses what cannot stand at the target.
+    /// Returns a file, or a directory with all its descendants, parents first. Refuses entries that the target cannot
+    /// hold.
     async fn walk(&self, source: Entry, transfer: &Transfer<'_>) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         let mut next = vec![source];
@@ -130,7 +136,7 @@ impl CompositeBackend {
         let mut children = Vec::new();
         loop {
             let listing = self.ls(path, &options).await?;
-            // What cannot be read cannot be carried, and a copy without it would pass for the whole.
+            // An unreadable part cannot be copied, and a copy without it would look complete.
             if let Some(failure) = listing.failures.into_iter().next() {
                 return Err(Error::from(&failure.error).at(&failure.path));
             }
@@ -142,7 +148,7 @@ impl CompositeBackend {
         }
     }
 
-    /// Makes the target of one path of the source: a directory, or a file as it is now.
+    /// Creates the target of one source entry: a directory, or a file with its current content.
     async fn carry(&self, entry: &Entry, transfer: &Transfer<'_>, replaces: Option<Version>) -> Result<Option<CopiedFile>> {
         let target = transfer.target_of(entry);
         if entry.is_directory() {
@@ -161,8 +167,8 @@ impl CompositeBackend {
         Ok(Some(CopiedFile { source, target: made, size_bytes }))
     }
 
-    /// Writes a file over what stood at its target when that was looked at. Where another writer was there meanwhile, the target is
-    /// looked at again: what may be replaced was not said to be of one version.
+    /// Writes a file over the version found at its target. If another writer changed the target meanwhile, examines it
+    /// again: the caller allowed a replacement, not one particular version.
     async fn put(&self, target: &VfsPath, content: Bytes, transfer: &Transfer<'_>, replaces: Option<Version>) -> Result<Changed> {
         let (mut replaces, mut attempts) = (replaces, 0);
         loop {
@@ -181,14 +187,14 @@ impl CompositeBackend {
         }
     }
 
-    /// Makes one change of a transfer, which follows no link at its end.
+    /// Applies one change of a transfer, following no link at its target.
     async fn make(&self, change: Change, transfer: &Transfer<'_>) -> Result<Changed> {
         let options = ApplyOptions::new().with_refuse_links(transfer.refuse_links);
         let mut results = self.apply(std::slice::from_ref(&change), &options).await?;
         results.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "a batch of one change returned no result"))
     }
 
-    /// Looks at a copy again before its source goes.
+    /// Examines a copy again before its source is deleted.
     async fn verify(&self, path: &VfsPath, version: Version, size_bytes: u64) -> Result<()> {
         let copy = self.stat(path).await?;
         if copy.version != Some(version) {
@@ -201,12 +207,12 @@ impl CompositeBackend {
         Ok(())
     }
 
-    /// Deletes what was moved, children first: files by the version copied, and directories only empty, so that what came or
-    /// changed meanwhile stays.
+    /// Deletes what was moved, children first: files only in the copied version, and directories only if empty, so that
+    /// concurrent additions and changes stay.
     async fn delete_moved(&self, transfer: &Transfer<'_>, deletes: Vec<Change>) -> Result<()> {
         let Err(error) = self.apply(&deletes, &ApplyOptions::new().with_refuse_links(transfer.refuse_links)).await else { return Ok(()) };
         let kind = match error.kind() {
-            // No longer a file, no longer there, no longer empty: all of them say that somebody else was here.
+            // The file or directory changed kind, vanished or is not empty: all mean that somebody else changed it.
             ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory => ErrorKind::Conflict,
             other => other,
         };
@@ -231,7 +237,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Tells whether a file at the target may be replaced: in a directory that the transfer itself made, none is there to be.
+    /// Returns whether a file at the target may be replaced. Directories that the transfer created contain none.
     fn replaces(&self, target: &VfsPath) -> bool {
         self.overwrite && target == self.to
     }
@@ -240,7 +246,7 @@ impl<'a> Transfer<'a> {
         self.to.concat(entry.path.strip_prefix(self.from).unwrap_or(VfsPath::ROOT))
     }
 
-    /// Says of an error what is left where. Whatever the step that failed says of itself, those before it took effect.
+    /// Adds to an error what was left where. Earlier steps took effect, whatever the failed step says about itself.
     fn in_part(&self, error: Error) -> Error {
         let message = format!("{}; `{}` is whole, and what was copied of it stays at `{}`", error.message(), self.from, self.to);
         error.with_message(message).with_unknown_effect()

@@ -33,7 +33,8 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     }
     check_routes(config)?;
     check_protected(&config.protected).map_err(|(key, error)| Broken::new(&["protected", key], error.message()))?;
-    check_layers(config)
+    check_layers(config)?;
+    config.serve.check()
 }
 
 fn check_layers(config: &Config) -> Result<(), Broken> {
@@ -87,7 +88,8 @@ pub(super) fn kept_for(text: &str) -> Result<Duration, Error> {
     parse_age(text).ok().filter(|time| !time.is_zero()).ok_or_else(none)
 }
 
-fn some_time(text: &str) -> Option<Duration> {
+/// Reads a time that is not zero.
+pub(super) fn some_time(text: &str) -> Option<Duration> {
     let duration = text.parse::<SignedDuration>().ok()?;
     Duration::try_from(duration).ok().filter(|duration| !duration.is_zero())
 }
@@ -209,7 +211,7 @@ fn check_history(config: &Config, path: &str, route: &RouteConfig) -> Result<(),
 
 fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &OverlayConfig) -> Result<(), Broken> {
     if tier == RouteType::History {
-        let hint = Some("fork the thread instead: `stratafs thread fork`".to_owned());
+        let hint = Some("fork the thread instead: `treehold thread fork`".to_owned());
         return Err(Broken::new(&["routes", path, "overlay"], "a history route is read-only and takes no overlay").with_hint(hint));
     }
     if tier == RouteType::State {

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 /// A fault in a configuration: file, line, column, and the key or value that was meant.
 ///
-/// Shown as compilers show theirs: ``stratafs.toml:3:1: unknown key `rout`; did you mean `routes`?``
+/// Shown as compilers show theirs: ``treehold.toml:3:1: unknown key `rout`; did you mean `routes`?``
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigFault {

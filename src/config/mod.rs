@@ -1,4 +1,4 @@
-//! A configuration file, typed: what stands in `stratafs.toml`, what holds when nothing stands there, and the
+//! A configuration file, typed: what stands in `treehold.toml`, what holds when nothing stands there, and the
 //! [`Workspace`](crate::Workspace) that comes of it.
 //!
 //! [`Config::parse`] reads a text and names file, line and column of a fault, with the key that was meant;
@@ -21,21 +21,27 @@ mod check;
 mod deferred;
 mod fault;
 mod history;
+mod migrate_store;
+#[cfg(any(feature = "sled", feature = "sqlite"))]
+mod once;
 mod open;
 mod open_store;
 mod overlay;
 mod protected;
 mod remote;
 mod route_index;
+mod serve;
 mod settings;
 mod stores;
 mod trust;
 mod url;
 
 pub use fault::ConfigFault;
+pub use migrate_store::migrate_store;
 pub use open_store::{OpenStoreOptions, open_store, sqlite_file};
 pub use protected::ProtectedConfig;
 pub use route_index::RouteIndex;
+pub use serve::ServeConfig;
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
 pub use trust::{Trust, TrustBook};
@@ -44,8 +50,8 @@ pub use url::without_password;
 /// The name of the store that routes and thread saves use unless they name another.
 pub const DEFAULT_STORE: &str = "default";
 
-/// The first component of the namespaces of overlays, which no route has.
-pub const OVERLAY_NAMESPACE: &str = crate::store::reserved::OVERLAYS;
+/// What the namespaces of overlays lie beneath.
+pub const OVERLAY_NAMESPACE: [&str; 2] = crate::store::reserved::OVERLAYS;
 
 /// Who shares the changes of an overlay whose route says nothing else.
 const OVERLAY_TEMPLATE: &str = "{tenant}/{user}/{thread}";
@@ -60,22 +66,22 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 /// What a configuration file says, with the defaults filled in.
 ///
 /// ```
-/// use stratafs::config::{Config, Place};
+/// use treehold::config::{Config, Place};
 ///
-/// let place = Place::new("/srv/agent", "/var/lib/stratafs");
+/// let place = Place::new("/srv/agent", "/var/lib/treehold");
 /// let config = Config::parse("[routes.\"/notes\"]\ntype = \"store\"\nnamespace = \"{user}/notes\"\n", &place)?;
 /// assert_eq!(config.routes.len(), 2, "the thread's state stands at `/` by itself");
 ///
 /// let fault = Config::parse("[routs]\n", &place).unwrap_err();
 /// assert_eq!((fault.line, fault.column), (1, 2));
 /// assert_eq!(fault.hint.as_deref(), Some("did you mean `routes`?"));
-/// # Ok::<(), stratafs::config::ConfigFault>(())
+/// # Ok::<(), treehold::config::ConfigFault>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// The directory of durable data. Default: the caller's, such as `~/.local/share/stratafs` for the command.
+    /// The directory of durable data. Default: the caller's, such as `~/.local/share/treehold` for the command.
     #[serde(default)]
     pub data: PathBuf,
     /// Who calls when a command names nobody.
@@ -105,6 +111,9 @@ pub struct Config {
     /// What stands around the whole tree.
     #[serde(default)]
     pub layers: LayersConfig,
+    /// What bounds a server of the tree.
+    #[serde(default)]
+    pub serve: ServeConfig,
     /// Where the text came from.
     #[serde(skip)]
     place: Place,
@@ -231,7 +240,7 @@ fn sweep_every() -> String {
     "1m".to_owned()
 }
 
-/// Another stratafs server.
+/// Another treehold server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -372,10 +381,10 @@ pub struct OverlayConfig {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct QuotaConfig {
-    /// The most bytes all files together may have.
+    /// The most bytes all files together may have; a directory counts 4,096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
-    /// The most files there may be.
+    /// The most files and directories there may be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_max: Option<u64>,
     /// The most bytes one file may have.
@@ -533,6 +542,7 @@ impl Config {
             routes: BTreeMap::new(),
             protected: ProtectedConfig::default(),
             layers: LayersConfig::default(),
+            serve: ServeConfig::default(),
             place: place.clone(),
             text: String::new(),
             callers: BTreeMap::new(),
@@ -645,7 +655,7 @@ impl Config {
                 }
             }
         }
-        self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig::new("sqlite:{data}/stratafs.db"));
+        self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig::new("sqlite:{data}/treehold.db"));
     }
 
     /// Makes a path of the configuration absolute: `~/` is the user's home, a relative one lies beneath the file's directory.
@@ -663,7 +673,7 @@ mod tests {
     use super::*;
 
     fn place() -> Place {
-        Place::new("/etc/agent", "/var/lib/stratafs").with_file("stratafs.toml")
+        Place::new("/etc/agent", "/var/lib/treehold").with_file("treehold.toml")
     }
 
     fn parsed(text: &str) -> Config {
@@ -685,75 +695,77 @@ mod tests {
     #[test]
     fn names_line_column_and_what_was_meant() {
         let table = [
-            ("dta = \"x\"", "stratafs.toml:1:1: unknown key `dta`; did you mean `data`?"),
-            ("\n[routs]", "stratafs.toml:2:2: unknown key `routs`; did you mean `routes`?"),
-            ("[scope]\nusr = \"ada\"", "stratafs.toml:2:1: unknown key `usr`; did you mean `user`?"),
-            ("data = 3", "stratafs.toml:1:8: invalid type: integer `3`, expected path string"),
-            ("data = ", "stratafs.toml:1:8: string values must be quoted, expected literal string"),
-            ("[stores.a]\nurl = \"sqlit:a.db\"", "stratafs.toml:2:7: no store engine is named `sqlit`; did you mean `sqlite`?"),
+            ("dta = \"x\"", "treehold.toml:1:1: unknown key `dta`; did you mean `data`?"),
+            ("\n[routs]", "treehold.toml:2:2: unknown key `routs`; did you mean `routes`?"),
+            ("[scope]\nusr = \"ada\"", "treehold.toml:2:1: unknown key `usr`; did you mean `user`?"),
+            ("data = 3", "treehold.toml:1:8: invalid type: integer `3`, expected path string"),
+            ("data = ", "treehold.toml:1:8: string values must be quoted, expected literal string"),
+            ("[stores.a]\nurl = \"sqlit:a.db\"", "treehold.toml:2:7: no store engine is named `sqlit`; did you mean `sqlite`?"),
             (
                 "[stores.a]\nurl = \"a.db\"",
-                "stratafs.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`",
+                "treehold.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`",
             ),
-            ("[stores.a]", "stratafs.toml:1:1: the key `url` is missing"),
-            ("[threads]\nstore = \"defalt\"", "stratafs.toml:2:9: no store is named `defalt`; did you mean `default`?"),
+            ("[stores.a]", "treehold.toml:1:1: the key `url` is missing"),
+            ("[threads]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
             (
                 "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = \"word\"",
-                "stratafs.toml:4:9: unknown value `word`; did you mean `words`?",
+                "treehold.toml:4:9: unknown value `word`; did you mean `words`?",
             ),
             (
                 "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = 3",
-                "stratafs.toml:4:9: invalid type: integer `3`, expected `none`, a kind of index, or a list of them",
+                "treehold.toml:4:9: invalid type: integer `3`, expected `none`, a kind of index, or a list of them",
             ),
             (
                 "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = [\"none\"]",
-                "stratafs.toml:4:9: `none` stands alone: write `index = \"none\"`, or leave it out of the list",
+                "treehold.toml:4:9: `none` stands alone: write `index = \"none\"`, or leave it out of the list",
             ),
-            ("[routes.\"/m\"]\ntype = \"stor\"", "stratafs.toml:2:8: unknown value `stor`; did you mean `store`?"),
+            ("[routes.\"/m\"]\ntype = \"stor\"", "treehold.toml:2:8: unknown value `stor`; did you mean `store`?"),
             (
                 "[routes.\"/m\"]\ntype = \"store\"",
-                "stratafs.toml:1:9: the route `/m` names no `namespace`; write `namespace = \"{tenant}/{user}/memories\"`",
+                "treehold.toml:1:9: the route `/m` names no `namespace`; write `namespace = \"{tenant}/{user}/memories\"`",
             ),
             (
                 "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"{usr}/m\"",
-                "stratafs.toml:3:13: the template `{usr}` names `{usr}`; the fields are {tenant}, {user}, {agent} and {thread}",
+                "treehold.toml:3:13: the template `{usr}` names `{usr}`; the fields are {tenant}, {user}, {agent} and {thread}",
             ),
             (
                 "[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\nnamespace = \"a\"",
-                "stratafs.toml:4:13: `namespace` belongs to a route of type `store` and this one is `filesystem`",
+                "treehold.toml:4:13: `namespace` belongs to a route of type `store` and this one is `filesystem`",
             ),
-            ("[routes.\"m\"]\ntype = \"state\"", "stratafs.toml:1:9: the path is not absolute; start it with `/`"),
-            ("[layers]\ntimeout = \"soon\"", "stratafs.toml:2:11: `soon` is no time that a call may take; write it as `30s` or `500ms`"),
+            ("[routes.\"m\"]\ntype = \"state\"", "treehold.toml:1:9: the path is not absolute; start it with `/`"),
+            ("[layers]\ntimeout = \"soon\"", "treehold.toml:2:11: `soon` is no time that a call may take; write it as `30s` or `500ms`"),
             (
                 "[layers]\nrunning_max = 0",
-                "stratafs.toml:2:15: `running_max` is 0, which lets no call through; name at least 1, or leave it out",
+                "treehold.toml:2:15: `running_max` is 0, which lets no call through; name at least 1, or leave it out",
             ),
             (
                 "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"fly\"]\npaths = [\"/\"]",
-                "stratafs.toml:3:1: `fly` is no operation of a rule; name `read`, `write`, `all` or one of stat, read, ls, glob, grep, search, \
+                "treehold.toml:3:1: `fly` is no operation of a rule; name `read`, `write`, `all` or one of stat, read, ls, glob, grep, search, \
                  write, append, edit, create_dir, delete, rename, copy",
             ),
             (
                 "[routes.\"/m\"]\ntype = \"store\"\nat = \"latest\"\nnamespace = \"m\"",
-                "stratafs.toml:3:6: `at` belongs to a route of type `history` and this one is `store`",
+                "treehold.toml:3:6: `at` belongs to a route of type `history` and this one is `store`",
             ),
             (
                 "[routes.\"/b\"]\ntype = \"history\"\nat = \"~x\"",
-                "stratafs.toml:3:6: `~x` does not say how far back; write `~1` for the checkpoint before the latest",
+                "treehold.toml:3:6: `~x` does not say how far back; write `~1` for the checkpoint before the latest",
             ),
             (
                 "[routes.\"/b\"]\ntype = \"history\"\nthread = \"{thred}\"",
-                "stratafs.toml:3:10: the template `{thred}` names `{thred}`; the fields are {tenant}, {user}, {agent} and {thread}",
+                "treehold.toml:3:10: the template `{thred}` names `{thred}`; the fields are {tenant}, {user}, {agent} and {thread}",
             ),
             (
                 "[threads]\nsave = false\n[routes.\"/b\"]\ntype = \"history\"",
-                "stratafs.toml:4:8: threads are not saved, so they have no history; set `save = true` under `[threads]`",
+                "treehold.toml:4:8: threads are not saved, so they have no history; set `save = true` under `[threads]`",
             ),
             (
                 "[routes.\"/b\"]\ntype = \"history\"\nquota = { files_max = 3 }",
-                "stratafs.toml:3:1: `quota` bounds what is written, and a history route is read-only; leave it out",
+                "treehold.toml:3:1: `quota` bounds what is written, and a history route is read-only; leave it out",
             ),
-            ("[scope]\nuser = \"\"", "stratafs.toml:2:8: the user id is empty; leave it out or name one"),
+            ("[serve]\nhead_timeout = \"0s\"", "treehold.toml:2:16: `0s` is no time to wait for a client; write it as `30s` or `2m`"),
+            ("[serve]\nconnections_max = 0", "treehold.toml:2:19: `connections_max` is 0, which lets nothing through; name at least 1"),
+            ("[scope]\nuser = \"\"", "treehold.toml:2:8: the user id is empty; leave it out or name one"),
         ];
         for (text, fault) in table {
             assert_eq!(Config::parse(text, &place()).expect_err(text).to_string(), fault, "{text}");
@@ -764,9 +776,9 @@ mod tests {
     fn refuses_two_routes_of_one_path_and_a_second_state() {
         let fault = |text: &str| Config::parse(text, &place()).expect_err("a fault").to_string();
         let text = "[routes.\"/a\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/a/\"]\ntype = \"filesystem\"\nroot = \".\"\n";
-        assert_eq!(fault(text), "stratafs.toml:4:9: `/a/` and `/a` are the same path; keep one of them");
+        assert_eq!(fault(text), "treehold.toml:4:9: `/a/` and `/a` are the same path; keep one of them");
         let text = "[routes.\"/\"]\ntype = \"state\"\n[routes.\"/a\"]\ntype = \"state\"\n";
-        assert_eq!(fault(text), "stratafs.toml:4:8: the thread's state stands at `/` already; a thread has one state; write beneath it");
+        assert_eq!(fault(text), "treehold.toml:4:8: the thread's state stands at `/` already; a thread has one state; write beneath it");
         let text = "[routes.\"/a\"]\ntype = \"state\"\n";
         assert!(fault(text).contains("add `[routes.\"/\"]`"));
     }
@@ -776,7 +788,7 @@ mod tests {
         let builtin = Config::builtin(&place());
         assert_eq!(parsed("").routes, builtin.routes);
         assert_eq!(builtin.routes.keys().collect::<Vec<_>>(), ["/", "/memories", "/workspace"]);
-        assert_eq!(builtin.data, Path::new("/var/lib/stratafs"));
+        assert_eq!(builtin.data, Path::new("/var/lib/treehold"));
     }
 
     #[test]
@@ -818,9 +830,9 @@ mod tests {
         let origin = |keys: &[&str]| {
             settings.iter().find(|setting| setting.keys == keys).map(|setting| setting.origin.to_string()).unwrap_or_default()
         };
-        assert_eq!(origin(&["scope", "user"]), "stratafs.toml:2");
+        assert_eq!(origin(&["scope", "user"]), "treehold.toml:2");
         assert_eq!(origin(&["scope", "tenant"]), "default");
-        assert_eq!(origin(&["routes", "/w", "root"]), "stratafs.toml:5");
+        assert_eq!(origin(&["routes", "/w", "root"]), "treehold.toml:5");
         assert_eq!(origin(&["routes", "/w", "sync"]), "default");
         let mut text = String::new();
         let mut table = None;

@@ -5,7 +5,7 @@ use super::deferred::Deferred;
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check};
 use crate::audit::AuditLog;
-use crate::backend::{Backend, StateBackend, StoreBackend};
+use crate::backend::{Backend, StoreBackend};
 use crate::checkpoint::StoreCheckpointer;
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::feed::Feed;
@@ -16,7 +16,7 @@ use crate::memory::{MemorySettings, PromptOptions};
 use crate::path::VfsPathBuf;
 use crate::scope::{NamespaceTemplate, Scope, ScopeField, Template};
 use crate::shared::Shared;
-use crate::store::{Namespace, Reserved};
+use crate::store::{Namespace, RESERVED_ROOT};
 use crate::workspace::{Opening, Workspace, WorkspaceBuilder};
 use parking_lot::Mutex;
 use std::fmt;
@@ -136,8 +136,6 @@ impl Config {
         if !layers.permissions.is_empty() {
             let rules = layers.permissions.iter().map(rule).collect::<Result<Vec<_>>>()?;
             let past = self.past()?;
-            let shown = Permissions::new(rules.clone(), StateBackend::new()).with_past(past.clone());
-            workspace = workspace.hides(move |_, path, is_directory| !shown.shows(path, is_directory));
             workspace = workspace.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree).with_past(past.clone())));
         }
         if let Some(file) = &layers.audit {
@@ -212,12 +210,6 @@ impl Config {
         Ok(Box::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let namespace = template.fill(scope)?;
-            if let Some(reserved) = Reserved::of(&namespace) {
-                let what = reserved.purpose;
-                return Err(Error::invalid_argument(format!(
-                    "the namespace `{namespace}` is where {what}; start the template `{template}` with another name"
-                )));
-            }
             let place = Place::Rows(name.clone(), namespace.clone());
             Ok((place, Arc::new(with_indexes(StoreBackend::new(store.clone(), namespace), index.as_ref()))))
         }))
@@ -290,7 +282,7 @@ pub(super) fn check_fields(
     let Some(field) = fields.find(|field| scope.field(*field).is_none()) else { return Ok(()) };
     let flag = field.name().to_uppercase();
     Err(Error::invalid_argument(format!(
-        "the route `{path}` leads to `{template}` and nobody says which {field} calls; name one by `--{field}`, by `STRATAFS_{flag}`, or as \
+        "the route `{path}` leads to `{template}` and nobody says which {field} calls; name one by `--{field}`, by `TREEHOLD_{flag}`, or as \
          `{field}` under `[scope]` of the configuration"
     )))
 }
@@ -336,7 +328,12 @@ impl Place {
             Self::Directory(root) => Feed::log("directory", &root.to_string_lossy()).map(Some),
             #[cfg(feature = "remote")]
             Self::Remote(peer, thread, _) => Feed::log("peer", &format!("{peer}\n{}", thread.as_deref().unwrap_or_default())).map(Some),
-            Self::Overlay(store, rows, _) => Feed::log("overlay", &format!("{store}\n{rows}")).map(Some),
+            Self::Overlay(store, rows, _) => {
+                // As the log was named before overlays moved beneath the reserved root.
+                let rows = rows.to_string();
+                let beneath = rows.strip_prefix(RESERVED_ROOT).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&rows);
+                Feed::log("overlay", &format!("{store}\n{beneath}")).map(Some)
+            }
         }
     }
 }
@@ -425,7 +422,7 @@ mod tests {
     #[tokio::test]
     async fn a_state_that_was_reloaded_is_counted_again() {
         let text = "[stores.default]\nurl = \"memory:\"\n[routes.\"/\"]\ntype = \"state\"\nquota = { bytes_max = 10 }";
-        let config = Config::parse(text, &ConfigPlace::new("/etc/agent", "/var/lib/stratafs")).expect("a sound configuration");
+        let config = Config::parse(text, &ConfigPlace::new("/etc/agent", "/var/lib/treehold")).expect("a sound configuration");
         let workspace = config.workspace().expect("a workspace");
         let session = workspace.session(config.scope()).await.expect("opened");
         session.backend().write("/a", "123456").await.expect("fits");

@@ -55,11 +55,11 @@ impl OpenStoreOptions {
 ///
 /// # Examples
 /// ```
-/// use stratafs::config::{OpenStoreOptions, open_store};
-/// use stratafs::store::Store;
+/// use treehold::config::{OpenStoreOptions, open_store};
+/// use treehold::store::Store;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let store = open_store("memory:", &OpenStoreOptions::new()).await?;
 /// assert_eq!(store.to_string(), "memory");
 /// # Ok(())

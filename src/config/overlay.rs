@@ -48,7 +48,7 @@ impl Config {
         }))
     }
 
-    /// Returns the rows that keep what is changed beneath a route: beneath `overlays`, the scope's, and the route's own.
+    /// Returns the rows that keep what is changed beneath a route: beneath `_treehold/overlays`, the scope's, and the route's own.
     fn changes(&self, path: &str, overlay: &OverlayConfig, stores: &Stores, scope: &Scope) -> Result<(Namespace, StoreBackend)> {
         let store = stores.get(overlay.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let template = NamespaceTemplate::parse(overlay.namespace.as_deref().unwrap_or(OVERLAY_TEMPLATE))?;
@@ -57,7 +57,7 @@ impl Config {
         // One component, so that no scope and route together look like another scope and route.
         let route = VfsPathBuf::parse(path)?;
         let components: Vec<String> = shared.components().map(Into::into).collect();
-        let all = [OVERLAY_NAMESPACE.to_owned()].into_iter().chain(components).chain([route.into_string()]);
+        let all = OVERLAY_NAMESPACE.map(str::to_owned).into_iter().chain(components).chain([route.into_string()]);
         let namespace = Namespace::new(all)?;
         Ok((namespace.clone(), StoreBackend::new(store, namespace)))
     }

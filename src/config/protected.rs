@@ -57,17 +57,27 @@ impl Config {
     }
 
     /// Returns what is protected of a directory of the host that stands at a path of the tree.
+    ///
+    /// A tree may hold what governs it, where it is protected. It may not lie in it: then nothing would be left to write, or, where only a
+    /// part of it is seen, nothing to protect it by. The data directory itself may hold trees beside what is kept there.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a directory that lies at or in what governs the tree.
     pub(super) fn protections(&self, at: &str, root: &Path) -> Result<Protections> {
-        let at = VfsPathBuf::parse(at)?;
-        let mut protections = self.named_protections(&at)?;
+        let path = VfsPathBuf::parse(at)?;
+        let mut protections = self.named_protections(&path)?.with_root(canonical(root));
         let roots = [absolute(root), canonical(root)];
+        let data = [absolute(&self.data), canonical(&self.data)];
         for (path, reason) in self.governing() {
             let paths = [absolute(&path), canonical(&path)];
-            let beneath = paths.iter().flat_map(|path| roots.iter().filter_map(|root| path.strip_prefix(root).ok()));
-            for beneath in beneath {
-                let Some(text) = beneath.to_str().filter(|text| !text.is_empty()) else { continue };
-                if let Ok(path) = VfsPathBuf::parse(format!("/{text}")) {
-                    protections = protections.with_governing(&path, &reason);
+            for (path, root) in paths.iter().flat_map(|path| roots.iter().map(move |root| (path, root))) {
+                if root == path || root.starts_with(path) && !data.contains(path) {
+                    return Err(Error::invalid_argument(format!(
+                        "the directory of the route `{at}` may not be mounted: {reason}; set its `root` to a directory apart from that"
+                    )));
+                }
+                if let Ok(beneath) = path.strip_prefix(root) {
+                    protections = governed(protections, beneath, &reason);
                 }
             }
         }
@@ -105,6 +115,19 @@ impl Config {
     }
 }
 
+/// Protects what governs the tree at a path beneath its root. What no path of a tree can name is out of reach, but not the directories
+/// above it.
+fn governed(protections: Protections, beneath: &Path, reason: &str) -> Protections {
+    let mut path = VfsPathBuf::root();
+    for name in beneath {
+        match name.to_str().and_then(|name| path.child(name).ok()) {
+            Some(child) => path = child,
+            None => return protections.with_governing_beneath(&path, reason),
+        }
+    }
+    protections.with_governing(&path, reason)
+}
+
 /// Checks the names of a configuration.
 pub(super) fn check_protected(protected: &ProtectedConfig) -> std::result::Result<(), (&'static str, Error)> {
     let none = || Protections::new(VfsPath::ROOT);
@@ -125,5 +148,85 @@ fn canonical(path: &Path) -> PathBuf {
             path.strip_prefix(above).map_or_else(|_| path.clone(), |rest| canonical.join(rest).components().collect())
         }
         None => path,
+    }
+}
+
+#[cfg(all(test, feature = "filesystem", unix))]
+mod tests {
+    use super::super::Place;
+    use super::*;
+    use crate::backend::{Backend, BackendExt};
+    use crate::error::ErrorKind;
+    use std::fs;
+    use std::sync::Arc;
+
+    /// Opens the tree of a route to a directory, in a home whose data lies in `data` and whose configuration in `etc/own.toml`.
+    async fn routed(home: &Path, root: &Path) -> Arc<dyn Backend> {
+        let text = format!(
+            "[stores.default]\nurl = \"sled:{{data}}/rows\"\n[stores.other]\nurl = \"sqlite:{{data}}/db/other.db\"\n[threads]\nsave = \
+             false\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \"{}\"\n",
+            root.display()
+        );
+        let place = Place::new(home.join("etc"), home.join("data")).with_file(home.join("etc/own.toml"));
+        let mut config = Config::parse(&text, &place).expect("a sound configuration");
+        config.add_governing(home.join("data/trusted"), "it says which configuration files are trusted");
+        let session = config.workspace().expect("a workspace").session(config.scope()).await.expect("opened");
+        session.backend()
+    }
+
+    /// A root in the data directory had nothing above it to protect.
+    #[tokio::test]
+    async fn route_into_what_governs_the_tree_is_refused_and_one_above_it_protects_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let home = directory.path().canonicalize().expect("it is there");
+        for made in ["data/trusted/deep", "data/rows/sub", "data/db", "data/work", "etc", "link-to"] {
+            fs::create_dir_all(home.join(made)).expect("made");
+        }
+        fs::write(home.join("etc/own.toml"), "").expect("written");
+        fs::write(home.join("data/db/other.db"), "").expect("written");
+        std::os::unix::fs::symlink("../data", home.join("link-to/data")).expect("linked");
+        for refused in ["data", "data/trusted", "data/trusted/deep", "data/rows", "data/rows/sub", "link-to/data", "link-to/data/trusted"] {
+            let tree = routed(&home, &home.join(refused)).await;
+            for tried in [
+                tree.write("/w/x", "x").await.err(),
+                tree.read_text("/w/x").await.err(),
+                tree.ls(&VfsPath::parse("/w").expect("a path"), &Default::default()).await.err(),
+            ] {
+                let error = tried.expect("nothing is reached");
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{refused}: {error}");
+                assert!(error.message().contains("the directory of the route `/w` may not be mounted"), "{error}");
+            }
+        }
+        for (root, protected) in [
+            ("", &["data/x", "data/trusted/x", "data/rows/x", "data/db/other.db", "etc/own.toml", "link-to/data/x"][..]),
+            ("data/db", &["other.db", "other.db-wal"]),
+            ("etc", &["own.toml"]),
+        ] {
+            let tree = routed(&home, &home.join(root)).await;
+            for at in protected {
+                let error = tree.write(&format!("/w/{at}"), "x").await.expect_err(at);
+                assert!(error.message().contains("cannot be changed through this tree"), "{root} {at}: {error}");
+            }
+            tree.write("/w/free", "x").await.expect("beside it");
+        }
+        routed(&home, &home.join("data/work")).await.write("/w/x", "x").await.expect("nothing is kept there");
+    }
+
+    /// It was passed over, and a directory above it could be moved.
+    #[tokio::test]
+    async fn directories_above_data_that_no_path_can_name_stay() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let directory = tempfile::tempdir().expect("a directory");
+        let home = directory.path().canonicalize().expect("it is there");
+        let inner = home.join("a/b").join(std::ffi::OsStr::from_bytes(b"\xff"));
+        fs::create_dir_all(inner.join("data/trusted")).expect("made");
+        let text = format!("[threads]\nsave = false\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \"{}\"\n", home.display());
+        let config = Config::parse(&text, &Place::new(&home, inner.join("data"))).expect("a sound configuration");
+        let tree = config.workspace().expect("a workspace").session(config.scope()).await.expect("opened").backend();
+        for above in ["/w/a", "/w/a/b"] {
+            tree.rename(above, "/w/moved").await.expect_err(above);
+            tree.delete_all(above).await.expect_err(above);
+        }
+        tree.write("/w/a/b/free", "x").await.expect("beside it");
     }
 }

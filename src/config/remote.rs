@@ -261,7 +261,7 @@ mod tests {
 
     #[cfg(feature = "remote")]
     fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(text, &Place::new("/etc/agent", "/var/lib/stratafs")).map_err(|fault| fault.to_string())
+        Config::parse(text, &Place::new("/etc/agent", "/var/lib/treehold")).map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
             ),
             (
                 route("http://example.org"),
-                "configuration:3:7: `http://example.org` would be sent to in the clear, its token too; use `https`, or allow it by `plain_http = true`",
+                "configuration:3:7: `http://example.org` would receive content and token unencrypted; use `https`, or allow this with `plain_http = true`",
             ),
             (
                 format!("{}serve_stale = true\n", route("http://127.0.0.1")),

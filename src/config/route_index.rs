@@ -16,8 +16,8 @@ const NAMES: [&str; 3] = [NONE, "trigram", "words"];
 /// One that is not asked for and is there is kept.
 ///
 /// ```
-/// use stratafs::backend::IndexKind;
-/// use stratafs::config::RouteIndex;
+/// use treehold::backend::IndexKind;
+/// use treehold::config::RouteIndex;
 ///
 /// let both = RouteIndex::new([IndexKind::Words, IndexKind::Trigram]);
 /// assert_eq!(both.kinds(), [IndexKind::Trigram, IndexKind::Words]);

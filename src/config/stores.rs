@@ -1,14 +1,16 @@
 //! The stores of a configuration, each opened when it is first used.
 
+use super::migrate_store::former_file;
+#[cfg(any(feature = "sled", feature = "sqlite"))]
+use super::once::open_once;
 use super::url::{StoreUrl, from_variable, without_password};
 use super::{Config, StoreConfig, check};
-#[cfg(any(feature = "sled", feature = "sqlite"))]
-use crate::error::AtHost;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::ops::{Durability, Version};
+use crate::store::migrate::COMMAND;
 use crate::store::{
-    Batch, Item, ItemPart, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Sweeper, SweeperOptions, Watch,
+    Batch, Item, ItemPart, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, OldLayout, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreDescription, StoreStats, Sweeper, SweeperOptions, Watch,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -109,7 +111,9 @@ impl Lazy {
             return Ok(());
         }
         let store = self.engine.open().await.map_err(|error| {
-            let message = format!("the store `{}` cannot be opened: {}", self.name, error.message());
+            // Name the store in the command that the message suggests.
+            let reason = error.message().replace(COMMAND, &format!("`treehold store migrate {}`", self.name));
+            let message = format!("the store `{}` cannot be opened: {reason}", self.name);
             error.with_message(message).without_effect()
         })?;
         let store = self.store.get_or_init(|| store);
@@ -190,7 +194,14 @@ impl Engine {
         match self {
             Self::Memory => Ok(Arc::new(MemoryStore::new())),
             Self::Sled(directory) => blocking(directory, open_sled).await,
-            Self::Sqlite(file) => blocking(file, open_sqlite).await,
+            Self::Sqlite(file) => {
+                if let Some(former) = former_file(file) {
+                    let error = OldLayout::error(Some(Box::new(AtHost::new(&former))));
+                    let message = format!("its former default file, `stratafs.db`, has to be taken over; run {COMMAND}");
+                    return Err(error.with_message(message));
+                }
+                blocking(file, open_sqlite).await
+            }
             Self::Postgres(url) => open_postgres(url).await,
             Self::Mysql(url) => open_mysql(url).await,
             Self::Redis(url) => open_redis(url).await,
@@ -257,14 +268,14 @@ async fn open_redis(_url: &str) -> Result<Arc<dyn Store>> {
 }
 
 #[allow(dead_code, reason = "there is nothing to say where all engines are built in")]
-fn built_without(feature: &str) -> Error {
+pub(super) fn built_without(feature: &str) -> Error {
     Error::unsupported(format!("this program was built without `{feature}`; build it with that feature or name another engine"))
 }
 
 #[cfg(feature = "sqlite")]
 fn open_sqlite(file: &Path) -> Result<Arc<dyn Store>> {
     create_parent(file)?;
-    Ok(Arc::new(crate::store::SqliteStore::open(file)?))
+    open_once(file, file, |file| Ok(Arc::new(crate::store::SqliteStore::open(file)?)))
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -275,7 +286,7 @@ fn open_sqlite(_file: &Path) -> Result<Arc<dyn Store>> {
 #[cfg(feature = "sled")]
 fn open_sled(directory: &Path) -> Result<Arc<dyn Store>> {
     create_parent(directory)?;
-    Ok(Arc::new(crate::store::SledStore::open(directory)?))
+    open_once(directory, &directory.join("db"), |directory| Ok(Arc::new(crate::store::SledStore::open(directory)?)))
 }
 
 #[cfg(not(feature = "sled"))]
@@ -285,7 +296,7 @@ fn open_sled(_directory: &Path) -> Result<Arc<dyn Store>> {
 
 /// Makes the directory that a store stands in, for its owner alone; one that is there is left as it is.
 #[cfg(any(feature = "sled", feature = "sqlite"))]
-fn create_parent(path: &Path) -> Result<()> {
+pub(super) fn create_parent(path: &Path) -> Result<()> {
     let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);

@@ -165,7 +165,7 @@ mod tests {
     fn trust_holds_for_one_content_at_one_path() {
         let directory = tempfile::tempdir().expect("a directory");
         let book = TrustBook::new(&directory.path().join("data"));
-        let (file, other) = (directory.path().join("stratafs.toml"), directory.path().join("other.toml"));
+        let (file, other) = (directory.path().join("treehold.toml"), directory.path().join("other.toml"));
         assert_eq!(book.of(&file, b"a").expect("read"), Trust::Unknown);
         book.trust(&file, b"a").expect("kept");
         assert_eq!(book.of(&file, b"a").expect("read"), Trust::Given);

@@ -1,9 +1,8 @@
-//! Lists of operations, run against a tree and the model at once.
+//! Histories: lists of operations that run against a tree and the model.
 //!
-//! A [`Step`] names paths within the tree and expectations by meaning ("the current version"), so that one list fits every
-//! backend. [`check`] runs it on both sides and panics at the first difference: in what a step returned, in the kind of its
-//! error, in the tree that a change left, or in a version that stands for two contents. Property tests and fuzz targets make
-//! the lists.
+//! A [`Step`] uses paths within the tree and symbolic expectations ("the current version"), so that one list fits every backend.
+//! [`check`] runs it on both sides and panics at the first difference: in what a step returned, in the kind of its error, in the
+//! tree after a change, or in a version used for two contents. Property tests and fuzz targets generate the lists.
 
 use super::backend::Tree;
 use super::model::ModelBackend;
@@ -17,7 +16,7 @@ use crate::path::VfsPath;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 
-/// One call of a history. Paths are text within the tree.
+/// One call of a history. Paths are within the tree.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// A batch of changes.
@@ -32,20 +31,21 @@ pub enum Step {
     Glob(String, GlobOptions),
     /// `grep` beneath a path, page by page.
     Grep(String, GrepOptions),
-    /// `search` beneath a path, all pages: what it finds, and not in which order, which an index weighs by other files.
+    /// `search` beneath a path, all pages. Compares what it finds but not the order, which depends on statistics that an index
+    /// may have over other files.
     Search(String, SearchOptions),
 }
 
 /// Which version a change expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
-    /// The one that is there; a made-up one where nothing is.
+    /// The current version, or an invented one if there is none.
     Current,
-    /// One that was there before, or a made-up one.
+    /// An earlier version, or an invented one.
     Stale,
 }
 
-/// A [`Change`] that fits every tree.
+/// A [`Change`] without concrete versions, so that it fits every tree.
 #[derive(Debug, Clone)]
 pub enum Mutation {
     /// [`Change::Write`] that overwrites.
@@ -69,8 +69,8 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Tells whether the change would move, copy or remove the root of the tree.
-    fn moves_the_root(&self) -> bool {
+    /// Returns whether the change would move, copy or remove the root of the tree.
+    fn moves_root(&self) -> bool {
         match self {
             Self::Delete(path, _, _) => path == "/",
             Self::Rename(from, to, _) | Self::Copy(from, to, _) => from == "/" || to == "/",
@@ -78,32 +78,33 @@ impl Mutation {
         }
     }
 
-    /// Tells whether the change names the root of the tree, which a wrapper may refuse before it asks further.
-    fn names_the_root(&self) -> bool {
+    /// Returns whether the change involves the root of the tree. A wrapper may reject that before checking anything else.
+    fn involves_root(&self) -> bool {
         match self {
             Self::Overwrite(path, _) | Self::Create(path, _) | Self::WriteIf(path, _, _) | Self::Append(path, _) => path == "/",
             Self::Edit(path, _, _) | Self::CreateDir(path) => path == "/",
-            Self::Delete(..) | Self::Rename(..) | Self::Copy(..) => self.moves_the_root(),
+            Self::Delete(..) | Self::Rename(..) | Self::Copy(..) => self.moves_root(),
         }
     }
 }
 
-/// Runs a history on a tree and on a fresh model and compares them step by step.
+/// Runs a history on a tree and on a fresh model, and compares them step by step.
 ///
 /// # Panics
-/// At the first difference, with the step.
+/// At the first difference, showing the step.
 pub async fn check(tree: &Tree, steps: &[Step]) {
     let model = Tree::new(ModelBackend::new());
     let (mut of_tree, mut of_model) = (Versions::default(), Versions::default());
     for (index, step) in steps.iter().enumerate() {
         match step {
-            // Elsewhere the tree's root is a mount or a directory like any other, and the rules for it are not the root's.
-            Step::Apply(mutations) if !tree.is_whole() && mutations.iter().any(Mutation::moves_the_root) => {}
-            // In a batch it may be refused before the changes that stand before it are tried.
-            Step::Apply(mutations) if mutations.len() > 1 && mutations.iter().any(Mutation::names_the_root) => {}
+            // In a part of a tree, the root is a mount point or an ordinary directory, so the rules for roots do not apply.
+            Step::Apply(mutations) if !tree.is_whole() && mutations.iter().any(Mutation::moves_root) => {}
+            // In a batch, it may be rejected before earlier changes are tried.
+            Step::Apply(mutations) if mutations.len() > 1 && mutations.iter().any(Mutation::involves_root) => {}
             Step::Apply(mutations) => {
                 let seen = apply(tree, &changes(tree, mutations, &of_tree).await).await;
-                // A layer with rules may refuse a batch that moves what its rules may reach; then nothing of it took effect.
+                // A layer with rules may reject a batch that moves something its rules may cover. Then nothing of it takes
+                // effect.
                 let refused = matches!(seen, Applied::Failed(ErrorKind::PermissionDenied, _, 0)) && mutations.len() > 1;
                 if !refused {
                     let expected = apply_to_model(&model, &changes(&model, mutations, &of_model).await, &seen, tree).await;
@@ -124,21 +125,22 @@ pub async fn check(tree: &Tree, steps: &[Step]) {
     }
 }
 
-/// What a batch came to, in words that fit every tree: a line for each change, or the kind, index and count of a failure.
+/// The outcome of a batch in a form that fits every tree: one line for each change, or the kind, index and applied count of a
+/// failure.
 #[derive(Debug, PartialEq, Eq)]
 enum Applied {
     Done(Vec<String>),
     Failed(ErrorKind, Option<usize>, usize),
 }
 
-/// The versions that were seen at each path, oldest first, with the content they stood for.
+/// The versions seen at each path, oldest first, with their contents.
 #[derive(Debug, Default)]
 struct Versions {
     seen: HashMap<String, Vec<(Version, Bytes)>>,
 }
 
 impl Versions {
-    /// Notes a version and checks that it never stood for other content at this path.
+    /// Records a version, and checks that it was never used for other content at this path.
     fn note(&mut self, path: &str, version: Version, content: &Bytes) {
         let seen = self.seen.entry(path.to_owned()).or_default();
         match seen.iter().find(|(known, _)| *known == version) {
@@ -202,7 +204,7 @@ async fn apply(tree: &Tree, changes: &[Change]) -> Applied {
 }
 
 fn shown_change(tree: &Tree, of: &Changed) -> String {
-    // A tier may move a directory as one entry, and leave out a change that makes no difference.
+    // A tier may count a moved directory as one entry, and skip changes without effect.
     let counted = matches!(of.operation, OpKind::Write | OpKind::CreateDir | OpKind::Delete | OpKind::Copy);
     let entries = if counted { of.entries } else { 0 };
     let (path, versioned) = (tree.seen(&of.path), of.version.is_some());
@@ -210,7 +212,7 @@ fn shown_change(tree: &Tree, of: &Changed) -> String {
     format!("{} {path}: {size} bytes, created {created}, {replaced} replaced, {entries} entries, version {versioned}", of.operation)
 }
 
-/// Applies a batch to the model as the tree's tier would: on one without atomic batches, the changes before a failure stay.
+/// Applies a batch to the model as the tree's tier would: without atomic batches, the changes before a failure remain.
 async fn apply_to_model(model: &Tree, changes: &[Change], seen: &Applied, tree: &Tree) -> Applied {
     match seen {
         Applied::Failed(_, Some(failed), applied) if !tree.backend().capabilities().atomic_batch => {
@@ -225,7 +227,7 @@ async fn apply_to_model(model: &Tree, changes: &[Change], seen: &Applied, tree: 
     }
 }
 
-/// Returns every path of a tree with its kind and content, and notes the versions.
+/// Returns every path of a tree with its kind and content, and records the versions.
 async fn dump(tree: &Tree, versions: &mut Versions) -> BTreeMap<String, Option<Bytes>> {
     let mut all = BTreeMap::new();
     let mut directories = vec!["/".to_owned()];
@@ -247,7 +249,7 @@ async fn dump(tree: &Tree, versions: &mut Versions) -> BTreeMap<String, Option<B
     all
 }
 
-/// Runs a reading step to the end and tells what it saw as lines of text.
+/// Runs a reading step through all pages, and renders the results as lines of text.
 async fn observe(tree: &Tree, step: &Step) -> Result<Vec<String>, ErrorKind> {
     let seen = match step {
         Step::Apply(_) => Ok(Vec::new()),
@@ -318,7 +320,7 @@ async fn observe_grep(tree: &Tree, path: &str, mut options: GrepOptions) -> Resu
             Some(truncation) if options.matches_max > 0 => options.start_after = Some(parsed(&truncation.cursor)?),
             truncated => {
                 let skipped = (page.files_searched, page.files_binary, page.files_too_large);
-                // How much was looked at before a limit ended the search is not part of the contract.
+                // How much was searched before a limit ended the search is not part of the contract.
                 let counts = if truncated.is_none() && options.start_after.is_none() { format!("{skipped:?}") } else { String::new() };
                 seen.push(format!("truncated {} {counts}", truncated.is_some()));
                 return Ok(seen);
@@ -328,7 +330,7 @@ async fn observe_grep(tree: &Tree, path: &str, mut options: GrepOptions) -> Resu
 }
 
 async fn observe_search(tree: &Tree, path: &str, mut options: SearchOptions) -> Result<Vec<String>> {
-    // Which lines are shown depends on the weights too, so all are.
+    // Which lines become snippets depends on word weights too, so request all of them.
     options.snippets_max = usize::MAX;
     let mut seen = Vec::new();
     loop {
@@ -349,7 +351,7 @@ async fn observe_search(tree: &Tree, path: &str, mut options: SearchOptions) -> 
     }
 }
 
-/// Takes away how many files a grep read, which an index changes.
+/// Removes the number of files a grep read, which depends on whether there is an index.
 fn without_counts(seen: &mut Result<Vec<String>, ErrorKind>) {
     if let Ok(lines) = seen
         && let Some(last) = lines.last_mut()
@@ -358,7 +360,7 @@ fn without_counts(seen: &mut Result<Vec<String>, ErrorKind>) {
     }
 }
 
-/// Returns where the matches lie, as many as a line gives at most.
+/// Returns the match ranges, up to the limit for one line.
 fn ranges_of(line: &GrepLine) -> &[std::ops::Range<usize>] {
     &line.ranges[..line.ranges.len().min(1000)]
 }

@@ -1,8 +1,8 @@
 //! The reference model: a `BTreeMap` and the plainest code that keeps the contract.
 //!
-//! It shares nothing with the real backends but the words of [`ops`](crate::ops) and the rules of gitignore(5), so that the
-//! same mistake is not made twice: every listing looks at every path, edits go byte by byte, globs and lines are matched by
-//! a matcher of its own. Property tests and fuzz targets run the same operations against it and a real backend.
+//! It shares nothing with the real backends except the types of [`ops`](crate::ops) and the rules of gitignore(5), so that
+//! mistakes are not made twice. Every listing visits every path, edits go unit by unit, and globs and lines have a matcher of
+//! their own. Property tests and fuzz targets run the same operations against it and a real backend.
 
 use super::pattern::{Pattern, grep_lines};
 use crate::backend::Backend;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A file tree as the contract describes it, in a `BTreeMap`. Cloning it shares the tree.
+/// A file tree as the contract describes it, in a `BTreeMap`. Clones share the tree.
 #[derive(Debug, Clone)]
 pub struct ModelBackend {
     tree: Arc<Mutex<Tree>>,
@@ -41,7 +41,7 @@ struct Tree {
 
 #[derive(Debug, Clone)]
 struct Node {
-    /// None for a directory.
+    /// `None` for a directory.
     content: Option<Bytes>,
     version: u64,
     created_at: Timestamp,
@@ -49,7 +49,7 @@ struct Node {
 }
 
 impl ModelBackend {
-    /// Makes an empty tree.
+    /// Creates an empty tree.
     pub fn new() -> Self {
         Self { tree: Arc::default(), clock: Clock::system() }
     }
@@ -147,7 +147,7 @@ impl Tree {
         Ok(entry.with_times(Some(node.created_at), Some(node.modified_at)))
     }
 
-    /// Looks a path up; an error beneath a file.
+    /// Looks up a path. Fails beneath a file.
     fn node(&self, path: &VfsPath) -> Result<Option<&Node>> {
         for above in path.ancestors() {
             if self.nodes.get(above).is_some_and(|node| node.content.is_some()) {
@@ -336,7 +336,7 @@ impl Tree {
         }
     }
 
-    /// Returns a path and all beneath it.
+    /// Returns a path and everything beneath it.
     fn beneath(&self, path: &VfsPath) -> Vec<VfsPathBuf> {
         self.nodes.keys().filter(|key| key.starts_with(path)).cloned().collect()
     }
@@ -350,7 +350,7 @@ impl Tree {
         }
     }
 
-    /// Tells whether a walk from `root` comes to `key`: nothing on the way is pruned, ignored or kept by the guard.
+    /// Returns whether a walk from `root` reaches `key`: nothing on the way is pruned, ignored or rejected by the guard.
     fn is_entered(&self, root: &VfsPath, key: &VfsPath, scope: &SearchScope) -> bool {
         !scope.prune.iter().any(|pruned| key.starts_with(pruned))
             && (scope.ignored || !self.is_ignored(root, key))
@@ -358,7 +358,7 @@ impl Tree {
             && admits(scope, key, self.nodes[key].content.is_none())
     }
 
-    /// Asks the ignore files for the path and for each directory between the search root and it.
+    /// Checks the ignore rules for the path and for each directory between it and the search root.
     fn is_ignored(&self, root: &VfsPath, key: &VfsPath) -> bool {
         let content = |directory: &VfsPath, name: &str| self.nodes.get(&*directory.child(name).ok()?).and_then(|node| node.content.clone());
         let mut rules = IgnoreFiles::new();
@@ -415,7 +415,7 @@ impl Tree {
     }
 }
 
-/// Returns the text of a content that a byte order mark tells of.
+/// Decodes content that has a byte order mark.
 fn decoded(content: &Bytes, encoding: Encoding) -> Bytes {
     let utf_16 = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect();
@@ -430,7 +430,7 @@ fn decoded(content: &Bytes, encoding: Encoding) -> Bytes {
     }
 }
 
-/// Adds one file to the result; returns where to go on when the limit is met and there is more.
+/// Adds one file to the result. Returns where to continue if the limit is reached and there is more.
 fn grep_file(
     key: &VfsPath,
     content: &Bytes,
@@ -467,7 +467,7 @@ fn grep_file(
     Ok((wanted.len() < of_file).then(|| GrepCursor { path: key.to_owned(), line: wanted.last().copied().unwrap_or(after_line) }))
 }
 
-/// Compiles file types; none when none is named.
+/// Compiles file types. Returns `None` if there are none.
 fn types(names: &[String]) -> Result<Option<Types>> {
     let mut builder = TypesBuilder::new();
     builder.add_defaults();
@@ -485,7 +485,7 @@ fn expect_version(path: &VfsPath, expect: Option<Version>, current: u64) -> Resu
     }
 }
 
-/// What a content is made of when text in it is replaced.
+/// A unit of text in edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Byte(u8),
@@ -526,7 +526,7 @@ impl Unit {
     }
 }
 
-/// Replaces text as the contract says, unit by unit.
+/// Replaces text by the contract, unit by unit.
 pub(crate) fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
     if edit.old.is_empty() {
         return Err(Error::invalid_argument("the text to replace is empty"));
@@ -556,7 +556,7 @@ pub(crate) fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> 
     }
 }
 
-/// Returns a new text with the endings it takes between what is before and what is behind.
+/// Returns the new text with the line endings it takes between what comes before and behind it.
 fn ended(before: &[Unit], place: &[Unit], behind: &[Unit], new: &[Unit]) -> Vec<Unit> {
     let ends = |units: &[Unit]| -> Vec<Unit> { units.iter().copied().filter(Unit::is_end).collect() };
     let lines = |units: &[Unit]| -> Vec<Vec<Unit>> {
@@ -591,7 +591,7 @@ fn ended(before: &[Unit], place: &[Unit], behind: &[Unit], new: &[Unit]) -> Vec<
     new.iter().map(|unit| if unit.is_end() { taken.pop().expect("one for each") } else { *unit }).collect()
 }
 
-/// Asks the guard of a search, if it has one.
+/// Asks the guard of a search, if there is one.
 fn admits(scope: &SearchScope, path: &VfsPath, is_directory: bool) -> bool {
     scope.guard.as_ref().is_none_or(|guard| guard.admits(path, is_directory))
 }

@@ -1,11 +1,11 @@
-//! Globs and lines for the model: matched by recursion over expanded alternatives, and one line after the other.
+//! The model's globs and grep, written as plainly as possible: recursion over expanded alternatives, and one line at a time.
 
 use crate::error::{Error, Result};
 use crate::ops::{CaseMode, GrepLine, GrepOptions};
 use crate::search::Glob;
 use bytes::Bytes;
 
-/// A glob as the sum of its expanded alternatives, each a list of segments. Without trailing slashes.
+/// A glob as its expanded alternatives, each a list of segments, without trailing slashes.
 #[derive(Debug)]
 pub(super) struct Pattern {
     insensitive: bool,
@@ -14,15 +14,15 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Parses what the real rules accept: what is malformed is theirs to say, what matches is decided here again. A pattern that
-    /// does not see hidden names meets one only by a segment that starts with a dot itself.
+    /// Parses a pattern that the real parser accepts, since rejecting malformed patterns is not the model's job. Unless the
+    /// pattern sees hidden names, only a segment that starts with a dot matches one.
     pub(super) fn parse(text: &str, insensitive: bool, sees_hidden: bool) -> Result<Self> {
         Glob::parse(text, insensitive)?;
         let alternatives = expand(&text.chars().collect::<Vec<_>>())
             .into_iter()
             .map(|alternative| {
                 let segments = alternative.split(|character| *character == '/').map(<[char]>::to_vec);
-                // Without a slash, a pattern is about names at any depth.
+                // Without a slash, a pattern matches names at any depth.
                 let anywhere = (!text.contains('/')).then(|| vec!['*', '*']);
                 anywhere.into_iter().chain(segments.filter(|segment| !segment.is_empty() && *segment != ['.'])).collect()
             })
@@ -30,7 +30,7 @@ impl Pattern {
         Ok(Self { insensitive, sees_hidden, alternatives })
     }
 
-    /// Tells whether a path relative to the search root matches.
+    /// Returns whether a path relative to the search root matches.
     pub(super) fn matches(&self, relative: &str) -> bool {
         let path: Vec<Vec<char>> = relative.split('/').map(|segment| segment.chars().collect()).collect();
         self.alternatives.iter().any(|alternative| self.segments_match(alternative, &path))
@@ -50,7 +50,7 @@ impl Pattern {
         }
     }
 
-    /// Tells whether a wildcard may stand for a segment or for its first character.
+    /// Returns whether a wildcard may match a segment, or its first character.
     fn may_meet(&self, segment: &[char]) -> bool {
         self.sees_hidden || segment.first() != Some(&'.')
     }
@@ -76,7 +76,7 @@ impl Pattern {
     }
 }
 
-/// Expands the first brace into its alternatives, and those again, until none is left.
+/// Expands the first braces into their alternatives, recursively until none are left.
 fn expand(pattern: &[char]) -> Vec<Vec<char>> {
     let mut edges: Vec<usize> = Vec::new();
     let mut depth = 0;
@@ -107,7 +107,7 @@ fn expand(pattern: &[char]) -> Vec<Vec<char>> {
     vec![pattern.to_vec()]
 }
 
-/// Returns where the class that opens at `start` closes. A `]` in the first place is a member.
+/// Returns the position of the `]` that closes the class at `start`. As the first member, `]` is literal.
 fn class_end(pattern: &[char], start: usize) -> usize {
     let negated = matches!(pattern.get(start + 1), Some('!' | '^'));
     let first = start + 1 + usize::from(negated);
@@ -121,7 +121,7 @@ fn class_end(pattern: &[char], start: usize) -> usize {
     }
 }
 
-/// Reads a class of POSIX at the start of members: its name and the length.
+/// Parses a POSIX class at the start of some members. Returns its name and length.
 fn named_class(members: &[char]) -> Option<(String, usize)> {
     let ['[', ':', rest @ ..] = members else { return None };
     let name: String = rest.iter().take_while(|character| character.is_ascii_alphabetic()).collect();
@@ -142,7 +142,7 @@ fn is_in_class(name: &str, character: char) -> bool {
         "space" => matches!(character, ' ' | '\t'..='\r'),
         "upper" => character.is_ascii_uppercase(),
         "xdigit" => character.is_ascii_hexdigit(),
-        other => panic!("`{other}` is no class: the pattern was parsed"),
+        other => panic!("`{other}` is not a class, though the pattern was parsed"),
     }
 }
 
@@ -163,10 +163,10 @@ fn class_matches(class: &[char], character: char) -> bool {
     found != negated
 }
 
-/// Returns every line of a content, marked by whether it counts as a match; lines that one match spans are one.
+/// Returns every line of some content with whether it matches. Lines that one match spans are joined.
 ///
 /// # Errors
-/// `invalid_argument` for a malformed expression.
+/// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a malformed expression.
 pub(super) fn grep_lines(content: &Bytes, options: &GrepOptions) -> Result<Vec<GrepLine>> {
     let mut pattern = if options.regex { options.pattern.clone() } else { regex::escape(&options.pattern) };
     if options.whole_line {
@@ -182,7 +182,7 @@ pub(super) fn grep_lines(content: &Bytes, options: &GrepOptions) -> Result<Vec<G
     let expression = regex::bytes::RegexBuilder::new(&pattern)
         .case_insensitive(insensitive)
         .multi_line(true)
-        // `$` stands before `\r\n` too; within a line `.` is any character.
+        // `$` also matches before `\r\n`; within a line, `.` matches any character.
         .crlf(true)
         .dot_matches_new_line(!options.multiline)
         .build()
@@ -191,7 +191,7 @@ pub(super) fn grep_lines(content: &Bytes, options: &GrepOptions) -> Result<Vec<G
     let mut lines = Vec::new();
     let (mut at, mut number) = (0, 1);
     while at < content.len() {
-        // A match that begins on this line and goes on makes one of all the lines it touches.
+        // A match that begins on this line and continues joins all the lines it touches.
         let end = spans.iter().find(|span| (span.0..span.1).contains(&at)).map_or_else(|| line_end(content, at), |span| span.1);
         let text = content[at..end].strip_suffix(b"\n").map_or(&content[at..end], |line| line.strip_suffix(b"\r").unwrap_or(line));
         let ranges: Vec<_> = expression.find_iter(text).map(|found| found.range()).collect();
@@ -204,12 +204,12 @@ pub(super) fn grep_lines(content: &Bytes, options: &GrepOptions) -> Result<Vec<G
     Ok(lines)
 }
 
-/// Returns where the line that holds the byte at `at` ends, its terminator included.
+/// Returns the end of the line that contains the byte at `at`, including its terminator.
 fn line_end(content: &[u8], at: usize) -> usize {
     content[at..].iter().position(|byte| *byte == b'\n').map_or(content.len(), |newline| at + newline + 1)
 }
 
-/// Returns the whole lines that matches cover, those that share a line joined.
+/// Returns the whole lines that matches cover, joining those that share a line.
 fn spans(content: &[u8], expression: &regex::bytes::Regex) -> Vec<(usize, usize)> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for found in expression.find_iter(content) {

@@ -1,4 +1,4 @@
-//! A mount whose changes are told of.
+//! A wrapper around a mount that records its changes as events.
 
 use super::{Draft, Feed, Outbox};
 use crate::audit::OpenCall;
@@ -16,32 +16,32 @@ use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 
-/// Hands the events of each change down with it, and sends those that the tree beneath leaves.
+/// Attaches the events of each change to it, and sends those that the inner tree does not commit.
 #[derive(Debug)]
 pub(crate) struct Announce {
     inner: Arc<dyn Backend>,
     feed: Option<(Arc<Feed>, Namespace)>,
     scope: Scope,
-    /// Counts the changes, where they are not those of the thread's state.
+    /// If set, counts the changes as changes outside the thread's state.
     elsewhere: Option<Elsewhere>,
 }
 
 impl Announce {
-    /// Tells of the changes of a tree in a log; without one the record of calls goes down alone.
+    /// Records the changes of a tree in the given log, if any. The call record always goes along.
     pub(crate) fn new(inner: Arc<dyn Backend>, feed: Option<(Arc<Feed>, Namespace)>, scope: Scope) -> Self {
         Self { inner, feed, scope, elsewhere: None }
     }
 
-    /// Counts the changes as those of a mount that is not the thread's state.
+    /// Counts the changes as those of a mount outside the thread's state.
     pub(crate) fn counted(mut self, elsewhere: Option<Elsewhere>) -> Self {
         self.elsewhere = elsewhere;
         self
     }
 
-    /// Applies changes beneath, and counts them unless they are known to have changed nothing.
+    /// Applies changes to the inner tree, and counts them unless they certainly had no effect.
     async fn apply_counted(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let Some(elsewhere) = &self.elsewhere else { return self.inner.apply(changes, options).await };
-        // Before they begin: a future that is dropped half-way may have changed something.
+        // Count before applying: a future dropped halfway may have changed something.
         elsewhere.begin();
         let applied = self.inner.apply(changes, options).await;
         if let Err(error) = &applied
@@ -54,11 +54,12 @@ impl Announce {
     }
 }
 
-/// The events of a batch that runs. Dropped before it ended, they are all sent: nobody knows what was done.
+/// The events of a batch in progress. If it is dropped before the batch ends, all of them are sent, because the outcome is
+/// unknown.
 struct Open(Option<Arc<Outbox>>);
 
 impl Open {
-    /// Sends what the tree left; to the end even when the future is dropped.
+    /// Sends the events that the tree did not commit. Finishes even if the future is dropped.
     async fn end(mut self, applied: &Result<Vec<Changed>>) {
         let Some(outbox) = self.0.take().filter(|outbox| !outbox.is_taken()) else { return };
         let count = match applied {
@@ -75,14 +76,14 @@ impl Open {
         }
         let sent = tokio::spawn(async move { outbox.send(count).await });
         if let Err(error) = sent.await {
-            tracing::error!(%error, "the events of changes were not finished");
+            tracing::error!(%error, "sending the events of changes did not finish");
         }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // Without a runtime the process ends; then there is nothing that could write.
+        // Without a runtime the process is exiting, and nothing can be written.
         if let Some(outbox) = self.0.take().filter(|outbox| !outbox.is_taken())
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -91,7 +92,7 @@ impl Drop for Open {
     }
 }
 
-/// It changes nothing of what is seen, so it is drawn as what is in it.
+/// Displays as the inner backend, since it does not change what is visible.
 impl fmt::Display for Announce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
@@ -133,7 +134,7 @@ impl Backend for Announce {
             return self.inner.apply(changes, options).await;
         }
         let mut options = options.clone();
-        // Each by itself: the record of calls may be kept in another store than events.
+        // Separate riders, because the call record may be in another store than the events.
         if let Some(call) = OpenCall::current() {
             options.along.push(Rider(Arc::new(Outbox::new(Some(call)))));
         }

@@ -1,23 +1,25 @@
-//! What changed: every change of a tree as an event with a position, kept in a [`Store`] and replayable by any process that shares it.
+//! The change feed: every change of a tree as an event with a position, stored in a [`Store`] and readable by any process that
+//! shares it.
 //!
-//! Each tree that a mount leads to has a log of its own, so that whoever sees a tree sees its events and no others: two users whose
-//! mounts lead to the same rows read the same log, and two users of one path to different rows do not.
+//! Each mounted tree has a log of its own, so that whoever sees a tree sees its events and no others. Two users whose mounts lead
+//! to the same rows read the same log; two users whose mounts at one path lead to different rows do not.
 //!
-//! | namespace | whose events |
+//! | namespace | events of |
 //! | --- | --- |
 //! | `events/rows/{namespace}` | files in the rows of a namespace |
-//! | `events/directory/{path}` | files of a directory of the host |
+//! | `events/directory/{path}` | files in a host directory |
 //! | `events/{kind}/{name}` | another tree that a workspace names |
 //! | `threads/events/{tenant}/{user}` | the states of a user's threads |
 //!
-//! An event is an [append](crate::store::BatchWrite::Append): its key is its version, so a log is in the order of commits, and a position
-//! in one is a position in all of the store. Where the files of a tree lie in the same store the event is committed with the change, both or
-//! neither; that of a thread's state with the checkpoint that makes the change last. Of other trees (a directory of the host, another
-//! server, another store) it is committed after the change and before the answer: a process that dies in between leaves a change without an
-//! event, which [`Feed::lost`] counts where it can. What other programs do to a directory of the host is not seen.
+//! An event is an [append](crate::store::BatchWrite::Append) and its key is its version. So a log is in commit order, and
+//! positions are comparable across all logs of the store. If the files of a tree are in the same store, the event is committed
+//! atomically with the change; for a thread's state, with the checkpoint that persists the change. For other trees (a host
+//! directory, another server, another store), the event is committed after the change and before the call returns. A process that
+//! dies in between leaves a change without an event; failures short of that are counted by [`Feed::lost`]. Changes that other
+//! programs make to a host directory are not recorded.
 //!
-//! Start with [`Feed`]. Writing: `announce.rs` stands around each mount, `outbox.rs` is what it hands down. Reading: `view.rs` is what a reader
-//! sees, `tail.rs` follows.
+//! Start with [`Feed`]. Writing: `announce.rs` wraps each mount, and `outbox.rs` is what it attaches to changes. Reading:
+//! `view.rs` defines what a reader sees, and `tail.rs` follows the feed.
 
 mod announce;
 mod outbox;
@@ -43,50 +45,51 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The first component of the namespaces of logs, which no route has.
-pub const EVENTS_NAMESPACE: &str = crate::store::reserved::EVENTS;
+/// The namespace that contains all logs.
+pub const EVENTS_NAMESPACE: [&str; 2] = crate::store::reserved::EVENTS;
 
-/// How long events are kept by default: a week.
+/// How long events are kept by default: one week.
 pub const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// How many rows of a log are read at once.
 const ROWS: usize = 500;
 
-/// How many rows of a log are read for one page at most, whatever of them the reader sees.
+/// The most rows of a log read for one page, whether or not the reader sees them.
 const ROWS_MAX: usize = 10_000;
 
-/// How many positions the first look back goes.
+/// How many positions the first step back covers.
 const LOOK_BACK: u64 = 1_024;
 
-/// How many events of a look back are read at most before a shorter one is tried.
+/// The most events read for one step back before a smaller step is tried.
 const LOOK_BACK_ROWS: usize = 5_000;
 
-/// How many rows of logs a look back reads before it says how far it came.
+/// How many log rows a search backwards reads before it returns a partial page.
 const LOOK_BACK_ROWS_MAX: usize = 50_000;
 
-/// The longest name of a tree that its namespace holds as it is.
+/// The longest tree name, in bytes, that is used in a namespace verbatim.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What was done at a path.
+/// What happened at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FeedKind {
-    /// A file was made or replaced.
+    /// A file was created or replaced.
     Write,
-    /// A file grew.
+    /// Content was added to the end of a file.
     Append,
     /// Parts of a file were replaced.
     Edit,
-    /// A directory was made.
+    /// A directory was created.
     CreateDir,
-    /// A file or directory went, with all beneath it.
+    /// A file or directory was deleted, with everything beneath it.
     Delete,
-    /// A file or directory, with all beneath it, is at the target now.
+    /// A file or directory was moved to the target, with everything beneath it.
     Rename,
-    /// A file or directory, with all beneath it, is at the target too.
+    /// A file or directory was copied to the target, with everything beneath it.
     Copy,
-    /// The state of a thread is another: a checkpoint was restored or merged into it, or so much changed at once that it is not told apart.
+    /// The state of a thread was replaced: a checkpoint was restored or merged into it, or there were too many changes at once to
+    /// list them.
     Restore,
 }
 
@@ -128,25 +131,26 @@ impl fmt::Display for FeedKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct FeedEvent {
-    /// Where it stands among all events of the store: it grows from commit to commit.
+    /// The position of the event among all events of the store. It grows with each commit.
     pub position: Version,
-    /// What was changed, in the reader's paths.
+    /// The path that changed, as the reader sees it.
     pub path: VfsPathBuf,
-    /// How.
+    /// What happened.
     pub operation: FeedKind,
-    /// Where a rename or copy led.
+    /// The target of a rename or copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<VfsPathBuf>,
-    /// The version of the file after the change, where there is one file and its tree told it.
+    /// The version of the file after the change, if it was a single file and its tree reports versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// The thread that it was made in, if that is one of the reader's own user. A change of a thread's state is seen in that thread alone.
+    /// The thread that made the change, if it belongs to the reader's user. Changes of a thread's state are visible only in that
+    /// thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// Who acted, if it was for the reader's own user.
+    /// Who made the change, if it was made for the reader's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// When.
+    /// When the change was made.
     pub at: Timestamp,
 }
 
@@ -156,26 +160,26 @@ pub struct FeedEvent {
 pub struct FeedPage {
     /// The events.
     pub events: Vec<FeedEvent>,
-    /// Where the page ends: to go on from.
+    /// The end of the page, from which the next page continues.
     pub position: Version,
-    /// There may be more beyond it.
+    /// Whether there may be more events.
     pub more: bool,
 }
 
-/// Where the changes of trees are kept, and read again.
+/// Stores and reads the changes of trees.
 ///
-/// All methods fail with what the store fails with.
+/// All methods may fail with the errors of the store.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::feed::{Feed, FeedKind};
-/// use stratafs::store::MemoryStore;
-/// use stratafs::ops::Version;
-/// use stratafs::{BackendExt, Namespace, Scope, StoreBackend, Workspace};
+/// use treehold::feed::{Feed, FeedKind};
+/// use treehold::store::MemoryStore;
+/// use treehold::ops::Version;
+/// use treehold::{BackendExt, Namespace, Scope, StoreBackend, Workspace};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let store = Arc::new(MemoryStore::new());
 /// let (rows, notes) = (store.clone(), Namespace::parse("notes")?);
 /// let (of_watch, same) = (store.clone(), notes.clone());
@@ -202,7 +206,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Keeps events in a store, for a week.
+    /// Creates a feed that keeps events in a store for one week.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, keep: KEEP, lost: AtomicU64::new(0) }
     }
@@ -219,17 +223,17 @@ impl Feed {
         self.keep
     }
 
-    /// Returns how many changes were made whose events could not be kept.
+    /// Returns the number of changes whose events could not be stored.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Tells whether events are kept in a store.
+    /// Returns whether events are kept in the given store.
     pub(crate) fn is_in(&self, store: &Arc<dyn Store>) -> bool {
         is_same(&self.store, store)
     }
 
-    /// Returns the log of the files in the rows of a namespace of the store that events are kept in.
+    /// Returns the log of files in the rows of a namespace, if those rows are in the same store as the events.
     ///
     /// # Errors
     /// As [`Feed::log`].
@@ -237,49 +241,51 @@ impl Feed {
         Self::log("rows", &rows.to_string())
     }
 
-    /// Returns the log of another tree, by what it is and which.
+    /// Returns the log of another tree, by its kind and name.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a kind that is no component of a namespace.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the kind is not a legal namespace component.
     pub fn log(kind: &str, name: &str) -> Result<Namespace> {
         if !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control) {
-            return Namespace::new([EVENTS_NAMESPACE, kind, name]);
+            return Namespace::new(EVENTS_NAMESPACE.into_iter().chain([kind, name]));
         }
-        // One component more, so it is never that of a name.
-        Namespace::new([EVENTS_NAMESPACE, kind, "#", blake3::hash(name.as_bytes()).to_hex().as_str()])
+        // One more component keeps hashes apart from names.
+        let hash = blake3::hash(name.as_bytes()).to_hex();
+        Namespace::new(EVENTS_NAMESPACE.into_iter().chain([kind, "#", hash.as_str()]))
     }
 
     /// Returns the log of the states of a user's threads.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope that is not sound.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid scope.
     pub fn log_of_threads(scope: &Scope) -> Result<Namespace> {
         crate::checkpoint::namespace_of(scope, "events")
     }
 
-    /// Returns the position of what happens last: what is read after it happened later.
+    /// Returns the current end of the feed. Every event up to it is visible to later reads.
     ///
     /// Cost: one round trip.
     pub async fn position(&self) -> Result<Version> {
         self.store.current_version().await
     }
 
-    /// Returns the events after a position, the oldest first; the page ends where nothing before it can come any more.
+    /// Returns the events after a position, oldest first. No event can appear later within the returned page.
     ///
-    /// Cost: two round trips, and for each tree of the view one scan that grows with the limit.
+    /// Cost: two round trips, plus one scan for each tree of the view that is proportional to the limit.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for an event that cannot be read back.
+    /// [`Corrupt`](ErrorKind::Corrupt) if an event cannot be decoded.
     pub async fn after(&self, view: &FeedView, after: Version, limit: usize) -> Result<FeedPage> {
-        // Commits become visible in the order of their versions, so what is at or before this one is seen by every scan from here on.
+        // Commits become visible in version order, so every scan from here on sees all events up to this position.
         let until = self.position().await?;
         Ok(self.between(view, after, until.max(after), limit, None).await?.page)
     }
 
-    /// Returns the events before a position (the newest of all without one), the newest first, back to those that were committed at a time. A page
-    /// may have a few more than `limit`, all of one position, and may have fewer though there are more.
+    /// Returns the events before a position, or the latest if there is none, newest first, back to those committed at `since`. A
+    /// page may exceed `limit` to keep events of one position together, and may be shorter even if there are more events.
     ///
-    /// Cost: as [`Feed::after`], some times over where events are rare; some 50,000 rows of the logs at most, whatever of them is seen.
+    /// Cost: like [`Feed::after`], several times if events are rare. Reads at most about 50,000 log rows, whether or not they are
+    /// visible.
     ///
     /// # Errors
     /// As [`Feed::after`].
@@ -293,12 +299,12 @@ impl Feed {
             let look = self.between(view, start, end, LOOK_BACK_ROWS, since).await?;
             rows += look.rows;
             if look.page.more && width > 1 {
-                // Too many for one look: the newest of them are in the later half.
+                // Too many for one step: the newest of them are in its later half.
                 width /= 2;
                 continue;
             }
             for event in look.page.events.into_iter().rev() {
-                // All of one position: who goes on before it has seen what is at it.
+                // Keep events of one position together, because the next page continues before that position.
                 if events.len() >= limit && events.last().is_some_and(|last| last.position != event.position) {
                     break;
                 }
@@ -322,13 +328,13 @@ impl Feed {
 
     /// Follows the events after a position.
     ///
-    /// Cost: one watch for each tree of the view; each wake-up that of [`Feed::after`].
+    /// Cost: one watch for each tree of the view; each wake-up costs as much as [`Feed::after`].
     pub async fn follow(self: &Arc<Self>, view: FeedView, after: Version) -> Result<FeedTail> {
         FeedTail::new(self.clone(), view, after).await
     }
 
-    /// Returns the events after one position and up to another, at which all before it are visible; of them those that were committed at a time
-    /// or later.
+    /// Returns the events after one position and up to another, restricted to those committed at `since` or later. Everything up
+    /// to `until` must be visible already.
     async fn between(&self, view: &FeedView, after: Version, until: Version, limit: usize, since: Option<Timestamp>) -> Result<Look> {
         let page = |events, position: Version| FeedPage { events, position, more: position < until };
         if limit == 0 || after >= until {
@@ -343,10 +349,10 @@ impl Feed {
             rows += scanned.rows;
             is_over |= scanned.is_over;
         }
-        // Where two mounts lead to one tree, an event is there once for each.
+        // If two mounts lead to one tree, each event appears once for each of them.
         found.sort_by(|a: &FeedEvent, b| (a.position, &a.path).cmp(&(b.position, &b.path)));
         if let Some(cut) = found.get(limit).map(|event| event.position) {
-            // All of one position, or none: who goes on from a position has seen what is at it.
+            // Keep events of one position together, because the next page continues after that position.
             let first = found.partition_point(|event| event.position < cut);
             let whole = if first == 0 { found.partition_point(|event| event.position <= cut) } else { first };
             found.truncate(whole);
@@ -370,46 +376,53 @@ impl Feed {
         let mut scanned = Scanned { events: Vec::new(), reach: until, rows: 0, is_over: false };
         loop {
             let page = self.store.scan(&place.log, options.clone()).await?;
+            let (mut rows, mut is_end) = (Vec::with_capacity(page.entries.len()), page.next.is_none());
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
                 if item.version > until {
-                    return Ok(scanned);
+                    is_end = true;
+                    break;
                 }
+                let is_over = since.is_some_and(|since| item.modified_at < since);
+                rows.push((item.version, (!is_over).then(|| serde_json::from_slice::<outbox::Row>(&item.value))));
+            }
+            let hidden = view.hidden(place, rows.iter().filter_map(|(_, row)| row.as_ref()?.as_ref().ok())).await?;
+            for (version, row) in rows {
                 scanned.rows += 1;
-                if since.is_some_and(|since| item.modified_at < since) {
-                    scanned.is_over = true;
-                } else {
-                    let row: outbox::Row = serde_json::from_slice(&item.value).map_err(|error| {
-                        Error::new(ErrorKind::Corrupt, "an event cannot be read back; it is left as it is").with_source(error)
-                    })?;
-                    scanned.events.extend(view.show(place, row, item.version));
+                match row {
+                    None => scanned.is_over = true,
+                    Some(row) => {
+                        let row = row
+                            .map_err(|error| Error::new(ErrorKind::Corrupt, "an event in the feed cannot be decoded").with_source(error))?;
+                        scanned.events.extend(view.show(place, row, version, &hidden));
+                    }
                 }
                 if scanned.events.len() > limit || scanned.rows == ROWS_MAX {
-                    scanned.reach = item.version;
+                    scanned.reach = version;
                     return Ok(scanned);
                 }
             }
             match page.next {
-                Some(next) => options.start_after = Some(next),
-                None => return Ok(scanned),
+                Some(next) if !is_end => options.start_after = Some(next),
+                _ => return Ok(scanned),
             }
         }
     }
 }
 
-/// What was found between two positions.
+/// The events between two positions.
 struct Look {
     page: FeedPage,
-    /// How many rows were read for it.
+    /// How many rows were read.
     rows: usize,
-    /// Some were committed before the time that is asked for.
+    /// Whether some events were committed before `since`.
     is_over: bool,
 }
 
-/// What was found in one log.
+/// The events of one log.
 struct Scanned {
     events: Vec<FeedEvent>,
-    /// Up to where it was read.
+    /// The position up to which the log was read.
     reach: Version,
     rows: usize,
     is_over: bool,

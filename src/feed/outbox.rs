@@ -1,8 +1,8 @@
-//! What is committed with a change: its events, and the audit row of the call that made it.
+//! What is committed together with a change: its events, and the audit row of the call that made it.
 //!
-//! An [`Outbox`] goes down to the tier with the options of the change. A tier whose commit can take rows of the same store along takes them
-//! ([`Ride::rows`]); a thread's state holds them until a checkpoint does. What nobody took is sent when the change is made
-//! ([`Ride::send`]).
+//! An [`Outbox`] reaches the tier with the options of the change. A tier that commits to the same store adds its rows to the
+//! commit ([`Ride::rows`]); the state tier of a thread holds them until a checkpoint is saved. Events that no tier took are sent
+//! after the change ([`Ride::send`]).
 
 use super::{Feed, FeedKind};
 use crate::audit::OpenCall;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An event as it is stored, with the paths of the tree itself.
+/// An event as it is stored, with the paths of its own tree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) operation: FeedKind,
@@ -30,7 +30,8 @@ pub(super) struct Row {
     /// The version of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version: Option<u64>,
-    /// How far before its own the version of the file is: of one that was put by the same batch, and not known when that was made.
+    /// The version of the file as its distance before the version of the event, for a file put by the same batch, whose version
+    /// is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     back: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,14 +46,14 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns the version of the file, given that of the event.
+    /// Returns the version of the file, given the version of the event.
     pub(super) fn version(&self, own: Version) -> Option<Version> {
         let back = self.back.map(|back| own.number().saturating_sub(back));
         self.version.or(back).map(Version::new)
     }
 }
 
-/// What a change does, before it is done.
+/// An event before its change is applied.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) operation: FeedKind,
@@ -66,7 +67,7 @@ impl Draft {
         Self { operation: FeedKind::of(change.kind()), path: change.path().to_owned(), target }
     }
 
-    /// All is another.
+    /// Describes the replacement of a whole state.
     fn restored() -> Self {
         Self { operation: FeedKind::Restore, path: VfsPathBuf::root(), target: None }
     }
@@ -77,9 +78,9 @@ impl Draft {
 pub(crate) struct Outbox {
     events: Option<Events>,
     call: Option<Arc<OpenCall>>,
-    /// It goes along with what the call itself saves.
+    /// Whether it belongs to the commit by which the call itself saves its thread.
     is_own: bool,
-    /// A tier answers for the rows: they are committed with the change.
+    /// Whether a tier has taken the rows and commits them with the change.
     is_taken: AtomicBool,
 }
 
@@ -90,14 +91,14 @@ struct Events {
     scope: Scope,
     at: Timestamp,
     drafts: Vec<Draft>,
-    /// What became of each draft, once it is known.
+    /// The outcome of each draft, once known.
     known: Mutex<Vec<Known>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
     version: Option<Version>,
-    /// All was as it should be already.
+    /// Whether the change had no effect because everything was as requested already.
     is_nothing: bool,
 }
 
@@ -106,18 +107,18 @@ impl Outbox {
         Self { events: None, call, is_own: false, is_taken: AtomicBool::new(false) }
     }
 
-    /// Tells that the state of a thread is another.
+    /// Creates the event that the state of a thread was replaced.
     pub(crate) fn restored(feed: Arc<Feed>, scope: Scope) -> Result<Self> {
         let log = Feed::log_of_threads(&scope)?;
         Ok(Self::new(None).with_events(feed, log, scope, vec![Draft::restored()]))
     }
 
-    /// For the commit by which a call saves its thread.
+    /// Creates the outbox for the commit by which a call saves its thread.
     pub(crate) fn of_own(call: Arc<OpenCall>) -> Self {
         Self { is_own: true, ..Self::new(Some(call)) }
     }
 
-    /// Adds the events of changes of the tree with a log.
+    /// Adds the events of changes, and their log.
     pub(crate) fn with_events(mut self, feed: Arc<Feed>, log: Namespace, scope: Scope, drafts: Vec<Draft>) -> Self {
         self.events = Some(Events { feed, log, scope, at: Timestamp::now(), drafts, known: Mutex::default() });
         self
@@ -193,7 +194,7 @@ impl Ride for Outbox {
             };
             if let Err(error) = sent {
                 events.feed.lost.fetch_add(count as u64, Ordering::Relaxed);
-                tracing::error!(count, %error, "the events of changes were lost");
+                tracing::error!(count, %error, "could not store the events of changes");
             }
         })
     }

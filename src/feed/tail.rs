@@ -1,4 +1,4 @@
-//! Following the feed: what was, then what comes, each event once and in order.
+//! Follows the feed: first past events, then new ones, each once and in order.
 
 use super::{Feed, FeedEvent, FeedView, ROWS};
 use crate::error::Result;
@@ -8,16 +8,16 @@ use futures::future::select_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The events after a position, as they come.
+/// The events after a position, as they arrive.
 #[derive(Debug)]
 pub struct FeedTail {
     feed: Arc<Feed>,
     view: FeedView,
     watches: Vec<Watch>,
     found: VecDeque<FeedEvent>,
-    /// Up to where all was read.
+    /// The position up to which everything was read.
     position: Version,
-    /// Something may be there to read.
+    /// Whether there may be something to read.
     is_behind: bool,
 }
 
@@ -30,9 +30,9 @@ impl FeedTail {
         Ok(Self { feed, view, watches, found: VecDeque::new(), position: after, is_behind: true })
     }
 
-    /// Returns the position from which another tail goes on with what this one did not return yet.
+    /// Returns the position from which another tail continues with the first event that this one has not returned.
     ///
-    /// Events of one position are returned one after the other; between them it is that before the first.
+    /// While several events of one position are being returned, it is the position before them.
     pub fn position(&self) -> Version {
         match self.found.front() {
             Some(next) => Version::new(next.position.number().saturating_sub(1)),
@@ -40,16 +40,16 @@ impl FeedTail {
         }
     }
 
-    /// Tells whether all that there was has been returned.
+    /// Returns whether all events so far have been returned.
     pub fn is_caught_up(&self) -> bool {
         !self.is_behind && self.found.is_empty()
     }
 
-    /// Waits for the next event. A dropped wait loses nothing.
+    /// Waits for the next event. Cancel-safe: dropping the future loses no event.
     ///
     /// # Errors
-    /// Those of [`Feed::after`], and [`Unavailable`](crate::error::ErrorKind::Unavailable) once the store is closed. The next call tries
-    /// again.
+    /// Those of [`Feed::after`], and [`Unavailable`](crate::error::ErrorKind::Unavailable) once the store is closed. The next
+    /// call tries again.
     pub async fn next(&mut self) -> Result<FeedEvent> {
         loop {
             if let Some(event) = self.found.pop_front() {

@@ -17,7 +17,7 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).expect("a legal path")
 }
 
-/// State at the root, rows of each user at `/memories`, rows of all at `/shared`, a tree in memory at `/scratch`.
+/// State at the root, rows by user at `/memories`, shared rows at `/shared`, and an in-memory tree at `/scratch`.
 fn builder(store: &Arc<dyn Store>) -> WorkspaceBuilder {
     let scratch = Arc::new(StateBackend::new());
     let mut builder = Workspace::builder().feed(Feed::new(store.clone())).checkpointer(StoreCheckpointer::new(store.clone()));
@@ -55,7 +55,7 @@ fn shown(event: &FeedEvent) -> String {
 }
 
 #[tokio::test]
-async fn every_change_of_every_tier_is_told_once() {
+async fn changes_of_every_tier_are_recorded_once() {
     let store = store();
     let workspace = builder(&store).build();
     let session = workspace.session(scope("ada", "t1")).await.expect("opened");
@@ -91,7 +91,7 @@ async fn every_change_of_every_tier_is_told_once() {
 }
 
 #[tokio::test]
-async fn the_version_told_is_that_of_the_file() {
+async fn event_version_is_file_version() {
     let store = store();
     let workspace = builder(&store).build();
     let session = workspace.session(scope("ada", "t1")).await.expect("opened");
@@ -115,7 +115,7 @@ async fn the_version_told_is_that_of_the_file() {
 }
 
 #[tokio::test]
-async fn who_does_not_see_a_tree_does_not_see_its_changes() {
+async fn events_are_visible_only_with_their_tree() {
     let store = store();
     let workspace = builder(&store).build();
     let (ada, bob) = (scope("ada", "t1"), scope("bob", "t1"));
@@ -147,7 +147,7 @@ async fn who_does_not_see_a_tree_does_not_see_its_changes() {
 }
 
 #[tokio::test]
-async fn what_was_not_saved_is_not_told_and_what_was_lost_never_is() {
+async fn state_changes_are_recorded_only_when_saved() {
     let store = store();
     let workspace = builder(&store).durability(ThreadDurability::Exit).build();
     let session = workspace.session(scope("ada", "t1")).await.expect("opened");
@@ -167,7 +167,7 @@ async fn what_was_not_saved_is_not_told_and_what_was_lost_never_is() {
 }
 
 #[tokio::test]
-async fn a_state_that_is_saved_elsewhere_is_told_of_too() {
+async fn state_saved_outside_store_is_recorded_too() {
     let store = store();
     for checkpointed in [false, true] {
         let mut builder = Workspace::builder().feed(Feed::new(store.clone()));
@@ -187,7 +187,7 @@ async fn a_state_that_is_saved_elsewhere_is_told_of_too() {
 }
 
 #[tokio::test]
-async fn pages_meet_without_a_gap_or_a_repeat_in_both_directions() {
+async fn pages_have_no_gap_or_repeat_in_either_direction() {
     let store = store();
     let workspace = builder(&store).build();
     let session = workspace.session(scope("ada", "t1")).await.expect("opened");
@@ -195,7 +195,7 @@ async fn pages_meet_without_a_gap_or_a_repeat_in_both_directions() {
         let mount = ["/memories", "/shared", "/scratch"][number % 3];
         session.backend().write(&format!("{mount}/{number}"), "text").await.expect("written");
     }
-    // Rare among others: the look back has to go far.
+    // Rare among other commits, so that the search backwards has to go far.
     for number in 0..3_000 {
         let batch = crate::store::Batch::new().put(&Namespace::parse("other").expect("legal"), format!("{number}"), "x");
         store.commit(batch).await.expect("committed");
@@ -233,7 +233,7 @@ async fn pages_meet_without_a_gap_or_a_repeat_in_both_directions() {
 }
 
 #[tokio::test]
-async fn who_follows_misses_nothing_and_goes_on_where_they_stopped() {
+async fn tail_resumes_without_missing_events() {
     let store = store();
     let workspace = builder(&store).build();
     let writer = workspace.clone();
@@ -261,7 +261,7 @@ async fn who_follows_misses_nothing_and_goes_on_where_they_stopped() {
 }
 
 #[tokio::test]
-async fn what_another_mount_hides_is_not_told_of() {
+async fn events_beneath_other_mount_are_hidden() {
     let store = store();
     let rows = || Namespace::new(["all"]);
     let mounted = |builder: WorkspaceBuilder, mount: &'static str, store: Arc<dyn Store>| {
@@ -278,7 +278,7 @@ async fn what_another_mount_hides_is_not_told_of() {
     session.backend().write("/y/inner/hidden", "text").await.expect("written");
     session.backend().write("/y/open", "text").await.expect("written");
     assert_eq!(told(&workspace, session.scope()).await, ["write /y/inner/hidden", "write /x/open", "write /y/open"]);
-    // A page has all of one position, though that is one more than was asked for.
+    // A page keeps events of one position together, even if that exceeds the limit.
     let (feed, view) = (workspace.feed().expect("kept"), workspace.feed_view(session.scope()).expect("a view"));
     let page = feed.before(&view, None, None, 1).await.expect("read");
     assert_eq!((page.events.len(), page.more), (2, true));
@@ -287,7 +287,7 @@ async fn what_another_mount_hides_is_not_told_of() {
 }
 
 #[tokio::test]
-async fn rows_of_another_store_have_a_log_of_their_own() {
+async fn rows_of_another_store_have_their_own_log() {
     let (store, other) = (store(), store());
     let mut builder = Workspace::builder().feed(Feed::new(store.clone()));
     for (mount, rows) in [("/here", &store), ("/there", &other)] {
@@ -306,7 +306,7 @@ async fn rows_of_another_store_have_a_log_of_their_own() {
 }
 
 #[tokio::test]
-async fn so_much_at_once_is_told_as_one() {
+async fn many_unsaved_changes_collapse_into_one_restore_event() {
     let store = store();
     let workspace = builder(&store).durability(ThreadDurability::Exit).build();
     let session = workspace.session(scope("ada", "t1")).await.expect("opened");
@@ -321,7 +321,7 @@ async fn so_much_at_once_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn since_is_the_time_of_the_commit() {
+async fn since_compares_commit_time() {
     let store = store();
     let workspace = builder(&store).build();
     let session = workspace.session(scope("ada", "t1")).await.expect("opened");
@@ -333,4 +333,27 @@ async fn since_is_the_time_of_the_commit() {
     assert_eq!((page.events.len(), page.more), (1, false));
     let page = feed.before(&view, None, Some(Timestamp::now() + day), 9).await.expect("read");
     assert_eq!((page.events.len(), page.more), (0, false));
+}
+
+/// A layer was forgotten by who told the builder what is hidden, and its changes were told.
+#[tokio::test]
+async fn what_a_layer_hides_is_not_told_though_nobody_else_names_it() {
+    use crate::layer::{Operations, Permissions, Rule};
+
+    let store = store();
+    let open = builder(&store).build();
+    let rules = [Rule::deny(Operations::ALL, ["/secret", "/memories/secret"]).expect("a rule")];
+    let ruled = builder(&store).layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree))).build();
+    let session = open.session(scope("ada", "t1")).await.expect("opened");
+    for at in ["/secret/a", "/own", "/memories/secret/a", "/memories/own"] {
+        session.backend().write(at, "text").await.expect("written");
+    }
+    session.backend().rename("/secret/a", "/came").await.expect("renamed");
+    session.save().await.expect("saved");
+    assert_eq!(told(&open, session.scope()).await.len(), 5);
+    let mut shown = told(&ruled, session.scope()).await;
+    shown.sort();
+    assert_eq!(shown, ["write /came", "write /memories/own", "write /own"]);
+    let less = open.with_layer(|tree, _| Arc::new(Permissions::new([Rule::deny(Operations::ALL, ["/memories"]).expect("a rule")], tree)));
+    assert_eq!(told(&less, session.scope()).await.len(), 3);
 }

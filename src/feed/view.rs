@@ -1,40 +1,48 @@
-//! What a reader sees of the feed: which trees, where they stand for them, and what is kept from them.
+//! What a reader sees of the feed: which trees, at which paths, and what is filtered out.
 
 use super::outbox::Row;
 use super::{FeedEvent, FeedKind};
-use crate::ops::Version;
+use crate::backend::Backend;
+use crate::error::Result;
+use crate::ops::{Difference, Review, ReviewPurpose, Sight, Standing, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 use crate::store::Namespace;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Tells whether a path is shown, which may be that of a directory.
-type Shows = Arc<dyn Fn(&VfsPath, bool) -> bool + Send + Sync>;
+/// Returns whether a path is shown.
+type Shows = Arc<dyn Fn(&VfsPath) -> bool + Send + Sync>;
 
-/// The trees of a scope, as [`Workspace::feed_view`](crate::Workspace::feed_view) makes it, and what of their changes is asked for.
+/// The paths that layers hide, each with whether it may be a directory.
+pub(super) type Hidden = HashSet<(VfsPathBuf, bool)>;
+
+/// The trees of a scope, as [`Workspace::feed_view`](crate::Workspace::feed_view) creates it, with filters on their changes.
 #[derive(Clone)]
 pub struct FeedView {
     pub(super) places: Vec<FeedPlace>,
-    /// Where something is mounted, told of or not: it hides what lies beneath in the tree above.
+    /// All mount points, with or without a log. Each hides what is beneath it in the tree above.
     mounts: Vec<VfsPathBuf>,
     tenant: Option<String>,
     user: Option<String>,
     prefix: VfsPathBuf,
-    /// The threads whose states are seen; all of the user's when there are none.
+    /// The threads whose states are shown; all of the user's if empty.
     threads: Vec<String>,
-    /// The threads that may be named; any of the user's when there are none.
+    /// The threads that may be named; any of the user's if empty.
     known_threads: Vec<String>,
     roots: Vec<VfsPathBuf>,
     shows: Vec<Shows>,
+    /// The layers of the tree, which report what they hide.
+    layers: Option<Arc<dyn Backend>>,
 }
 
-/// A tree, and where it stands.
+/// A tree, and its mount point.
 #[derive(Debug, Clone)]
 pub(super) struct FeedPlace {
     mount: VfsPathBuf,
     pub(super) log: Namespace,
-    /// It is the state of threads.
+    /// Whether this is the state of threads.
     is_state: bool,
 }
 
@@ -50,10 +58,11 @@ impl FeedView {
             known_threads: Vec::new(),
             roots: Vec::new(),
             shows: Vec::new(),
+            layers: None,
         }
     }
 
-    /// Names what is mounted.
+    /// Sets the mount points.
     pub(crate) fn with_mounts<'a>(mut self, mounts: impl IntoIterator<Item = &'a VfsPath>) -> Self {
         self.mounts = mounts.into_iter().map(ToOwned::to_owned).collect();
         self
@@ -65,52 +74,75 @@ impl FeedView {
         self
     }
 
-    /// Keeps to what changes something at a path or beneath it: a change of a directory above it does too.
+    /// Restricts the view to changes that affect a path or anything beneath it. Changes of directories above it do too.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &VfsPath) -> Self {
         self.prefix = prefix.to_owned();
-        // What stands elsewhere needs no look.
+        // Drop trees that cannot be affected.
         self.places.retain(|place| place.mount.starts_with(prefix) || prefix.starts_with(&place.mount));
         self
     }
 
-    /// Keeps what changes in the state of threads to some of them.
+    /// Restricts changes of thread states to these threads.
     #[must_use]
     pub fn with_threads(mut self, threads: impl IntoIterator<Item = String>) -> Self {
         self.threads = threads.into_iter().collect();
         self
     }
 
-    /// Names no other threads than these: of what was changed in others it is not told in which.
+    /// Reveals no other threads than these. Changes made in others appear without their thread and actor.
     #[must_use]
     pub fn with_known_threads(mut self, threads: impl IntoIterator<Item = String>) -> Self {
         self.known_threads = threads.into_iter().collect();
         self
     }
 
-    /// Keeps to some paths and what lies beneath them; all when there are none. Of a change of a directory above one it is told what becomes of
-    /// the path.
+    /// Restricts the view to these paths and what is beneath them; an empty list means all. For a change of a directory above one
+    /// of them, the event names the path itself.
     #[must_use]
     pub fn with_roots(mut self, roots: impl IntoIterator<Item = VfsPathBuf>) -> Self {
         self.roots = roots.into_iter().collect();
         self
     }
 
-    /// Keeps to paths that a function allows.
+    /// Restricts the view to paths that a function accepts.
     #[must_use]
     pub fn with_filter(mut self, shows: impl Fn(&VfsPath) -> bool + Send + Sync + 'static) -> Self {
-        self.shows.push(Arc::new(move |path, _| shows(path)));
-        self
-    }
-
-    /// Keeps to paths that a function allows, which is asked whether it allows a path that may be a directory.
-    pub(crate) fn with_shown(mut self, shows: impl Fn(&VfsPath, bool) -> bool + Send + Sync + 'static) -> Self {
         self.shows.push(Arc::new(shows));
         self
     }
 
-    /// Makes the events of a row as the reader sees them: one mostly, none where they see nothing of it.
-    pub(super) fn show(&self, place: &FeedPlace, row: Row, position: Version) -> Vec<FeedEvent> {
+    /// Restricts the view to paths that the layers show.
+    pub(crate) fn with_layers(mut self, layers: Arc<dyn Backend>) -> Self {
+        self.layers = Some(layers);
+        self
+    }
+
+    /// Asks the layers which paths of these rows they hide.
+    ///
+    /// # Errors
+    /// Those of [`Backend::review`].
+    pub(super) async fn hidden(&self, place: &FeedPlace, rows: impl Iterator<Item = &Row>) -> Result<Hidden> {
+        let Some(layers) = &self.layers else { return Ok(Hidden::new()) };
+        let mut named = BTreeSet::new();
+        for row in rows {
+            let is_whole = is_whole(row.operation);
+            for path in std::iter::once(&row.path).chain(&row.target) {
+                let images = self.visible_paths(&place.mount, &place.mount.concat(path), is_whole, &Hidden::new());
+                named.extend(images.into_iter().map(|path| (path, is_whole)));
+            }
+        }
+        if named.is_empty() {
+            return Ok(Hidden::new());
+        }
+        let standing = |is_whole| if is_whole { Standing::Directory } else { Standing::File(0) };
+        let differences = named.iter().map(|(path, is_whole)| Difference::new(path.clone(), Some(standing(*is_whole)), None)).collect();
+        let sights = layers.review(&Review::new(ReviewPurpose::Show, place.mount.clone(), differences)).await?;
+        Ok(named.into_iter().zip(sights).filter(|(_, sight)| *sight == Sight::Hidden).map(|(named, _)| named).collect())
+    }
+
+    /// Converts a row to the events that the reader sees: usually one, none if it is not visible.
+    pub(super) fn show(&self, place: &FeedPlace, row: Row, position: Version, hidden: &Hidden) -> Vec<FeedEvent> {
         let is_own = row.tenant == self.tenant && row.user == self.user;
         if place.is_state && !self.threads.is_empty() && row.thread.as_ref().is_none_or(|thread| !self.threads.contains(thread)) {
             return Vec::new();
@@ -123,7 +155,7 @@ impl FeedView {
         let (thread, actor) = if is_named { (row.thread, row.actor) } else { (None, None) };
         let touches = |path: &VfsPathBuf| path.starts_with(&self.prefix) || self.prefix.starts_with(path);
         let mut events = Vec::new();
-        for (path, operation, target) in self.seen(&place.mount, path, row.operation, target) {
+        for (path, operation, target) in self.seen(&place.mount, path, row.operation, target, hidden) {
             if touches(&path) || target.as_ref().is_some_and(touches) {
                 let (thread, actor) = (thread.clone(), actor.clone());
                 events.push(FeedEvent { position, path, operation, target, version, thread, actor, at: row.at });
@@ -132,20 +164,20 @@ impl FeedView {
         events
     }
 
-    /// Leaves out of a change what the reader does not see: of a rename the one end, and what it was with it.
+    /// Reduces a change to what the reader sees. A rename with one visible end becomes a delete or a write.
     fn seen(
         &self,
         mount: &VfsPath,
         path: VfsPathBuf,
         operation: FeedKind,
         target: Option<VfsPathBuf>,
+        hidden: &Hidden,
     ) -> Vec<(VfsPathBuf, FeedKind, Option<VfsPathBuf>)> {
-        // What is written is a file; what goes, comes or is another may be a directory.
-        let is_whole = !matches!(operation, FeedKind::Write | FeedKind::Append | FeedKind::Edit);
+        let is_whole = is_whole(operation);
         let Some(target) = target else {
-            return self.images(mount, &path, is_whole).into_iter().map(|path| (path, operation, None)).collect();
+            return self.visible_paths(mount, &path, is_whole, hidden).into_iter().map(|path| (path, operation, None)).collect();
         };
-        let (from, to) = (self.images(mount, &path, is_whole), self.images(mount, &target, is_whole));
+        let (from, to) = (self.visible_paths(mount, &path, is_whole, hidden), self.visible_paths(mount, &target, is_whole, hidden));
         if from == [path.clone()] && to == [target.clone()] {
             return vec![(path, operation, Some(target))];
         }
@@ -153,17 +185,23 @@ impl FeedView {
         went.chain(to.into_iter().map(|path| (path, FeedKind::Write, None))).collect()
     }
 
-    /// Returns what the reader sees of what happens to a path: the path, or the roots beneath it.
-    fn images(&self, mount: &VfsPath, path: &VfsPathBuf, is_whole: bool) -> Vec<VfsPathBuf> {
+    /// Returns what the reader sees of a change at a path: the path itself, or the roots beneath it.
+    fn visible_paths(&self, mount: &VfsPath, path: &VfsPathBuf, is_whole: bool, hidden: &Hidden) -> Vec<VfsPathBuf> {
         let is_there = |path: &VfsPathBuf| !self.mounts.iter().any(|other| path.starts_with(other) && other.depth() > mount.depth());
-        let shown = |path: &&VfsPathBuf| is_there(path) && self.shows.iter().all(|shows| shows(path, is_whole));
+        let is_hidden = |path: &VfsPathBuf| !hidden.is_empty() && hidden.contains(&(path.clone(), is_whole));
+        let shown = |path: &&VfsPathBuf| is_there(path) && self.shows.iter().all(|shows| shows(path)) && !is_hidden(path);
         if self.roots.is_empty() || self.roots.iter().any(|root| path.starts_with(root)) {
             return std::iter::once(path).filter(shown).cloned().collect();
         }
-        // Beneath a file there is nothing that could have changed with it.
+        // Nothing is beneath a file, so no root can have changed with it.
         let beneath = self.roots.iter().filter(|root| is_whole && root.starts_with(path));
         beneath.filter(shown).cloned().collect()
     }
+}
+
+/// Returns whether an operation may concern a directory: written paths are files; deleted, moved, copied and restored ones may be either.
+fn is_whole(operation: FeedKind) -> bool {
+    !matches!(operation, FeedKind::Write | FeedKind::Append | FeedKind::Edit)
 }
 
 impl fmt::Debug for FeedView {

@@ -12,11 +12,11 @@ use std::time::Duration;
 /// A test sweeps `n` over every call of a scenario and looks at what is left: the old content or the new, never half.
 ///
 /// ```
-/// use stratafs::layer::{Fault, Layered};
-/// use stratafs::{BackendExt, ErrorKind, StateBackend};
+/// use treehold::layer::{Fault, Layered};
+/// use treehold::{BackendExt, ErrorKind, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let tree = Layered::new(Fault::nth(0).after_effect(), StateBackend::new());
 /// assert_eq!(tree.write("/a.md", "one").await.unwrap_err().kind(), ErrorKind::Unavailable);
 /// assert_eq!(tree.read_text("/a.md").await?, "one");

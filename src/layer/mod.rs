@@ -41,6 +41,7 @@ pub use permissions::{Approval, ApprovalRequest, Approver, Effect, Operations, P
 #[cfg(feature = "mcp")]
 pub(crate) use protected::{Allowance, Refusal};
 pub use protected::{Protected, Protections, RUNS_CODE};
+pub(crate) use quota::Quiet;
 pub use quota::{Quota, QuotaLimits, Usage};
 pub use read_only::ReadOnly;
 pub use reply::Reply;

@@ -57,11 +57,11 @@ pub use rule::{Effect, Operations, Rule};
 /// Names are compared as they are written; [`Rule::ignoring_case`] is for hosts that do not tell `A` from `a`.
 ///
 /// ```
-/// use stratafs::layer::{Operations, Permissions, Rule};
-/// use stratafs::{BackendExt, ErrorKind, StateBackend};
+/// use treehold::layer::{Operations, Permissions, Rule};
+/// use treehold::{BackendExt, ErrorKind, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let state = std::sync::Arc::new(StateBackend::new());
 /// state.write("/.env", "KEY=1").await?;
 /// state.write("/docs/a.md", "text").await?;
@@ -120,12 +120,6 @@ impl<B: Backend> Permissions<B> {
     /// Returns the backend inside.
     pub fn inner(&self) -> &B {
         &self.inner
-    }
-
-    /// Tells whether a path may be known of, which may be that of a directory: what
-    /// [`WorkspaceBuilder::hides`](crate::WorkspaceBuilder::hides) needs to know.
-    pub fn shows(&self, path: &VfsPath, is_directory: bool) -> bool {
-        self.policy.shows(path, is_directory)
     }
 
     /// Checks that a path may be known of.

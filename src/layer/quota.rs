@@ -16,6 +16,7 @@ use count::Count;
 use ledger::{Ledger, Reservation};
 use plan::{Detail, Growth, Plan};
 use std::fmt;
+pub(crate) use turns::Quiet;
 use turns::{Turn, Turns};
 
 mod count;
@@ -26,7 +27,7 @@ mod turns;
 /// Refuses a change that would take the tree over a limit, that of one file or that of all together, before anything of it
 /// takes effect: as `quota_exceeded`. `too_large` is what no quota would let through.
 ///
-/// Files count, by their size in bytes; directories and links are free. An atomic batch is judged by what the tree would hold
+/// Files count, by their size in bytes, and directories, each as a file of [`QuotaLimits::DIRECTORY_BYTES`]; links are free. An atomic batch is judged by what the tree would hold
 /// after the whole of it; a batch that is applied in order, by the most it would hold on the way. What makes the tree no
 /// larger is always allowed, also when it is over a limit already.
 ///
@@ -35,17 +36,18 @@ mod turns;
 /// with an error that leaves its effect open) it is counted again. A count whose caller gives up is gone on with by the next. What others change in the same tree past this layer is seen
 /// at the next count only, so put one quota around each tree; [`Quota::recount`] and [`Quota::forget`] ask for one.
 ///
-/// Cost of a change: one `stat` for each file it names; a walk of what lies beneath for a directory that is copied or removed;
+/// Cost of a change: one `stat` for each file it names, and for a new file those of the directories above it up to the first that is
+/// there; a walk of what lies beneath for a directory that is copied or removed;
 /// one more read of the file for an edit that might not fit, or is part of a longer batch, up to 16 MiB; the edit of a larger file
 /// is judged by the most it may leave. Changes of different files run at
-/// the same time; renames, copies and recursive deletes run alone. Reading costs nothing.
+/// the same time; renames, copies, and what makes or removes directories run alone. Reading costs nothing.
 ///
 /// ```
-/// use stratafs::layer::{Quota, QuotaLimits};
-/// use stratafs::{BackendExt, ErrorKind, StateBackend};
+/// use treehold::layer::{Quota, QuotaLimits};
+/// use treehold::{BackendExt, ErrorKind, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let tree = Quota::new(QuotaLimits::new().with_bytes_max(10), StateBackend::new());
 /// tree.write("/a.md", "12345678").await?;
 /// assert_eq!(tree.append("/a.md", "90x").await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
@@ -69,13 +71,16 @@ pub struct Quota<B> {
 pub struct QuotaLimits {
     /// The most bytes all files together may have.
     pub bytes_max: Option<u64>,
-    /// The most files there may be.
+    /// The most files and directories there may be.
     pub files_max: Option<u64>,
     /// The most bytes one file may have.
     pub file_bytes_max: Option<u64>,
 }
 
 impl QuotaLimits {
+    /// What a directory counts for, in bytes: a block of most disks, and as much as the longest path takes in memory.
+    pub const DIRECTORY_BYTES: u64 = 4_096;
+
     /// Sets no limit.
     pub fn new() -> Self {
         Self::default()
@@ -88,7 +93,7 @@ impl QuotaLimits {
         self
     }
 
-    /// Sets the most files there may be.
+    /// Sets the most files and directories there may be.
     #[must_use]
     pub fn with_files_max(mut self, files_max: u64) -> Self {
         self.files_max = Some(files_max);
@@ -115,10 +120,19 @@ impl fmt::Display for QuotaLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Usage {
-    /// The bytes of all files together.
+    /// The bytes of all files together, and [`QuotaLimits::DIRECTORY_BYTES`] for each directory.
     pub bytes: u64,
     /// The number of files.
     pub files: u64,
+    /// The number of directories beneath the root.
+    pub directories: u64,
+}
+
+impl Usage {
+    /// Returns the number of files and directories.
+    pub fn entries(&self) -> u64 {
+        self.files.saturating_add(self.directories)
+    }
 }
 
 impl<B: Backend> Quota<B> {
@@ -162,6 +176,14 @@ impl<B: Backend> Quota<B> {
         self.ledger.forget();
     }
 
+    /// Waits until every change that was admitted has ended, and keeps others from being admitted until what is returned is dropped.
+    ///
+    /// Whoever replaces the tree past this layer takes it before anything that changes wait for: else a change that fitted into the old tree
+    /// would land in the new one.
+    pub(crate) fn quiet(&self) -> impl Future<Output = Quiet> + use<B> {
+        self.turns.quiet()
+    }
+
     /// Counts the tree in a turn alone, from where a count that was given up stands.
     async fn count(&self) -> Result<Usage> {
         let mut counting = self.counting.lock().await;
@@ -188,6 +210,11 @@ impl<B: Backend> Quota<B> {
                 return Ok(turn);
             }
         }
+        self.turn_alone().await
+    }
+
+    /// Waits for a turn in which no other change runs and the usage is known.
+    async fn turn_alone(&self) -> Result<Turn<'_>> {
         let turn = self.turns.alone().await;
         if self.ledger.usage().is_none() {
             self.count().await?;
@@ -219,8 +246,8 @@ impl<B: Backend> Quota<B> {
 
     /// Checks that differences which are about to be made past this layer leave a tree that fits.
     ///
-    /// It takes no turn: whoever asks may keep off the very changes that hold one. What is added is counted by who replaces the tree
-    /// ([`Quota::forget`]).
+    /// It takes no turn: whoever asks has taken it ([`Quota::quiet`]), or keeps off the very changes that hold one. What is added is counted by
+    /// who replaces the tree ([`Quota::forget`]).
     async fn check(&self, review: &Review) -> Result<()> {
         let size = |standing: Option<Standing>| standing.and_then(Standing::size_bytes);
         let mut growth = Growth::default();
@@ -230,8 +257,10 @@ impl<B: Backend> Quota<B> {
                 plan::check_size(&difference.path, after.unwrap_or_default(), self.limits.file_bytes_max.unwrap_or(u64::MAX))?;
             }
             growth += Growth::of_file(before, after);
+            let directories = |standing| i128::from(standing == Some(Standing::Directory));
+            growth += Growth::of_directories(directories(difference.after) - directories(difference.before));
         }
-        if growth.bytes <= 0 && growth.files <= 0 {
+        if growth.bytes <= 0 && growth.entries() <= 0 {
             return Ok(());
         }
         let usage = match self.ledger.usage() {
@@ -257,15 +286,22 @@ impl<B: Backend> Quota<B> {
         let over_bytes = self.limits.bytes_max.filter(|max| growth.bytes > 0 && growth.after(usage).bytes > *max);
         match (over_bytes, self.limits.files_max) {
             (None, Some(max)) => format!(
-                "the tree holds {} of {max} files and the change would add {}; delete files that are no longer needed",
-                usage.files, growth.files
+                "the tree holds {} of {max} files and directories and the change would add {}; delete what is no longer needed",
+                usage.entries(),
+                growth.entries()
             ),
-            (max, _) => format!(
-                "the tree holds {} of {} bytes and the change would add {}; delete what is no longer needed, or write less",
-                usage.bytes,
-                max.unwrap_or_default(),
-                growth.bytes
-            ),
+            (max, _) => {
+                let counted = match growth.directories {
+                    1.. => format!(", with {} for each directory", QuotaLimits::DIRECTORY_BYTES),
+                    _ => String::new(),
+                };
+                format!(
+                    "the tree holds {} of {} bytes and the change would add {}{counted}; delete what is no longer needed, or write less",
+                    usage.bytes,
+                    max.unwrap_or_default(),
+                    growth.bytes
+                )
+            }
         }
     }
 }
@@ -316,14 +352,22 @@ impl<B: Backend> Backend for Quota<B> {
         if changes.is_empty() || self.limits == QuotaLimits::default() {
             return self.inner.apply(changes, options).await;
         }
-        let _turn = self.turn(changes).await?;
-        let (plan, reservation) = self.admit(changes).await?;
+        let mut turn = self.turn(changes).await?;
+        let (mut plan, mut reservation) = self.admit(changes).await?;
+        if plan.has_directories && !turn.is_alone() {
+            // Others that make the same directory would count it too.
+            reservation.settle(Growth::default());
+            drop(turn);
+            turn = self.turn_alone().await?;
+            (plan, reservation) = self.admit(changes).await?;
+        }
         // Dropped before it is settled, the reservation has the tree counted again.
         let result = self.inner.apply(changes, options).await;
         match plan.outcome(&result) {
             Some(growth) => reservation.settle(growth),
             None => drop(reservation),
         }
+        drop(turn);
         result
     }
 
@@ -383,13 +427,47 @@ mod tests {
         assert_eq!(kind(tree.append("/a", "5").await), Some(ErrorKind::QuotaExceeded));
         assert_eq!(kind(tree.edit("/a", "4", "45").await), Some(ErrorKind::QuotaExceeded));
         tree.edit("/a", "4", "5").await.expect("as large as before");
-        tree.create_dir("/d").await.expect("directories are free");
         tree.copy("/a", "/b").await.expect("the second file");
         let error = tree.write("/c", "").await.expect_err("the third file");
-        assert_eq!(error.message(), "the tree holds 2 of 2 files and the change would add 1; delete files that are no longer needed");
+        assert_eq!(
+            error.message(),
+            "the tree holds 2 of 2 files and directories and the change would add 1; delete what is no longer needed"
+        );
+        assert_eq!(kind(tree.create_dir("/d").await), Some(ErrorKind::QuotaExceeded), "a directory counts as a file");
         tree.rename("/b", "/c").await.expect("as many as before");
         assert_eq!(tree.capabilities().file_bytes_max, Some(4));
         assert_eq!(tree.to_string(), "Quota(files 2, file bytes 4, Model)");
+    }
+
+    /// They were free, so a few bytes of a request made as many as anybody liked.
+    #[tokio::test]
+    async fn directories_count_by_their_number_and_a_fixed_size() {
+        let tree = bytes(10_000);
+        let error = tree.write("/a/b/c", "x").await.map(drop).and(tree.create_dir("/d").await.map(drop)).expect_err("the third directory");
+        assert_eq!(
+            error.message(),
+            "the tree holds 8193 of 10000 bytes and the change would add 4096, with 4096 for each directory; delete what is no longer \
+             needed, or write less"
+        );
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 8_193, files: 1, directories: 2 });
+        assert_eq!(kind(tree.copy("/a", "/e").await), Some(ErrorKind::QuotaExceeded));
+        tree.rename("/a/b", "/b").await.expect("as many as before");
+        tree.delete("/a").await.expect("an empty one");
+        tree.create_dir("/d").await.expect("there is room again");
+        assert_eq!(tree.usage().await.expect("counted"), tree.recount().await.expect("counted"));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_directory_that_many_writers_make_at_once_counts_once() {
+        let tree = Arc::new(bytes(1 << 20));
+        let write = |number: usize| {
+            let tree = Arc::clone(&tree);
+            tokio::spawn(async move { tree.write(&format!("/d/{}/{number}", number % 3), "x").await.map(drop) })
+        };
+        for writer in (0..40).map(write).collect::<Vec<_>>() {
+            writer.await.expect("no writer panics").expect("there is room");
+        }
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 4 * 4_096 + 40, files: 40, directories: 4 });
     }
 
     #[tokio::test]
@@ -400,7 +478,7 @@ mod tests {
         tree.edit_all("/a", "b", "bcd").await.expect("fits to the byte");
         assert_eq!(kind(tree.edit("/a", "bcd", "bcde").await), Some(ErrorKind::QuotaExceeded));
         assert_eq!(kind(tree.edit("/a", "x", "xxxxxxxxxxxxx").await), Some(ErrorKind::NoMatch));
-        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 12, files: 1 });
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 12, files: 1, directories: 0 });
     }
 
     #[tokio::test]
@@ -428,7 +506,7 @@ mod tests {
         model.write("/.gitignore", "b\n").await.expect("written");
         model.write("/b", "123").await.expect("written");
         let tree = Quota::new(QuotaLimits::new().with_bytes_max(4), model);
-        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 10, files: 3 });
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 4_106, files: 3, directories: 1 });
         assert_eq!(kind(tree.append("/b", "4").await), Some(ErrorKind::QuotaExceeded));
         tree.write("/b", "12").await.expect("smaller is allowed over the limit too");
     }
@@ -452,7 +530,7 @@ mod tests {
         };
         assert_eq!(kind(refused), Some(ErrorKind::QuotaExceeded));
         assert!(given_up > 0, "the first caller waited for all of it");
-        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 30_000, files: 30_000 });
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 30_000, files: 30_000, directories: 0 });
     }
 
     /// An edit that might not fit was tried on the content, however large.
@@ -486,7 +564,7 @@ mod tests {
         let tree = Quota::new(QuotaLimits::new().with_bytes_max(10), fault);
         assert!(tokio::time::timeout(Duration::from_secs(1), tree.write("/a", "1234567")).await.is_err());
         assert_eq!(kind(tree.write("/b", "12345").await), Some(ErrorKind::QuotaExceeded));
-        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 7, files: 1 });
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 7, files: 1, directories: 0 });
     }
 
     #[tokio::test]
@@ -522,8 +600,8 @@ mod tests {
             written += writer.await.expect("no writer panics");
         }
         assert_eq!(written, 1000);
-        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 1000, files: 5 });
-        assert_eq!(tree.recount().await.expect("counted"), Usage { bytes: 1000, files: 5 });
+        assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 1000, files: 5, directories: 0 });
+        assert_eq!(tree.recount().await.expect("counted"), Usage { bytes: 1000, files: 5, directories: 0 });
     }
 
     fn some_path() -> impl Strategy<Value = VfsPathBuf> {
@@ -565,7 +643,8 @@ mod tests {
         /// What fits is accepted, what does not is refused, and the count is what is there, whatever the batches.
         #[test]
         fn judges_every_batch_by_what_it_would_leave(batches in prop::collection::vec(prop::collection::vec(some_change(), 1..4), 1..12)) {
-            let limits = QuotaLimits::new().with_bytes_max(24).with_files_max(5).with_file_bytes_max(9);
+            const BYTES_MAX: u64 = 24 + 2 * QuotaLimits::DIRECTORY_BYTES;
+            let limits = QuotaLimits::new().with_bytes_max(BYTES_MAX).with_files_max(6).with_file_bytes_max(9);
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             runtime.block_on(async {
                 let tree = Quota::new(limits, ModelBackend::new());
@@ -573,7 +652,8 @@ mod tests {
                 for batch in batches {
                     let (expected, before, after) = replayed(&accepted, &batch).await;
                     let result = tree.apply(&batch, &ApplyOptions::new()).await;
-                    let is_over = (after.bytes > 24 && after.bytes > before.bytes) || (after.files > 5 && after.files > before.files);
+                    let is_over = (after.bytes > BYTES_MAX && after.bytes > before.bytes)
+                        || (after.entries() > 6 && after.entries() > before.entries());
                     match (&result, expected) {
                         (Ok(results), Ok(expected)) => {
                             prop_assert!(!is_over, "{batch:?} was accepted");

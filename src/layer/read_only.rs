@@ -11,11 +11,11 @@ use async_trait::async_trait;
 /// The empty batch changes nothing and is let through. Cost: none.
 ///
 /// ```
-/// use stratafs::layer::{Layered, ReadOnly};
-/// use stratafs::{BackendExt, ErrorKind, StateBackend};
+/// use treehold::layer::{Layered, ReadOnly};
+/// use treehold::{BackendExt, ErrorKind, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let state = std::sync::Arc::new(StateBackend::new());
 /// state.write("/a.md", "one").await?;
 /// let tree = Layered::new(ReadOnly::new(), state);

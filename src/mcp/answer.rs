@@ -4,10 +4,10 @@ use crate::tools::ToolOutput;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 
 /// What `_meta` calls the facts of an answer, for programs.
-const DATA: &str = "stratafs/data";
+const DATA: &str = "treehold/data";
 
 /// What `_meta` calls the error of an answer, for programs.
-const ERROR: &str = "stratafs/error";
+const ERROR: &str = "treehold/error";
 
 /// Makes a result of an output: its text, and in `_meta` what a program may want of it.
 pub(super) fn result(output: ToolOutput) -> CallToolResult {

@@ -6,6 +6,7 @@ use super::offer::{Offer, OfferKind, THREAD_ARGUMENT};
 use super::{Offered, answer, history, oversized, progress};
 use crate::error::{Error, Result};
 use crate::layer::Allowance;
+use crate::path::VfsPathBuf;
 use crate::scope::Scope;
 use crate::tools::{ToolCall, ToolOutput, ToolSet};
 use crate::work::{self, Owner};
@@ -45,19 +46,19 @@ pub(super) async fn answered(
     };
     let can_ask = consent::can_ask(context);
     let mut asks_no_more = !can_ask;
+    let mut allowed = Vec::new();
     if can_ask {
         match asked(&offered, &scope, caller.credential.as_deref(), &name, call.as_ref(), &arguments).await {
             Ok(None) => {}
-            Ok(Some((question, of_call))) => match offered.consents.ask(&question, &of_call, &request, context).await? {
+            Ok(Some(Doubt { question, of_call, protected })) => match offered.consents.ask(&question, &of_call, &request, context).await? {
                 // One question a call: the answer that comes with a call belongs to one of them.
-                Consent::Given => asks_no_more = true,
+                Consent::Given => (asks_no_more, allowed) = (true, protected),
                 Consent::Ask(question) => return Ok(question.into()),
                 Consent::Denied(error) => return Ok(told(&error)),
             },
             Err(error) => return Ok(told(&error)),
         }
     }
-    let mut allowed = Vec::new();
     loop {
         let allowance = Allowance::new(allowed);
         // A change that has begun goes on when the client goes away, so that it is made and saved or not made.
@@ -93,7 +94,16 @@ pub(super) async fn answered(
     }
 }
 
-/// Returns what a person is to be asked before a call, and which call that is.
+/// What a person is asked before a call.
+struct Doubt {
+    question: Question,
+    /// Which call it is about.
+    of_call: [u8; 32],
+    /// The protected files that the question names.
+    protected: Vec<VfsPathBuf>,
+}
+
+/// Returns what a person is to be asked before a call.
 async fn asked(
     offered: &Offered,
     scope: &Scope,
@@ -101,16 +111,20 @@ async fn asked(
     name: &str,
     call: Option<&ToolCall>,
     arguments: &JsonObject,
-) -> Result<Option<(Question, [u8; 32])>> {
+) -> Result<Option<Doubt>> {
     match call {
         Some(call) if consent::concerns(call) => {
             let tree = offered.threads.session(scope).await?.backend();
-            let question = consent::question(&*tree, call).await?;
-            Ok(question.map(|question| (question, consent::of_call(scope, credential, name, &call.arguments()))))
+            let Some(question) = consent::question(&*tree, call).await? else { return Ok(None) };
+            let refused = consent::protected(&*tree, call).await;
+            let of_call = consent::of_call(scope, credential, name, &call.arguments());
+            let question = question.and_protected(&refused);
+            Ok(Some(Doubt { question, of_call, protected: refused.into_iter().map(|refusal| refusal.path).collect() }))
         }
         None if name == history::RESTORE => {
             let question = history::question(&offered.threads, scope, arguments).await?;
-            Ok(question.map(|question| (question, consent::of_call(scope, credential, name, &Value::Object(arguments.clone())))))
+            let of_call = consent::of_call(scope, credential, name, &Value::Object(arguments.clone()));
+            Ok(question.map(|question| Doubt { question, of_call, protected: Vec::new() }))
         }
         _ => Ok(None),
     }

@@ -8,6 +8,10 @@ use futures::future::BoxFuture;
 use std::fmt;
 #[cfg(feature = "serve")]
 use std::sync::Arc;
+#[cfg(feature = "serve")]
+use std::time::Duration;
+#[cfg(feature = "serve")]
+use tokio::sync::watch;
 
 /// Who calls over a connection, as its transport found out before the request came here.
 ///
@@ -76,19 +80,53 @@ impl McpCaller {
     }
 }
 
-/// Asks whether a caller would still be let in with the same rights: what lasts, such as a stream, asks again before each part.
+/// How long what was read of a token may be remembered.
+#[cfg(feature = "serve")]
+pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(1);
+
+/// Asks whether a caller would still be let in with the same rights: what lasts, such as a stream or a session, asks again.
 #[cfg(feature = "serve")]
 #[derive(Clone)]
-pub(crate) struct Standing(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
+pub(crate) struct Standing {
+    holds: Arc<dyn Fn() -> BoxFuture<'static, Result<bool>> + Send + Sync>,
+    changes: Arc<dyn Fn() -> Option<watch::Receiver<u64>> + Send + Sync>,
+}
 
 #[cfg(feature = "serve")]
 impl Standing {
-    pub(crate) fn new(ask: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ask))
+    /// Asks `holds`. `changes` returns what tells that the answer may be another one, if anything does.
+    pub(crate) fn new(
+        holds: impl Fn() -> BoxFuture<'static, Result<bool>> + Send + Sync + 'static,
+        changes: impl Fn() -> Option<watch::Receiver<u64>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { holds: Arc::new(holds), changes: Arc::new(changes) }
     }
 
-    pub(super) async fn holds(&self) -> bool {
-        (self.0)().await
+    /// Tells whether the caller would be let in.
+    ///
+    /// # Errors
+    /// Those of what is asked.
+    pub(super) async fn holds(&self) -> Result<bool> {
+        (self.holds)().await
+    }
+
+    /// Waits until the caller would not be let in any more: until a change tells so, or one of the looks at every `interval`.
+    pub(super) async fn ends(self, interval: Duration) {
+        let mut changes = (self.changes)();
+        let mut wait = interval;
+        // Where nobody can say it is asked again: each request is asked about for itself.
+        while self.holds().await.unwrap_or(true) {
+            let changed = async {
+                if let Some(changes) = &mut changes
+                    && changes.changed().await.is_ok()
+                {
+                    return;
+                }
+                std::future::pending::<()>().await;
+            };
+            // What was read just before a change may be remembered after it.
+            wait = if tokio::time::timeout(wait, changed).await.is_ok() { REMEMBERED_FOR } else { interval };
+        }
     }
 }
 

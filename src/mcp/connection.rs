@@ -132,7 +132,7 @@ impl ServerHandler for Connection {
         if self.offered.fixtures.is_some() {
             Fixtures::declare(&mut capabilities);
         }
-        let implementation = Implementation::new("stratafs", env!("CARGO_PKG_VERSION")).with_title("stratafs");
+        let implementation = Implementation::new("treehold", env!("CARGO_PKG_VERSION")).with_title("treehold");
         ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(self.offered.instructions.clone())
     }
 

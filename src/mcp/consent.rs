@@ -2,7 +2,8 @@
 //!
 //! Asked about is what goes unseen or much at once: a directory with all it holds, the files that a patch removes or replaces, the file
 //! that a move takes the place of, a thread that is set back, and a file that makes tools run code
-//! ([`RUNS_CODE`](crate::layer::RUNS_CODE)), which is refused where nobody can be asked. What else a call plainly says of one file (its new content, its removal)
+//! ([`RUNS_CODE`](crate::layer::RUNS_CODE)), which is refused where nobody can be asked. A call with two such reasons is asked about once,
+//! with both. What else a call plainly says of one file (its new content, its removal)
 //! is not: who is asked about everything reads nothing any more.
 //!
 //! A client of today gets the question as the answer, and makes the call again with what the person said and with the
@@ -13,7 +14,8 @@
 
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::Refusal;
+use crate::layer::{Allowance, Refusal};
+use crate::ops::{Change, Difference, Review, ReviewPurpose, Standing};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::scope::Scope;
 #[cfg(feature = "serve")]
@@ -139,11 +141,56 @@ pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Opti
 
 /// Asks about files that make tools run code, which a call was refused to change. They are not empty.
 pub(super) fn of_protected(refused: &[Refusal]) -> Question {
+    Question::new("Change", changing(refused), refused.first().map(|refusal| &*refusal.path))
+}
+
+impl Question {
+    /// Asks in the same question about files that make tools run code, if there are any.
+    pub(super) fn and_protected(self, refused: &[Refusal]) -> Self {
+        match refused {
+            [] => self,
+            _ => Self { doing: format!("{}, and {}", self.doing, changing(refused)), ..self },
+        }
+    }
+}
+
+fn changing(refused: &[Refusal]) -> String {
     let mut paths: Vec<VfsPathBuf> = refused.iter().map(|refusal| refusal.path.clone()).collect();
     paths.sort();
     paths.dedup();
     let reason = refused.first().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
-    Question::new("Change", format!("change {}, where {reason}", named(&paths)), paths.first().map(|path| &**path))
+    format!("change {}, where {reason}", named(&paths))
+}
+
+/// Returns which files that make tools run code a call would change, of those calls that are asked about for another reason: so a person is
+/// asked once about all of it. What cannot be found out is refused by the call.
+pub(super) async fn protected(tree: &dyn Backend, call: &ToolCall) -> Vec<Refusal> {
+    let removal = |path: &VfsPath| Difference::new(path, Some(Standing::Directory), None);
+    let write = |path: &VfsPath| Difference::new(path, None, Some(Standing::File(0)));
+    let differences = match call {
+        ToolCall::Delete(delete) => vec![removal(&delete.path)],
+        ToolCall::Memory(memory) => memory.removed().iter().map(|path| removal(path)).collect(),
+        ToolCall::Move(change) => vec![removal(&change.from), write(&change.to)],
+        ToolCall::ApplyPatch(patch) => {
+            let changes = patch.changes(tree).await;
+            let difference = |change: &Change| match change {
+                Change::Delete { path, .. } => removal(path),
+                _ => write(change.path()),
+            };
+            changes.iter().map(difference).collect()
+        }
+        _ => Vec::new(),
+    };
+    let allowance = Allowance::new(Vec::new());
+    let review = async {
+        for difference in differences {
+            // Each is asked about where it is mounted.
+            let at = difference.path.clone();
+            let _ = tree.review(&Review::new(ReviewPurpose::Consent, at, vec![difference])).await;
+        }
+    };
+    allowance.clone().during(review).await;
+    allowance.refused()
 }
 
 /// Asks about a directory with all it holds. One that is empty or not there is not asked about, and neither is a file.

@@ -1,7 +1,7 @@
 //! Tools about the history of a thread: its checkpoints listed, one marked, the thread set back to one.
 
 use super::consent::Question;
-use crate::checkpoint::{At, Checkpoint, ListOptions, PutOptions, find_checkpoint};
+use crate::checkpoint::{At, Checkpoint, ListOptions, PutOptions, find_checkpoint, with_checkpoint};
 use crate::error::{Error, Result};
 use crate::scope::Scope;
 use crate::session::Threads;
@@ -130,12 +130,13 @@ async fn restore(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Re
     if name.is_empty() {
         return Err(Error::invalid_argument("`restore` needs `checkpoint`: the id or label of one, `latest`, or `~N`"));
     }
-    let found = find_checkpoint(&*threads.checkpointer()?, scope, &name).await?;
-    let id = found.id;
-    let work = move |session: crate::session::Session| -> BoxFuture<'static, Result<Checkpoint>> {
-        Box::pin(async move { session.restore(id, PutOptions::new()).await })
+    let restore = |found: Checkpoint| -> BoxFuture<'_, Result<_>> {
+        let work = move |session: crate::session::Session| -> BoxFuture<'static, Result<Checkpoint>> {
+            Box::pin(async move { session.restore(found.id, PutOptions::new()).await })
+        };
+        Box::pin(async move { Ok((found.id, threads.lasting_history(scope, work).await?)) })
     };
-    let made = threads.lasting_history(scope, work).await?;
+    let (id, made) = with_checkpoint(&*threads.checkpointer()?, scope, &name, restore).await?;
     Ok(ToolOutput::new(format!("Restored {id}, as checkpoint {}", line(&made))).with_data(json!(made)))
 }
 

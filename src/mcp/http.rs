@@ -1,8 +1,8 @@
 //! The protocol over HTTP: a service that a router of the process puts at a path.
 //!
 //! Clients of the era of handshakes get a session, whose stream tells of what they subscribed to; those of today none. A session belongs
-//! to the tenant, user and credential that began it (`sessions.rs`); to anybody else it does not exist. A stream ends, and its session with
-//! it, when the caller would not be let in any more. A request
+//! to the tenant, user and credential that began it (`sessions.rs`); to anybody else it does not exist. Streams and sessions end when their
+//! caller would not be let in any more. A request that names two hosts is refused, one
 //! from a web page is refused unless its origin is allowed, and one for a host that is not this one is refused too, as the
 //! protocol asks for ([DNS rebinding](https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#security-warning)).
 //! What a browser asks before a page of an allowed origin may send requests is answered by [`HttpLimits::cors`].
@@ -59,9 +59,9 @@ const EXPOSED: [HeaderName; 13] = [
     HeaderName::from_static("idempotency-expires-in"),
     HeaderName::from_static("idempotency-replayed"),
     HeaderName::from_static("idempotency-state"),
-    HeaderName::from_static("stratafs-modified-at"),
-    HeaderName::from_static("stratafs-size"),
-    HeaderName::from_static("stratafs-window"),
+    HeaderName::from_static("treehold-modified-at"),
+    HeaderName::from_static("treehold-size"),
+    HeaderName::from_static("treehold-window"),
 ];
 
 /// The service of one path; any number of paths may share one.
@@ -208,8 +208,22 @@ struct Gate {
     sessions_max: usize,
 }
 
+/// Tells whether a request names at most one host ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)): a proxy
+/// may go by another one of several than this server.
+pub(crate) fn names_one_host(request: &Request) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next(), request.uri().authority()) {
+        (_, Some(_), _) => false,
+        (Some(host), None, Some(authority)) => host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()),
+        (_, None, _) => true,
+    }
+}
+
 /// Lets a request reach the sessions of its caller alone, and refuses a handshake of a user who has as many as one may have.
 async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    if !names_one_host(&request) {
+        return (StatusCode::BAD_REQUEST, "Bad Request: the request names its host more than once; send one `Host` header").into_response();
+    }
     let owner = Owner::of(request.extensions().get::<McpCaller>());
     let standing = request.extensions().get::<Standing>().cloned();
     if request.headers().get(VERSION).and_then(|version| version.to_str().ok()).is_some_and(|version| version >= SESSIONLESS_SINCE) {
@@ -227,7 +241,11 @@ async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Nex
     let is_handshake = request.method() == Method::POST && named.is_none() && !says_method;
     let response = if is_handshake {
         let Some(place) = gate.pool.take(owner.user(), gate.sessions_max) else { return full(gate.sessions_max) };
-        Sessions::begun_by(owner, place, next.run(request)).await
+        let response = Sessions::begun_by(owner, place, next.run(request)).await;
+        if let (Some(id), Some(standing)) = (session_of(&response), &standing) {
+            gate.sessions.end_with(id, standing.clone());
+        }
+        response
     } else {
         next.run(request).await
     };
@@ -238,11 +256,16 @@ async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Nex
         .is_some_and(|media| media.starts_with("text/event-stream"));
     match standing {
         Some(standing) if is_stream => {
-            let begun = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+            let begun = session_of(&response).map(str::to_owned);
             response.map(|body| while_standing(body, standing, gate.sessions, named.or(begun)))
         }
         _ => response,
     }
+}
+
+/// Returns the id of the session that an answer begins or is of.
+fn session_of(response: &Response) -> Option<&str> {
+    response.headers().get(SESSION)?.to_str().ok()
 }
 
 /// Answers a handshake of a user who has as many sessions as one may have.
@@ -260,7 +283,11 @@ fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, sessi
     let state: (BodyDataStream, _, _, _) = (body.into_data_stream(), standing, sessions, session);
     Body::from_stream(futures::stream::unfold(state, |(mut parts, standing, sessions, session)| async move {
         let part = parts.next().await?;
-        if standing.holds().await {
+        let holds = standing.holds().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a stream ends, as nobody can say whether its token still holds");
+            false
+        });
+        if holds {
             return Some((part, (parts, standing, sessions, session)));
         }
         if let Some(session) = session
@@ -316,6 +343,31 @@ mod tests {
             let mut limits = HttpLimits::default();
             assert_eq!(limits.add_origin(text).is_ok(), origin.is_some(), "{text}");
             assert_eq!(limits.origins.first().map(String::as_str), origin, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn request_that_names_two_hosts_is_refused_by_the_service_alone() {
+        let server = McpServer::new(crate::workspace::Workspace::builder().build(), crate::mcp::McpOptions::default());
+        let (service, _end) = server.http_service(HttpLimits::default());
+        let ping = r#"{"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}"#;
+        for (uri, hosts, is_refused) in [
+            ("/mcp", &["localhost"][..], false),
+            ("/mcp", &["localhost", "localhost"], true),
+            ("/mcp", &["localhost", "evil.example"], true),
+            ("http://evil.example/mcp", &["localhost"], true),
+            ("http://localhost/mcp", &["localhost"], false),
+        ] {
+            let mut request = Request::post(uri).header(header::CONTENT_TYPE, "application/json");
+            request = request.header(header::ACCEPT, "application/json, text/event-stream");
+            for host in hosts {
+                request = request.header(header::HOST, *host);
+            }
+            let request = request.body(Body::from(ping)).expect("a request");
+            let response: Response = axum::handler::Handler::call(service.clone(), request, ()).await;
+            let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("an answer");
+            let text = String::from_utf8_lossy(&bytes);
+            assert_eq!(text.contains("more than once"), is_refused, "{uri} {hosts:?}: {text}");
         }
     }
 

@@ -45,8 +45,10 @@ mod watches;
 
 pub use caller::McpCaller;
 #[cfg(feature = "serve")]
-pub(crate) use caller::Standing;
+pub(crate) use caller::{REMEMBERED_FOR, Standing};
 pub(crate) use consent::Consents;
+#[cfg(feature = "serve")]
+pub(crate) use http::names_one_host;
 #[cfg(feature = "serve")]
 pub use http::{HttpLimits, HttpService};
 pub use profile::McpTools;
@@ -134,10 +136,10 @@ pub(crate) struct Pools {
 /// A tree offered over MCP. Clones share the open threads.
 ///
 /// ```no_run
-/// use stratafs::mcp::{McpOptions, McpServer};
-/// use stratafs::{Scope, Workspace};
+/// use treehold::mcp::{McpOptions, McpServer};
+/// use treehold::{Scope, Workspace};
 ///
-/// # async fn serve() -> stratafs::Result<()> {
+/// # async fn serve() -> treehold::Result<()> {
 /// let scope = Scope::new().with_thread("monday");
 /// McpServer::new(Workspace::builder().build(), McpOptions::new(scope)).serve_stdio(std::future::pending()).await
 /// # }
@@ -206,7 +208,7 @@ impl McpServer {
             };
             if is_missing {
                 let message = format!(
-                    "`{path}` is no directory of the tree; make it first (`stratafs mkdir {path}`), or allow one that `stratafs ls /` shows"
+                    "`{path}` is no directory of the tree; make it first (`treehold mkdir {path}`), or allow one that `treehold ls /` shows"
                 );
                 return Err(Error::invalid_argument(message).at(path));
             }

@@ -1,9 +1,10 @@
 //! The sessions of clients of the era of handshakes, each with its owner.
 //!
 //! `rmcp` keeps the sessions, and takes whoever knows the id of one for its owner. Here a session is noted with the tenant, user and
-//! credential of its handshake, and [`Sessions::is_of`] is asked before a request reaches `rmcp`.
+//! credential of its handshake, and [`Sessions::is_of`] is asked before a request reaches `rmcp`. A session ends with the standing of its
+//! owner ([`Sessions::end_with`]), whether or not anything comes of it.
 
-use super::caller::McpCaller;
+use super::caller::{McpCaller, Standing};
 use crate::shares::{Share, User};
 use futures::Stream;
 use parking_lot::Mutex;
@@ -12,6 +13,12 @@ use rmcp::transport::streamable_http_server::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError, SessionError};
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+/// How often it is asked whether the owner of a session would still be let in, where nothing tells of a change.
+const STANDING_EVERY: Duration = Duration::from_secs(15);
 
 /// Who began a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +46,16 @@ struct Begun {
     owner: Owner,
     /// Its place among the sessions of its user.
     _place: Share<User>,
+    /// What ends it when its owner would not be let in any more.
+    ending: Option<AbortHandle>,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(ending) = &self.ending {
+            ending.abort();
+        }
+    }
 }
 
 tokio::task_local! {
@@ -56,7 +73,25 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Handles a request that may begin a session; a session belongs to the owner, and takes the place until it ends.
     pub(super) async fn begun_by<T>(owner: Owner, place: Share<User>, handle: impl Future<Output = T>) -> T {
-        BEGINNING.scope(Mutex::new(Some(Begun { owner, _place: place })), handle).await
+        BEGINNING.scope(Mutex::new(Some(Begun { owner, _place: place, ending: None })), handle).await
+    }
+
+    /// Ends a session as soon as its owner would not be let in any more.
+    pub(super) fn end_with(self: &Arc<Self>, id: &str, standing: Standing) {
+        let mut begun = self.begun.lock();
+        let Some(session) = begun.get_mut(id) else { return };
+        let (sessions, id) = (Arc::downgrade(self), SessionId::from(id));
+        let ending = tokio::spawn(async move {
+            standing.ends(STANDING_EVERY).await;
+            let Some(sessions) = sessions.upgrade() else { return };
+            // The end of a session aborts this task.
+            tokio::spawn(async move {
+                if let Err(error) = sessions.close_session(&id).await {
+                    tracing::warn!(%error, "a session whose token ended cannot be closed");
+                }
+            });
+        });
+        session.ending = Some(ending.abort_handle());
     }
 
     /// Tells whether there is a session of this id that belongs to this owner.

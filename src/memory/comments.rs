@@ -1,14 +1,15 @@
-//! HTML comments: what people write to people in a file that a model reads.
+//! Removes HTML comments from memory files. Authors use them to address other people rather than the model.
 
 use std::collections::HashMap;
 
-/// Removes HTML comments from a Markdown text.
+/// Removes HTML comments from Markdown text.
 ///
-/// A comment goes from `<!--` to `-->`, over lines too; one without an end is text. A line of which only white space is left is removed
-/// with it. What stands in fenced blocks and in spans of code is text ([CommonMark](https://spec.commonmark.org/0.31.2/#html-comment)).
+/// A comment goes from `<!--` to `-->`, possibly across lines. An unclosed comment is text. A line that is left with only white
+/// space is removed too. Fenced code blocks and code spans are text
+/// ([CommonMark](https://spec.commonmark.org/0.31.2/#html-comment)).
 ///
 /// ```
-/// use stratafs::memory::without_comments;
+/// use treehold::memory::without_comments;
 ///
 /// assert_eq!(without_comments("a <!-- for people --> b\n<!--\nall of this\n-->\nc\n"), "a  b\nc\n");
 /// assert_eq!(without_comments("write `<!-- so -->`\n"), "write `<!-- so -->`\n");
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 pub fn without_comments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut fence: Option<(u8, usize)> = None;
-    // Behind it no comment ends, so none is looked for: each that is open would be, through the whole rest.
+    // No comment ends after this, so skip the search there. Otherwise each unclosed comment would scan the whole rest.
     let last_end = text.rfind("-->").unwrap_or(0);
     let mut at = 0;
     while at < text.len() {
@@ -37,7 +38,7 @@ pub fn without_comments(text: &str) -> String {
     kept
 }
 
-/// Copies what starts on a line up to the end of the line that it ends on, without comments. Returns where that is.
+/// Copies from the start of a line to the end of the line where its last comment ends, without comments. Returns that end.
 fn copy_line(text: &str, start: usize, last_end: usize, kept: &mut String) -> usize {
     let (line_start, mut at, mut removed) = (kept.len(), start, false);
     let mut end = line_end(text, at);
@@ -51,7 +52,7 @@ fn copy_line(text: &str, start: usize, last_end: usize, kept: &mut String) -> us
         kept.push_str(&rest[..mark]);
         at += mark;
         let rest = &text[at..];
-        // From the second letter on, as `<!-->` is a whole comment.
+        // From the third character on, since `<!-->` is a complete comment.
         let may_end = at + 2 <= last_end;
         if let Some(close) = rest.strip_prefix("<!--").filter(|_| may_end).and_then(|_| rest[2..].find("-->")) {
             at += 2 + close + "-->".len();
@@ -74,17 +75,17 @@ fn copy_line(text: &str, start: usize, last_end: usize, kept: &mut String) -> us
     end
 }
 
-/// The ends of the spans of code on a line, found in one pass however many marks are open.
+/// The ends of code spans on a line, found in one pass however many backticks are unclosed.
 #[derive(Default)]
 struct Spans {
-    /// Where the line ends that was looked at.
+    /// The end of the line that was indexed.
     line_end: usize,
-    /// For each number of marks in a row, how far before the end of the line the last such row starts.
+    /// For each length of a backtick run, the distance from the end of the line to the last such run.
     last: HashMap<usize, usize>,
 }
 
 impl Spans {
-    /// Returns the span of code that the rest of a line starts with; only its first marks when they are not closed.
+    /// Returns the code span at the start of the rest of a line, or only its opening backticks if it is not closed.
     fn at<'t>(&mut self, rest: &'t str, line_end: usize) -> &'t str {
         if self.line_end != line_end {
             (self.line_end, self.last) = (line_end, rows(rest).map(|(at, length)| (length, rest.len() - at)).collect());
@@ -96,7 +97,7 @@ impl Spans {
     }
 }
 
-/// Returns the rows of marks of a text: where each starts, and how many there are.
+/// Returns the backtick runs of a text: the start and length of each.
 fn rows(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -115,7 +116,7 @@ fn line_end(text: &str, at: usize) -> usize {
     text[at..].find('\n').map_or(text.len(), |end| at + end + 1)
 }
 
-/// Returns the mark of a fence that a line opens, and how many there are.
+/// Returns the character and length of the code fence that a line opens.
 fn opened(line: &str) -> Option<(u8, usize)> {
     let text = line.trim_start_matches(' ');
     let mark = *text.as_bytes().first().filter(|mark| matches!(mark, b'`' | b'~'))?;
@@ -137,15 +138,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A megabyte of comments without an end took minutes, as each looked for its own through all the rest.
+    /// Regression: a megabyte of unclosed comments took minutes, as each scanned the whole rest for its end.
     #[test]
-    fn comments_without_an_end_are_looked_for_once() {
+    fn unclosed_comments_take_linear_time() {
         let text = format!("a <!-- b --> c {}", "<!--".repeat(250_000));
         assert_eq!(without_comments(&text), text.replacen("<!-- b -->", "", 1));
     }
 
     #[test]
-    fn comments_go_and_the_rest_stays() {
+    fn comments_are_removed_and_other_text_kept() {
         for (text, kept) in [
             ("", ""),
             ("a\n", "a\n"),
@@ -176,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_made_up_and_no_comment_is_left(text in "(<!--|-->|`|```\n|a|é|\n| ){0,20}") {
+        fn result_is_subsequence_of_text(text in "(<!--|-->|`|```\n|a|é|\n| ){0,20}") {
             let kept = without_comments(&text);
             prop_assert!(kept.len() <= text.len());
             if !text.contains('`') && !text.contains("<!--") {

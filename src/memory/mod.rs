@@ -1,9 +1,9 @@
-//! Memory in the prompt: files such as `/memories/AGENTS.md`, read anew for each turn and put into words for a system prompt.
+//! Memory files such as `/memories/AGENTS.md`, read again for each turn and rendered into the system prompt.
 //!
-//! [`MemoryReader::read`] looks at the sources in their order; [`MemoryFiles::prompt`] puts what it found into words, within a budget of
-//! tokens. A source that is absent is passed over, one that cannot be read is told of. A reader keeps what it read with its version: as
-//! long as that is the version of the file, the file is looked at and not read. So a call for each turn is cheap, and a thread that has
-//! been open for days is told what another wrote a moment ago. [`Session::memory`](crate::Session::memory) is the usual door.
+//! [`MemoryReader::read`] reads the sources in order; [`MemoryFiles::prompt`] renders the result within a token budget. Missing
+//! sources are skipped; unreadable ones are mentioned. A reader caches each file with its version, so an unchanged file costs one
+//! `stat`. So calling it for each turn is cheap, and a thread that has been open for days still sees what another wrote a moment
+//! ago. [`Session::memory`](crate::Session::memory) is the usual entry point.
 
 mod comments;
 mod prompt;
@@ -28,17 +28,17 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The largest file that is taken for memory: 1 MiB.
+/// The largest memory file: 1 MiB.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How many sources are looked at at once.
+/// How many sources are read concurrently.
 const LOOKS_MAX: usize = 32;
 
-/// One file of memory.
+/// A memory file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MemoryFile {
-    /// Where it stands.
+    /// Its path.
     pub path: VfsPathBuf,
     /// The version that was read.
     pub version: Version,
@@ -46,28 +46,28 @@ pub struct MemoryFile {
     pub text: Arc<str>,
 }
 
-/// What was found at the sources of memory.
+/// The memory that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MemoryFiles {
     /// The files, in the order of the sources.
     pub files: Vec<MemoryFile>,
-    /// The sources at which nothing is.
+    /// The sources that do not exist.
     pub absent: Vec<VfsPathBuf>,
     /// The sources that could not be read.
     pub failures: Vec<Failure>,
 }
 
-/// Reads memory, and keeps what it read for the next time.
+/// Reads memory files and caches them for the next read.
 ///
-/// It belongs to one tree: another tree may have other content under the same version.
+/// Use one reader for one tree only, since another tree may have different content with the same version.
 ///
 /// ```
-/// use stratafs::memory::{MemoryReader, PromptOptions};
-/// use stratafs::{BackendExt, StateBackend, VfsPathBuf};
+/// use treehold::memory::{MemoryReader, PromptOptions};
+/// use treehold::{BackendExt, StateBackend, VfsPathBuf};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let tree = StateBackend::new();
 /// tree.write("/memories/AGENTS.md", "Answer in French. <!-- asked on Monday -->\n").await?;
 /// let sources = ["/memories/AGENTS.md", "/workspace/AGENTS.md"].map(VfsPathBuf::parse).into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -85,15 +85,15 @@ pub struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// Makes a reader that has read nothing yet.
+    /// Creates a reader with an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Looks at the sources, each once however often it is named, and reads those that changed.
+    /// Reads the sources that changed since the last call. Duplicate sources are read once.
     ///
-    /// Cost: one look (`stat`) at each file that was read before, one read of each other; a file that changed takes both. All sources are
-    /// looked at together, so it takes the time of one, or of two where some changed.
+    /// Cost: one `stat` for each cached file, one read for each other, both for a file that changed. All sources are read
+    /// concurrently, so this takes about one round trip, or two if some changed.
     pub async fn read(&self, tree: &dyn Backend, sources: &[VfsPathBuf]) -> MemoryFiles {
         let mut asked: Vec<(VfsPathBuf, Option<MemoryFile>)> = Vec::with_capacity(sources.len());
         for path in sources {
@@ -116,7 +116,7 @@ impl MemoryReader {
     }
 }
 
-/// Returns what is kept of a file as long as it is the file's version, else what it holds now.
+/// Returns the cached file if its version is current, else reads it.
 async fn look(tree: &dyn Backend, path: &VfsPath, kept: Option<MemoryFile>) -> Result<MemoryFile> {
     if let Some(kept) = kept
         && tree.stat(path).await?.version == Some(kept.version)
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sources_are_told_in_their_order_and_by_what_they_are() {
+    async fn sources_are_sorted_into_files_absent_and_failures() {
         let tree = StateBackend::new();
         tree.write("/b.md", "\u{feff}second\n").await.expect("written");
         tree.write("/a.md", "first\n").await.expect("written");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_did_not_change_is_looked_at_and_what_did_is_read() {
+    async fn unchanged_files_cost_one_stat() {
         let tree = Layered::new(Fault::never(), StateBackend::new());
         tree.write("/a.md", "1").await.expect("written");
         tree.write("/b.md", "1").await.expect("written");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_looked_at_is_told_of_and_not_remembered() {
+    async fn failed_sources_are_reported_and_not_cached() {
         for failing in 0..4 {
             let tree = Layered::new(Fault::nth(failing), StateBackend::new());
             tree.inner().write("/a.md", "a").await.expect("written");

@@ -1,15 +1,15 @@
-//! What a workspace takes for memory.
+//! The memory settings of a workspace.
 
 use super::PromptOptions;
 use crate::path::VfsPathBuf;
 
-/// Which files are memory, and how many tokens they may take in a prompt.
+/// Which files are memory, and how they are rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemorySettings {
-    /// The files, in the order they are told. Default [`MemorySettings::SOURCES`].
+    /// The files, in prompt order. Default [`MemorySettings::SOURCES`].
     pub sources: Vec<VfsPathBuf>,
-    /// How they are put into words.
+    /// How they are rendered.
     pub prompt: PromptOptions,
 }
 
@@ -21,10 +21,10 @@ impl Default for MemorySettings {
 }
 
 impl MemorySettings {
-    /// The files that are memory unless something else is set.
+    /// The default memory files.
     pub const SOURCES: [&str; 2] = ["/memories/AGENTS.md", "/workspace/AGENTS.md"];
 
-    /// Takes the default files and the default words.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,7 +36,7 @@ impl MemorySettings {
         self
     }
 
-    /// Sets how they are put into words.
+    /// Sets how they are rendered.
     #[must_use]
     pub fn with_prompt(mut self, prompt: PromptOptions) -> Self {
         self.prompt = prompt;

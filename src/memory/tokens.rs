@@ -1,14 +1,16 @@
-//! How many tokens a text takes, about.
+//! Estimates token counts.
 
-/// How many characters of ASCII count as one token.
+/// The number of ASCII characters that count as one token.
 const ASCII_PER_TOKEN: usize = 4;
 
-/// Estimates how many tokens a text takes, without a tokenizer: four characters of ASCII are one, any other character is one by itself.
+/// Estimates the number of tokens in a text without a tokenizer: four ASCII characters, or one other character, count as one
+/// token.
 ///
-/// English and code come out within some tenths of what usual tokenizers count; other scripts are counted rather too high than too low.
+/// For English and code the error is a few tenths of what common tokenizers count. Other scripts are overestimated rather than
+/// underestimated.
 ///
 /// ```
-/// use stratafs::memory::estimate_tokens;
+/// use treehold::memory::estimate_tokens;
 ///
 /// assert_eq!(estimate_tokens("The colour is green."), 5);
 /// assert_eq!(estimate_tokens("色は緑"), 3);
@@ -19,7 +21,7 @@ pub fn estimate_tokens(text: &str) -> usize {
     ascii.div_ceil(ASCII_PER_TOKEN) + others
 }
 
-/// Returns the start of a text that takes at most so many tokens, whole lines where there is one.
+/// Returns the longest prefix of a text with at most `tokens_max` tokens, cut at a line end if there is one.
 pub(super) fn start(text: &str, tokens_max: usize) -> &str {
     let (mut ascii, mut others) = (0_usize, 0);
     let over = text.char_indices().find(|(_, letter)| {
@@ -43,14 +45,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn estimates() {
+    fn estimate_counts_ascii_by_four_and_others_singly() {
         for (text, tokens) in [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("é", 1), ("aé", 2), ("abcdé", 2)] {
             assert_eq!(estimate_tokens(text), tokens, "{text}");
         }
     }
 
     #[test]
-    fn starts_are_cut_at_lines() {
+    fn start_cuts_at_line_end() {
         assert_eq!(start("abcd\nefgh\n", 2), "abcd\n");
         assert_eq!(start("abcd\nefgh\n", 3), "abcd\nefgh\n");
         assert_eq!(start("abcdefgh", 1), "abcd");
@@ -60,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_start_takes_no_more_than_it_may(text in "[aé\n]{0,60}", tokens_max in 0..30_usize) {
+        fn start_stays_within_limit(text in "[aé\n]{0,60}", tokens_max in 0..30_usize) {
             let start = start(&text, tokens_max);
             prop_assert!(text.starts_with(start));
             prop_assert!(estimate_tokens(start) <= tokens_max);

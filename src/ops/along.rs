@@ -1,20 +1,20 @@
-//! What goes down to a tier with a change or a checkpoint, for a tier that knows what it is.
+//! Values that accompany a change or checkpoint, for the tiers that understand them.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// Things that layers hand down; whoever does not know them passes them on or lets them be.
+/// Typed values that layers pass down. A tier that does not know a value passes it on or ignores it.
 #[derive(Clone, Default)]
 pub(crate) struct Along(Vec<Arc<dyn Any + Send + Sync>>);
 
 impl Along {
-    /// Adds a thing.
+    /// Adds a value.
     pub(crate) fn push<T: Any + Send + Sync>(&mut self, thing: T) {
         self.0.push(Arc::new(thing));
     }
 
-    /// Returns the things of one type.
+    /// Returns the values of one type.
     pub(crate) fn iter<T: Any>(&self) -> impl Iterator<Item = &T> {
         self.0.iter().filter_map(|thing| thing.downcast_ref())
     }

@@ -3,19 +3,19 @@
 use super::{Change, OpKind};
 use crate::path::VfsPath;
 
-/// One call as a layer sees it before it runs.
+/// One operation as a layer sees it before it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Op<'a> {
-    /// What is called. A batch of one change is called by that change's kind.
+    /// The operation. A batch of one change has that change's kind.
     pub kind: OpKind,
-    /// The path it is called on; of a batch, its first change's.
+    /// The path; for a batch, that of its first change.
     pub path: &'a VfsPath,
-    /// The changes, when it writes.
+    /// The changes of a batch; empty for reads.
     pub changes: &'a [Change],
 }
 
 impl<'a> Op<'a> {
-    /// Makes the call of a read method.
+    /// Makes the call of a read operation.
     pub const fn read(kind: OpKind, path: &'a VfsPath) -> Self {
         Self { kind, path, changes: &[] }
     }

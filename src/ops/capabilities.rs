@@ -1,4 +1,4 @@
-//! What a backend declares.
+//! What a backend declares about itself.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// Nothing: it lives in this process.
+    /// Nothing: it lives in the memory of this process.
     None,
-    /// The end of the process, however it ends.
+    /// The end of the process, including a crash.
     Process,
-    /// The loss of power.
+    /// A power loss.
     Power,
 }
 
@@ -26,26 +26,27 @@ impl fmt::Display for Durability {
     }
 }
 
-/// What a backend offers beyond the contract that all keep.
+/// What a backend offers beyond the common contract.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// A batch takes effect as a whole or not at all. Without it a batch is applied in order up to the first failure.
+    /// Whether a batch takes effect as a whole or not at all. Otherwise a batch is applied in order up to its first
+    /// failure.
     pub atomic_batch: bool,
-    /// Changes are accepted.
+    /// Whether changes are accepted.
     pub writable: bool,
     /// What an acknowledged change survives.
     pub durability: Durability,
-    /// The largest file in bytes, where there is a limit.
+    /// The largest file in bytes; `None` if there is no limit.
     pub file_bytes_max: Option<u64>,
-    /// Directory entries may be symbolic links of the host.
+    /// Whether entries may be symbolic links of the host.
     pub symlinks: bool,
-    /// An index may name the files that a grep has to read; its counts are of those alone.
+    /// Whether an index may preselect the files that a grep reads; the counts then cover those files only.
     pub indexed: bool,
 }
 
 impl Capabilities {
-    /// Declares a writable tree with atomic batches, no durability and no limit.
+    /// Declares a writable tree with atomic batches, without durability or limits.
     pub fn new() -> Self {
         Self { atomic_batch: true, writable: true, durability: Durability::None, file_bytes_max: None, symlinks: false, indexed: false }
     }
@@ -64,7 +65,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets what a change survives.
+    /// Sets what an acknowledged change survives.
     #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
@@ -85,7 +86,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether an index may name the files that a grep reads.
+    /// Sets whether an index may preselect the files that a grep reads.
     #[must_use]
     pub fn with_indexed(mut self, indexed: bool) -> Self {
         self.indexed = indexed;

@@ -1,4 +1,4 @@
-//! Everything that mutates: changes, and what they did.
+//! Mutations and their results.
 
 use super::{Along, OpKind, Version};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -6,15 +6,15 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a write treats what is there.
+/// How a write treats an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteMode {
-    /// Creates the file or replaces its content; a replaced file keeps its creation time.
+    /// Creates the file or replaces its content. A replaced file keeps its creation time.
     #[default]
     Overwrite,
-    /// Creates the file; `already_exists` when one is there.
+    /// Creates the file; fails with `already_exists` if there is one.
     CreateNew,
-    /// Replaces the content if the file still has this version; `conflict` otherwise.
+    /// Replaces the content if the file has this version; fails with `conflict` otherwise.
     IfVersion(Version),
 }
 
@@ -23,7 +23,7 @@ pub enum WriteMode {
 pub struct Edit {
     /// The text to replace: not empty, and unique in the file unless `replace_all`.
     pub old: String,
-    /// The text that takes its place.
+    /// The replacement.
     pub new: String,
     /// Replaces every occurrence instead of the only one.
     #[serde(default)]
@@ -31,7 +31,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Replaces the one occurrence of `old`.
+    /// Replaces the only occurrence of `old`.
     pub fn new(old: impl Into<String>, new: impl Into<String>) -> Self {
         Self { old: old.into(), new: new.into(), replace_all: false }
     }
@@ -42,26 +42,26 @@ impl Edit {
     }
 }
 
-/// The most changes that an entry point takes as one batch.
+/// The most changes in one batch of an entry point.
 pub const CHANGES_MAX: usize = 20_000;
 
 /// One mutation. A list of them is a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Writes a whole file; parents appear by themselves.
+    /// Writes a whole file, creating missing parents.
     Write {
         /// The file.
         path: VfsPathBuf,
         /// Its new content.
         content: Bytes,
-        /// How to treat what is there.
+        /// How to treat an existing file.
         mode: WriteMode,
     },
-    /// Adds to the end of a file, creating it and its parents when absent.
+    /// Appends to a file, creating it and missing parents.
     Append {
         /// The file.
         path: VfsPathBuf,
-        /// What to add.
+        /// The bytes to append.
         content: Bytes,
     },
     /// Applies replacements in order to one file, all or none.
@@ -70,10 +70,10 @@ pub enum Change {
         path: VfsPathBuf,
         /// At least one replacement.
         edits: Vec<Edit>,
-        /// The version the file must have.
+        /// The version that the file must have.
         expect: Option<Version>,
     },
-    /// Makes a directory and its parents; a directory that exists is no error.
+    /// Creates a directory and missing parents. An existing directory is not an error.
     CreateDir {
         /// The directory.
         path: VfsPathBuf,
@@ -82,33 +82,33 @@ pub enum Change {
     Delete {
         /// What to remove.
         path: VfsPathBuf,
-        /// Removes a directory with all it holds; without it the directory must be empty.
+        /// Whether to remove a directory with everything in it; otherwise it must be empty.
         recursive: bool,
-        /// The version the file must have.
+        /// The version that the file must have.
         expect: Option<Version>,
     },
-    /// Moves a file, or a directory with all it holds; parents of the target appear by themselves.
+    /// Moves a file, or a directory with everything in it, creating missing parents of the target.
     Rename {
         /// What to move.
         from: VfsPathBuf,
-        /// Where it stands afterwards.
+        /// The new path.
         to: VfsPathBuf,
-        /// Replaces a file that is there; a directory is never replaced.
+        /// Whether to replace an existing file; directories are never replaced.
         overwrite: bool,
     },
-    /// Copies a file, or a directory with all it holds; parents of the target appear by themselves.
+    /// Copies a file, or a directory with everything in it, creating missing parents of the target.
     Copy {
         /// What to copy.
         from: VfsPathBuf,
-        /// Where the copy stands.
+        /// The path of the copy.
         to: VfsPathBuf,
-        /// Replaces a file that is there; a directory is never replaced.
+        /// Whether to replace an existing file; directories are never replaced.
         overwrite: bool,
     },
 }
 
 impl Change {
-    /// Returns the operation this change is.
+    /// Returns the operation that the change performs.
     pub const fn kind(&self) -> OpKind {
         match self {
             Self::Write { .. } => OpKind::Write,
@@ -121,7 +121,7 @@ impl Change {
         }
     }
 
-    /// Returns the path it is about; of a rename or copy, the source.
+    /// Returns the path of the change; for a rename or copy, the source.
     pub fn path(&self) -> &VfsPath {
         match self {
             Self::Write { path, .. }
@@ -141,15 +141,15 @@ impl Change {
         }
     }
 
-    /// Returns every path it names: one, or the source and the target.
+    /// Returns all paths of the change: one, or source and target.
     pub fn paths(&self) -> impl Iterator<Item = &VfsPath> {
         std::iter::once(self.path()).chain(self.target())
     }
 
-    /// Returns the same change with every path mapped, such as into the paths of a tree below or above.
+    /// Returns the change with every path mapped, such as to the paths of an outer or inner tree.
     ///
     /// # Errors
-    /// What `map` returns.
+    /// Those of `map`.
     pub fn try_map_paths<E>(&self, mut map: impl FnMut(&VfsPath) -> Result<VfsPathBuf, E>) -> Result<Self, E> {
         Ok(match self {
             Self::Write { path, content, mode } => Self::Write { path: map(path)?, content: content.clone(), mode: *mode },
@@ -163,35 +163,35 @@ impl Change {
     }
 }
 
-/// What one change did.
+/// The result of one change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Changed {
     /// The operation.
     pub operation: OpKind,
-    /// The path it left something at, or removed; of a rename or copy, the target.
+    /// The path that was written or removed; for a rename or copy, the target.
     pub path: VfsPathBuf,
-    /// The version of the file this very change made; none for directories and deletes.
+    /// The version that this change gave the file; `None` for directories and deletes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// The size in bytes of the file afterwards; 0 for directories and deletes.
+    /// The size of the file afterwards, in bytes; 0 for directories and deletes.
     pub size_bytes: u64,
-    /// Whether the path was new.
+    /// Whether the path did not exist before.
     pub created: bool,
     /// How many occurrences an edit replaced; 0 otherwise.
     pub replacements: usize,
-    /// How many files and directories the change touched, the path itself included; 0 when nothing had to change. A rename may
-    /// count a directory that moves as a whole as one.
+    /// How many files and directories were affected, including the path itself; 0 if nothing had to change. A rename
+    /// may count a directory that moves as a whole as one.
     pub entries: usize,
 }
 
 impl Changed {
-    /// Starts the result of `operation` at `path`, with nothing created or replaced and one entry touched.
+    /// Makes the result of `operation` at `path`, with one affected entry and nothing created or replaced.
     pub fn new(operation: OpKind, path: impl Into<VfsPathBuf>) -> Self {
         Self { operation, path: path.into(), version: None, size_bytes: 0, created: false, replacements: 0, entries: 1 }
     }
 
-    /// Sets the version and size of the file that stands there now.
+    /// Sets the version and size of the file after the change.
     #[must_use]
     pub fn with_file(mut self, version: Version, size_bytes: u64) -> Self {
         self.version = Some(version);
@@ -199,7 +199,7 @@ impl Changed {
         self
     }
 
-    /// Sets whether the path was new.
+    /// Sets whether the path did not exist before.
     #[must_use]
     pub fn with_created(mut self, created: bool) -> Self {
         self.created = created;
@@ -213,7 +213,7 @@ impl Changed {
         self
     }
 
-    /// Sets how many entries were touched.
+    /// Sets how many entries were affected.
     #[must_use]
     pub fn with_entries(mut self, entries: usize) -> Self {
         self.entries = entries;
@@ -221,34 +221,34 @@ impl Changed {
     }
 }
 
-/// How to apply a batch.
+/// Options of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ApplyOptions {
-    /// Allows a batch that cannot be atomic as a whole, such as one over several mounts: it is then applied in order up to
-    /// the first failure, and the error says how many changes took effect. Default false: such a batch is refused.
+    /// Allows a batch that cannot be atomic, such as one over several mounts. It is applied in order up to the first
+    /// failure, and the error says how many changes took effect. Default false: such a batch is refused.
     pub allow_partial: bool,
-    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
-    /// A rename or delete of a link itself follows none.
+    /// Refuses with `permission_denied` to follow host links in any path. Default false. Renaming or deleting a link
+    /// itself follows none.
     pub refuse_links: bool,
-    /// What is committed with the batch.
+    /// Values to commit together with the batch.
     pub(crate) along: Along,
 }
 
 impl ApplyOptions {
-    /// Applies all or nothing.
+    /// Applies the batch atomically.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Allows a partial result.
+    /// Sets whether a partial result is allowed.
     #[must_use]
     pub fn with_allow_partial(mut self, allow_partial: bool) -> Self {
         self.allow_partial = allow_partial;
         self
     }
 
-    /// Refuses to follow links of the host.
+    /// Sets whether following host links is refused.
     #[must_use]
     pub fn with_refuse_links(mut self, refuse_links: bool) -> Self {
         self.refuse_links = refuse_links;

@@ -1,4 +1,4 @@
-//! What stands at a path, and what a result lacks.
+//! Entries of a tree, and how results report what they lack.
 
 use super::Version;
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
@@ -13,13 +13,13 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// Bytes.
+    /// A file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link of the host, shown as such.
+    /// A symbolic link of the host, shown as a link.
     Symlink,
-    /// A device, socket or pipe of the host: listed, never opened.
+    /// A device, socket or pipe of the host; listed but never opened.
     Other,
 }
 
@@ -38,29 +38,28 @@ impl fmt::Display for EntryKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The whole path.
+    /// The full path.
     pub path: VfsPathBuf,
-    /// What it is.
+    /// The kind.
     pub kind: EntryKind,
     /// The size in bytes; 0 for directories.
     pub size_bytes: u64,
-    /// The version; none for directories.
+    /// The version; `None` for directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// When it first appeared, where the tier knows.
+    /// When the path first appeared, if the tier knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Timestamp>,
-    /// When its content last changed, where the tier knows.
+    /// When the content last changed, if the tier knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modified_at: Option<Timestamp>,
-    /// Of a link of the host, where it leads to once every link on the way is followed: told by [`stat`](crate::Backend::stat) alone, and
-    /// none where it leads out of the tree or to nowhere.
+    /// The final target of a host link, if it lies within the tree. Set only by [`stat`](crate::Backend::stat).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leads_to: Option<VfsPathBuf>,
 }
 
 impl Entry {
-    /// Makes the entry of a directory without times.
+    /// Makes the entry of a directory, without times.
     pub fn directory(path: impl Into<VfsPathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -73,7 +72,7 @@ impl Entry {
         }
     }
 
-    /// Makes the entry of a file without times.
+    /// Makes the entry of a file, without times.
     pub fn file(path: impl Into<VfsPathBuf>, size_bytes: u64, version: Version) -> Self {
         Self {
             path: path.into(),
@@ -93,7 +92,7 @@ impl Entry {
         self
     }
 
-    /// Sets where a link leads to.
+    /// Sets the final target of a link.
     #[must_use]
     pub fn with_leads_to(mut self, leads_to: Option<VfsPathBuf>) -> Self {
         self.leads_to = leads_to;
@@ -113,7 +112,7 @@ impl Entry {
         self.path.name()
     }
 
-    /// Tells whether this is a directory.
+    /// Returns whether this is a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == EntryKind::Directory
     }
@@ -126,47 +125,46 @@ impl Entry {
 pub enum TruncationReason {
     /// The caller's limit was reached.
     Limit,
-    /// The result would be larger in bytes than one answer may be.
+    /// The result would exceed the maximum size of an answer in bytes.
     Size,
 }
 
-/// A result that was cut, and how to go on.
+/// How a result was cut, and how to continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Truncation {
-    /// Why.
+    /// The reason.
     pub reason: TruncationReason,
-    /// What to give as `start_after` for the rest.
+    /// The `start_after` of the request for the rest.
     pub cursor: String,
 }
 
 impl Truncation {
-    /// Returns the cursor to go on from after one that began at `before`.
+    /// Parses the cursor of a result that began after `before`.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for a cursor that cannot be read or does not lie after `before`: following it would never end.
+    /// [`Corrupt`](ErrorKind::Corrupt) for a cursor that is invalid or does not lie after `before`; following it would
+    /// never end.
     pub fn next_after<C: FromStr + PartialOrd>(&self, before: Option<&C>) -> Result<C> {
         let next = self.cursor.parse::<C>().ok().filter(|next| before.is_none_or(|before| before < next));
-        next.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "a result was cut and its cursor does not go on; ask for parts of the tree one by one")
-        })
+        next.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the cursor of a cut result does not advance; request smaller parts of the tree"))
     }
 }
 
-/// A part of the tree that could not be read; what was read stands beside it.
+/// A part of the tree that could not be read; the rest of the result is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// The file, directory or mount.
     pub path: VfsPathBuf,
-    /// Why.
+    /// The reason.
     pub error: ErrorRecord,
 }
 
-/// What a search over several mounts does when one of them fails.
+/// What a search or listing over several mounts does when one of them fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
     /// Fails as a whole, naming the mount.
     #[default]
     Fail,
-    /// Returns what the others found and lists the mount among the failures.
+    /// Returns the results of the other mounts and lists the failed one among the failures.
     Partial,
 }

@@ -5,22 +5,23 @@ use crate::path::VfsPathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How to find paths.
+/// Options of a glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GlobOptions {
-    /// The pattern: `*` and `?` stay within a segment, `**` crosses, `{a,b}`, `[...]`; without `/` it matches names at any
-    /// depth, with a leading `/` it is anchored at the search root, as any other with a `/` is.
+    /// The pattern: `*` and `?` stay within a segment, `**` crosses segments, and `{a,b}` and `[...]` are supported. A
+    /// pattern without `/` matches names at any depth. Any other pattern is anchored at the search root, with or
+    /// without a leading `/`.
     pub pattern: String,
-    /// Ignores case. Default false.
+    /// Whether to ignore case. Default false.
     pub case_insensitive: bool,
-    /// Finds directories too, and on the host links, devices, sockets and pipes. Default false: files only.
+    /// Whether to find directories too, and on the host links, devices, sockets and pipes. Default false: files only.
     pub directories: bool,
     /// The most entries returned. Default 10,000.
     pub limit: usize,
-    /// Goes on after this path: the cursor of a cut result.
+    /// Continues after this path, the cursor of a cut result.
     pub start_after: Option<VfsPathBuf>,
-    /// Where the search stands and what it leaves out.
+    /// The scope of the search and its exclusions.
     pub scope: SearchScope,
 }
 
@@ -37,14 +38,14 @@ impl GlobOptions {
         }
     }
 
-    /// Ignores case.
+    /// Sets whether case is ignored.
     #[must_use]
     pub fn with_case_insensitive(mut self, case_insensitive: bool) -> Self {
         self.case_insensitive = case_insensitive;
         self
     }
 
-    /// Finds directories too.
+    /// Sets whether directories are found too.
     #[must_use]
     pub fn with_directories(mut self, directories: bool) -> Self {
         self.directories = directories;
@@ -58,28 +59,28 @@ impl GlobOptions {
         self
     }
 
-    /// Goes on after a path.
+    /// Continues after a path.
     #[must_use]
     pub fn with_start_after(mut self, path: impl Into<VfsPathBuf>) -> Self {
         self.start_after = Some(path.into());
         self
     }
 
-    /// Includes names that start with a dot.
+    /// Sets whether names that start with a dot are included.
     #[must_use]
     pub fn with_hidden(mut self, hidden: bool) -> Self {
         self.scope.hidden = hidden;
         self
     }
 
-    /// Includes what ignore files exclude.
+    /// Sets whether files excluded by ignore files are included.
     #[must_use]
     pub fn with_ignored(mut self, ignored: bool) -> Self {
         self.scope.ignored = ignored;
         self
     }
 
-    /// Sets what a failing mount does.
+    /// Sets what happens when a mount fails.
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.scope.on_failure = on_failure;
@@ -87,23 +88,23 @@ impl GlobOptions {
     }
 }
 
-/// The paths a glob found, in path order.
+/// The result of a glob, in path order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct GlobResult {
-    /// What was found.
+    /// The entries found.
     pub entries: Vec<Entry>,
-    /// Set when there are more; the cursor is a path.
+    /// Set if there are more entries; the cursor is a path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
-    /// What could not be looked at.
+    /// The parts of the tree that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
 
 impl GlobResult {
-    /// Makes a result from all that was found after the cursor, in path order; cuts at the limit.
+    /// Makes a result from everything found after the cursor, in path order, and cuts it at the limit.
     pub fn from_sorted(entries: impl IntoIterator<Item = Entry>, options: &GlobOptions) -> Self {
         let mut all = entries.into_iter();
         let entries: Vec<Entry> = all.by_ref().take(options.limit).collect();

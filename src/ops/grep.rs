@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
-/// How letters compare.
+/// How letter case is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CaseMode {
-    /// As written.
+    /// Case matters.
     #[default]
     Sensitive,
-    /// Ignoring case.
+    /// Case is ignored.
     Insensitive,
-    /// Ignoring case unless the pattern has an upper-case letter.
+    /// Case is ignored unless the pattern contains an uppercase letter.
     Smart,
 }
 
@@ -31,73 +31,73 @@ pub enum GrepOutput {
     /// The matching lines.
     #[default]
     Content,
-    /// The files that hold a match, each once.
+    /// The files with a match, each once.
     Files,
-    /// The number of matching lines of each file that holds one.
+    /// The number of matching lines of each file with a match.
     Counts,
 }
 
-/// How the bytes of a file are read as text.
+/// How the bytes of a file are interpreted as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
-    /// As they are: a byte order mark is text, and UTF-16 is mostly binary.
+    /// Unchanged: a byte order mark is text, and UTF-16 usually counts as binary.
     #[default]
     Bytes,
-    /// By the byte order mark that a file starts with, as ripgrep does: UTF-16 is decoded and searched as text, and the mark is no
-    /// part of it. Lines, ranges and offsets then are those of the decoded text (UTF-8, what is malformed replaced), and so is what
-    /// tells binary files. Without a mark, as they are.
+    /// According to the file's byte order mark, as in ripgrep. UTF-16 is decoded and searched as text, without the
+    /// mark. Lines, ranges, offsets and the detection of binary files then refer to the decoded text (UTF-8, with
+    /// malformed parts replaced). Files without a mark are searched unchanged.
     Auto,
 }
 
-/// How to find lines.
+/// Options of a grep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrepOptions {
-    /// What to find: literal text unless `regex`.
+    /// The text to find, literal unless `regex`.
     pub pattern: String,
-    /// Reads the pattern as a regular expression (linear time; the syntax of the `regex` crate). Default false.
+    /// Whether the pattern is a regular expression (in the syntax of the `regex` crate; linear time). Default false.
     pub regex: bool,
-    /// How letters compare.
+    /// How letter case is compared.
     pub case: CaseMode,
-    /// Matches whole words only.
+    /// Whether to match whole words only.
     pub word: bool,
-    /// Matches whole lines only.
+    /// Whether to match whole lines only.
     pub whole_line: bool,
-    /// Finds the lines that do not match.
+    /// Whether to find the lines that do not match.
     pub invert: bool,
-    /// Lets a match span lines.
+    /// Whether matches may span lines.
     pub multiline: bool,
     /// How many lines before each match to return.
     pub before: usize,
     /// How many lines after each match to return.
     pub after: usize,
-    /// Searches only files that one of these globs matches.
+    /// Searches only files that match one of these globs.
     pub include: Vec<String>,
-    /// Searches no file that one of these globs matches, and nothing beneath a directory that one matches.
+    /// Skips files that match one of these globs, and everything below matching directories.
     pub exclude: Vec<String>,
     /// Searches only files of these types, such as `rust` or `py`.
     pub types: Vec<String>,
-    /// Searches binary files too, as bytes. Default false: they are skipped and counted.
+    /// Whether to search binary files too, as bytes. Default false: they are skipped and counted.
     pub binary: bool,
-    /// How bytes are read as text. Default: as they are.
+    /// How bytes are interpreted as text. Default: unchanged.
     pub encoding: Encoding,
-    /// Skips and counts files over this size in bytes. Default none.
+    /// Skips and counts files over this size in bytes. Default: no limit.
     pub size_max_bytes: Option<u64>,
     /// What to return.
     pub output: GrepOutput,
     /// The most matching lines (with [`GrepOutput::Content`]) or files returned. Default 10,000.
     pub matches_max: usize,
-    /// The most matching lines returned of one file.
+    /// The most matching lines returned per file.
     pub file_matches_max: Option<usize>,
-    /// Goes on after this file and line: the cursor of a cut result.
+    /// Continues after this file and line, the cursor of a cut result.
     pub start_after: Option<GrepCursor>,
-    /// Where the search stands and what it leaves out.
+    /// The scope of the search and its exclusions.
     pub scope: SearchScope,
 }
 
 impl GrepOptions {
-    /// Finds literal text, returning up to 10,000 lines.
+    /// Finds literal text and returns up to 10,000 lines.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self {
             pattern: pattern.into(),
@@ -123,40 +123,40 @@ impl GrepOptions {
         }
     }
 
-    /// Finds a regular expression, returning up to 10,000 lines.
+    /// Finds a regular expression and returns up to 10,000 lines.
     pub fn regex(pattern: impl Into<String>) -> Self {
         Self { regex: true, ..Self::new(pattern) }
     }
 
-    /// Sets how letters compare.
+    /// Sets how letter case is compared.
     #[must_use]
     pub fn with_case(mut self, case: CaseMode) -> Self {
         self.case = case;
         self
     }
 
-    /// Matches whole words only.
+    /// Sets whether only whole words match.
     #[must_use]
     pub fn with_word(mut self, word: bool) -> Self {
         self.word = word;
         self
     }
 
-    /// Matches whole lines only.
+    /// Sets whether only whole lines match.
     #[must_use]
     pub fn with_whole_line(mut self, whole_line: bool) -> Self {
         self.whole_line = whole_line;
         self
     }
 
-    /// Finds the lines that do not match.
+    /// Sets whether lines that do not match are found.
     #[must_use]
     pub fn with_invert(mut self, invert: bool) -> Self {
         self.invert = invert;
         self
     }
 
-    /// Lets a match span lines.
+    /// Sets whether matches may span lines.
     #[must_use]
     pub fn with_multiline(mut self, multiline: bool) -> Self {
         self.multiline = multiline;
@@ -192,14 +192,14 @@ impl GrepOptions {
         self
     }
 
-    /// Searches binary files too.
+    /// Sets whether binary files are searched too.
     #[must_use]
     pub fn with_binary(mut self, binary: bool) -> Self {
         self.binary = binary;
         self
     }
 
-    /// Sets how bytes are read as text.
+    /// Sets how bytes are interpreted as text.
     #[must_use]
     pub fn with_encoding(mut self, encoding: Encoding) -> Self {
         self.encoding = encoding;
@@ -227,35 +227,35 @@ impl GrepOptions {
         self
     }
 
-    /// Sets the most matching lines returned of one file.
+    /// Sets the most matching lines returned per file.
     #[must_use]
     pub fn with_file_matches_max(mut self, file_matches_max: usize) -> Self {
         self.file_matches_max = Some(file_matches_max);
         self
     }
 
-    /// Goes on after a file and line.
+    /// Continues after a file and line.
     #[must_use]
     pub fn with_start_after(mut self, cursor: GrepCursor) -> Self {
         self.start_after = Some(cursor);
         self
     }
 
-    /// Includes names that start with a dot.
+    /// Sets whether names that start with a dot are included.
     #[must_use]
     pub fn with_hidden(mut self, hidden: bool) -> Self {
         self.scope.hidden = hidden;
         self
     }
 
-    /// Includes what ignore files exclude.
+    /// Sets whether files excluded by ignore files are included.
     #[must_use]
     pub fn with_ignored(mut self, ignored: bool) -> Self {
         self.scope.ignored = ignored;
         self
     }
 
-    /// Sets what a failing mount does.
+    /// Sets what happens when a mount fails.
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.scope.on_failure = on_failure;
@@ -263,17 +263,17 @@ impl GrepOptions {
     }
 }
 
-/// The place a grep goes on from: what lies after this line of this file. As text, `path:line`.
+/// The position from which a grep continues: after this line of this file. As text, `path:line`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GrepCursor {
     /// The file.
     pub path: VfsPathBuf,
-    /// The last line already returned, from 1; [`GrepCursor::END`] when the whole file was.
+    /// The last line already returned, from 1; [`GrepCursor::END`] if the file is finished.
     pub line: usize,
 }
 
 impl GrepCursor {
-    /// Stands for the end of a file, whatever its length.
+    /// The end of a file of any length.
     pub const END: usize = usize::MAX;
 }
 
@@ -297,21 +297,21 @@ impl std::str::FromStr for GrepCursor {
     }
 }
 
-/// One line of a file that a grep returned, or several when a match spans them.
+/// A line returned by a grep, or several if a match spans them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "LineRecord", try_from = "LineRecord")]
 #[schemars(with = "LineRecord")]
 #[non_exhaustive]
 pub struct GrepLine {
-    /// The number of the (first) line, from 1: read's line number.
+    /// The number of the first line, from 1, as in reads.
     pub line: usize,
-    /// Where the line starts in the file, in bytes from 0; in its text, where the file is [decoded](Encoding::Auto).
+    /// The offset of the line in the file in bytes, from 0; for a [decoded](Encoding::Auto) file, in the decoded text.
     pub byte_offset: u64,
     /// The line as stored (or decoded), without its terminator (`\n` or `\r\n`).
     pub text: Bytes,
-    /// Where the matches lie, in bytes of `text`; empty for a line of context and with `invert`.
+    /// The matches, as byte ranges of `text`; empty for context lines and with `invert`.
     pub ranges: Vec<Range<usize>>,
-    /// False for a line of context.
+    /// Whether the line matches; otherwise it is context.
     pub is_match: bool,
 }
 
@@ -326,26 +326,26 @@ impl GrepLine {
         self.ranges.first().map(|range| range.start + 1)
     }
 
-    /// Returns the line as text, with what is not UTF-8 replaced.
+    /// Returns the line as text, with invalid UTF-8 replaced.
     pub fn text_lossy(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.text)
     }
 }
 
-/// A line as data: its text, and beside it the bytes of one that is not UTF-8.
+/// A line in serialized form: its text, plus its bytes if they are not UTF-8.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "GrepLine")]
 struct LineRecord {
     /// The number of the line, from 1.
     line: usize,
-    /// Where the line begins in the file, in bytes from 0.
+    /// The offset of the line in the file in bytes, from 0.
     byte_offset: u64,
-    /// The line without its terminator; what is not UTF-8 is replaced.
+    /// The line without its terminator; invalid UTF-8 is replaced.
     text: String,
-    /// The bytes of the line in Base64, when it is not UTF-8: what `ranges` are about.
+    /// The bytes of the line in Base64, if it is not UTF-8; `ranges` then refer to these bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text_base64: Option<String>,
-    /// The matches in the line: first byte and the one after the last, from 0.
+    /// The matches in the line: the first byte and the one after the last, from 0.
     ranges: Vec<[usize; 2]>,
     /// Whether the line matches; otherwise it is context.
     is_match: bool,
@@ -378,15 +378,15 @@ impl TryFrom<LineRecord> for GrepLine {
     }
 }
 
-/// What a grep found in one file.
+/// The matches in one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct GrepFile {
     /// The file.
     pub path: VfsPathBuf,
-    /// How many of its lines match; with [`GrepOutput::Files`] at least 1, with [`GrepOutput::Content`] those returned.
+    /// How many lines match: with [`GrepOutput::Content`] those returned, with [`GrepOutput::Files`] at least 1.
     pub count: usize,
-    /// The lines, with [`GrepOutput::Content`], in order.
+    /// The lines in order, with [`GrepOutput::Content`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<GrepLine>,
 }
@@ -398,40 +398,40 @@ impl GrepFile {
     }
 }
 
-/// What a grep found, by file in path order.
+/// The result of a grep, by file in path order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct GrepResult {
     /// The files with a match.
     pub files: Vec<GrepFile>,
-    /// How many files were searched to the end or to their limit. Where an index named the files that may match, those are what is
-    /// counted, here and below.
+    /// How many files were searched, to their end or limit. If an index preselected the files, this count and those
+    /// below cover the preselected files only.
     pub files_searched: usize,
     /// How many files were skipped because they are binary.
     pub files_binary: usize,
-    /// How many files were skipped for their size.
+    /// How many files were skipped because of their size.
     pub files_too_large: usize,
-    /// Set when there is more; the cursor is a [`GrepCursor`].
+    /// Set if there are more matches; the cursor is a [`GrepCursor`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
-    /// What could not be read: at most [`GrepResult::FAILURES_MAX`] are named, [`GrepResult::failures_count`] counts all.
+    /// The parts of the tree that could not be read, at most [`GrepResult::FAILURES_MAX`] of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// How many could not be read.
+    /// How many parts could not be read, including those not listed.
     pub failures_count: usize,
 }
 
 impl GrepResult {
-    /// How many failures are named at most.
+    /// The most failures that are listed.
     pub const FAILURES_MAX: usize = 100;
 
-    /// Returns how many lines (or, without lines, files) were found.
+    /// Returns how many lines were found, or files if the result has no lines.
     pub fn matches(&self) -> usize {
         self.files.iter().map(|file| file.lines.iter().filter(|line| line.is_match).count().max(usize::from(file.lines.is_empty()))).sum()
     }
 
-    /// Adds a failure, named while there is room.
+    /// Adds a failure, and lists it if there is room.
     pub fn push_failure(&mut self, failure: Failure) {
         self.failures_count += 1;
         if self.failures.len() < Self::FAILURES_MAX {

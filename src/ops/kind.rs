@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The name of an operation, as rules, audit rows and errors say it.
+/// The name of an operation, as used by rules, audit rows and errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OpKind {
-    /// Looks at one path.
+    /// Returns the entry of one path.
     Stat,
     /// Reads content.
     Read,
@@ -19,15 +19,15 @@ pub enum OpKind {
     Glob,
     /// Finds lines by pattern.
     Grep,
-    /// Recalls files by what they are about.
+    /// Ranks files by relevance to a query.
     Search,
     /// Writes a whole file.
     Write,
-    /// Adds to the end of a file.
+    /// Appends to a file.
     Append,
     /// Replaces text within a file.
     Edit,
-    /// Makes a directory.
+    /// Creates a directory.
     CreateDir,
     /// Removes a file or directory.
     Delete,
@@ -58,7 +58,7 @@ impl OpKind {
         Self::Apply,
     ];
 
-    /// Tells whether the operation changes the tree.
+    /// Returns whether the operation changes the tree.
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Stat | Self::Read | Self::Ls | Self::Glob | Self::Grep | Self::Search)
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_holds_every_operation_once() {
+    fn all_lists_every_operation_once() {
         let schema = schemars::schema_for!(OpKind).to_value();
         let named: Vec<&str> =
             schema["oneOf"].as_array().expect("one schema a kind").iter().filter_map(|kind| kind["const"].as_str()).collect();

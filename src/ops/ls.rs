@@ -4,17 +4,17 @@ use super::{Entry, Failure, OnFailure, Truncation, TruncationReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How to list a directory.
+/// Options of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LsOptions {
     /// The most entries returned. Default 10,000.
     pub limit: usize,
-    /// Goes on after this name: the cursor of a cut listing.
+    /// Continues after this name, the cursor of a cut listing.
     pub start_after: Option<String>,
-    /// What a failing mount does to the listing of the directory above it.
+    /// What happens when a mount within the directory fails.
     pub on_failure: OnFailure,
-    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
     pub refuse_links: bool,
 }
 
@@ -37,21 +37,21 @@ impl LsOptions {
         self
     }
 
-    /// Goes on after a name.
+    /// Continues after a name.
     #[must_use]
     pub fn with_start_after(mut self, name: impl Into<String>) -> Self {
         self.start_after = Some(name.into());
         self
     }
 
-    /// Sets what a failing mount does.
+    /// Sets what happens when a mount fails.
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// Refuses to follow links of the host.
+    /// Sets whether following host links is refused.
     #[must_use]
     pub fn with_refuse_links(mut self, refuse_links: bool) -> Self {
         self.refuse_links = refuse_links;
@@ -66,16 +66,16 @@ impl LsOptions {
 pub struct Listing {
     /// The children.
     pub entries: Vec<Entry>,
-    /// Set when there are more.
+    /// Set if there are more entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
-    /// What could not be looked at: mounts, and entries that are damaged.
+    /// The mounts that could not be read, and damaged entries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
 
 impl Listing {
-    /// Makes a listing from all children after the cursor, in order; cuts at the limit.
+    /// Makes a listing from all children after the cursor, in order, and cuts it at the limit.
     pub fn from_sorted(entries: impl IntoIterator<Item = Entry>, options: &LsOptions) -> Self {
         let mut all = entries.into_iter();
         let entries: Vec<Entry> = all.by_ref().take(options.limit).collect();

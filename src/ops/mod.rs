@@ -1,8 +1,8 @@
-//! Every operation as data: options go in, results come out, and [`Change`] is all that mutates.
+//! Every operation as data: options in, results out, with [`Change`] for all mutations.
 //!
-//! Reading is methods of [`Backend`](crate::Backend), each with one options struct here. Changing is a list of [`Change`]
-//! for [`apply`](crate::Backend::apply). Every operation is bounded: limits come in with the options, and a result that
-//! was cut says why and how to go on in its [`Truncation`].
+//! Each read method of [`Backend`](crate::Backend) has an options struct here. Mutations are a list of [`Change`] for
+//! [`apply`](crate::Backend::apply). Every operation is bounded: options contain limits, and a cut result says in its
+//! [`Truncation`] why it was cut and how to continue.
 
 mod along;
 mod call;

@@ -14,30 +14,30 @@ pub enum ReadRange {
     Whole,
     /// A window of lines.
     Lines {
-        /// How many lines to pass over, from 0.
+        /// How many lines to skip.
         offset: usize,
-        /// How many lines to return at most.
+        /// The most lines to return.
         limit: usize,
     },
-    /// A range of bytes; what lies past the end is left out.
+    /// A range of bytes; bytes beyond the end of the file are omitted.
     Bytes {
-        /// How many bytes to pass over, from 0.
+        /// How many bytes to skip.
         offset: u64,
-        /// How many bytes to return at most.
+        /// The most bytes to return.
         limit: u64,
     },
 }
 
-/// How to read one file.
+/// Options of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadOptions {
-    /// Which part.
+    /// The part to read.
     pub range: ReadRange,
-    /// The most bytes one read returns: more is `too_large` for a whole file, and ends a window of lines early (the window
-    /// then says where to go on). Default 64 MiB.
+    /// The most bytes returned. A larger file fails with `too_large` when read whole; a window of lines ends early and
+    /// says where to continue. Default 64 MiB.
     pub bytes_max: u64,
-    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
     pub refuse_links: bool,
 }
 
@@ -53,12 +53,12 @@ impl ReadOptions {
         Self::default()
     }
 
-    /// Reads at most `limit` lines after passing over `offset`.
+    /// Reads at most `limit` lines after the first `offset`.
     pub fn lines(offset: usize, limit: usize) -> Self {
         Self { range: ReadRange::Lines { offset, limit }, ..Self::default() }
     }
 
-    /// Reads at most `limit` bytes after passing over `offset`.
+    /// Reads at most `limit` bytes after the first `offset`.
     pub fn bytes(offset: u64, limit: u64) -> Self {
         Self { range: ReadRange::Bytes { offset, limit }, ..Self::default() }
     }
@@ -70,7 +70,7 @@ impl ReadOptions {
         self
     }
 
-    /// Refuses to follow links of the host.
+    /// Sets whether following host links is refused.
     #[must_use]
     pub fn with_refuse_links(mut self, refuse_links: bool) -> Self {
         self.refuse_links = refuse_links;
@@ -78,48 +78,48 @@ impl ReadOptions {
     }
 }
 
-/// Which lines a window of a file holds.
+/// The lines covered by a window of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
-    /// How many lines lie before it.
+    /// How many lines precede the window.
     pub offset: usize,
-    /// How many lines it holds.
+    /// How many lines the window has.
     pub lines: usize,
     /// How many lines the file has.
     pub total_lines: usize,
 }
 
 impl Window {
-    /// Returns the number of the first line, from 1; none when the window is empty.
+    /// Returns the number of the first line, from 1; `None` for an empty window.
     pub fn first_line(&self) -> Option<usize> {
         (self.lines > 0).then_some(self.offset + 1)
     }
 
-    /// Returns the number of the last line, from 1; none when the window is empty.
+    /// Returns the number of the last line, from 1; `None` for an empty window.
     pub fn last_line(&self) -> Option<usize> {
         (self.lines > 0).then_some(self.offset + self.lines)
     }
 
-    /// Returns the offset to go on from; none at the end of the file.
+    /// Returns the offset of the next window; `None` at the end of the file.
     pub fn next_offset(&self) -> Option<usize> {
         let next = self.offset + self.lines;
         (next < self.total_lines).then_some(next)
     }
 }
 
-/// What a read returned.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileRead {
-    /// The bytes asked for, exactly as stored.
+    /// The requested bytes, exactly as stored.
     pub content: Bytes,
-    /// The version of the file they are of.
+    /// The version of the file that the bytes belong to.
     pub version: Version,
     /// The size in bytes of the whole file.
     pub size_bytes: u64,
-    /// When the content last changed, where the tier knows.
+    /// When the content last changed, if the tier knows.
     pub modified_at: Option<Timestamp>,
-    /// Which lines these are, when lines were asked for.
+    /// The window, if lines were requested.
     pub window: Option<Window>,
 }
 
@@ -129,7 +129,7 @@ impl FileRead {
         Self { size_bytes: content.len() as u64, content, version, modified_at, window: None }
     }
 
-    /// Returns the content as text, with what is not UTF-8 replaced.
+    /// Returns the content as text, with invalid UTF-8 replaced.
     pub fn text_lossy(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.content)
     }

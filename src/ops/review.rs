@@ -66,6 +66,9 @@ pub enum ReviewPurpose {
     Change,
     /// The differences are told of: of each is said how much of it may be shown. Nothing is refused.
     Show,
+    /// A person is about to be asked whether the differences may be made: what needs their word is noted, so that they are asked about all of
+    /// it at once. Nothing is refused.
+    Consent,
     /// What is told of is made of everything at and beneath the directory, such as a count of it: refused where a part is kept back.
     Whole,
 }

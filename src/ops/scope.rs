@@ -1,30 +1,30 @@
-//! Where a search stands, what it may meet and what it leaves out.
+//! The scope of a search: its position in the caller's tree and its exclusions.
 
 use super::OnFailure;
 use crate::path::{VfsPath, VfsPathBuf};
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a search stands in its caller's tree, and what it leaves out; the same for `glob`, `grep` and `search`.
+/// The scope of a `glob`, `grep` or `search`: its position in the caller's tree and its exclusions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SearchScope {
-    /// What stands between the caller's search root and the path searched here, `/` when they are the same. Patterns match
-    /// `base` followed by the path beneath the path searched, so a mount is matched as its ancestor sees it.
+    /// The path from the caller's search root to the root of this search; `/` if they are the same. Patterns match
+    /// `base` followed by the path below this root, so the files of a mount match as seen from its ancestor.
     pub base: VfsPathBuf,
-    /// Subtrees that are not entered, as whole paths of this tree: what a mount hides.
+    /// Subtrees to skip, as full paths in this tree: those hidden by mounts.
     pub prune: Vec<VfsPathBuf>,
-    /// Includes names that start with a dot. Without it such a name is met only by a segment of the pattern that starts
+    /// Whether to include names that start with a dot. Otherwise such a name matches only a pattern segment that starts
     /// with a dot itself. Default false.
     pub hidden: bool,
-    /// Includes what `.gitignore` and `.ignore` files of the tree exclude. Default false.
+    /// Whether to include files excluded by `.gitignore` and `.ignore` files of the tree. Default false.
     pub ignored: bool,
-    /// What a failing mount does.
+    /// What happens when a mount fails.
     pub on_failure: OnFailure,
-    /// Asked for every path met, when set: what it refuses is not found, not entered, and its content is not read.
+    /// Decides which paths may be found. Refused paths are neither returned nor entered, and their content is not read.
     pub guard: Option<PathGuard>,
-    /// Refuses with `permission_denied` a path on which a link of the host would be followed. Default false.
-    /// Links that a search meets on its way are never followed, whatever this says.
+    /// Refuses with `permission_denied` to follow host links in the path. Default false. Links met during the search
+    /// are never followed.
     pub refuse_links: bool,
 }
 
@@ -42,29 +42,30 @@ impl Default for SearchScope {
     }
 }
 
-/// Which paths of a tree a search may meet, decided path by path while it walks.
+/// Decides path by path which parts of a tree a search may visit.
 ///
-/// A layer that hides paths sets it, so that what is hidden is never read and never takes a place under a limit. It speaks of
-/// whole paths of the tree searched; a tree that asks another at a prefix hands on [`PathGuard::beneath`] that prefix. Two
-/// guards are equal when they are the same one.
+/// A layer that hides paths sets a guard, so that hidden files are never read and never count toward a limit. A guard
+/// takes full paths of the searched tree; a tree that delegates to another one mounted at a prefix passes on
+/// [`PathGuard::beneath`] that prefix. Guards are equal if they are the same instance.
 #[derive(Clone)]
 pub struct PathGuard(Arc<Admits>);
 
-/// Decides by a path and whether a directory is there.
+/// The decision, given a path and whether it is a directory.
 type Admits = dyn Fn(&VfsPath, bool) -> bool + Send + Sync;
 
 impl PathGuard {
-    /// Makes a guard of a function of a path and whether a directory is there: true when it may be found, and entered.
+    /// Makes a guard from a function that gets a path and whether it is a directory, and returns whether it may be
+    /// found and entered.
     pub fn new(admits: impl Fn(&VfsPath, bool) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(admits))
     }
 
-    /// Tells whether a search may find a path, and enter it when it is a directory.
+    /// Returns whether a search may find a path, and enter it if it is a directory.
     pub fn admits(&self, path: &VfsPath, is_directory: bool) -> bool {
         (self.0)(path, is_directory)
     }
 
-    /// Returns the same guard for the tree that stands at `prefix`.
+    /// Returns the guard for the tree mounted at `prefix`.
     #[must_use]
     pub fn beneath(&self, prefix: &VfsPath) -> Self {
         if prefix.is_root() {
@@ -74,7 +75,7 @@ impl PathGuard {
         Self::new(move |path, is_directory| outer.admits(&prefix.concat(path), is_directory))
     }
 
-    /// Returns a guard that admits what both admit.
+    /// Returns a guard that admits what both guards admit.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let (one, other) = (self.clone(), other.clone());
@@ -101,14 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guard_speaks_the_paths_of_the_tree_it_is_lent_to() {
+    fn guard_beneath_a_prefix_uses_the_inner_trees_paths() {
         let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
         let guard = PathGuard::new(|path, _| !path.as_str().starts_with("/m/secret"));
-        let lent = guard.beneath(&path("/m"));
-        assert!(!lent.admits(&path("/secret/a"), false));
-        assert!(lent.admits(&path("/a"), false));
-        assert!(!lent.and(&PathGuard::new(|_, is_directory| is_directory)).admits(&path("/a"), false));
+        let inner = guard.beneath(&path("/m"));
+        assert!(!inner.admits(&path("/secret/a"), false));
+        assert!(inner.admits(&path("/a"), false));
+        assert!(!inner.and(&PathGuard::new(|_, is_directory| is_directory)).admits(&path("/a"), false));
         assert_eq!(guard.beneath(VfsPath::ROOT), guard);
-        assert_ne!(lent, guard);
+        assert_ne!(inner, guard);
     }
 }

@@ -1,4 +1,4 @@
-//! Recalling files by what they are about.
+//! Ranking files by relevance to a query.
 
 use super::{Failure, GrepOptions, OnFailure, SearchScope, Truncation, Version};
 use crate::path::VfsPathBuf;
@@ -7,40 +7,42 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// How to recall files.
+/// Options of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SearchOptions {
-    /// What to recall, in words. A file that holds any of them is found; the more of them and the rarer they are, the higher it stands.
+    /// The words to search for. Files with any of them are found; files with more of them, and with rarer ones, rank
+    /// higher.
     pub query: String,
-    /// Finds only files that one of these globs matches, as [`GrepOptions::include`] does.
+    /// Finds only files that match one of these globs, as [`GrepOptions::include`] does.
     pub include: Vec<String>,
-    /// Finds no file that one of these globs matches, and nothing beneath a directory that one matches.
+    /// Skips files that match one of these globs, and everything below matching directories.
     pub exclude: Vec<String>,
     /// Finds only files whose content changed at this time or later.
     pub modified_since: Option<Timestamp>,
     /// Finds only files whose content changed before this time.
     pub modified_before: Option<Timestamp>,
-    /// The most files returned. Default 10; none beyond [`SearchOptions::RANK_MAX`] is.
+    /// The most files returned. Default 10, and never beyond rank [`SearchOptions::RANK_MAX`].
     pub limit: usize,
-    /// How many of the best files to pass over, from 0: the cursor of a cut result.
+    /// How many of the best files to skip; the cursor of a cut result.
     pub offset: usize,
-    /// The most snippets returned of one file. Default 3.
+    /// The most snippets returned per file. Default 3.
     pub snippets_max: usize,
-    /// What is counted of files elsewhere that those found here are ranked among: for a search over several trees.
+    /// Word counts of further files to rank against, for a search over several trees.
     pub among: Option<Corpus>,
-    /// Whether hits beyond the limit, up to rank [`SearchOptions::RANK_MAX`], are returned as well where that takes no more reading, as where
-    /// all files are read anyway: for one that ranks those of several trees.
+    /// Whether to return hits beyond the limit too, up to rank [`SearchOptions::RANK_MAX`], if that needs no further
+    /// reading, as when all files are read anyway. Used to merge the rankings of several trees.
     pub at_hand: bool,
-    /// Where the search stands and what it leaves out.
+    /// The scope of the search and its exclusions.
     pub scope: SearchScope,
 }
 
 impl SearchOptions {
-    /// The last rank that is told of: more are hardly looked at, and each costs a place in memory on every tier that is asked.
+    /// The last rank that is returned. Lower ranks are rarely viewed, and each costs memory on every tier that is
+    /// searched.
     pub const RANK_MAX: usize = 10_000;
 
-    /// Recalls up to 10 files by words.
+    /// Finds up to 10 files by words.
     pub fn new(query: impl Into<String>) -> Self {
         Self {
             query: query.into(),
@@ -92,54 +94,55 @@ impl SearchOptions {
         self
     }
 
-    /// Passes over some of the best files.
+    /// Skips some of the best files.
     #[must_use]
     pub fn with_offset(mut self, offset: usize) -> Self {
         self.offset = offset;
         self
     }
 
-    /// Sets the most snippets returned of one file.
+    /// Sets the most snippets returned per file.
     #[must_use]
     pub fn with_snippets_max(mut self, snippets_max: usize) -> Self {
         self.snippets_max = snippets_max;
         self
     }
 
-    /// Includes names that start with a dot.
+    /// Sets whether names that start with a dot are included.
     #[must_use]
     pub fn with_hidden(mut self, hidden: bool) -> Self {
         self.scope.hidden = hidden;
         self
     }
 
-    /// Includes what ignore files exclude.
+    /// Sets whether files excluded by ignore files are included.
     #[must_use]
     pub fn with_ignored(mut self, ignored: bool) -> Self {
         self.scope.ignored = ignored;
         self
     }
 
-    /// Sets what a failing mount does.
+    /// Sets what happens when a mount fails.
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.scope.on_failure = on_failure;
         self
     }
 
-    /// Returns how many of the best are returned and passed over together.
+    /// Returns the rank after the last file to return.
     pub(crate) fn end(&self) -> usize {
         self.offset.saturating_add(self.limit).min(Self::RANK_MAX)
     }
 
-    /// Returns what words are weighed by where so much is counted here.
+    /// Returns the counts that weigh the words, given those of this tree.
     pub(crate) fn weighed_by(&self, here: &Corpus) -> Corpus {
         let mut corpus = here.clone();
         self.among.iter().for_each(|others| corpus.add(others));
         corpus
     }
 
-    /// Tells whether the time that a content changed is one that is asked for. What has no time is found only where none is asked for.
+    /// Returns whether a modification time is within the requested range. Files without a time match only if no range
+    /// is requested.
     pub fn admits_time(&self, modified_at: Option<Timestamp>) -> bool {
         let since = self.modified_since.is_none_or(|since| modified_at.is_some_and(|at| at >= since));
         since && self.modified_before.is_none_or(|before| modified_at.is_some_and(|at| at < before))
@@ -155,33 +158,33 @@ impl SearchOptions {
     }
 }
 
-/// What is counted of the files that a ranking weighs words by.
+/// Word counts over a set of files, by which a ranking weighs words.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Corpus {
-    /// How many files there are.
+    /// The number of files.
     pub files: u64,
-    /// How many words they hold together.
+    /// The number of words in all files together.
     pub words: u64,
-    /// How many of them hold each word of the query, in its order.
+    /// For each word of the query, in order, how many files contain it.
     pub files_with: Vec<u64>,
 }
 
 impl Corpus {
-    /// Makes what is counted of no file, for so many words of a query.
+    /// Makes counts of no files, for a query with this many words.
     pub fn new(words_of_query: usize) -> Self {
         Self { files: 0, words: 0, files_with: vec![0; words_of_query] }
     }
 
-    /// Takes away what is counted of some of the files.
+    /// Subtracts the counts of some of the files.
     pub fn subtract(&mut self, some: &Self) {
         self.files = self.files.saturating_sub(some.files);
         self.words = self.words.saturating_sub(some.words);
         self.files_with.iter_mut().zip(&some.files_with).for_each(|(own, some)| *own = own.saturating_sub(*some));
     }
 
-    /// Adds what is counted of other files for the same query.
+    /// Adds the counts of other files for the same query.
     pub fn add(&mut self, other: &Self) {
         self.files += other.files;
         self.words += other.words;
@@ -192,15 +195,15 @@ impl Corpus {
     }
 }
 
-/// A part of a line that tells why a file was found.
+/// A part of a line that shows why a file was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Snippet {
-    /// The number of the line, from 1: read's line number.
+    /// The number of the line, from 1, as in reads.
     pub line: usize,
-    /// The line, or of a long one the part around the words, with what is not UTF-8 replaced.
+    /// The line, or for a long line the part around the words, with invalid UTF-8 replaced.
     pub text: String,
-    /// Where words of the query lie, in bytes of `text`.
+    /// The words of the query, as byte ranges of `text`.
     #[serde(serialize_with = "pairs", deserialize_with = "of_pairs")]
     #[schemars(with = "Vec<[usize; 2]>")]
     pub ranges: Vec<Range<usize>>,
@@ -213,7 +216,7 @@ impl Snippet {
     }
 }
 
-/// Writes ranges as grep's lines have them: `[start, end]`.
+/// Serializes ranges like those of grep: `[start, end]`.
 fn pairs<S: serde::Serializer>(ranges: &[Range<usize>], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(ranges.iter().map(|range| [range.start, range.end]))
 }
@@ -228,47 +231,47 @@ fn of_pairs<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Ran
 pub struct SearchHit {
     /// The file.
     pub path: VfsPathBuf,
-    /// How well it fits, over 0; only compared with the others of the same result.
+    /// The relevance, above 0; comparable only within one result.
     pub score: f64,
     /// The size in bytes.
     pub size_bytes: u64,
-    /// The version that was searched.
+    /// The version of the content that was searched.
     pub version: Version,
-    /// When its content last changed, where the tier knows.
+    /// When the content last changed, if the tier knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modified_at: Option<Timestamp>,
-    /// How many words it holds, those of its path included.
+    /// How many words the file has, including those of its path.
     pub words: u32,
-    /// How often it holds each word of the query, in its order; a word of its path counts several times.
+    /// How often each word of the query occurs, in order. A word in the path counts several times.
     pub frequencies: Vec<u32>,
-    /// Lines that hold words of the query, in the order of the file. None for a file that was found by its path alone.
+    /// Lines with words of the query, in file order; empty for a file that was found only by its path.
     pub snippets: Vec<Snippet>,
 }
 
-/// What a search found, the best first; equals stand in path order.
+/// The result of a search, best first; equally ranked files are in path order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct SearchResult {
-    /// The words of the query as they are compared, each once.
+    /// The words of the query in normalized form, each once.
     pub words: Vec<String>,
     /// The files.
     pub hits: Vec<SearchHit>,
-    /// What the words were weighed by.
+    /// The counts by which the words were weighed.
     pub corpus: Corpus,
-    /// Set when there are more; the cursor is the offset to go on from, empty at the last rank that is told of.
+    /// Set if there are more files; the cursor is the next offset, empty after the last rank that is returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
-    /// What could not be read: at most [`GrepResult::FAILURES_MAX`](super::GrepResult::FAILURES_MAX) are named,
-    /// `failures_count` counts all.
+    /// The parts of the tree that could not be read, at most
+    /// [`GrepResult::FAILURES_MAX`](super::GrepResult::FAILURES_MAX) of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// How many could not be read.
+    /// How many parts could not be read, including those not listed.
     pub failures_count: usize,
 }
 
 impl SearchResult {
-    /// Adds a failure, named while there is room.
+    /// Adds a failure, and lists it if there is room.
     pub fn push_failure(&mut self, failure: Failure) {
         self.failures_count += 1;
         if self.failures.len() < super::GrepResult::FAILURES_MAX {

@@ -1,13 +1,13 @@
-//! What a conditional change compares.
+//! Versions for conditional changes.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a conditional change compares: an opaque mark of one content at one path.
+/// An opaque mark of one content at one path, compared by conditional changes.
 ///
-/// A version is never used again for other content at the same path, not even after a delete. Compare for equality only.
-/// As text and in JSON it is a string of hexadecimal digits, so that no client rounds it.
+/// A version is never reused for other content at the same path, not even after a delete. Compare for equality only. As
+/// text and in JSON it is a string of hexadecimal digits, so that no client rounds it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(u64);
 

@@ -1,4 +1,4 @@
-//! What many files gave, collected in path order up to the limits.
+//! Collects the outcomes of many files in path order, up to the limits.
 
 use super::grep::FileOutcome;
 use crate::error::ErrorRecord;
@@ -7,14 +7,14 @@ use crate::path::{VfsPath, VfsPathBuf};
 use memchr::memchr_iter;
 use std::ops::ControlFlow;
 
-/// What files yielded, in path order: of those that were searched in vain, as most are, their number alone.
+/// The outcomes of consecutive files. Runs of files without a match, as most are, are merged into a count.
 pub(crate) enum Yield<P> {
     Nothing { files: usize },
     Outcome(P, FileOutcome),
 }
 
 impl<P> Yield<P> {
-    /// Adds what the next file yielded.
+    /// Adds the outcome of the next file.
     pub(crate) fn add(yields: &mut Vec<Self>, path: P, outcome: FileOutcome) {
         match (outcome, yields.last_mut()) {
             (FileOutcome::Searched { count: 0, cut: false, .. }, Some(Self::Nothing { files })) => *files += 1,
@@ -24,28 +24,28 @@ impl<P> Yield<P> {
     }
 }
 
-/// How many bytes of lines a result holds, about, before it is cut: one file's lines may go over it by the last of them.
+/// About how many bytes of lines a result may hold. The lines of one file may exceed it by the last one.
 pub(super) const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// Collects outcomes in path order up to the limits, and up to some MiB of lines.
+/// Collects outcomes in path order up to the limits, and up to about 16 MiB of lines.
 ///
-/// Collecting goes on after the limit is reached until one more match proves that there is more: a result that says it was cut
-/// was cut. The cursor of a cut result gives exactly the rest.
+/// Once the limit is reached, collecting continues until one more match proves that there is more, so a result is marked as
+/// truncated only if it is. The cursor of a truncated result yields exactly the rest.
 #[derive(Debug)]
 pub struct GrepCollector {
     output: GrepOutput,
     after: usize,
-    /// How many lines or files may still be added, and what it is that bounds them.
+    /// How many more lines or files may be added, and the reason for this limit.
     left: usize,
     bound: TruncationReason,
-    /// How many bytes the lines have.
+    /// The total size of the lines in bytes.
     text_bytes: usize,
     start_after: Option<GrepCursor>,
     result: GrepResult,
 }
 
 impl GrepCollector {
-    /// Starts a collection under the limits of the options.
+    /// Starts a collection with the limits of the options.
     pub fn new(options: &GrepOptions) -> Self {
         Self {
             output: options.output,
@@ -58,13 +58,14 @@ impl GrepCollector {
         }
     }
 
-    /// Adds the outcome of the next file in path order; `Break` when the limit is reached and the walk can stop. A path that is lent
-    /// is copied only where the result tells of it.
+    /// Adds the outcome of the next file in path order. Returns `Break` when the limit is reached and the walk can stop. A
+    /// borrowed path is copied only if the result needs it.
     pub fn push(&mut self, path: impl AsRef<VfsPath> + Into<VfsPathBuf>, outcome: FileOutcome) -> ControlFlow<()> {
         self.push_with(|| path, outcome)
     }
 
-    /// Adds what the next files yielded, the path of one made where it is looked at; `Break` as [`push`](Self::push) does.
+    /// Adds the next [`Yield`], building the path of a file only if the result needs it. Returns `Break` as [`push`](Self::push)
+    /// does.
     pub(crate) fn push_yield<K, P: AsRef<VfsPath> + Into<VfsPathBuf>>(
         &mut self,
         yielded: Yield<K>,
@@ -80,7 +81,7 @@ impl GrepCollector {
         }
     }
 
-    /// Adds an outcome as [`push`](Self::push) does, of a file whose path is made only where it is looked at.
+    /// Like [`push`](Self::push), but builds the path only if the result needs it.
     pub(crate) fn push_with<P: AsRef<VfsPath> + Into<VfsPathBuf>>(
         &mut self,
         path: impl FnOnce() -> P,
@@ -95,7 +96,7 @@ impl GrepCollector {
             FileOutcome::TooLarge => self.result.files_too_large += 1,
             FileOutcome::Failed(error) => self.result.push_failure(Failure { path: path().into(), error: ErrorRecord::from(&error) }),
             FileOutcome::Searched { count: 0, cut: false, .. } => self.result.files_searched += 1,
-            // There is more and no place for it: the rest starts with this file.
+            // There is more but no room for it, so the next page starts with this file.
             FileOutcome::Searched { .. } if self.left == 0 => {
                 let path = path();
                 let line = self.start_after.as_ref().filter(|cursor| *cursor.path == *path.as_ref()).map_or(0, |cursor| cursor.line);
@@ -129,7 +130,7 @@ impl GrepCollector {
                         last = last_line(line);
                     }
                 }
-                // Context near enough to the last match kept is its own; the other leads up to the next.
+                // Context lines close to the last match that is kept belong to it; later ones lead up to the next match.
                 matches > kept || (matches == kept && !line.is_match && line.line - last > self.after)
             });
             lines.truncate(end.unwrap_or(lines.len()));
@@ -173,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_ends_with_the_context_of_its_last_match() {
+    fn page_ends_with_context_of_its_last_match() {
         let options = GrepOptions::new("x").with_context(1, 2).with_matches_max(2);
         let mut collector = GrepCollector::new(&options);
         let line = |(number, is_match): (usize, bool)| GrepLine::new(number, 0, Bytes::new(), Vec::new(), is_match);
         let one = FileOutcome::Searched { count: 1, lines: vec![line((1, true))], cut: false };
-        // Lines 4 and 5 follow the match on line 3; line 7 leads up to the one on line 8.
+        // Lines 4 and 5 follow the match on line 3; line 7 leads up to the match on line 8.
         let all = [(2, false), (3, true), (4, false), (5, false), (7, false), (8, true)];
         let other = FileOutcome::Searched { count: 2, lines: all.map(line).into(), cut: false };
         let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_cut_by_size_and_its_pages_are_the_whole() {
+    fn pages_cut_by_size_add_up_to_whole_result() {
         let long = format!("{}\n", "x".repeat(TEXT_BYTES_MAX / 3 + 1));
         let contents = [2, 0, 4, 1, 2, 2, 1].map(|lines| if lines == 0 { "none\n".to_owned() } else { long.repeat(lines) });
         let all = [
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_yields_nothing_counts_as_if_it_was_pushed() {
+    fn merged_outcomes_count_like_single_ones() {
         let path = |number: usize| VfsPathBuf::parse(format!("/{number}")).expect("a legal path");
         let outcome = |number: usize| match number % 5 {
             0 | 1 | 3 => FileOutcome::Searched { count: 0, lines: Vec::new(), cut: false },

@@ -1,16 +1,16 @@
-//! Content that says its encoding by a byte order mark, as the text that is searched.
+//! Decodes content that declares its encoding by a byte order mark.
 
 use crate::ops::Encoding;
 use bytes::Bytes;
 use encoding_rs::{CoderResult, Decoder, Encoding as Decodes, UTF_8};
 
-/// How many bytes tell a byte order mark.
+/// How many bytes suffice to recognize a byte order mark.
 const MARK_BYTES: usize = 3;
 
-/// How much is decoded at a time.
+/// How many bytes are read before decoding.
 const RAW_BYTES: usize = 64 << 10;
 
-/// Returns the text of a content. What has no mark is not copied, and stays as it is.
+/// Returns the text of some content. Content without a byte order mark is returned as is, without a copy.
 pub(super) fn decoded(content: &Bytes, encoding: Encoding) -> Bytes {
     match mark(content, encoding) {
         None => content.clone(),
@@ -22,12 +22,12 @@ pub(super) fn decoded(content: &Bytes, encoding: Encoding) -> Bytes {
     }
 }
 
-/// Tells whether content that starts so is decoded, so that its bytes do not tell whether it is binary.
+/// Returns whether content that starts like this must be decoded, so that its raw bytes do not tell whether it is binary.
 pub(super) fn is_decoded(start: &[u8], encoding: Encoding) -> bool {
     mark(start, encoding).is_some_and(|(decodes, _)| decodes != UTF_8)
 }
 
-/// Tells whether content starts with a mark.
+/// Returns whether content starts with a byte order mark.
 pub(super) fn starts_with_mark(start: &[u8], encoding: Encoding) -> bool {
     mark(start, encoding).is_some()
 }
@@ -39,32 +39,32 @@ fn mark(start: &[u8], encoding: Encoding) -> Option<(&'static Decodes, usize)> {
     }
 }
 
-/// Decodes a content as it is read.
+/// Decodes content while it is read.
 pub(crate) struct Decoded<R> {
     read: R,
     encoding: Encoding,
     state: State,
-    /// What was read and is not decoded yet.
+    /// Bytes that were read but not decoded yet.
     raw: Vec<u8>,
     ended: bool,
 }
 
 enum State {
-    /// The mark was not looked for yet.
+    /// Not yet checked for a byte order mark.
     Unknown,
     Plain,
     Decodes(Decoder),
-    /// All was decoded.
+    /// Everything was decoded.
     Over,
 }
 
 impl<E, R: FnMut(&mut Vec<u8>) -> Result<usize, E>> Decoded<R> {
-    /// Starts a content. `read` appends to a buffer what fits into its spare capacity, and returns how much; 0 at the end.
+    /// Starts decoding. `read` appends to the spare capacity of a buffer and returns the number of bytes read, 0 at the end.
     pub(crate) fn new(read: R, encoding: Encoding) -> Self {
         Self { read, encoding, state: State::Unknown, raw: Vec::new(), ended: false }
     }
 
-    /// Appends text to a buffer and returns how much; 0 at the end.
+    /// Appends text to a buffer and returns the number of bytes written, 0 at the end.
     pub(crate) fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, E> {
         if matches!(self.state, State::Unknown) {
             self.start()?;
@@ -100,7 +100,7 @@ impl<E, R: FnMut(&mut Vec<u8>) -> Result<usize, E>> Decoded<R> {
     }
 
     fn decode(&mut self, buffer: &mut Vec<u8>) -> Result<usize, E> {
-        // Room for some characters at least, or nothing would be written.
+        // Without room for a character the decoder would make no progress.
         buffer.reserve(64);
         let start = buffer.len();
         while let State::Decodes(decoder) = &mut self.state {
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_content_is_the_same_text_in_parts_and_as_a_whole(
+        fn decoding_in_parts_equals_decoding_whole(
             mark in prop::sample::select(vec![&b"\xff\xfe"[..], b"\xfe\xff", b"\xef\xbb\xbf", b"\xef\xbb", b"\xff", b""]),
             rest in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0xd8), Just(b'\n')], 0..80),
             part in 1..9_usize,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_decide() {
+    fn byte_order_mark_selects_encoding() {
         for (content, text) in [
             (&b"\xff\xfef\0\xe9\0"[..], "fé"),
             (b"\xfe\xff\0f\0\xe9", "fé"),

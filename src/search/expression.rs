@@ -1,8 +1,8 @@
-//! What a grep looks for, compiled as the options say, with the last few expressions remembered.
+//! Compiles grep patterns, with a small cache.
 //!
 //! Compiling a Unicode class such as `\w` takes milliseconds, as long as searching some thousand files, and one call over many
-//! mounts compiles the same expression for each. So the last few are kept; each caller gets a copy with scratch space of its
-//! own, which goes when the search ends.
+//! mounts compiles the same expression for each of them. So the last few are cached. Each caller gets a clone with scratch space
+//! of its own, which is dropped with it.
 
 use super::literal;
 use super::trigram::Need;
@@ -18,18 +18,18 @@ use std::collections::VecDeque;
 /// The longest pattern in bytes.
 pub const PATTERN_BYTES_MAX: usize = 64 * 1024;
 
-/// How large a compiled expression may be in bytes.
+/// The largest compiled expression in bytes.
 const COMPILED_BYTES_MAX: usize = 10 << 20;
 
-/// How many bytes a search may use to remember states of the expression, for each thread.
+/// How many bytes of automaton states a search may cache, for each thread.
 const STATES_BYTES_MAX: usize = 32 << 20;
 
-/// How many expressions are remembered.
+/// How many compiled expressions are cached.
 const REMEMBERED_MAX: usize = 4;
 
 static REMEMBERED: Mutex<VecDeque<(Expression, RegexMatcher)>> = Mutex::new(VecDeque::new());
 
-/// All that decides what a pattern compiles to.
+/// Everything that determines what a pattern compiles to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Expression {
     pattern: String,
@@ -41,7 +41,7 @@ pub(super) struct Expression {
 }
 
 impl Expression {
-    /// Takes what the options say of the pattern. Literal text that holds a line break spans lines by itself.
+    /// Takes the pattern and its flags from the options. Literal text with a line break implies `multiline`.
     pub(super) fn of(options: &GrepOptions) -> Self {
         Self {
             pattern: options.pattern.clone(),
@@ -53,18 +53,18 @@ impl Expression {
         }
     }
 
-    /// Tells whether a match may span lines.
+    /// Returns whether a match may span lines.
     pub(super) fn is_multiline(&self) -> bool {
         self.multiline
     }
 
-    /// Returns the text that a match is, and no more, if it is one: it is found without the expression.
+    /// Returns the text that matches exactly, if the pattern is plain text that can be found without the expression.
     pub(super) fn plain_text(&self) -> Option<&str> {
         let is_plain = !self.is_regex && self.case == CaseMode::Sensitive && !self.word && !self.whole_line && !self.multiline;
         (is_plain && !self.pattern.is_empty()).then_some(&*self.pattern)
     }
 
-    /// Returns what a content must hold to match.
+    /// Returns what content must contain to match.
     pub(super) fn need(&self) -> Need {
         if !self.is_regex && !self.spans_lines() && self.case == CaseMode::Sensitive {
             return Need::of_text(self.pattern.as_bytes());
@@ -72,12 +72,12 @@ impl Expression {
         self.parse().map_or(Need::Nothing, |expression| Need::of_expression(&expression))
     }
 
-    /// Tells whether it is literal text of several lines.
+    /// Returns whether the pattern is literal text of several lines.
     fn spans_lines(&self) -> bool {
         !self.is_regex && self.pattern.contains('\n')
     }
 
-    /// Parses the pattern, if it is legal, to an expression that matches all that it matches, or more.
+    /// Parses a legal pattern to an expression that matches whatever the pattern matches, and possibly more.
     fn parse(&self) -> Option<Hir> {
         let pattern = match (self.is_regex, self.spans_lines()) {
             (true, _) => self.pattern.clone(),
@@ -85,12 +85,12 @@ impl Expression {
             (false, false) => regex::escape(&self.pattern),
         };
         let mut parser = ParserBuilder::new();
-        // Words and whole lines are fewer than what the pattern alone matches, and what ignores case is more than what may not.
+        // Ignoring `word` and `whole_line` only adds matches, and so does ignoring case.
         parser.utf8(false).multi_line(true).crlf(true).case_insensitive(self.case != CaseMode::Sensitive);
         parser.build().parse(&pattern).ok()
     }
 
-    /// Returns a text that every content that matches holds as it stands: the longest one that is known.
+    /// Returns a text that all matching content contains verbatim: the longest one known.
     pub(super) fn literal(&self) -> Option<Bytes> {
         if !self.is_regex && !self.spans_lines() && self.case == CaseMode::Sensitive {
             return (!self.pattern.is_empty()).then(|| Bytes::copy_from_slice(self.pattern.as_bytes()));
@@ -98,9 +98,9 @@ impl Expression {
         self.parse().as_ref().and_then(literal::of_expression)
     }
 
-    /// Compiles the expression, or finds it compiled.
+    /// Compiles the expression, or returns it from the cache.
     pub(super) fn compile(self) -> Result<RegexMatcher> {
-        // Literal text takes microseconds and is not worth a place.
+        // Literal text compiles in microseconds and is not worth caching.
         let is_costly = self.is_regex || self.case != CaseMode::Sensitive;
         if is_costly && let Some(found) = REMEMBERED.lock().iter().find(|(known, _)| *known == self) {
             return Ok(found.1.clone());
@@ -129,13 +129,15 @@ impl Expression {
             .multi_line(true)
             .crlf(true)
             .line_terminator((!self.multiline).then_some(b'\n'))
-            // Within a line `.` must match a `\r`, which it does not where line breaks are `\r\n`; the terminator is taken out of it.
+            // Within a line, `.` must match `\r`, which it does not if line breaks are `\r\n`. The line terminator is excluded
+            // from it anyway.
             .dot_matches_new_line(!self.multiline)
             .size_limit(COMPILED_BYTES_MAX)
             .dfa_size_limit(STATES_BYTES_MAX);
         let built = if spans_lines { builder.build(&literal_over_lines(&self.pattern)) } else { builder.build(&self.pattern) };
         built.or_else(|error| {
-            // The builder puts a group around it, whose end is part of a comment that has none: `(?x) foo # comment`.
+            // The builder appends `)`, which a trailing comment swallows: `(?x) foo # comment`. Retry with a line break at the
+            // end.
             let ended = self.is_regex && self.pattern.contains('#') && self.parse().is_some();
             let ended = ended.then(|| builder.build(&format!("{}\n", self.pattern)).ok()).flatten();
             ended.ok_or_else(|| malformed(&self.pattern, &error))
@@ -143,7 +145,7 @@ impl Expression {
     }
 }
 
-/// Writes literal text of several lines as an expression whose line breaks meet both endings.
+/// Converts literal text of several lines to an expression whose line breaks match both line endings.
 fn literal_over_lines(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(|line| regex::escape(line.strip_suffix('\r').unwrap_or(line))).collect();
     lines.join(r"\r?\n")
@@ -153,9 +155,9 @@ fn malformed(pattern: &str, error: &grep_regex::Error) -> Error {
     let shown: String = pattern.chars().take(100).collect();
     let more = if shown.len() < pattern.len() { "..." } else { "" };
     let problem = match error.kind() {
-        ErrorKind::NotAllowed(_) => "it names a line break; set multiline to match over lines".to_owned(),
+        ErrorKind::NotAllowed(_) => "it contains a line break; set multiline to match across lines".to_owned(),
         ErrorKind::Regex(message) if message.contains("size limit") => "it is too large when compiled; repeat less or split it".to_owned(),
-        // The parser draws the expression; what is wrong stands in its last line.
+        // The message draws the expression; the problem is in its last line.
         ErrorKind::Regex(message) => {
             let last = message.lines().last().unwrap_or_default();
             format!("{}; escape what is meant literally, or search for literal text", last.strip_prefix("error: ").unwrap_or(last))

@@ -1,4 +1,4 @@
-//! Which directories a search enters and which files count.
+//! Which directories a search enters, and which files it selects.
 
 use super::glob::{self, Glob, GlobRules};
 use crate::error::{Error, Result};
@@ -8,16 +8,16 @@ use ::ignore::types::{Types, TypesBuilder};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// How many known types an unknown one is answered with at most.
+/// The most types suggested in place of an unknown one.
 const TYPES_SUGGESTED: usize = 3;
 
-/// The compiled selection of one search: search root, base, pruned subtrees, hidden names, globs, types, guard and cursor.
+/// The compiled selection of one search: root, base, pruned subtrees, hidden names, globs, types, guard and cursor.
 ///
-/// Patterns are matched against the base of the scope followed by the path beneath the search root, so a mount selects as its
-/// ancestor would. Hidden names count from the caller's search root down, the base included. What lies before the cursor of the
-/// options is neither entered nor selected, so a walk that asks goes on where the last one was cut.
+/// Patterns match the base of the scope followed by the path beneath the search root, so a mount selects what a search from above
+/// the mount would. Whether names are hidden is judged from the caller's search root down, including the base. Nothing before the
+/// cursor of the options is entered or selected, so a walk continues where the last one ended.
 ///
-/// Ignore files are the walker's to keep ([`IgnoreFiles`](super::IgnoreFiles)), as only it can read them.
+/// The walker keeps the ignore files ([`IgnoreFiles`](super::IgnoreFiles)), as only it can read them.
 #[derive(Debug)]
 pub struct PathFilter {
     root: VfsPathBuf,
@@ -30,20 +30,20 @@ pub struct PathFilter {
     kinds: Kinds,
     cursor: Option<Cursor>,
     ignored: bool,
-    /// Everything selected lies at or beneath it; none when nothing can be selected.
+    /// The directory or file that everything selected is at or beneath; `None` if nothing can be selected.
     bound: Option<VfsPathBuf>,
 }
 
-/// What is selected before exclusions.
+/// What is selected, before exclusions.
 #[derive(Debug)]
 enum Include {
-    /// All names, or all but those that start with a dot.
+    /// Everything, or everything except names that start with a dot.
     All { hidden: bool },
-    /// What one of them matches.
+    /// Whatever one of these globs matches.
     Globs(Vec<Glob>),
 }
 
-/// Which kinds a selection holds.
+/// Which kinds of nodes are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kinds {
     Files,
@@ -54,17 +54,17 @@ enum Kinds {
 #[derive(Debug)]
 struct Cursor {
     path: VfsPathBuf,
-    /// Whether the path itself is still to come.
+    /// Whether the path itself is still to be returned.
     inclusive: bool,
 }
 
 impl PathFilter {
-    /// Compiles the selection of a glob. `root` is the path searched, within this tree.
+    /// Compiles the selection of a glob. `root` is the searched path, within this tree.
     ///
-    /// A pattern that ends with a `/` selects directories only, whether or not the options ask for directories.
+    /// A pattern that ends with `/` selects only directories, whether or not the options ask for directories.
     ///
     /// # Errors
-    /// `invalid_argument` for a malformed pattern.
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a malformed pattern.
     pub fn for_glob(root: &VfsPath, options: &GlobOptions) -> Result<Self> {
         let rules = GlobRules { case_insensitive: options.case_insensitive, sees_hidden: options.scope.hidden, takes_beneath: false };
         let pattern = Glob::compile(&options.pattern, rules)?;
@@ -79,13 +79,13 @@ impl PathFilter {
 
     /// Compiles the selection of a grep: includes, excludes and types.
     ///
-    /// An include that ends with a `/` takes all files beneath that directory; an exclude that ends with one concerns
-    /// directories only. An include that starts with `!` is an exclude, as with ripgrep, where the last glob that meets a file
-    /// decides: here an exclude does; `\!` is the character. A hidden name is
-    /// searched when an include names it by a segment that starts with a dot itself.
+    /// An include that ends with `/` selects all files beneath that directory; an exclude that ends with `/` applies only to
+    /// directories. An include that starts with `!` is an exclude, as in ripgrep, except that excludes always win here while in
+    /// ripgrep the last matching glob does. `\!` matches the character itself. A hidden name is searched if a segment of an
+    /// include that itself starts with a dot matches it.
     ///
     /// # Errors
-    /// `invalid_argument` for a malformed glob or an unknown type.
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a malformed glob or an unknown type.
     pub fn for_grep(root: &VfsPath, options: &GrepOptions) -> Result<Self> {
         let hidden = options.scope.hidden;
         let include = GlobRules { case_insensitive: false, sees_hidden: hidden, takes_beneath: true };
@@ -127,17 +127,17 @@ impl PathFilter {
         filter
     }
 
-    /// Returns the deepest path of this tree (at or beneath the search root) that everything selected lies at or beneath; none when
-    /// nothing in this tree can be selected (the literal part of the pattern leads elsewhere).
+    /// Returns the deepest path at or beneath the search root that contains everything selected, or `None` if nothing in this
+    /// tree can be selected because the literal part of the pattern leads elsewhere.
     ///
-    /// Whether something is there is for the tree to see. A walk may start at it and need not ask the filter for the directories
-    /// above, but the ignore files there still count.
+    /// The path may not exist. A walk may start there without asking the filter about the directories above, but must still apply
+    /// the ignore files in them.
     pub fn bound(&self) -> Option<VfsPathBuf> {
         self.bound.clone()
     }
 
-    /// Tells whether a directory strictly beneath the search root is entered, given that its parent was. Nothing is when there is no
-    /// [bound](PathFilter::bound).
+    /// Returns whether to enter a directory strictly beneath the search root, given that its parent was entered. Always false if
+    /// there is no [bound](PathFilter::bound).
     pub fn enters(&self, directory: &VfsPath) -> bool {
         let Some(relative) = self.relative(directory) else { return false };
         self.bound.is_some()
@@ -148,8 +148,8 @@ impl PathFilter {
             && self.guard.as_ref().is_none_or(|guard| guard.admits(directory, true))
     }
 
-    /// Tells whether a file, link or directory strictly beneath the search root is selected, given that its parent was entered.
-    /// `is_directory` matters for `GlobOptions::directories`.
+    /// Returns whether a file, link or directory strictly beneath the search root is selected, given that its parent was entered.
+    /// `is_directory` matters because a selection may be of files only, or of directories only.
     pub fn selects(&self, path: &VfsPath, is_directory: bool) -> bool {
         match self.kinds {
             Kinds::Files if is_directory => return false,
@@ -166,8 +166,8 @@ impl PathFilter {
             && self.guard.as_ref().is_none_or(|guard| guard.admits(path, is_directory))
     }
 
-    /// Tells whether every file in a directory that was entered, or that is the search root, is selected but for those whose names
-    /// start with a dot, which may be. So a walk that meets many in one directory need not ask for each.
+    /// Returns whether every file in `directory` is selected, except possibly those whose names start with a dot. `directory`
+    /// must be the search root or have been entered. If true, a walk need not ask for each file.
     pub(crate) fn takes_children(&self, directory: &VfsPath) -> bool {
         let is_hidden = || self.relative(directory).is_some_and(|relative| glob::has_hidden(&relative));
         let takes_all = match self.include {
@@ -178,13 +178,13 @@ impl PathFilter {
         takes_all && !has_rules && self.cursor.is_none() && self.kinds != Kinds::Directories && self.bound.is_some()
     }
 
-    /// Tells whether ignore files count.
+    /// Returns whether to apply ignore files.
     pub fn respects_ignore_files(&self) -> bool {
         !self.ignored
     }
 
-    /// Returns what patterns are matched against: the base followed by the path beneath the search root. None for what does not
-    /// lie strictly beneath it.
+    /// Returns the path that patterns match: the base followed by the path beneath the search root. Returns `None` for paths not
+    /// strictly beneath the root.
     fn relative<'a>(&self, path: &'a VfsPath) -> Option<Cow<'a, str>> {
         let beneath = path.strip_prefix(&self.root)?;
         if beneath.is_root() {
@@ -203,7 +203,7 @@ impl PathFilter {
         }
     }
 
-    /// Tells whether something beneath a directory may be included.
+    /// Returns whether something beneath a directory may be included.
     fn may_hold(&self, relative: &str) -> bool {
         match &self.include {
             Include::All { hidden } => *hidden || !glob::has_hidden(relative),
@@ -219,11 +219,11 @@ impl PathFilter {
             Include::All { .. } => Cow::Borrowed(""),
             Include::Globs(globs) => Cow::Owned(shared_directories(globs.iter().map(Glob::literal_prefix))),
         };
-        // A segment that is no legal name is met by nothing.
+        // A segment that is not a legal name cannot match anything.
         let literal = VfsPathBuf::parse(format!("/{literal}")).ok()?;
         let bound = match literal.strip_prefix(&self.base) {
             Some(rest) => self.root.concat(rest),
-            // The base is deeper than what the patterns say; that they reach it was seen.
+            // The base is deeper than the literal part of the patterns, and `reaches_base` showed that they reach it.
             None => self.root.clone(),
         };
         let refused = |above: &VfsPath| {
@@ -237,7 +237,7 @@ impl PathFilter {
         reached.then_some(bound)
     }
 
-    /// Tells whether a walk from the caller's search root would enter every directory of the base.
+    /// Returns whether a walk from the caller's search root would enter every directory of the base.
     fn reaches_base(&self) -> bool {
         if self.base.is_root() {
             return true;
@@ -247,7 +247,7 @@ impl PathFilter {
     }
 }
 
-/// Returns the directories that all of some relative paths start with, joined.
+/// Returns the longest common prefix of relative paths, in whole segments.
 fn shared_directories<'a>(mut prefixes: impl Iterator<Item = &'a str>) -> String {
     let mut shared: Vec<&str> = prefixes.next().unwrap_or_default().split('/').collect();
     for prefix in prefixes {
@@ -257,7 +257,7 @@ fn shared_directories<'a>(mut prefixes: impl Iterator<Item = &'a str>) -> String
     shared.join("/")
 }
 
-/// Compiles the file types of those names.
+/// Compiles the named file types.
 fn select_types(names: &[String]) -> Result<Types> {
     let mut builder = TypesBuilder::new();
     builder.add_defaults();
@@ -271,7 +271,7 @@ fn select_types(names: &[String]) -> Result<Types> {
     builder.build().map_err(|error| Error::invalid_argument("the file types cannot be combined; name fewer").with_source(error))
 }
 
-/// Names the types that were likely meant: those of that extension first, then those of a like name.
+/// Suggests types that were probably meant: first those with that extension, then those with a similar name.
 fn unknown_type(name: &str, known: &[::ignore::types::FileTypeDef]) -> Error {
     let extension = format!("*.{name}");
     let mut near: Vec<(f64, &str)> = known
@@ -287,7 +287,7 @@ fn unknown_type(name: &str, known: &[::ignore::types::FileTypeDef]) -> Error {
     let next = if near.is_empty() {
         "include files by a glob such as `*.rs` instead".to_owned()
     } else {
-        format!("near ones are {}", near.join(", "))
+        format!("similar types are {}", near.join(", "))
     };
     Error::invalid_argument(format!("`{name}` is not a known file type; {next}"))
 }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_the_walk() {
+    fn bound_is_deepest_directory_of_literal_prefix() {
         for (root, base, pattern, bound) in [
             ("/", "/", "*.md", Some("/")),
             ("/", "/", "src/lib/*.rs", Some("/src/lib")),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_matched_as_its_ancestor_sees_it() {
+    fn patterns_match_base_and_path_beneath_root() {
         let filter = of_glob("/", "/memories", "memories/*.md");
         assert!(filter.selects(&path("/a.md"), false));
         assert!(!filter.selects(&path("/x/a.md"), false));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_selected_when_asked() {
+    fn directories_are_selected_only_if_asked_for() {
         let select = |pattern: &str, directories| {
             let filter =
                 PathFilter::for_glob(VfsPath::ROOT, &GlobOptions::new(pattern).with_directories(directories)).expect("a legal pattern");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn includes_excludes_and_types_meet() {
+    fn includes_excludes_and_types_combine() {
         let options = GrepOptions::new("x").with_include("src/").with_include("*.md").with_exclude("target/").with_exclude("/src/gen*");
         let filter = of_grep(&options);
         for (file, selected) in [
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_names_are_searched_when_named() {
+    fn hidden_names_are_searched_only_if_named() {
         let plain = of_grep(&GrepOptions::new("x"));
         assert!(!plain.selects(&path("/.env"), false) && !plain.enters(&path("/.git")) && plain.selects(&path("/a"), false));
         let named = of_grep(&GrepOptions::new("x").with_include(".github/**"));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exclude_reaches_over_the_base() {
+    fn exclude_of_base_directory_excludes_mount() {
         let mut options = GrepOptions::new("x").with_exclude("mem*/");
         options.scope.base = path("/memories");
         assert_eq!(of_grep(&options).bound(), None);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mount_or_a_guard_hides_is_not_met() {
+    fn pruned_and_guarded_paths_are_not_selected() {
         let mut options = GlobOptions::new("**").with_directories(true);
         options.scope.prune = vec![path("/m"), path("/a/one.md")];
         options.scope.guard = Some(PathGuard::new(|path, _| path.name() != "secret"));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_the_cursor_is_passed() {
+    fn paths_before_cursor_are_skipped() {
         let filter = PathFilter::for_glob(VfsPath::ROOT, &GlobOptions::new("**").with_directories(true).with_start_after(path("/b/c")))
             .expect("a legal pattern");
         assert!(!filter.enters(&path("/a")) && filter.enters(&path("/b")) && filter.enters(&path("/b/c")) && filter.enters(&path("/b-")));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_types_are_answered_with_near_ones() {
+    fn unknown_type_error_suggests_similar_types() {
         let message =
             |name: &str| PathFilter::for_grep(VfsPath::ROOT, &GrepOptions::new("x").with_type(name)).expect_err(name).message().to_owned();
         assert!(message("rs").contains("`rust`"), "{}", message("rs"));

@@ -1,12 +1,12 @@
 //! Globs, matched segment by segment.
 //!
-//! A walk over a path keeps the set of places in the pattern it may be at as the bits of one word: no backtracking, and time
-//! at most the length of the path times that of the pattern. The same walk answers what beneath a directory can match, so a
-//! search enters only where it must, and it knows at each segment which one of the pattern meets it, so hidden names are
-//! decided exactly. Characters are characters, not bytes.
+//! The matcher is an automaton: it keeps the set of positions in the pattern as the bits of one word. It never backtracks, and
+//! takes time at most proportional to the length of the path times that of the pattern. The same automaton tells what can match
+//! beneath a directory, so a search enters only where it must. It also knows which segment of the pattern matches each segment of
+//! the path, so hidden names are decided exactly. Patterns match characters, not bytes.
 //!
-//! Nothing is translated to a regular expression: compiling takes microseconds where two expressions took hundreds, which is
-//! what a search over a small tree, or over many mounts, would spend most of its time on.
+//! Globs are not translated to regular expressions: compiling one takes microseconds instead of the hundreds that two expressions
+//! took, which would dominate a search over a small tree or over many mounts.
 
 use super::name::NameMatcher;
 use super::pattern::{Pattern, SEGMENTS_MAX, Segment};
@@ -25,27 +25,32 @@ pub struct Glob {
 }
 
 impl Glob {
-    /// Compiles a pattern: `*` and `?` stay within a segment (of characters, not bytes), `**` crosses as a whole segment, `{a,b}`
-    /// (nested, empty alternatives, `/` inside), `[abc]`, `[!a-z]`, `[[:alpha:]]` and the other classes of POSIX (of ASCII), `\` escapes. Without `/` it matches names at any depth;
-    /// with one (leading or inside, also inside braces) it is anchored at the search root. Names that start with a dot are met
-    /// as all others; [`Glob::parse_visible`] is the stricter rule of searches.
+    /// Compiles a pattern.
     ///
-    /// `//` and `/./` are collapsed as in paths. A trailing `/` does not anchor; it makes the pattern one of
-    /// [directories only](Glob::directories_only). A `**` beside other characters of its segment acts as `*`, a `}` without its
-    /// `{` is itself, and a class never matches `/`. Ignoring case compares character by character.
+    /// - `*` and `?` match characters within one segment; `**` as a whole segment matches any number of segments.
+    /// - `{a,b}` matches alternatives, which may nest, be empty, or contain `/`.
+    /// - `[abc]`, `[!a-z]` and `[[:alpha:]]` match one character. The POSIX classes are those of ASCII.
+    /// - `\` escapes the next character.
+    /// - A pattern without `/` matches names at any depth. With a `/` at its start or inside, also inside braces, it is anchored
+    ///   at the search root.
     ///
-    /// Cost: microseconds, and at most proportional to what the braces expand to, which is bounded.
+    /// Names that start with a dot match like any others; [`Glob::parse_visible`] applies the stricter rule of searches. `//` and
+    /// `/./` are collapsed as in paths. A trailing `/` does not anchor the pattern but restricts it to
+    /// [directories](Glob::directories_only). A `**` next to other characters of its segment acts like `*`, a `}` without `{`
+    /// matches itself, and a class never matches `/`. Case is ignored character by character.
+    ///
+    /// Cost: microseconds, and at most proportional to the bounded number of alternatives that the braces expand to.
     ///
     /// # Errors
-    /// `invalid_argument` that says what is wrong where: an empty pattern, a `..` segment, a control character, an open `{` or
-    /// `[`, a `\` at the end, a range that runs backwards, an unknown class, over 60 segments, and what is too long, too deeply nested or has too
-    /// many alternatives.
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument), with the position of the problem, for an empty pattern, a
+    /// `..` segment, a control character, an unclosed `{` or `[`, a `\` at the end, a reversed range, an unknown class, over 60
+    /// segments, and a pattern that is too long, too deeply nested or has too many alternatives.
     pub fn parse(pattern: &str, case_insensitive: bool) -> Result<Self> {
         Self::compile(pattern, GlobRules { case_insensitive, sees_hidden: true, takes_beneath: false })
     }
 
-    /// Compiles a pattern that does not see hidden names: a segment that starts with a dot is met only by a segment of the
-    /// pattern that starts with a dot itself, as in a shell. Neither `*` nor `**` nor `[.]` meets it.
+    /// Compiles a pattern that does not match hidden names: as in a shell, a segment that starts with a dot is matched only by a
+    /// segment of the pattern that itself starts with a literal dot. Neither `*` nor `**` nor `[.]` matches it.
     ///
     /// # Errors
     /// As [`Glob::parse`].
@@ -71,27 +76,27 @@ impl Glob {
         })
     }
 
-    /// Tells whether a path matches, given relative to the search root, without a leading slash.
+    /// Returns whether a path matches. The path is relative to the search root, without a leading slash.
     ///
     /// Cost: tens of nanoseconds for common patterns; no allocation.
     pub fn is_match(&self, relative: &str) -> bool {
         !relative.is_empty() && self.alternatives.iter().any(|alternative| alternative.is_match(relative, self.sees_hidden))
     }
 
-    /// Returns the directory, relative to the search root, that everything the pattern can match lies beneath: `""` for
-    /// the search root itself. No leading or trailing slash.
+    /// Returns the directory that contains everything the pattern can match, relative to the search root and without a leading or
+    /// trailing slash. It is `""` for the search root itself.
     pub fn literal_prefix(&self) -> &str {
         &self.literal_prefix
     }
 
-    /// Tells whether something beneath the directory `relative` can match: what a walk asks before it enters. Never false for
-    /// a directory above a match.
+    /// Returns whether anything beneath the directory `relative` can match, so that a walk must enter it. Never false for a
+    /// parent of a match.
     pub fn can_match_beneath(&self, relative: &str) -> bool {
         relative.is_empty() || self.alternatives.iter().any(|alternative| alternative.leads_on(relative, self.sees_hidden))
     }
 
-    /// Tells whether the pattern ends with a `/` and so is about directories. [`Glob::is_match`] does not know what a path is;
-    /// the caller asks this beside it.
+    /// Returns whether the pattern ends with `/` and so applies only to directories. [`Glob::is_match`] ignores this, as it does
+    /// not know the type of a path; callers must check it.
     pub fn directories_only(&self) -> bool {
         self.directories_only
     }
@@ -102,23 +107,23 @@ impl Glob {
 pub(super) struct GlobRules {
     /// Letters match in any case.
     pub(super) case_insensitive: bool,
-    /// Wildcards meet names that start with a dot.
+    /// Wildcards match names that start with a dot.
     pub(super) sees_hidden: bool,
-    /// A trailing slash takes all that lies beneath the directory, instead of the directory itself.
+    /// With a trailing slash, the pattern matches everything beneath the directory instead of the directory itself.
     pub(super) takes_beneath: bool,
 }
 
-/// Tells whether a segment of a relative path starts with a dot.
+/// Returns whether any segment of a relative path starts with a dot.
 pub(crate) fn has_hidden(relative: &str) -> bool {
     let bytes = relative.as_bytes();
     memchr_iter(b'.', bytes).any(|at| at == 0 || bytes[at - 1] == b'/')
 }
 
-/// One alternative of a pattern. The places in it are numbered by its segments.
+/// One alternative of a pattern. A position is the index of the segment to be matched next.
 #[derive(Debug, Clone)]
 struct Alternative {
     segments: Vec<Matcher>,
-    /// The places of `**` that may match nothing, which is at all but the last.
+    /// The positions of every `**` that may match nothing: all but the last segment.
     skippable: u64,
 }
 
@@ -147,23 +152,23 @@ impl Alternative {
     fn is_match(&self, path: &str, sees_hidden: bool) -> bool {
         let (above, name) = memrchr(b'/', path.as_bytes()).map_or(("", path), |slash| (&path[..slash], &path[slash + 1..]));
         let last = self.segments.len() - 1;
-        // The name is what tells most paths apart, so it is asked first.
+        // Check the name first, as it rules out most paths.
         self.segments[last].is_match(name, sees_hidden) && self.places_after(above, sees_hidden) & 1 << last != 0
     }
 
-    /// Tells whether segments of the pattern are left for what lies beneath a directory.
+    /// Returns whether anything beneath a directory can still match.
     fn leads_on(&self, directory: &str, sees_hidden: bool) -> bool {
         self.places_after(directory, sees_hidden) != 0
     }
 
-    /// Returns the places after a directory, of those that something beneath it can match from.
+    /// Returns the positions after a directory from which something beneath it can match.
     fn places_after(&self, directory: &str, sees_hidden: bool) -> u64 {
         let mut places = self.closed(1);
         if directory.is_empty() {
             return places;
         }
         if let [Matcher::Deep, _] = self.segments[..] {
-            // A name at any depth, the pattern of most searches.
+            // A name at any depth, which is the pattern of most searches.
             return if sees_hidden || !has_hidden(directory) { places } else { 0 };
         }
         let mut at = 0;
@@ -177,12 +182,12 @@ impl Alternative {
         places
     }
 
-    /// Adds the places that a `**` which matches nothing leads to. No `**` follows another.
+    /// Adds the positions reached when a `**` matches nothing. No `**` follows another.
     fn closed(&self, places: u64) -> u64 {
         places | (places & self.skippable) << 1
     }
 
-    /// Returns the places after one more directory. Each place stands before the segment of its number.
+    /// Returns the positions after one more directory.
     fn step(&self, places: u64, name: &str, sees_hidden: bool) -> u64 {
         let mut next = 0;
         let mut left = places;
@@ -190,7 +195,7 @@ impl Alternative {
             let place = left.trailing_zeros() as usize;
             left &= left - 1;
             let stays = matches!(self.segments[place], Matcher::Deep);
-            // What the last segment matches has nothing beneath it, unless that is `**`.
+            // If the last segment matched, nothing beneath can match, unless that segment is `**`.
             if (stays || place + 1 < self.segments.len()) && self.segments[place].is_match(name, sees_hidden) {
                 next |= 1 << if stays { place } else { place + 1 };
             }
@@ -209,7 +214,7 @@ impl Matcher {
     }
 }
 
-/// Returns the directories that all alternatives start with, joined.
+/// Returns the longest common directory prefix of all alternatives.
 fn literal_prefix(alternatives: &[Alternative]) -> String {
     let directories = |alternative: &Alternative| -> Vec<String> {
         let (_, above) = alternative.segments.split_last().expect("an alternative has a segment");
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn posix_classes_are_those_of_ascii() {
+    fn posix_classes_match_ascii() {
         type Holds = fn(&char) -> bool;
         let classes: [(&str, Holds); 12] = [
             ("alnum", char::is_ascii_alphanumeric),
@@ -274,16 +279,16 @@ mod tests {
                 assert!(folded.is_match(&text) || !holds(&character), "{name} in any case and {character:?}");
             }
         }
-        // A class beside other members, and what is none.
+        // Classes combined with other members, and what only looks like a class.
         assert!(glob("a[_[:digit:]x-z]b").is_match("a7b") && glob("a[_[:digit:]x-z]b").is_match("ayb"));
         assert!(glob("[[:a]").is_match(":") && glob("[:alpha:]").is_match(":") && !glob("[:alpha:]").is_match("z"));
         let error = Glob::parse("[[:word:]]", false).expect_err("no class of POSIX");
-        assert!(error.message().contains("`[:word:]` is no class of characters; there are alnum, alpha,"), "{error}");
+        assert!(error.message().contains("`[:word:]` is not a character class; use one of alnum, alpha,"), "{error}");
         assert_eq!(Glob::parse("[a-[:digit:]]", false).expect_err("no range").kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]
-    fn matches() {
+    fn glob_matches_expected_paths() {
         for (pattern, met, missed) in [
             ("*.rs", &["a.rs", "a/b.rs", ".rs", "a/.x.rs"][..], &["a.rsx", "a.rs/b", "rs"][..]),
             ("/*.rs", &["a.rs"], &["a/b.rs"]),
@@ -306,7 +311,7 @@ mod tests {
             ("a**", &["a", "abc", "x/ab"], &["ab/c"]),
             ("***", &["a", "a/b"], &[]),
             ("/***", &["a"], &["a/b"]),
-            // A `**` is what is written so, not what braces bring together.
+            // Only a literal `**` crosses segments, not two stars that braces bring together.
             ("/*{*/}", &["a"], &["a/b"]),
             ("{.,src}/x", &["x", "src/x"], &["a/x"]),
             ("/a**/b", &["a/b", "ax/b"], &["a/x/b"]),
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_names_are_met_by_dots_alone() {
+    fn hidden_names_match_only_literal_dots() {
         for (pattern, met, missed) in [
             ("*", &["a", "a/b"][..], &[".a", ".a/b", "a/.b"][..]),
             ("*.rs", &["a.rs", "a..rs"], &[".rs", ".a.rs", ".a/b.rs"]),
@@ -377,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_enter_only_where_something_can_match() {
+    fn can_match_beneath_is_false_where_nothing_can_match() {
         for (pattern, entered, passed) in [
             ("src/*.rs", &["", "src"][..], &["srcs", "a", "src/a"][..]),
             ("src/*/x/**", &["src", "src/a", "src/a/x", "src/a/x/y/z"], &["src/a/y", "a"]),
@@ -398,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn literal_prefixes_bound_the_walk() {
+    fn literal_prefix_is_common_directory_of_alternatives() {
         for (pattern, prefix) in [
             ("src/lib/*.rs", "src/lib"),
             ("src/lib/a.rs", "src/lib"),
@@ -420,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_pattern() {
+    fn malformed_patterns_are_rejected() {
         let nested = "{".repeat(17) + &"}".repeat(17);
         let (long, bomb) = ("a".repeat(PATTERN_BYTES_MAX + 1), "{a/,b/}".repeat(11));
         let (segments, deep) = ("{/,*}".repeat(400), "a/".repeat(61));

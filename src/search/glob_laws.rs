@@ -1,4 +1,4 @@
-//! What holds for any glob and any path, checked against recursion and against `globset`, which sets the expectations.
+//! Property tests of globs, compared with a recursive matcher and with `globset`.
 
 use super::PathFilter;
 use super::glob::Glob;
@@ -11,7 +11,7 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).expect("a legal path")
 }
 
-/// Globs by recursion over text, with braces expanded first. What is written `**` is one character from the start.
+/// Globs by naive recursion, with braces expanded first. A literal `**` becomes one marker character up front.
 mod naive {
     const DEEP: char = '\u{2}';
 
@@ -38,7 +38,7 @@ mod naive {
         marked
     }
 
-    /// Expands the first brace into its alternatives, and those again, until none is left.
+    /// Expands the first braces into their alternatives, recursively until none are left.
     fn expand(pattern: &[char]) -> Vec<Vec<char>> {
         let (mut edges, mut depth, mut at) = (Vec::new(), 0, 0);
         while at < pattern.len() {
@@ -128,7 +128,7 @@ mod naive {
     }
 }
 
-/// Patterns of a small alphabet, so that many match; most are legal.
+/// Patterns over a small alphabet, so that many match. Most are legal.
 fn patterns() -> impl Strategy<Value = String> {
     let atom = || {
         prop_oneof![
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_glob_matches_what_recursion_says(pattern in patterns(), paths in vec(relative_paths(), 1..8)) {
+    fn glob_agrees_with_naive_recursion(pattern in patterns(), paths in vec(relative_paths(), 1..8)) {
         for sees_hidden in [true, false] {
             let parsed = if sees_hidden { Glob::parse(&pattern, false) } else { Glob::parse_visible(&pattern, false) };
             let Ok(glob) = parsed else { continue };
@@ -178,12 +178,12 @@ proptest! {
     }
 
     #[test]
-    fn a_walk_enters_only_where_something_matches(
+    fn can_match_beneath_is_exact_without_double_star(
         pattern in patterns(),
         directory in relative_paths(),
         beneath in vec("[ab]{1,2}|\\.a", 1..3),
     ) {
-        // That no match is missed stands above; here that the answer is not simply yes.
+        // The test above shows that no match is missed; this one that the answer is not simply always true.
         if let Ok(glob) = Glob::parse_visible(&pattern, false) {
             let path = format!("{directory}/{}", beneath.join("/"));
             prop_assert!(!glob.is_match(&path) || glob.can_match_beneath(&directory));
@@ -197,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn a_glob_matches_what_globset_says(
+    fn glob_agrees_with_globset(
         segments in vec(
             prop_oneof![Just("**".to_owned()), r"[ab]?(\*|\?|\[ab\]|\[a-c\]|x\{a,b\*,\}|a\{b\{,a\},\?\})?[ab.]?\*?"],
             1..5,
@@ -217,14 +217,14 @@ proptest! {
     }
 
     #[test]
-    fn case_is_all_that_insensitivity_ignores(pattern in "[aBé*?]{1,4}", path in "[AbÉ]{1,4}") {
+    fn case_insensitive_glob_ignores_only_case(pattern in "[aBé*?]{1,4}", path in "[AbÉ]{1,4}") {
         let glob = Glob::parse(&pattern, true).expect("legal");
         prop_assert_eq!(glob.is_match(&path), naive::is_match(&pattern.to_lowercase(), &path.to_lowercase(), true));
         prop_assert!(glob.is_match(&path.to_uppercase()) == glob.is_match(&path.to_lowercase()));
     }
 
     #[test]
-    fn a_bound_leaves_nothing_out(pattern in patterns(), base in relative_paths(), beneath in relative_paths(), hidden in any::<bool>()) {
+    fn filter_bound_excludes_no_match(pattern in patterns(), base in relative_paths(), beneath in relative_paths(), hidden in any::<bool>()) {
         let mut options = GlobOptions::new(pattern.clone()).with_hidden(hidden);
         options.scope.base = path(&format!("/{base}"));
         let (root, found) = (path("/r"), path(&format!("/r/{beneath}")));
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_glob_or_an_error(pattern in "\\PC{0,40}|[{}\\[\\]*?!,/\\\\.^a-]{0,40}", path in "\\PC{0,20}") {
+    fn parsing_any_text_as_glob_never_panics(pattern in "\\PC{0,40}|[{}\\[\\]*?!,/\\\\.^a-]{0,40}", path in "\\PC{0,20}") {
         for insensitive in [true, false] {
             if let Ok(glob) = Glob::parse(&pattern, insensitive) {
                 glob.is_match(&path);

@@ -1,9 +1,8 @@
-//! Lines within one content.
+//! Finds matching lines in one file's content.
 //!
-//! A line matches when the pattern matches its text, taken alone and without its terminator. To find lines fast the pattern is
-//! searched for in the content as a whole first (ripgrep's matcher, compiled so that no match crosses a line), and only a line
-//! that it points at is looked at by itself. With `multiline` the content is matched as a whole and a match covers the lines
-//! it touches.
+//! A line matches if the pattern matches its text alone, without the line terminator. For speed, the pattern first searches the
+//! content as a whole (with ripgrep's matcher, compiled so that no match crosses a line), and only candidate lines are checked on
+//! their own. With `multiline`, the pattern matches the content as a whole, and a match covers all the lines it touches.
 
 use super::encoding;
 use super::expression::Expression;
@@ -23,15 +22,15 @@ use std::ops::Range;
 
 pub use super::expression::PATTERN_BYTES_MAX;
 
-/// How many ranges of matches within one line are returned at most.
+/// The most match ranges returned for one line.
 pub const LINE_RANGES_MAX: usize = MATCHES_MAX;
 
-/// A compiled grep pattern with what it returns of each file.
+/// A compiled grep pattern, with the options that determine what it returns.
 #[derive(Debug, Clone)]
 pub struct GrepMatcher {
     pub(super) matcher: RegexMatcher,
-    /// Finds what the expression does, where that is plain text: the expression has scratch space that the threads share, and each
-    /// file would take it and give it back.
+    /// Finds plain text without the expression. The expression has scratch space that threads share and would have to take and
+    /// give back for each file.
     pub(super) plain: Option<Finder<'static>>,
     /// Whether a match may span lines.
     pub(super) multiline: bool,
@@ -47,34 +46,34 @@ pub struct GrepMatcher {
     start_after: Option<GrepCursor>,
 }
 
-/// What one file gave.
+/// The outcome of one file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileOutcome {
-    /// It was searched: how many lines match, and the lines (matches and context) when content is returned.
+    /// The file was searched.
     Searched {
-        /// How many matching lines were seen (of a search for files, at most 1); when content is returned, those among `lines`.
+        /// The number of matching lines: at most 1 in a search for files, and the number among `lines` if content is returned.
         count: usize,
-        /// The lines.
+        /// The lines, matches and context, if content is returned.
         lines: Vec<GrepLine>,
-        /// Whether the limit of the whole search ended it within the file with more matches to come.
+        /// Whether the limit of the whole search was reached within this file, with more matches to come.
         cut: bool,
     },
-    /// It is binary and was skipped.
+    /// The file is binary and was skipped.
     Binary,
-    /// It is over the size limit and was skipped.
+    /// The file exceeds the size limit and was skipped.
     TooLarge,
-    /// It could not be read.
+    /// The file could not be read.
     Failed(Error),
-    /// It went away before it could be read, or lies before the cursor; not counted.
+    /// The file was removed before it could be read, or comes before the cursor. It is not counted.
     Gone,
 }
 
 impl FileOutcome {
-    /// Copies the text of its lines, so that the content they share can go.
+    /// Copies the text of its lines, so that the content they share can be freed.
     ///
-    /// For tiers that read a content only to search it: one matching line would otherwise keep the whole file in memory for as long
-    /// as the result lives.
+    /// For tiers that read content only to search it: otherwise a single matching line would keep the whole file in memory for as
+    /// long as the result lives.
     #[must_use]
     pub fn detached(mut self) -> Self {
         if let Self::Searched { lines, .. } = &mut self {
@@ -103,16 +102,16 @@ impl FileOutcome {
 impl GrepMatcher {
     /// Compiles the pattern.
     ///
-    /// Literal text that holds a line break turns `multiline` on by itself, and each of its line breaks meets `\n` and `\r\n`, as
-    /// in an edit. The empty text matches every line. In an expression `.` matches any character of a line, and `^` and `$` match
-    /// at the ends of its text (so `$` stands before `\r\n`), and around a `\r` within it. With `multiline`, `.` matches no line
-    /// break unless the expression says `(?s)`. A byte order mark is text as any other.
+    /// Literal text with a line break implies `multiline`, and its line breaks match both `\n` and `\r\n`, as in an edit. Empty
+    /// text matches every line. In an expression, `.` matches any character of a line; `^` and `$` match at the ends of the text
+    /// of a line (so `$` matches before `\r\n`), and next to a `\r` within it. With `multiline`, `.` does not match a line break
+    /// unless the expression says `(?s)`. A byte order mark is ordinary text.
     ///
     /// Cost: microseconds for literal text, up to milliseconds for Unicode classes. Compile once for all files.
     ///
     /// # Errors
-    /// `invalid_argument` for a malformed or too large expression, one that names a line break without `multiline`, and a pattern
-    /// over [`PATTERN_BYTES_MAX`].
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a malformed or too large expression, for one that
+    /// contains a line break without `multiline`, and for a pattern over [`PATTERN_BYTES_MAX`].
     pub fn compile(options: &GrepOptions) -> Result<Self> {
         let expression = Expression::of(options);
         let multiline = expression.is_multiline();
@@ -135,17 +134,18 @@ impl GrepMatcher {
         })
     }
 
-    /// Searches one content. Shares it: no line is copied (see [`FileOutcome::detached`]). Decodes it, and checks the size
-    /// limit and for binary content itself. Context is cut to this file. `path` tells whether the cursor of the options lies in it.
+    /// Searches the content of one file: checks the size limit, decodes it, and detects binary content. Returned lines share the
+    /// content without copying (see [`FileOutcome::detached`]), and context stays within this file. `path` determines whether the
+    /// cursor of the options is in this file.
     ///
-    /// Cost: one pass over the content, one more when it is decoded, and one when binary content is skipped; a search for files
-    /// ends at the first match.
+    /// Cost: one pass over the content, plus one if it is decoded and one if binary content is to be skipped. A search for files
+    /// stops at the first match.
     pub fn search(&self, path: &VfsPath, content: &Bytes) -> FileOutcome {
         self.search_if_text(|| path, content, || is_binary(content))
     }
 
-    /// Searches one content as [`search`](Self::search) does, for tiers that remember whether it is binary, or make its path only
-    /// where it is asked for.
+    /// Like [`search`](Self::search), for tiers that remember whether the content is binary, or that build its path only if
+    /// needed.
     pub(crate) fn search_if_text<P: AsRef<VfsPath>>(
         &self,
         path: impl FnOnce() -> P,
@@ -158,16 +158,16 @@ impl GrepMatcher {
         }
         let decoded = (self.encoding != Encoding::Bytes).then(|| encoding::decoded(content, self.encoding));
         let text = decoded.as_ref().unwrap_or(content);
-        // What is remembered is said of the bytes as they are stored.
+        // The remembered answer is about the bytes as stored.
         let skips = || if decoded.is_some() { self.skips(text) } else { !self.binary && is_binary() };
-        // Whichever goes over a content first waits for memory. The search has more to do meanwhile, so it comes first wherever the
-        // test looks at as much as it does: both then take little longer than the search alone.
+        // Whichever pass comes first waits for memory. The search overlaps this with more work, so it goes first if the binary
+        // check reads as much as it does; both together then take little longer than the search alone.
         let is_tested_as_a_whole = text.len() <= BINARY_PROBE_BYTES;
         if !is_tested_as_a_whole && skips() {
             return FileOutcome::Binary;
         }
-        // A large content is gone over once.
-        let outcome = if is_tested_as_a_whole && self.holds_nothing(text) {
+        // Search large content in a single pass.
+        let outcome = if is_tested_as_a_whole && self.certainly_has_no_match(text) {
             FileOutcome::Searched { count: 0, lines: Vec::new(), cut: false }
         } else {
             let mut seeker = Seeker::new(self, after_line);
@@ -177,22 +177,23 @@ impl GrepMatcher {
         if is_tested_as_a_whole && skips() { FileOutcome::Binary } else { outcome }
     }
 
-    /// Tells whether no line of a text matches, where that is known sooner than which do.
-    fn holds_nothing(&self, text: &[u8]) -> bool {
+    /// Returns true if certainly no line of the text matches. Only answers where this is faster than a full search.
+    fn certainly_has_no_match(&self, text: &[u8]) -> bool {
         !self.invert && self.plain.as_ref().is_some_and(|plain| plain.find(text).is_none())
     }
 
-    /// Returns what the search of one content gives that no line of which matches.
-    pub(crate) fn search_in_vain<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> FileOutcome {
+    /// Returns the outcome of content in which no line matches.
+    pub(crate) fn search_without_matches<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> FileOutcome {
         self.seek(path).map_or(FileOutcome::Gone, Seeker::finish)
     }
 
-    /// Starts the search of one content, unless it lies before the cursor of the options.
+    /// Starts searching the content of one file, unless the file comes before the cursor of the options.
     pub(crate) fn seek<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> Option<Seeker<'_>> {
         Some(Seeker::new(self, self.after_line(path)?))
     }
 
-    /// Returns the line of a content after which the cursor of the options goes on; none where it lies behind all of it.
+    /// Returns the line of a file after which the search continues by the cursor of the options, or `None` if the cursor is past
+    /// the whole file.
     fn after_line<P: AsRef<VfsPath>>(&self, path: impl FnOnce() -> P) -> Option<usize> {
         match self.start_after.as_ref().map(|cursor| (path().as_ref().cmp(&cursor.path), cursor.line)) {
             Some((Ordering::Less, _) | (Ordering::Equal, GrepCursor::END)) => None,
@@ -201,47 +202,47 @@ impl GrepMatcher {
         }
     }
 
-    /// Tells whether content of that size is skipped.
+    /// Returns whether content of this size is skipped.
     pub(crate) fn is_too_large(&self, size_bytes: u64) -> bool {
         self.size_max_bytes.is_some_and(|max| size_bytes > max)
     }
 
-    /// Tells whether content whose bytes start so is skipped as binary; false when it has to be decoded first.
-    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    /// Returns whether content that starts with these raw bytes is skipped as binary. False if it must be decoded first.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
     pub(crate) fn skips_undecoded(&self, start: &[u8]) -> bool {
         !encoding::is_decoded(start, self.encoding) && self.skips(start)
     }
 
-    /// Returns how the bytes of a content are read as text, before it is searched in windows.
-    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    /// Returns how to decode content that is searched in windows.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
     pub(crate) fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// Tells whether text that starts so is skipped as binary.
+    /// Returns whether text that starts like this is skipped as binary.
     pub(crate) fn skips(&self, start: &[u8]) -> bool {
         !self.binary && is_binary(start)
     }
 
-    /// Tells whether content whose bytes start so has a mark of its encoding, which is no part of the text.
-    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    /// Returns whether content starts with a byte order mark, which is not part of the text.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
     pub(crate) fn starts_with_mark(&self, start: &[u8]) -> bool {
         encoding::starts_with_mark(start, self.encoding)
     }
 
-    /// Tells whether content can be searched window by window, which a match over lines does not allow.
-    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
-    pub(crate) fn takes_windows(&self) -> bool {
+    /// Returns whether content can be searched in windows. Matches across lines do not allow it.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
+    pub(crate) fn supports_windows(&self) -> bool {
         !self.multiline
     }
 
-    /// Returns how many lines of the window before each one starts with.
-    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+    /// Returns how many lines of the previous window each window starts with.
+    #[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
     pub(crate) fn window_context(&self) -> usize {
         if self.output == GrepOutput::Content { self.before } else { 0 }
     }
 
-    /// Tells whether the text of one line matches.
+    /// Returns whether the text of one line matches.
     pub(super) fn is_match(&self, text: &[u8]) -> bool {
         infallible(self.matcher.is_match(text))
     }
@@ -281,36 +282,36 @@ mod tests {
         }
     }
 
-    /// Draws lines as ripgrep does: `12:text` for a match, `12-text` for context.
+    /// Renders lines as ripgrep does: `12:text` for a match, `12-text` for context.
     fn drawn(options: &GrepOptions, content: &str) -> Vec<String> {
         let draw = |line: &GrepLine| format!("{}{}{}", line.line, if line.is_match { ':' } else { '-' }, line.text_lossy());
         lines(options, content).iter().map(draw).collect()
     }
 
     #[test]
-    fn an_expression_may_end_with_a_comment() {
+    fn expression_may_end_with_comment() {
         assert_eq!(drawn(&GrepOptions::regex("(?x) b \\d # a digit"), "b1\nb\n# a digit\n"), ["1:b1"]);
         assert_eq!(drawn(&GrepOptions::regex("#\\d"), "#1\n"), ["1:#1"]);
         assert!(GrepMatcher::compile(&GrepOptions::regex("(#")).is_err());
     }
 
     #[test]
-    fn of_a_long_line_a_bounded_number_of_matches_over_lines_is_looked_at() {
-        // Each match looks at the whole line: of all there are this would take minutes.
+    fn multiline_matches_on_one_long_line_are_bounded() {
+        // Each match scans the whole line, so without a bound this would take minutes.
         let content = format!("{}\nsecond A\n", "A".repeat(300_000));
         let found = lines(&GrepOptions::regex(".*[0-9]|[A-Z]").with_multiline(true), &content);
         assert_eq!(found.iter().map(|line| (line.line, line.ranges.len())).collect::<Vec<_>>(), [(1, LINE_RANGES_MAX), (2, 1)]);
     }
 
     #[test]
-    fn a_chain_of_matches_over_many_lines_is_one_up_to_its_last_line() {
+    fn chained_multiline_matches_form_one_match() {
         let content = format!("{}end\nother\n", "x,\n".repeat(LINE_RANGES_MAX + 1));
         let found = lines(&GrepOptions::regex(",\n.").with_multiline(true), &content);
         assert!(found.len() == 1 && found[0].text.ends_with(b",\nend"), "{}", found.len());
     }
 
     #[test]
-    fn finds_lines() {
+    fn search_returns_matching_lines_and_context() {
         let content = "fn main() {\r\n    let x = 1;\r\n\n    Let xx = 2; \n}";
         for (options, expected) in [
             (GrepOptions::new("let"), &["2:    let x = 1;"][..]),
@@ -330,7 +331,7 @@ mod tests {
             (GrepOptions::new("\r"), &[]),
             (GrepOptions::new("{\n    let"), &["1:fn main() {\r\n    let x = 1;"]),
             (GrepOptions::regex(r"1;\s+Let").with_multiline(true), &["2:    let x = 1;\r\n\n    Let xx = 2; "]),
-            // Matches over lines are one only where they touch the same line.
+            // Matches across lines are joined only if they touch the same line.
             (GrepOptions::regex("[n{]").with_multiline(true), &["1:fn main() {"]),
             (GrepOptions::regex("[({=]").with_multiline(true), &["1:fn main() {", "2:    let x = 1;", "4:    Let xx = 2; "]),
             (GrepOptions::regex("x").with_file_matches_max(1).with_context(0, 5), &["2:    let x = 1;", "3-"]),

@@ -1,37 +1,41 @@
-//! Which lines of one content match.
+//! Finds which lines of one content match.
 
 use super::grep::GrepMatcher;
-use crate::text::trim_terminator;
+use crate::text::{scan, trim_terminator};
+use crate::work::{self, LOOK_BYTES};
 use grep_matcher::{LineMatchKind, Match, Matcher, NoError};
 use grep_regex::RegexMatcher;
 use memchr::{memchr, memrchr};
 
-/// How many matches on the lines of one hit are kept at most.
+/// The most matches kept for one hit.
 pub(super) const MATCHES_MAX: usize = 1000;
 
-/// Lines that match: from the start of the first to the end of the last, terminator included.
+/// What a search with an expression counts for, beside what it goes over.
+const EXPRESSION_BYTES: usize = 64;
+
+/// Matching lines: from the start of the first line to the end of the last, including its terminator.
 #[derive(Debug)]
 pub(super) struct Hit {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Where the matches lie in the content, when they span lines.
+    /// The match positions in the content, if matches may span lines.
     pub(super) matches: Vec<Match>,
 }
 
-/// The hits of a content in order.
+/// Iterates over the hits of some content, in order.
 pub(super) struct Hits<'a> {
     of: &'a GrepMatcher,
     content: &'a [u8],
-    /// Where the next line starts that is not yet decided.
+    /// The start of the next undecided line.
     at: usize,
-    /// The matches over lines, when they may span them.
+    /// Yields matches that may span lines.
     spans: Option<Spans<'a>>,
-    /// When inverted: the next hit of the pattern, once it is known.
+    /// If inverted: the next hit of the pattern, once it is known.
     barrier: Option<Option<(usize, usize)>>,
 }
 
 impl<'a> Hits<'a> {
-    /// Starts at the start of a line.
+    /// Starts at a position that begins a line.
     pub(super) fn new(of: &'a GrepMatcher, content: &'a [u8], at: usize) -> Self {
         let spans = of.multiline.then_some(Spans { matcher: &of.matcher, content, at: 0, last_end: None, pending: None });
         Self { of, content, at, spans, barrier: None }
@@ -47,7 +51,7 @@ impl<'a> Hits<'a> {
             }
             let (start, end) = match self.barrier {
                 None => {
-                    // Looking for the pattern moves on; lines before what it finds come first.
+                    // Searching for the pattern advances `at`, but the lines before its next hit come first.
                     let at = self.at;
                     self.barrier = Some(self.next_of_pattern().map(|hit| (hit.start, hit.end)));
                     self.at = at;
@@ -73,16 +77,30 @@ impl<'a> Hits<'a> {
     }
 
     fn next_line(&mut self) -> Option<Hit> {
-        // Where the expression names the ends of the whole text, each line is a text: only one by one can tell.
+        // If the expression refers to the ends of the whole text, each line must be tested as a text of its own.
         let is_fast = self.of.matcher.line_terminator().is_some();
         while self.at < self.content.len() {
-            let rest = &self.content[self.at..];
             let candidate = match &self.of.plain {
-                Some(plain) => Some(plain.find(rest).map(LineMatchKind::Confirmed)),
-                None => is_fast.then(|| infallible(self.of.matcher.find_candidate_line(rest))),
+                Some(plain) => Some(scan::find(plain, &self.content[self.at..]).map(LineMatchKind::Confirmed)),
+                None => is_fast.then(|| {
+                    // Some whole lines at a time, as no match crosses a line.
+                    let part = &self.content[self.at..part_end(self.content, self.at)];
+                    let found = infallible(self.of.matcher.find_candidate_line(part));
+                    let place = |found| match found {
+                        LineMatchKind::Confirmed(at) | LineMatchKind::Candidate(at) => at,
+                    };
+                    // What is found behind the last line of a part is for the next one to say, which knows what stands there.
+                    let found = found.filter(|found| place(*found) < part.len() || self.at + part.len() == self.content.len());
+                    work::advance(found.map_or(part.len(), place));
+                    found
+                }),
             };
             let (place, is_sure) = match candidate {
                 None => (self.at, false),
+                Some(None) if self.of.plain.is_none() => {
+                    self.at = part_end(self.content, self.at);
+                    continue;
+                }
                 Some(None) => break,
                 Some(Some(LineMatchKind::Confirmed(offset))) => (self.at + offset, true),
                 Some(Some(LineMatchKind::Candidate(offset))) => (self.at + offset, false),
@@ -90,12 +108,13 @@ impl<'a> Hits<'a> {
             let start = memrchr(b'\n', &self.content[..place]).map_or(0, |at| at + 1);
             let end = line_end(self.content, start);
             self.at = end;
+            work::advance(end - start);
             if start == end {
                 // An empty match after the last line.
                 break;
             }
             let line = &self.content[start..end];
-            // A match within the line as stored may need its `\r`, which is no part of its text.
+            // A match in the stored line may depend on its `\r`, which is not part of the text.
             if (is_sure && !line.ends_with(b"\r\n")) || self.of.is_match(trim_terminator(line)) {
                 return Some(Hit { start, end, matches: Vec::new() });
             }
@@ -105,7 +124,7 @@ impl<'a> Hits<'a> {
     }
 }
 
-/// The matches of a content as a whole, joined where they touch the same line.
+/// Iterates over the matches of content as a whole, joining those that touch the same line.
 struct Spans<'a> {
     matcher: &'a RegexMatcher,
     content: &'a [u8],
@@ -129,7 +148,7 @@ impl Spans<'_> {
                 hit.matches.extend(next.matches);
             }
             if on_line == MATCHES_MAX {
-                // Each match may take a look at all that follows, so what a long line takes must not grow with what it has of them.
+                // Each match may scan everything that follows, so bound the number of matches examined on one long line.
                 self.at = self.at.max(hit.end);
                 break;
             }
@@ -148,10 +167,12 @@ impl Spans<'_> {
         Some(Hit { start, end: line_end(self.content, last), matches: vec![found] })
     }
 
-    /// Finds the next match. An empty one right after the one before is passed over, as regular expressions do.
+    /// Finds the next match. Like regular expressions, skips an empty one directly after the previous match.
     fn find(&mut self) -> Option<Match> {
         while self.at <= self.content.len() {
+            work::advance(EXPRESSION_BYTES);
             let found = infallible(self.matcher.find_at(self.content, self.at))?;
+            work::advance(found.end() - self.at);
             if found.is_empty() {
                 self.at = found.end() + 1;
                 if self.last_end == Some(found.end()) {
@@ -167,12 +188,17 @@ impl Spans<'_> {
     }
 }
 
-/// Returns where the line that holds a byte ends, its terminator included.
+/// Returns where lines of some length together end that start at a place.
+fn part_end(content: &[u8], at: usize) -> usize {
+    if content.len() - at <= LOOK_BYTES { content.len() } else { line_end(content, at + LOOK_BYTES - 1) }
+}
+
+/// Returns the end of the line that contains a position, including its terminator.
 pub(super) fn line_end(content: &[u8], at: usize) -> usize {
     memchr(b'\n', &content[at..]).map_or(content.len(), |found| at + found + 1)
 }
 
-/// Takes what a matcher that cannot fail returns.
+/// Unwraps the result of a matcher that cannot fail.
 pub(super) fn infallible<T>(result: Result<T, NoError>) -> T {
     result.unwrap_or_else(|error| unreachable!("a matcher that cannot fail did: {error}"))
 }

@@ -6,27 +6,27 @@ use ::ignore::Match;
 use ::ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::collections::HashMap;
 
-/// The names of ignore files, weakest first.
+/// The names of ignore files, the one with the lowest precedence first.
 pub const IGNORE_FILE_NAMES: [&str; 2] = [".gitignore", ".ignore"];
 
 /// How many rules are compiled together.
 const RULES_TOGETHER: usize = 256;
 
-/// The ignore rules of the directories a walk has met.
+/// The ignore rules of the directories that a walk has met.
 #[derive(Debug, Default)]
 pub struct IgnoreFiles {
-    /// By directory: the rules of each of [`IGNORE_FILE_NAMES`]. Only directories with a rule are held.
+    /// The rules of each of [`IGNORE_FILE_NAMES`], by directory. Directories without rules are left out.
     directories: HashMap<VfsPathBuf, [Rules; 2]>,
 }
 
 impl IgnoreFiles {
-    /// Starts without rules.
+    /// Creates an instance without rules.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the ignore files of one directory: the contents of those of [`IGNORE_FILE_NAMES`] that exist, in that order. Lines that
-    /// are no legal rule are passed over, as git does. Replaces what was added for the directory before.
+    /// Sets the ignore files of one directory: the contents of those of [`IGNORE_FILE_NAMES`] that exist, in that order. Illegal
+    /// lines are skipped, as git does.
     pub fn insert(&mut self, directory: &VfsPath, contents: [Option<&[u8]>; 2]) {
         let rules = contents.map(|content| content.map_or_else(Rules::default, |content| Rules::parse(directory, content)));
         if rules.iter().all(Rules::is_empty) {
@@ -36,11 +36,11 @@ impl IgnoreFiles {
         }
     }
 
-    /// Tells whether the rules so far exclude a path itself, given that no directory above it is excluded. `.ignore` wins over
-    /// `.gitignore` wherever the two stand, as in ripgrep; among files of one name the deeper directory wins, and the last
-    /// matching line within a file.
+    /// Returns whether the rules exclude a path, given that none of its parent directories is excluded. As in ripgrep, `.ignore`
+    /// takes precedence over `.gitignore` wherever the two are. Among files of one name, the deeper directory takes precedence,
+    /// and within a file the last matching line.
     ///
-    /// Cost: one look-up for each directory above the path, and one match against the rules of those that have any.
+    /// Cost: one lookup for each parent directory, and one match against the rules of those that have any.
     pub fn excludes(&self, path: &VfsPath, is_directory: bool) -> bool {
         if self.is_empty() {
             return false;
@@ -59,13 +59,13 @@ impl IgnoreFiles {
         weaker.unwrap_or(false)
     }
 
-    /// Tells whether no rule was added: then nothing is excluded and `excludes` need not be asked.
+    /// Returns whether there are no rules, so that nothing is excluded.
     pub fn is_empty(&self) -> bool {
         self.directories.is_empty()
     }
 }
 
-/// The rules of one file, in order, compiled in runs so that one that cannot be compiled takes no others with it.
+/// The rules of one file, in order. They are compiled in runs, so that one that cannot be compiled does not disable the others.
 #[derive(Debug, Default)]
 struct Rules(Vec<Gitignore>);
 
@@ -84,13 +84,13 @@ impl Rules {
     fn compile(&mut self, directory: &VfsPath, lines: &[&str]) {
         let mut builder = GitignoreBuilder::new(directory.as_str());
         for line in lines {
-            // What is no legal rule is left out, as git does.
+            // Skip illegal rules, as git does.
             let _ = builder.add_line(None, &without_posix_classes(line));
         }
         match builder.build() {
             Ok(compiled) if compiled.is_empty() => {}
             Ok(compiled) => self.0.push(compiled),
-            // Together they are too large: halve them until what is at fault stands alone, and leave that out.
+            // Together they are too large. Halve them until the faulty one is alone, and skip that one.
             Err(_) if lines.len() > 1 => {
                 let (first, second) = lines.split_at(lines.len() / 2);
                 self.compile(directory, first);
@@ -104,7 +104,7 @@ impl Rules {
         self.0.is_empty()
     }
 
-    /// Returns whether the last rule that matches excludes the path; none when no rule matches.
+    /// Returns whether the last matching rule excludes the path, or `None` if no rule matches.
     fn decide(&self, path: &VfsPath, is_directory: bool) -> Option<bool> {
         self.0.iter().rev().find_map(|rules| match rules.matched(path.as_str(), is_directory) {
             Match::None => None,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_gitignore() {
+    fn rules_follow_gitignore_syntax() {
         for (content, excluded, kept) in [
             ("*.log", &["/a.log", "/x/a.log", "/a.log/"][..], &["/a.txt"][..]),
             ("/a", &["/a"], &["/x/a"]),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deeper_file_wins_and_ignore_over_gitignore() {
+    fn deeper_files_and_dot_ignore_take_precedence() {
         let deeper = rules(&[("/", 0, "*.log\n/b/x"), ("/a", 0, "!a.log\n/x")]);
         assert!(excludes(&deeper, "/a.log") && !excludes(&deeper, "/a/a.log") && excludes(&deeper, "/a/b.log"));
         assert!(excludes(&deeper, "/a/x") && !excludes(&deeper, "/x") && excludes(&deeper, "/b/x") && !excludes(&deeper, "/a/b/x"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_only_what_has_rules() {
+    fn directories_without_rules_are_not_stored() {
         assert!(rules(&[("/", 0, "\n# nothing\n\n"), ("/a", 1, "")]).is_empty());
         let mut replaced = rules(&[("/", 0, "a")]);
         replaced.insert(VfsPath::ROOT, [None, None]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn many_and_hostile_rules_are_taken_as_far_as_they_go() {
+    fn uncompilable_rule_does_not_disable_others() {
         let mut content: String = (0..2000).map(|index| format!("name{index}\n")).collect();
         content.push_str(&"{a,b}".repeat(500));
         content.push_str("\n\\\n[\nlast\n!name7\n");

@@ -1,4 +1,4 @@
-//! What holds for any pattern and any content, checked against each line by itself and against ripgrep's own searcher.
+//! Property tests of grep, compared with matching each line on its own and with ripgrep's searcher.
 
 use super::grep::{FileOutcome, GrepMatcher};
 use super::window::Windows;
@@ -17,7 +17,7 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).expect("a legal path")
 }
 
-/// The lines of a content as the definition says: each line by itself.
+/// The lines of some content by definition: each tested on its own.
 fn naive_lines(content: &Bytes, options: &GrepOptions) -> Vec<GrepLine> {
     let mut pattern = if options.regex { options.pattern.clone() } else { regex::escape(&options.pattern) };
     if options.whole_line {
@@ -45,13 +45,13 @@ fn naive_lines(content: &Bytes, options: &GrepOptions) -> Vec<GrepLine> {
     with_context(all, options)
 }
 
-/// Drops empty ranges beside others.
+/// Drops empty ranges if there are others.
 fn kept(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let solid: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
     if solid.is_empty() { ranges.into_iter().take(1).collect() } else { solid }
 }
 
-/// Keeps matches up to the limit of the file, and the lines around them; context ends before a match over that limit.
+/// Keeps matches up to the limit of the file, and the lines around them. Context ends before the first match over the limit.
 fn with_context(all: Vec<GrepLine>, options: &GrepOptions) -> Vec<GrepLine> {
     let limit = options.file_matches_max.unwrap_or(usize::MAX);
     let matches: Vec<usize> = all.iter().enumerate().filter(|(_, line)| line.is_match).map(|(index, _)| index).collect();
@@ -108,7 +108,7 @@ fn line_options() -> impl Strategy<Value = GrepOptions> {
     )
 }
 
-/// Searches a content in windows, each by itself first or in one go.
+/// Searches content in windows, either one after another or each on its own.
 fn search_in_windows(options: &GrepOptions, content: &Bytes, window_bytes: usize, by_itself: bool) -> (usize, Vec<GrepLine>, bool) {
     let matcher = GrepMatcher::compile(options).expect("legal");
     let mut left = content.clone();
@@ -119,10 +119,10 @@ fn search_in_windows(options: &GrepOptions, content: &Bytes, window_bytes: usize
     };
     let mut windows = Windows::new(read, window_bytes, matcher.window_context());
     let mut seeker = matcher.seek(|| path("/f")).expect("it is not before the cursor");
-    assert!(!by_itself || seeker.takes_parts());
+    assert!(!by_itself || seeker.supports_parts());
     while let Some(window) = windows.next(Vec::with_capacity(window_bytes)).expect("all is read") {
         let flow = if by_itself { seeker.push_found(matcher.find(&window)) } else { seeker.push(&window) };
-        // Its buffer is used for another.
+        // The buffer is reused, so overwrite it to show that no line depends on it.
         let mut buffer = window.into_buffer().expect("no line holds the window");
         buffer.resize(buffer.capacity(), b'#');
         if flow.is_break() {
@@ -135,7 +135,7 @@ fn search_in_windows(options: &GrepOptions, content: &Bytes, window_bytes: usize
     }
 }
 
-/// Asks for page after page; the pages laid end to end are one result.
+/// Requests page after page and joins them into one result.
 fn paged(options: &GrepOptions, files: &[(VfsPathBuf, Bytes)]) -> Result<GrepResult, TestCaseError> {
     let (mut options, mut whole) = (options.clone(), GrepResult::default());
     for _ in 0..1000 {
@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn lines_are_those_that_match_by_themselves(options in line_options(), content in contents()) {
+    fn matching_lines_equal_lines_tested_alone(options in line_options(), content in contents()) {
         let (count, lines, cut) = search(&options, &path("/f"), &content);
         let expected = naive_lines(&content, &options);
         prop_assert_eq!(&lines, &expected);
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn line_numbers_are_those_of_read(options in line_options(), content in contents()) {
+    fn line_numbers_agree_with_read(options in line_options(), content in contents()) {
         for line in search(&options, &path("/f"), &content).1 {
             let (read, _) = text::cut(&content, &ReadOptions::lines(line.line - 1, 1)).expect("the line exists");
             prop_assert_eq!(trim_terminator(&read), &line.text[..]);
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_detached_is_the_same(options in line_options(), content in contents()) {
+    fn detached_lines_are_equal_and_share_no_memory(options in line_options(), content in contents()) {
         let matcher = GrepMatcher::compile(&options).expect("legal");
         let FileOutcome::Searched { lines, .. } = matcher.search(&path("/f"), &content).detached() else { panic!("not searched") };
         prop_assert_eq!(&lines, &search(&options, &path("/f"), &content).1);
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_laid_end_to_end_are_the_whole(
+    fn joined_pages_equal_whole_result(
         options in line_options(),
         multiline in any::<bool>(),
         output in prop::sample::select(vec![GrepOutput::Content, GrepOutput::Content, GrepOutput::Files, GrepOutput::Counts]),
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn a_match_over_lines_covers_the_lines_it_touches(
+    fn multiline_match_covers_touched_lines(
         pattern in prop::sample::select(vec![
             r"a\s+b", "a\nb", r"(?s)a.*?b", r"\n", r"^$", "b$", r"\s+", "[^a]+", r"a\r?\n", "", r"\z", r"\Aa", r"b\n*a",
         ]),
@@ -259,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn a_search_in_windows_is_that_of_the_whole(
+    fn search_in_windows_equals_search_of_whole_content(
         options in line_options(),
         content in vec(contents(), 1..5),
         output in prop::sample::select(vec![GrepOutput::Content, GrepOutput::Content, GrepOutput::Content, GrepOutput::Counts, GrepOutput::Files]),
@@ -272,7 +272,7 @@ proptest! {
         let mut options = options.with_output(output).with_matches_max(matches_max);
         options.start_after = after_line.map(|line| GrepCursor { path: path("/f"), line });
         if by_itself {
-            // What is cut where lines are is searched so only where no line is returned for the sake of another.
+            // Parts are searched on their own only if no line is returned as the context of another.
             options = options.with_context(0, 0);
             options.start_after = None;
         }
@@ -281,8 +281,8 @@ proptest! {
     }
 
     #[test]
-    fn lines_are_those_that_ripgrep_finds(pattern in expressions(), content in contents(), invert in any::<bool>()) {
-        // A `\r` is where the two differ on purpose: ripgrep takes the one of a terminator for text.
+    fn matching_lines_agree_with_ripgrep(pattern in expressions(), content in contents(), invert in any::<bool>()) {
+        // The two differ in `\r` on purpose: ripgrep counts that of a line terminator as text.
         let content = Bytes::from(content.iter().copied().filter(|byte| *byte != b'\r').collect::<Vec<_>>());
         let theirs = RegexMatcherBuilder::new().multi_line(true).line_terminator(Some(b'\n')).build(&pattern).expect("legal");
         let mut expected = Vec::new();
@@ -299,7 +299,7 @@ proptest! {
     }
 
     #[test]
-    fn a_literal_of_several_lines_meets_both_endings(before in "[ab]{0,2}", after in "[ab]{1,2}", tail in "(\r?\n[ab]{0,2}){0,3}") {
+    fn multiline_literal_matches_both_line_endings(before in "[ab]{0,2}", after in "[ab]{1,2}", tail in "(\r?\n[ab]{0,2}){0,3}") {
         let options = GrepOptions::new(format!("{before}\n{after}"));
         for ending in ["\n", "\r\n"] {
             let content = Bytes::from(format!("x\n{before}{ending}{after}{tail}"));
@@ -309,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_an_expression_or_an_error(
+    fn compiling_any_text_as_expression_never_panics(
         pattern in "\\PC{0,20}|[(){}\\[\\]*+?|^$.\\\\abdswAz,0-9\n]{0,30}",
         content in contents(),
         flags in any::<[bool; 6]>(),
@@ -334,7 +334,7 @@ proptest! {
 }
 
 #[test]
-fn a_page_of_nothing_says_whether_there_is_something() {
+fn zero_limit_reports_whether_matches_exist() {
     let files = [(path("/a"), Bytes::from_static(b"x\nx\nx\n")), (path("/b"), Bytes::from_static(b"x\n"))];
     let run = |options: &GrepOptions, files: &[(VfsPathBuf, Bytes)]| {
         let matcher = GrepMatcher::compile(options).expect("legal");
@@ -354,7 +354,7 @@ fn a_page_of_nothing_says_whether_there_is_something() {
         let resumed = run(&nothing.with_start_after(GrepCursor { path: path("/a"), line: 2 }), &files);
         assert_eq!(resumed.truncated.expect("there is more").cursor, "/a:2");
     }
-    // A result that is just full is not cut.
+    // A result that is exactly full is not truncated.
     let full = run(&GrepOptions::new("x").with_matches_max(4), &files);
     assert!(full.truncated.is_none() && full.matches() == 4 && full.files_searched == 2);
     let cut = run(&GrepOptions::new("x").with_matches_max(3), &files);

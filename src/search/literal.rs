@@ -1,21 +1,21 @@
-//! A text that a content must hold as it stands to match a pattern.
+//! Finds a text that content must contain verbatim to match a pattern.
 //!
-//! It says less than the [trigrams](super::trigram) that are needed, as one text is asked for, and none of several; but any engine that can
-//! look for a text can use it.
+//! This is weaker than the [trigrams](super::trigram) a pattern needs, as it is a single text without alternatives, but any
+//! engine that can search for a text can use it.
 
 use super::expression::Expression;
 use crate::ops::{Encoding, GrepOptions};
 use bytes::Bytes;
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Returns a text that every file that a search finds holds, byte for byte; none where there is no such text, or none is known. One for
-/// lines that do not match finds files without any.
+/// Returns a text that every matching file contains byte for byte, or `None` if none is known. Inverted searches have none, as
+/// they match files that do not contain the pattern.
 pub(crate) fn literal_of(options: &GrepOptions) -> Option<Bytes> {
-    // What is decoded has other bytes than the content that is stored.
+    // Decoded text differs from the bytes as stored.
     if options.invert || options.encoding != Encoding::Bytes { None } else { Expression::of(options).literal() }
 }
 
-/// Returns the longest text that all that an expression matches holds, and the first of several.
+/// Returns the longest text that everything an expression matches contains; the first of several.
 pub(super) fn of_expression(expression: &Hir) -> Option<Bytes> {
     longest(expression).map(Bytes::copy_from_slice)
 }
@@ -41,7 +41,7 @@ mod tests {
     use proptest::sample::select;
 
     #[test]
-    fn patterns_hold_a_text_that_every_match_holds() {
+    fn literal_is_longest_text_in_every_match() {
         let regex = GrepOptions::regex;
         for (options, expected) in [
             (GrepOptions::new("needle"), Some("needle")),
@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_matches_holds_the_text(
+        fn matching_content_contains_literal(
             parts in vec(select(&["a", "b", "[ab]", "ab", "(a)", "(ab)?", "a+", "b*", "(ba|ab)", r"\b", "^", "$", ".", "x", "\n"][..]), 1..6),
             content in "[abxAB \r\n]{0,12}",
             flags in 0..64_u8,

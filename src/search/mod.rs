@@ -1,15 +1,15 @@
-//! How patterns match: globs, ignore rules, file selection and lines, pure and the same for every tier.
+//! Pattern matching: globs, ignore rules, file selection and lines. Pure, and the same for every tier.
 //!
-//! A tier walks its own tree. It asks a [`PathFilter`] which directories to enter and which files count, keeps
-//! [`IgnoreFiles`] as it goes, hands content to a [`GrepMatcher`], several files at a time through [`parallel::ordered`],
-//! and collects the outcomes in path order in a [`GrepCollector`], which ends the walk at the limit. So defaults, limits,
-//! cursors and counts cannot differ between tiers.
+//! A tier walks its own tree. It asks a [`PathFilter`] which directories to enter and which files to select, and maintains
+//! [`IgnoreFiles`] on the way. It passes content to a [`GrepMatcher`], several files at a time with [`parallel::ordered`], and
+//! the outcomes in path order to a [`GrepCollector`], which ends the walk at the limit. So defaults, limits, cursors and counts
+//! are the same for all tiers.
 //!
-//! Decisions that a user may meet stand where they are taken: patterns in [`Glob`], hidden names and excluded directories in
+//! User-visible rules are documented where they are implemented: patterns in [`Glob`], hidden names and excluded directories in
 //! [`PathFilter`], lines, line breaks and the empty pattern in [`GrepMatcher::compile`], pages in [`GrepCollector`].
 
 mod collect;
-#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
 mod encoding;
 mod expression;
 pub mod filter;
@@ -27,10 +27,10 @@ mod page;
 pub mod parallel;
 mod pattern;
 pub mod rank;
-#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
 mod seeker;
 pub mod trigram;
-#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "the tier on disk alone reads contents in windows"))]
+#[cfg_attr(not(feature = "filesystem"), allow(dead_code, reason = "only the filesystem tier reads content in windows"))]
 mod window;
 pub mod words;
 

@@ -1,8 +1,8 @@
-//! How one segment of a glob matches one name.
+//! Matches one segment of a glob against one name.
 
 use super::pattern::{Token, literal};
 
-/// The alternatives of one segment, compiled.
+/// The compiled alternatives of one segment.
 #[derive(Debug, Clone)]
 pub(super) struct NameMatcher {
     alternatives: Vec<Alternative>,
@@ -11,11 +11,11 @@ pub(super) struct NameMatcher {
 #[derive(Debug, Clone)]
 struct Alternative {
     shape: Shape,
-    /// Whether it starts with a dot as written.
+    /// Whether it starts with a literal dot.
     is_dotted: bool,
 }
 
-/// The shapes of nearly all patterns are compared as text; the rest goes token by token.
+/// The shapes of nearly all patterns are compared as text; the rest are matched token by token.
 #[derive(Debug, Clone)]
 enum Shape {
     /// No wildcard.
@@ -38,12 +38,12 @@ impl NameMatcher {
         Self { alternatives: alternatives.into_iter().map(compile).collect() }
     }
 
-    /// Tells whether a name matches. When it `is_hidden`, only alternatives that start with a dot as written are asked.
+    /// Returns whether a name matches. If it `is_hidden`, only alternatives that start with a literal dot can match.
     pub(super) fn is_match(&self, name: &str, is_hidden: bool) -> bool {
         self.alternatives.iter().any(|alternative| (alternative.is_dotted || !is_hidden) && alternative.shape.is_match(name))
     }
 
-    /// Returns the only name that matches, when there is only one.
+    /// Returns the only name that can match, if there is just one.
     pub(super) fn literal(&self) -> Option<&str> {
         match self.alternatives.as_slice() {
             [Alternative { shape: Shape::Exact(text), .. }] => Some(text),
@@ -78,11 +78,11 @@ impl Shape {
     }
 }
 
-/// Matches from the left. A `*` takes nothing first and one more character each time what follows it fails; as only the last
-/// `*` is ever gone back to, the steps are at most the characters times the tokens.
+/// Matches from left to right. A `*` first matches nothing, then one more character whenever the rest fails. Only the last `*` is
+/// ever revisited, so the number of steps is at most characters times tokens.
 fn tokens_match(tokens: &[Token], name: &str, case_insensitive: bool) -> bool {
     let (mut token, mut at) = (0, 0);
-    // The token after the last `*`, and where the name is tried from.
+    // The token after the last `*`, and the position in the name to try it from.
     let mut star: Option<(usize, usize)> = None;
     loop {
         let next = name[at..].chars().next();
@@ -116,13 +116,13 @@ fn meets(token: &Token, character: char, case_insensitive: bool) -> bool {
             let listed = lists(character) || (case_insensitive && (lists(lower(character)) || lists(upper(character))));
             listed != *negated
         }
-        // A run of them was gone through above, and the others are no part of a name.
+        // Runs of stars were handled above; the others do not occur within a name.
         Token::Star | Token::Deep | Token::Slash | Token::Braces(_) => false,
     }
 }
 
-/// Brings characters that differ in case only to one of them: simple folding, character by character. The dotless `ı` stays
-/// apart from `i`, as outside of Turkish.
+/// Maps characters that differ only in case to one of them: simple folding, character by character. The dotless `ı` stays
+/// distinct from `i`, as outside of Turkish.
 fn folded(character: char) -> char {
     match character {
         'ı' => character,
@@ -143,7 +143,7 @@ fn single(mut mapped: impl Iterator<Item = char>) -> Option<char> {
     mapped.next().filter(|_| mapped.next().is_none())
 }
 
-/// Tells whether a character surely has one case only.
+/// Returns true if a character certainly has only one case.
 fn is_caseless(character: char) -> bool {
     character.is_ascii() && !character.is_ascii_alphabetic()
 }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_differ_in_case_only() {
+    fn folded_unites_characters_that_differ_only_in_case() {
         for (one, other) in
             [('a', 'A'), ('é', 'É'), ('σ', 'ς'), ('Σ', 'ς'), ('s', 'ſ'), ('k', '\u{212a}'), ('ß', 'ẞ'), ('µ', 'μ'), ('ж', 'Ж')]
         {

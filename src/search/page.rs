@@ -1,4 +1,4 @@
-//! The lines of one file as they are returned: matches and context, from the cursor on.
+//! Builds the returned lines of one file: matches and context, from the cursor on.
 
 use super::collect::TEXT_BYTES_MAX;
 use super::grep::FileOutcome;
@@ -6,43 +6,43 @@ use super::grep::GrepMatcher;
 use super::hits::{Hit, line_end};
 use super::window::Window;
 use crate::ops::GrepLine;
-use crate::text::trim_terminator;
+use crate::text::{scan, trim_terminator};
 use bytes::Bytes;
 use memchr::{memchr_iter, memrchr};
 use std::ops::Range;
 
-/// The lines of one file as they are returned, with their context.
+/// The returned lines of one file.
 ///
-/// It goes through the content window by window; places are those in the window at hand.
+/// It processes the content window by window; positions are relative to the current window.
 ///
-/// Pages laid end to end are the whole: each line of context is given once, after the match it follows if it is near enough to
-/// it, and otherwise before the next.
+/// Consecutive pages add up to the whole result: each line of context is returned once, after the match it follows if it is close
+/// enough to it, and otherwise before the next match.
 pub(super) struct Page<'a> {
     of: &'a GrepMatcher,
     content: Bytes,
-    /// Where the window starts in the whole content.
+    /// The position of the window in the whole content.
     origin: usize,
-    /// What is returned so far.
+    /// The lines so far.
     pub(super) lines: Vec<GrepLine>,
-    /// How many bytes their text has.
+    /// The size of their text in bytes.
     text_bytes: usize,
-    /// How many of them hold no part of a window.
+    /// How many of them no longer share a window.
     detached: usize,
-    /// How far lines were counted: the start of line `line`.
+    /// The position up to which lines were counted, which starts line `line`.
     counted: usize,
     line: usize,
-    /// Where what may be returned starts: after what was.
+    /// The end of what was already returned.
     free: usize,
-    /// How many lines of context the last match is still owed.
+    /// How many lines of context the last match still lacks.
     owed: usize,
-    /// Where the last match ends, when it was returned by an earlier call, and its context with it.
+    /// The end of the last match or its context, if earlier calls returned it.
     passed: Option<usize>,
-    /// How many of the lines that earlier calls returned are still to come.
+    /// How many lines that earlier calls returned are still ahead.
     returned: usize,
 }
 
 impl<'a> Page<'a> {
-    /// Starts after a line that was returned.
+    /// Starts after a line that an earlier call returned.
     pub(super) fn new(of: &'a GrepMatcher, after_line: usize) -> Self {
         Self {
             of,
@@ -60,8 +60,8 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Goes on with a window and returns where matches are looked for from. Where `counts_all`, those returned before are too;
-    /// otherwise lines are counted from the one after which it goes on, as what stands before it does not matter.
+    /// Enters the next window and returns the position to search from. With `counts_all`, this includes lines that earlier calls
+    /// returned; otherwise those are skipped and only counted.
     pub(super) fn enter(&mut self, window: &Window, counts_all: bool) -> usize {
         self.content = window.content.clone();
         self.origin = window.origin;
@@ -85,7 +85,7 @@ impl<'a> Page<'a> {
                 self.returned = 0;
             }
             _ => {
-                let passed = memchr_iter(b'\n', &self.content[fresh..]).count();
+                let passed = scan::count_ends(&self.content[fresh..]);
                 self.returned -= passed;
                 self.free = end;
                 if !counts_all {
@@ -96,12 +96,12 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Leaves a window, so that its buffer can be used for another.
+    /// Leaves a window, so that its buffer can be reused.
     pub(super) fn leave(&mut self, window: &Window) {
         self.content = Bytes::new();
         let Some(next) = window.next else { return };
         if self.counted < next {
-            self.line += memchr_iter(b'\n', &window.content[self.counted..next]).count();
+            self.line += scan::count_ends(&window.content[self.counted..next]);
             self.counted = next;
         }
         self.counted -= next;
@@ -116,7 +116,7 @@ impl<'a> Page<'a> {
         self.line - 1
     }
 
-    /// Adds a line of a part that was searched by itself.
+    /// Adds a line of a part that was searched on its own.
     pub(super) fn add(&mut self, mut line: GrepLine) {
         line.line += self.line - 1;
         self.keep(line);
@@ -127,22 +127,22 @@ impl<'a> Page<'a> {
         self.lines.push(line);
     }
 
-    /// Tells whether no further match is returned, as those that are have so much text.
+    /// Returns whether the size limit is reached, so that no further match fits.
     pub(super) fn is_full(&self) -> bool {
         self.text_bytes >= TEXT_BYTES_MAX
     }
 
-    /// Passes the lines of such a part.
+    /// Skips the lines of such a part.
     pub(super) fn skip_lines(&mut self, lines: usize) {
         self.line += lines;
     }
 
-    /// Tells whether the last line of a hit is at or before a line.
-    pub(super) fn ends_by(&self, hit: &Hit, line: usize) -> bool {
-        self.line + memchr_iter(b'\n', &self.content[self.counted..hit.end - 1]).count() <= line
+    /// Returns whether a hit ends at or before a line.
+    pub(super) fn ends_at_or_before(&self, hit: &Hit, line: usize) -> bool {
+        self.line + scan::count_ends(&self.content[self.counted..hit.end - 1]) <= line
     }
 
-    /// Passes a hit that was returned before.
+    /// Skips a hit that an earlier call returned.
     pub(super) fn pass(&mut self, hit: &Hit) {
         self.count_to(hit.start);
         self.free = self.free.max(hit.end);
@@ -150,7 +150,7 @@ impl<'a> Page<'a> {
         self.passed = Some(hit.end);
     }
 
-    /// Adds a hit with the context before it.
+    /// Adds a hit, preceded by its context.
     pub(super) fn push(&mut self, hit: &Hit) {
         let mut start = hit.start;
         for _ in 0..self.of.before {
@@ -178,7 +178,7 @@ impl<'a> Page<'a> {
         self.passed = None;
     }
 
-    /// Gives the last match the context it is owed, up to the next hit or the end of the window.
+    /// Adds the context that follows the last match, up to the next hit or the end of the window.
     pub(super) fn give_context(&mut self, next: usize) {
         match self.passed {
             Some(mut end) => {
@@ -197,7 +197,7 @@ impl<'a> Page<'a> {
         self.owed > 0 && self.passed.is_none()
     }
 
-    /// Adds up to `count` lines of context from `start` on, and returns how many there were.
+    /// Adds up to `count` lines of context from `start` on. Returns how many were added.
     fn context(&mut self, start: usize, end: usize, count: usize) -> usize {
         let (mut at, mut given) = (start, 0);
         while given < count && at < end {
@@ -221,12 +221,12 @@ impl<'a> Page<'a> {
     }
 
     fn count_to(&mut self, at: usize) {
-        self.line += memchr_iter(b'\n', &self.content[self.counted..at]).count();
+        self.line += scan::count_ends(&self.content[self.counted..at]);
         self.counted = at;
     }
 }
 
-/// Adds the range of a match. An empty one is kept only where there is no other: it marks a place and shows nothing.
+/// Adds the range of a match. An empty range is kept only if it is the sole one, as it shows nothing but a position.
 pub(super) fn push_range(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
     match ranges.last() {
         Some(_) if range.is_empty() => {}

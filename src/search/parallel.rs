@@ -1,6 +1,6 @@
-//! Work on several items at once whose results come back in order.
+//! Processes items in parallel and returns the results in order.
 
-use crate::work::Helper;
+use crate::work::{self, Helper, Stop};
 use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,28 +10,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How many items are done in place before threads are started: a thread costs as much as searching several small files.
+/// How many items are processed on the calling thread before starting others: starting a thread costs as much as searching
+/// several small files.
 const ITEMS_IN_PLACE: usize = 16;
 
-/// How long that may take: items may be large.
+/// How long this may take, as items may be large.
 const DURATION_IN_PLACE: Duration = Duration::from_millis(2);
 
-/// How many items are handed over at once, at most.
+/// The most items in one batch.
 const BATCH_MAX: usize = 512;
 
-/// How long the work on what is handed over at once should take: long beside the handing over, which takes microseconds.
+/// How long a batch should take: long compared to the microseconds of passing it to another thread.
 const BATCH_DURATION: Duration = Duration::from_micros(200);
 
 /// How many batches each thread may be ahead of the one whose results are due.
 const BATCHES_AHEAD: usize = 2;
 
-/// Runs `work` on every item, on as many threads as `workers` (1 runs in place, without threads), and gives the results to
-/// `sink` in the order of the items. When `sink` breaks, no further item is taken and the call returns soon.
+/// Runs `work` on every item, on up to `workers` threads (1 means the calling thread only), and passes the results to `sink` in
+/// the order of the items. When `sink` breaks, no further item is taken and the call returns soon.
 ///
-/// Items and `sink` run on the calling thread, which works too while it has nothing else to do. The first 16 items (fewer, if they
-/// take over 2 ms) are done in place, and how long they took decides how many are handed over at once; then threads are started one by one while there is
-/// work that none is free for. At most some thousand results of quick items wait for their turn, and some dozens of slow ones.
-/// A panic in `work` ends the call with that panic.
+/// Items and `sink` run on the calling thread, which also works while it has nothing else to do. The first 16 items, or fewer if
+/// they take over 2 ms, run on the calling thread, and their duration determines the batch size. Then threads are started one by
+/// one while there is work that no thread is free for. At most a few thousand results of quick items, or a few dozen of slow
+/// ones, are buffered. A panic in `work` propagates to the caller.
 ///
 /// Blocks: call it from a blocking thread.
 pub fn ordered<I: Send, R: Send>(
@@ -43,8 +44,8 @@ pub fn ordered<I: Send, R: Send>(
     ordered_into(items, workers, |item, results: &mut Vec<R>| results.push(work(item)), sink);
 }
 
-/// Does as [`ordered`] does, where `work` adds what an item gives to the results of those before it: or, where it gives next to
-/// nothing as most do, into the last of them, so that it need not be handed over by itself.
+/// Like [`ordered`], but `work` adds its result to those of the items before it. It can merge a trivial result into the last of
+/// them, so that most items pass nothing on.
 pub(crate) fn ordered_into<I: Send, R: Send>(
     items: impl Iterator<Item = I> + Send,
     workers: usize,
@@ -83,19 +84,21 @@ fn ordered_after<I: Send, R: Send>(
     let batch_max = batch_max(started.elapsed() / done.max(1));
     let mut items = std::iter::once(next).chain(items);
     let queue = Queue::new();
+    // Those that help end with the work they help with.
+    let stop = work::current();
     thread::scope(|scope| {
-        // However the caller's part ends, the workers do.
+        // However this scope ends, the workers stop.
         let _close = CloseOnDrop(&queue);
         let mut started = 1;
         let mut start = || {
-            // Fewer threads than asked for are enough: the calling thread does what is left.
+            // If fewer threads are available, the calling thread does the rest.
             if started < workers
                 && let Some(helper) = Helper::take()
             {
                 started += 1;
                 let serve = || {
                     let _helper = helper;
-                    queue.serve(&work);
+                    queue.serve(&stop, &work);
                 };
                 let _ = thread::Builder::new().name("search".to_owned()).spawn_scoped(scope, serve);
             }
@@ -104,7 +107,7 @@ fn ordered_after<I: Send, R: Send>(
     });
 }
 
-/// Returns how many items of a duration are handed over at once.
+/// Returns the batch size for items of a duration.
 fn batch_max(item: Duration) -> usize {
     let count = BATCH_DURATION.as_nanos() / item.as_nanos().max(1);
     usize::try_from(count).map_or(BATCH_MAX, |count| count.clamp(1, BATCH_MAX))
@@ -116,24 +119,24 @@ fn results_of<I, R>(items: impl Iterator<Item = I>, work: &impl Fn(I, &mut Vec<R
     results
 }
 
-/// The batches between the calling thread and its workers.
+/// The batches shared by the calling thread and its workers.
 struct Queue<I, R> {
     state: Mutex<State<I, R>>,
-    /// A batch waits, or the work is over.
+    /// Signals that a batch is waiting, or that the work is over.
     batch_waits: Condvar,
-    /// A batch is done, or a worker panicked.
+    /// Signals that a batch is done, or that a worker panicked.
     batch_done: Condvar,
-    /// Whether the work is over: what is under way is given up at the next item.
+    /// Whether the work is over. Workers then stop at the next item.
     closed: AtomicBool,
 }
 
 struct State<I, R> {
     waiting: VecDeque<(usize, Vec<I>)>,
-    /// The batches under way or done, from the one whose results are due; none while under way.
+    /// The batches in progress or done, starting with the one whose results are due; `None` while in progress.
     done: VecDeque<Option<Vec<R>>>,
     /// The number of the first of them.
     due: usize,
-    /// How many workers wait for a batch.
+    /// How many workers are waiting for a batch.
     idle: usize,
     panic: Option<Box<dyn Any + Send>>,
 }
@@ -143,7 +146,7 @@ struct CloseOnDrop<'a, I, R>(&'a Queue<I, R>);
 impl<I, R> Drop for CloseOnDrop<'_, I, R> {
     fn drop(&mut self) {
         self.0.closed.store(true, Ordering::Relaxed);
-        // Under the lock, so that no worker is between looking and waiting.
+        // Take the lock, so that no worker is between checking and waiting.
         self.0.state.lock().waiting.clear();
         self.0.batch_waits.notify_all();
     }
@@ -159,7 +162,7 @@ impl<I: Send, R: Send> Queue<I, R> {
         }
     }
 
-    /// The calling thread: gives results out first, then takes items, then works, then waits.
+    /// Runs on the calling thread: passes on results if it can, else takes items, else works, else waits.
     fn drive(
         &self,
         items: &mut impl Iterator<Item = I>,
@@ -168,7 +171,7 @@ impl<I: Send, R: Send> Queue<I, R> {
         work: &(impl Fn(I, &mut Vec<R>) + Sync),
         sink: &mut impl FnMut(R) -> ControlFlow<()>,
     ) {
-        // The first are small, so that all threads soon have work.
+        // The first batches are small, so that all threads get work soon.
         let mut batch_size = batch_max.div_ceil(8);
         let mut exhausted = false;
         loop {
@@ -211,12 +214,12 @@ impl<I: Send, R: Send> Queue<I, R> {
         }
     }
 
-    /// A worker: takes batches until the work is over.
-    fn serve(&self, work: &(impl Fn(I, &mut Vec<R>) + Sync)) {
+    /// Runs on a worker: processes batches until the work is over.
+    fn serve(&self, stop: &Stop, work: &(impl Fn(I, &mut Vec<R>) + Sync)) {
         while let Some((number, batch)) = self.take() {
             let run = || results_of(batch.into_iter().take_while(|_| !self.closed.load(Ordering::Relaxed)), work);
-            // Nothing of what a panic left behind is looked at: the call ends with it.
-            match catch_unwind(AssertUnwindSafe(run)) {
+            // After a panic nothing is observed any more, since the whole call ends with it.
+            match catch_unwind(AssertUnwindSafe(|| stop.helping(run))) {
                 Ok(results) => self.finish(number, results),
                 Err(panic) => {
                     self.state.lock().panic.get_or_insert(panic);
@@ -259,7 +262,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     #[test]
-    fn results_come_in_order_on_any_number_of_threads() {
+    fn results_are_in_order_for_any_number_of_threads() {
         for (count, workers) in [(0, 4), (1, 4), (15, 4), (16, 4), (17, 4), (5000, 0), (5000, 1), (5000, 2), (5000, 7)] {
             let mut results = Vec::new();
             ordered(
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_break_stops_taking_items() {
+    fn break_stops_taking_items() {
         for (workers, stop) in [(1, 3), (4, 3), (4, 100), (4, 999)] {
             let taken = AtomicUsize::new(0);
             let mut given = 0;
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_take_long_are_shared_from_the_second_on() {
+    fn slow_items_are_shared_from_the_second_one_on() {
         let threads = Mutex::new(HashSet::new());
         let two_at_once = std::sync::Barrier::new(2);
         ordered_after(
@@ -331,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller() {
+    fn panic_in_work_propagates() {
         for at in [3, 16, 17, 500, 9_999] {
             let run = || ordered(0..10_000, 3, |item| assert_ne!(item, at, "item {at}"), |()| ControlFlow::Continue(()));
             let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the work panics");
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_items_or_sink_ends_the_threads() {
+    fn panic_in_items_or_sink_stops_threads() {
         let items = (0..1000).inspect(|item| assert_ne!(*item, 600));
         assert!(catch_unwind(AssertUnwindSafe(|| ordered(items, 3, |item| item, |_| ControlFlow::Continue(())))).is_err());
         assert!(

@@ -1,33 +1,33 @@
-//! The syntax of globs: from text to alternatives, each a list of segments.
+//! Parses globs into alternatives, each a list of segments.
 //!
-//! Braces whose alternatives decide where segments begin and end (a `/`, a `**`, an empty or `.` alternative) multiply the
-//! alternatives of the whole pattern; all others multiply those of their segment only. Both are bounded.
+//! Braces whose alternatives affect where segments begin and end (a `/`, a `**`, an empty or `.` alternative) multiply the
+//! alternatives of the whole pattern; all others multiply only those of their segment. Both are bounded.
 
 use std::borrow::Cow;
 
 /// The longest pattern in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
 
-/// How many segments one alternative may have: a walk keeps its place among them in the bits of one word.
+/// The most segments in one alternative: the matcher keeps its positions in the bits of one word.
 pub(super) const SEGMENTS_MAX: usize = 60;
 
-/// How many alternatives the braces of one pattern, and of one segment, may expand to.
+/// The most alternatives that the braces of one pattern, or of one segment, may expand to.
 const ALTERNATIVES_MAX: usize = 1000;
 
-/// How many tokens all alternatives together may have.
+/// The most tokens of all alternatives together.
 const TOKENS_MAX: usize = 16 * 1024;
 
 /// How deep braces may nest.
 const NESTING_MAX: usize = 16;
 
-/// The character classes of POSIX, by name: the ASCII characters of each, as git and a shell of the C locale have them.
+/// The POSIX character classes by name, with their ASCII characters, as in git and in a shell with the C locale.
 pub(super) const POSIX_CLASSES: [(&str, &[(char, char)]); 12] = [
     ("alnum", &[('0', '9'), ('A', 'Z'), ('a', 'z')]),
     ("alpha", &[('A', 'Z'), ('a', 'z')]),
     ("blank", &[(' ', ' '), ('\t', '\t')]),
     ("cntrl", &[('\0', '\u{1f}'), ('\u{7f}', '\u{7f}')]),
     ("digit", &[('0', '9')]),
-    // What starts with `!` comes last: at the start of brackets it would negate.
+    // `!` must not come first: at the start of brackets it would negate.
     ("graph", &[('"', '~'), ('!', '!')]),
     ("lower", &[('a', 'z')]),
     ("print", &[(' ', '~')]),
@@ -37,11 +37,11 @@ pub(super) const POSIX_CLASSES: [(&str, &[(char, char)]); 12] = [
     ("xdigit", &[('0', '9'), ('A', 'F'), ('a', 'f')]),
 ];
 
-/// The characters of a class, by the first and the last of each run.
+/// The characters of a class, as ranges with inclusive ends.
 type Ranges = &'static [(char, char)];
 
-/// Reads what follows a `[` within brackets as the name of a class, `:alpha:]`; returns its characters and the length. None where it is
-/// no name, and the `[` a member.
+/// Parses what follows a `[` within brackets as a class name such as `:alpha:]`. Returns its characters and length, or `None` if
+/// it is not a class name and the `[` is a literal member.
 fn posix_class(text: &str) -> Option<Result<(Ranges, usize), Problem>> {
     let name = text.strip_prefix(':')?;
     let name = &name[..name.find(|character: char| !character.is_ascii_alphabetic())?];
@@ -49,12 +49,12 @@ fn posix_class(text: &str) -> Option<Result<(Ranges, usize), Problem>> {
     let known = POSIX_CLASSES.iter().find(|(known, _)| *known == name);
     Some(known.map(|(_, ranges)| (*ranges, name.len() + 3)).ok_or_else(|| {
         let names: Vec<&str> = POSIX_CLASSES.iter().map(|(name, _)| *name).collect();
-        format!("`[:{name}:]` is no class of characters; there are {}", names.join(", ")).into()
+        format!("`[:{name}:]` is not a character class; use one of {}", names.join(", ")).into()
     }))
 }
 
-/// Writes the POSIX classes within the brackets of a pattern as ranges, for a matcher that does not know them. What is no class, or is
-/// malformed, stays.
+/// Replaces POSIX classes within the brackets of a pattern by ranges, for a matcher that does not support them. Unknown classes
+/// and malformed brackets are left as they are.
 pub(super) fn without_posix_classes(pattern: &str) -> Cow<'_, str> {
     if !pattern.contains("[:") {
         return Cow::Borrowed(pattern);
@@ -102,9 +102,9 @@ pub(super) type Problem = Cow<'static, str>;
 /// A parsed pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// Never empty, nor is any of them.
+    /// Neither empty itself nor containing an empty alternative.
     pub(super) alternatives: Vec<Vec<Segment>>,
-    /// Whether it ended with a `/`.
+    /// Whether the pattern ended with `/`.
     pub(super) trailing_slash: bool,
 }
 
@@ -113,26 +113,26 @@ pub(super) struct Pattern {
 pub(super) enum Segment {
     /// `**`: any number of segments.
     Deep,
-    /// One segment that any of these matches.
+    /// One segment that matches any of these.
     Name(Vec<Vec<Token>>),
 }
 
-/// What one or more characters of a name are matched by.
+/// Matches zero or more characters of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A character as written.
+    /// A literal character.
     Char(char),
     /// `?`
     One,
     /// `*`
     Star,
-    /// `**` as written: a segment of its own is [`Segment::Deep`]; within one it is turned into [`Token::Star`].
+    /// A literal `**`. As a whole segment it becomes [`Segment::Deep`], within one [`Token::Star`].
     Deep,
     /// `[...]`
     Class {
-        /// Whether what is listed is left out.
+        /// Whether it matches the characters not listed.
         negated: bool,
-        /// The ranges listed, ends included.
+        /// The listed ranges, ends included.
         ranges: Vec<(char, char)>,
     },
     /// `/`; never within a [`Segment`].
@@ -142,13 +142,13 @@ pub(super) enum Token {
 }
 
 impl Pattern {
-    /// Parses a pattern. Without a slash but at its end its alternatives start with [`Segment::Deep`].
+    /// Parses a pattern. Unless it contains a slash before its end, its alternatives start with [`Segment::Deep`].
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(format!("it is over {PATTERN_BYTES_MAX} bytes; shorten it").into());
         }
         if text.chars().any(char::is_control) {
-            return Err("it holds a control character, which no path does; remove it".into());
+            return Err("it contains a control character, which paths cannot have; remove it".into());
         }
         let mut tokens = Parser { text, at: 0 }.tokens(0)?;
         let length = tokens.len();
@@ -159,7 +159,7 @@ impl Pattern {
         let anchored = has_slash(&tokens);
         let mut alternatives = Vec::new();
         let mut size = 0;
-        for alternative in expand(&tokens, shapes_segments)? {
+        for alternative in expand(&tokens, affects_segments)? {
             let mut segments = segments(&alternative)?;
             if segments.is_empty() {
                 continue;
@@ -178,7 +178,7 @@ impl Pattern {
             alternatives.push(segments);
         }
         if alternatives.is_empty() {
-            return Err("it names nothing; `**` finds everything".into());
+            return Err("it names nothing; use `**` to match everything".into());
         }
         Ok(Self { alternatives, trailing_slash })
     }
@@ -193,12 +193,12 @@ impl Segment {
     }
 }
 
-/// Returns the text of tokens without wildcards.
+/// Returns the text of tokens that have no wildcards.
 pub(super) fn literal(tokens: &[Token]) -> Option<String> {
     tokens.iter().map(|token| if let Token::Char(literal) = token { Some(*literal) } else { None }).collect()
 }
 
-/// Cuts an alternative at its slashes. Empty and `.` segments are dropped, as paths are normalised.
+/// Splits an alternative at its slashes. Drops empty and `.` segments, as path normalization does.
 fn segments(tokens: &[Token]) -> Result<Vec<Segment>, Problem> {
     let mut segments = Vec::new();
     for segment in tokens.split(|token| *token == Token::Slash) {
@@ -211,10 +211,10 @@ fn segments(tokens: &[Token]) -> Result<Vec<Segment>, Problem> {
             name.iter_mut().filter(|token| **token == Token::Deep).for_each(|token| *token = Token::Star);
             name.dedup_by(|next, previous| *next == Token::Star && *previous == Token::Star);
             if literal(name).as_deref() == Some("..") {
-                return Err("it holds a `..` segment; name the target from the search root".into());
+                return Err("it contains a `..` segment; name the target from the search root".into());
             }
         }
-        // Braces with such an alternative were expanded before, so it is the only one here.
+        // Braces with such an alternative have been expanded already, so it is the only one here.
         if !matches!(literal(&names[0]).as_deref(), Some("" | ".")) {
             segments.push(Segment::Name(names));
         }
@@ -222,7 +222,7 @@ fn segments(tokens: &[Token]) -> Result<Vec<Segment>, Problem> {
     Ok(segments)
 }
 
-/// Expands the braces that have an alternative for which `opens` says so, and all within them.
+/// Expands the braces that have an alternative for which `opens` returns true, and all braces within them.
 fn expand(tokens: &[Token], opens: fn(&[Token]) -> bool) -> Result<Vec<Vec<Token>>, Problem> {
     let mut expanded: Vec<Vec<Token>> = vec![Vec::new()];
     for token in tokens {
@@ -248,12 +248,12 @@ fn expand(tokens: &[Token], opens: fn(&[Token]) -> bool) -> Result<Vec<Vec<Token
     Ok(expanded)
 }
 
-/// Tells whether an alternative of braces can decide where segments begin and end, or that one is none.
-fn shapes_segments(tokens: &[Token]) -> bool {
+/// Returns whether an alternative of braces affects where segments begin and end, or whether there is one.
+fn affects_segments(tokens: &[Token]) -> bool {
     matches!(tokens, [] | [Token::Char('.')])
         || tokens.iter().any(|token| match token {
             Token::Slash | Token::Deep => true,
-            Token::Braces(alternatives) => alternatives.iter().any(|alternative| shapes_segments(alternative)),
+            Token::Braces(alternatives) => alternatives.iter().any(|alternative| affects_segments(alternative)),
             _ => false,
         })
 }
@@ -294,7 +294,7 @@ impl Parser<'_> {
         self.next().ok_or(Cow::Borrowed(r"it ends with `\`; write `\\` for a backslash"))
     }
 
-    /// Reads up to the end or, within braces, up to the `,` or `}` that ends the alternative, which is left.
+    /// Parses up to the end or, within braces, up to the `,` or `}` that ends the alternative. Does not consume these.
     fn tokens(&mut self, nesting: usize) -> Result<Vec<Token>, Problem> {
         let mut tokens = Vec::new();
         loop {
@@ -354,19 +354,19 @@ impl Parser<'_> {
                 continue;
             }
             let from = match self.next().ok_or_else(open)? {
-                // In the first place it is a member.
+                // As the first member, `]` is literal.
                 ']' if !ranges.is_empty() => return Ok(Token::Class { negated, ranges }),
                 '\\' => self.escaped()?,
                 literal => literal,
             };
             let mark = self.at;
             let mut to = from;
-            // In the last place a `-` is a member.
+            // As the last member, `-` is literal.
             if self.takes('-') {
                 match self.next().ok_or_else(open)? {
                     ']' => self.at = mark,
                     '[' if posix_class(&self.text[self.at..]).is_some() => {
-                        return Err(format!("its range from `{from}` ends with a class; write a `-` last for one that is meant").into());
+                        return Err(format!("its range from `{from}` ends with a class; put a literal `-` last").into());
                     }
                     '\\' => to = self.escaped()?,
                     literal => to = literal,

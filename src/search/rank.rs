@@ -1,7 +1,7 @@
-//! How files are ranked by the words of a query, and which of their lines tell why.
+//! Ranks files by the words of a query, and finds the lines that show why.
 //!
-//! A file's score is [BM25](https://en.wikipedia.org/wiki/Okapi_BM25): each word of the query counts by how rare it is among the
-//! files, by how often the file holds it (the first occurrences count most), and less in a long file than in a short one.
+//! The score of a file is [BM25](https://en.wikipedia.org/wiki/Okapi_BM25). Each word of the query counts more the rarer it is
+//! among the files and the more often it occurs in the file (with diminishing returns), and less the longer the file is.
 
 use super::words;
 use crate::error::{Error, Result};
@@ -11,34 +11,34 @@ use jiff::Timestamp;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// How soon more occurrences of a word count no more.
+/// BM25's k1: how slowly the weight of a repeated word saturates.
 const SATURATION: f64 = 1.2;
 
-/// How much the length of a file counts, from 0 to 1.
+/// BM25's b: how much the length of a file matters, from 0 to 1.
 const LENGTH_WEIGHT: f64 = 0.75;
 
-/// How many different words a query has at most.
+/// The most different words in a query.
 pub const QUERY_WORDS_MAX: usize = 64;
 
 /// The most bytes of a line that a snippet shows.
 const SNIPPET_BYTES_MAX: usize = 240;
 
-/// How many bytes a snippet shows before the first word, of a line that it cuts.
+/// How many bytes a shortened snippet shows before its first word.
 const SNIPPET_BYTES_BEFORE: usize = 60;
 
-/// The words of a query, ready to be looked for.
+/// The words of a query, indexed for lookup.
 #[derive(Debug, Clone)]
 pub struct Query {
     words: Vec<String>,
     numbers: HashMap<String, usize>,
 }
 
-/// What a file has of the words of a query.
+/// The occurrences of a query's words in one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Features {
-    /// How many words the file holds.
+    /// The number of words in the file.
     pub words: u32,
-    /// How often it holds each word of the query.
+    /// The number of occurrences of each word of the query.
     pub frequencies: Vec<u32>,
 }
 
@@ -46,8 +46,8 @@ impl Query {
     /// Takes the words of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a query without a word or with more than [`QUERY_WORDS_MAX`], and for
-    /// ranks over [`SearchOptions::RANK_MAX`].
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a query without a word or with more than
+    /// [`QUERY_WORDS_MAX`], and for an offset of [`SearchOptions::RANK_MAX`] or more.
     pub fn new(options: &SearchOptions) -> Result<Self> {
         let words = words::words_of_query(&options.query);
         if words.is_empty() {
@@ -67,12 +67,12 @@ impl Query {
         Ok(Self { words, numbers })
     }
 
-    /// Returns the words as they are compared, each once.
+    /// Returns the words in their normalized form, each once.
     pub fn words(&self) -> &[String] {
         &self.words
     }
 
-    /// Counts what a file has of the words. `path` is its path within its own tree.
+    /// Counts the words of the query in a file. `path` is its path within its own tree.
     pub fn features(&self, path: &VfsPath, content: &[u8]) -> Features {
         let mut features = Features { words: 0, frequencies: vec![0; self.words.len()] };
         words::each_of_file(path, content, |word, weight| {
@@ -85,7 +85,7 @@ impl Query {
         features
     }
 
-    /// Returns the lines that hold the most telling words of the query, in the order of the file.
+    /// Returns the lines with the most significant words of the query, in the order of the file.
     pub fn snippets(&self, content: &[u8], corpus: &Corpus, snippets_max: usize) -> Vec<Snippet> {
         if crate::file::is_binary(content) {
             return Vec::new();
@@ -102,7 +102,7 @@ impl Query {
                 found.push((weight, index + 1, line));
             }
         }
-        // The order is stable, so of equal lines the first stand.
+        // The sort is stable, so the first of equally good lines wins.
         found.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
         found.truncate(snippets_max);
         found.sort_unstable_by_key(|(_, line, _)| *line);
@@ -111,7 +111,7 @@ impl Query {
 
     fn snippet(&self, number: usize, line: &str, weights: &[f64]) -> Snippet {
         let mut ranges: Vec<Range<usize>> = Vec::new();
-        // Where the most telling word first stands.
+        // The first occurrence of the most significant word.
         let mut telling: Option<(f64, Range<usize>)> = None;
         self.each_in(line, |range, word| {
             let weight = weights.get(word).copied().unwrap_or(0.0);
@@ -121,7 +121,7 @@ impl Query {
             ranges.push(range);
         });
         ranges.sort_unstable_by_key(|range| (range.start, std::cmp::Reverse(range.end)));
-        // A name and its parts overlap: the longest stands.
+        // A name and its parts overlap; keep the longest.
         let mut end = 0;
         ranges.retain(|range| {
             let is_apart = range.start >= end;
@@ -134,7 +134,7 @@ impl Query {
         Snippet::new(number, &line[shown], ranges)
     }
 
-    /// Hands over where words of the query stand in a text, with their numbers.
+    /// Calls `take` with the position and number of each query word in a text.
     fn each_in(&self, text: &str, mut take: impl FnMut(Range<usize>, usize)) {
         words::each(text, |range, word| {
             if let Some(number) = self.numbers.get(word) {
@@ -145,12 +145,12 @@ impl Query {
 }
 
 impl Features {
-    /// Tells whether the file holds any word of the query.
+    /// Returns whether the file contains any word of the query.
     pub fn has_any(&self) -> bool {
         self.frequencies.iter().any(|frequency| *frequency > 0)
     }
 
-    /// Adds the file to what is counted.
+    /// Adds the file to the statistics.
     pub fn count_in(&self, corpus: &mut Corpus) {
         corpus.files += 1;
         corpus.words += u64::from(self.words);
@@ -158,7 +158,7 @@ impl Features {
     }
 }
 
-/// Returns which part of a line a snippet shows: all, or of a long one what stands around a word.
+/// Returns the part of a line that a snippet shows: all of a short line, the surroundings of a word in a long one.
 fn shown(line: &str, word: Option<&Range<usize>>) -> Range<usize> {
     if line.len() <= SNIPPET_BYTES_MAX {
         return 0..line.len();
@@ -167,13 +167,13 @@ fn shown(line: &str, word: Option<&Range<usize>>) -> Range<usize> {
     start..line.floor_char_boundary(start + SNIPPET_BYTES_MAX)
 }
 
-/// Returns how much a word counts that so many of all files hold: always over 0.
+/// Returns the weight of a word that `files_with` of all files contain (BM25's inverse document frequency). Always over 0.
 fn rarity(files: u64, files_with: u64) -> f64 {
     let (files, files_with) = (files.max(files_with) as f64, files_with as f64);
     ((files - files_with + 0.5) / (files_with + 0.5)).ln_1p()
 }
 
-/// Returns how well a file fits: over 0 when it holds a word of the query.
+/// Returns the score of a file: over 0 if it contains a word of the query.
 pub fn score(corpus: &Corpus, words: u32, frequencies: &[u32]) -> f64 {
     let mean = (corpus.words as f64 / corpus.files.max(1) as f64).max(1.0);
     let length = SATURATION * (1.0 - LENGTH_WEIGHT + LENGTH_WEIGHT * f64::from(words) / mean);
@@ -184,22 +184,22 @@ pub fn score(corpus: &Corpus, words: u32, frequencies: &[u32]) -> f64 {
     frequencies.iter().zip(&corpus.files_with).map(of_word).sum()
 }
 
-/// A file that holds words of a query.
+/// A file that contains words of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The file.
+    /// The path of the file.
     pub path: VfsPathBuf,
     /// Its size in bytes.
     pub size_bytes: u64,
     /// Its version.
     pub version: Version,
-    /// When its content last changed, where the tier knows.
+    /// When its content was last modified, if the tier knows.
     pub modified_at: Option<Timestamp>,
-    /// What it has of the words.
+    /// The occurrences of the query's words.
     pub features: Features,
 }
 
-/// Makes a hit that is not scored yet and holds none of the words, of which there are so many.
+/// Creates an unscored hit with the given counts.
 pub(crate) fn hit(
     path: VfsPathBuf,
     size_bytes: u64,
@@ -211,12 +211,12 @@ pub(crate) fn hit(
     SearchHit { path, score: 0.0, size_bytes, version, modified_at, words: 0, frequencies, snippets }
 }
 
-/// Shows the start of a line.
+/// Returns a snippet that shows the start of a line.
 pub(crate) fn snippet_of(number: usize, line: &str) -> Snippet {
     Snippet::new(number, &line[shown(line, None)], Vec::new())
 }
 
-/// Ranks files that were found: a result up to the limit, without snippets.
+/// Ranks files. Returns a result up to the limit, without snippets.
 pub fn ranked(query: &Query, options: &SearchOptions, corpus: Corpus, found: Vec<Found>) -> SearchResult {
     let hits = found.into_iter().map(|found| SearchHit {
         score: 0.0,
@@ -233,16 +233,16 @@ pub fn ranked(query: &Query, options: &SearchOptions, corpus: Corpus, found: Vec
     result
 }
 
-/// Makes the result of a search where no file is.
+/// Creates the result of a search that finds nothing.
 ///
 /// # Errors
-/// Those of [`Query::new`].
+/// As [`Query::new`].
 pub fn nothing(options: &SearchOptions) -> Result<SearchResult> {
     let query = Query::new(options)?;
     Ok(ranked(&query, options, Corpus::new(query.words.len()), Vec::new()))
 }
 
-/// Scores the hits of a result by its corpus and that of the options, orders them, and cuts it at the limit.
+/// Scores the hits of a result by the statistics of its corpus and of the options, sorts them, and cuts them to the limit.
 pub fn rank(result: &mut SearchResult, options: &SearchOptions) {
     let corpus = options.weighed_by(&result.corpus);
     result.hits.iter_mut().for_each(|hit| hit.score = score(&corpus, hit.words, &hit.frequencies));
@@ -250,12 +250,12 @@ pub fn rank(result: &mut SearchResult, options: &SearchOptions) {
     cut(result, options);
 }
 
-/// Orders hits: the best first, equals by path.
+/// Sorts hits: best first, ties by path.
 pub fn order(hits: &mut [SearchHit]) {
     hits.sort_unstable_by(|one, other| other.score.total_cmp(&one.score).then_with(|| one.path.cmp(&other.path)));
 }
 
-/// Cuts a result that is in order at the offset and the limit; one that was cut before stays so.
+/// Cuts a sorted result to the offset and the limit. A result that was truncated before stays so.
 pub fn cut(result: &mut SearchResult, options: &SearchOptions) {
     let end = if options.at_hand { SearchOptions::RANK_MAX } else { options.end() };
     if result.hits.len() > end || result.truncated.is_some() {
@@ -278,13 +278,13 @@ mod tests {
 
     /// By hand, with k1 = 1.2 and b = 0.75: ln(1 + 7.5 / 3.5) * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 8 / 10)).
     #[test]
-    fn a_score_is_that_of_bm25() {
+    fn score_equals_bm25_by_hand() {
         let found = score(&corpus(10, 100, &[3]), 8, &[2]);
         assert!((found - 1.668_405).abs() < 1e-6, "{found}");
     }
 
     #[test]
-    fn every_file_that_holds_a_word_has_a_score() {
+    fn file_with_query_word_scores_above_zero() {
         for (files, files_with) in [(1, 1), (10, 10), (0, 0), (3, 9)] {
             let found = score(&corpus(files, 100, &[files_with]), u32::MAX, &[1]);
             assert!(found > 0.0 && found.is_finite(), "{found}");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_shown_around_its_first_word() {
+    fn snippet_of_long_line_surrounds_query_word() {
         let query = Query::new(&SearchOptions::new("needle")).expect("a word");
         let line = format!("{}needle {}", "é ".repeat(500), "ü ".repeat(500));
         let snippets = query.snippets(line.as_bytes(), &corpus(1, 10, &[1]), 1);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_shown_around_its_rarest_word() {
+    fn snippet_of_long_line_surrounds_rarest_word() {
         let query = Query::new(&SearchOptions::new("often needle")).expect("words");
         let line = format!("often {} needle {}", "x ".repeat(500), "x ".repeat(500));
         let snippets = query.snippets(line.as_bytes(), &corpus(9, 10, &[9, 1]), 1);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_words_and_ranks_are_bounded() {
+    fn query_over_word_or_rank_limit_is_rejected() {
         let many: String = (0..1_000).map(|number| format!("w{number} ")).collect();
         let refused = Query::new(&SearchOptions::new(many)).expect_err("too many words").to_string();
         assert!(refused.contains("1000 different words; name the 64"), "{refused}");

@@ -1,4 +1,4 @@
-//! The search of one content, window by window.
+//! Searches the content of one file, window by window.
 
 use super::grep::{FileOutcome, GrepMatcher};
 use super::hits::{Hit, Hits};
@@ -8,48 +8,49 @@ use crate::ops::{GrepLine, GrepOutput};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 
-/// What of a content is found so far.
+/// The search of one file, and its results so far.
 ///
-/// A line matches by its text alone, so what matches in a part of a content does not depend on the others: where no context is asked for,
-/// [`GrepMatcher::find`] looks at each by itself, on any thread, and only what comes of it, in order, is kept here.
+/// A line matches by its text alone, so matches in one part of the content do not depend on the others. If no context is
+/// requested, [`GrepMatcher::find`] searches each part on its own, on any thread, and only the results are combined here in
+/// order.
 pub(crate) struct Seeker<'a> {
     of: &'a GrepMatcher,
     page: Page<'a>,
-    /// The line after which the search goes on.
+    /// The line after which the search continues.
     after_line: usize,
-    /// How many matches are returned at most.
+    /// The most matches to return.
     matches_max: usize,
-    /// Whether matches that were returned before are looked at again: they count for the limit of the file, and where matches span
-    /// lines each depends on those before.
+    /// Whether to search again for matches that earlier calls returned: they count towards the limit of the file, and matches
+    /// across lines depend on those before them.
     counts_all: bool,
     before_cursor: bool,
-    /// How many matches were seen, those returned before included.
+    /// The number of matches so far, including those that earlier calls returned.
     seen: usize,
     count: usize,
     cut: bool,
 }
 
-/// What one part of a content gives, searched by itself.
+/// The result of one part that was searched on its own.
 pub(crate) struct Found {
-    /// How many lines match, as far as they are counted.
+    /// The number of matching lines, as far as they are counted.
     count: usize,
-    /// They, with numbers as if the content started here.
+    /// The matching lines, numbered from the start of the part.
     lines: Vec<GrepLine>,
-    /// How many lines it has; counted where lines are returned.
+    /// The number of lines in the part. Counted only if lines are returned.
     lines_passed: usize,
 }
 
 impl GrepMatcher {
-    /// Finds what matches in one part, to be handed to [`Seeker::push_found`] in order.
+    /// Finds the matches in one part. Pass the results to [`Seeker::push_found`] in order.
     pub(crate) fn find(&self, window: &Window) -> Found {
         let mut seeker = Seeker::new(self, 0);
-        // One more than is returned, which shows that there are more.
+        // One more than can be returned, to tell whether there are more.
         seeker.matches_max = self.matches_max.saturating_add(1);
         let _ = seeker.push(window);
         Found { count: seeker.count, lines_passed: seeker.page.lines_passed(), lines: seeker.page.lines }
     }
 
-    /// Returns how many matches of a content are counted at most, unless lines are returned.
+    /// Returns how many matches are counted at most in one file, or `None` if lines are returned.
     fn count_max(&self) -> Option<usize> {
         match self.output {
             GrepOutput::Content => None,
@@ -70,7 +71,7 @@ impl<'a> Seeker<'a> {
         Self { of, page, after_line, matches_max: of.matches_max, counts_all, before_cursor: after_line > 0, seen: 0, count: 0, cut: false }
     }
 
-    /// Searches the next window; `Break` when no further one matters.
+    /// Searches the next window. Returns `Break` if no further one matters.
     pub(crate) fn push(&mut self, window: &Window) -> ControlFlow<()> {
         match self.of.count_max() {
             Some(max) => {
@@ -85,8 +86,8 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    /// Searches a whole content. One in which nothing matches, as most are, is not shared: the count of who does is a write to memory
-    /// that the search has no other use for.
+    /// Searches content as a whole. Most content has no match, and then its reference count is not touched: that would be an
+    /// otherwise needless write to shared memory.
     pub(super) fn push_whole(&mut self, content: &Bytes) {
         let mut hits = Hits::new(self.of, content, 0);
         if let Some(max) = self.of.count_max() {
@@ -102,12 +103,13 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    /// Tells whether parts can be searched each by itself: no context reaches over them, and none of it was returned before.
-    pub(crate) fn takes_parts(&self) -> bool {
+    /// Returns whether parts can be searched on their own: no context crosses their borders, and no line was returned by an
+    /// earlier call.
+    pub(crate) fn supports_parts(&self) -> bool {
         self.after_line == 0 && (self.of.count_max().is_some() || (self.of.before == 0 && self.of.after == 0))
     }
 
-    /// Takes what was found in the next part; `Break` when no further one matters.
+    /// Adds the result of the next part. Returns `Break` if no further one matters.
     pub(crate) fn push_found(&mut self, found: Found) -> ControlFlow<()> {
         if let Some(max) = self.of.count_max() {
             return self.add(found.count, max);
@@ -145,7 +147,7 @@ impl<'a> Seeker<'a> {
                 return ControlFlow::Continue(());
             };
             self.page.give_context(hit.start);
-            self.before_cursor = self.before_cursor && self.page.ends_by(&hit, self.after_line);
+            self.before_cursor = self.before_cursor && self.page.ends_at_or_before(&hit, self.after_line);
             if self.before_cursor {
                 self.page.pass(&hit);
             } else if self.count == self.matches_max || self.page.is_full() {
@@ -160,13 +162,13 @@ impl<'a> Seeker<'a> {
         if !self.page.owes_context() {
             return ControlFlow::Break(());
         }
-        // Context ends before the next line that matches, though it is over the limit.
+        // Context ends before the next matching line, even if that one is over the limit.
         let next = hits();
         self.page.give_context(next.as_ref().map_or(end, |hit| hit.start));
         if next.is_none() && self.page.owes_context() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
-    /// Returns what was found.
+    /// Returns the outcome.
     pub(crate) fn finish(self) -> FileOutcome {
         FileOutcome::Searched { count: self.count, lines: self.page.lines, cut: self.cut }
     }

@@ -1,37 +1,37 @@
-//! Content of any size, a window of whole lines at a time.
+//! Reads content of any size in windows of whole lines.
 
 use crate::file::BINARY_PROBE_BYTES;
 use bytes::Bytes;
 use memchr::memrchr;
 use std::mem::take;
 
-/// The longest run of lines that must be held together: one line, or the context before a match.
+/// The longest run of lines, in bytes, that must be in memory together: one line, or the context before a match.
 pub(crate) const TOGETHER_BYTES_MAX: usize = 1 << 30;
 
-/// A part of a content: whole lines (the last may end with the content).
+/// A part of some content, in whole lines. Only at the end of the content may the last one lack its line break.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) content: Bytes,
-    /// Where the window starts in the whole content.
+    /// The position of the window in the whole content.
     pub(crate) origin: usize,
-    /// Where in the window the lines start that the one before it did not hold; those before are there as context.
+    /// The position of the first line that the previous window did not contain. The lines before it are context.
     pub(super) fresh: usize,
-    /// Where in the window the next one starts; none when it is the whole content, which its lines may share.
+    /// The position of the next window's start, or `None` if this is the whole content, which returned lines may share.
     pub(super) next: Option<usize>,
 }
 
 impl Window {
-    /// Takes a whole content as one window.
+    /// Creates a window of the whole content.
     pub(super) fn whole(content: Bytes) -> Self {
         Self { content, origin: 0, fresh: 0, next: None }
     }
 
-    /// Takes lines that start at a place of a content; the next window starts where they end.
+    /// Creates a window of lines at a position. The next window starts where they end.
     pub(crate) fn new(content: Bytes, origin: usize) -> Self {
         Self { next: Some(content.len()), content, origin, fresh: 0 }
     }
 
-    /// Takes the buffer back, empty, unless lines of it are held.
+    /// Returns the empty buffer for reuse, unless a line still shares it.
     pub(crate) fn into_buffer(self) -> Option<Vec<u8>> {
         let mut buffer = self.content.try_into_mut().ok()?;
         buffer.clear();
@@ -42,34 +42,34 @@ impl Window {
 /// Why there is no next window.
 #[derive(Debug)]
 pub(crate) enum Unread<E> {
-    /// A line, or the context that is asked for, is over 1 GiB long.
+    /// A line, or the requested context, is over 1 GiB long.
     TooLong,
     /// The content could not be read.
     Failed(E),
 }
 
-/// Reads a content in windows.
+/// Reads content in windows.
 ///
-/// A window ends with a line; one that is longer than the window makes it grow. Each starts with the last lines of the one before,
-/// as many as there are lines of context before a match. As much is read at a time as is taken over, so each byte is copied some
-/// times at most, however long the context is.
+/// A window ends at the end of a line and grows if a line does not fit. It starts with the last lines of the previous window, as
+/// many as there are lines of context before a match. Each read is at least as large as what is carried over, so each byte is
+/// copied only a few times, however long the context is.
 #[derive(Debug)]
 pub(crate) struct Windows<R> {
     read: R,
     window_bytes: usize,
     context_lines: usize,
-    /// What was read and starts the next window.
+    /// Bytes that were read and start the next window.
     rest: Vec<u8>,
-    /// Where in that the lines start that were in no window.
+    /// The position in `rest` of the first line that was in no window yet.
     fresh: usize,
-    /// Where that starts in the content.
+    /// The position of `rest` in the content.
     origin: usize,
     ended: bool,
     together_bytes_max: usize,
 }
 
 impl<E, R: FnMut(&mut Vec<u8>) -> Result<usize, E>> Windows<R> {
-    /// Starts a content. `read` appends to a buffer what fits into its spare capacity, and returns how much; 0 at the end.
+    /// Starts reading. `read` appends to the spare capacity of a buffer and returns the number of bytes read, 0 at the end.
     pub(crate) fn new(read: R, window_bytes: usize, context_lines: usize) -> Self {
         Self {
             read,
@@ -83,7 +83,7 @@ impl<E, R: FnMut(&mut Vec<u8>) -> Result<usize, E>> Windows<R> {
         }
     }
 
-    /// Returns the start of the content, which decides whether it is binary, before the first window is taken.
+    /// Returns the start of the content, which shows whether it is binary. Call this before the first window.
     pub(crate) fn probe(&mut self) -> Result<&[u8], E> {
         let mut start = take(&mut self.rest);
         let read = self.fill(&mut start, BINARY_PROBE_BYTES);
@@ -129,7 +129,7 @@ impl<E, R: FnMut(&mut Vec<u8>) -> Result<usize, E>> Windows<R> {
         if self.rest.len() > self.together_bytes_max { Err(Unread::TooLong) } else { Ok(Some(window)) }
     }
 
-    /// Reads until a buffer holds so much, or the content ends.
+    /// Reads until a buffer has this many bytes, or the content ends.
     fn fill(&mut self, buffer: &mut Vec<u8>, bytes: usize) -> Result<(), E> {
         buffer.reserve(bytes.saturating_sub(buffer.len()));
         while !self.ended && buffer.len() < bytes {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    /// Reads a content a few bytes at a time.
+    /// Reads content a few bytes at a time.
     fn reader(content: &[u8]) -> impl FnMut(&mut Vec<u8>) -> Result<usize, Infallible> {
         let mut left = content;
         move |buffer| {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_of_whole_lines() {
+    fn windows_consist_of_whole_lines() {
         let content = b"one\ntwo\nthree is long, longer than a window\n\nfour\nfive";
         for window_bytes in 1..60 {
             for context_lines in 0..4 {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_held_together_has_a_bound() {
+    fn window_over_size_limit_is_an_error() {
         let content = [&b"short\n"[..], &[b'x'; 500], b"\nshort\n"].concat();
         for (together_bytes_max, context_lines, fits) in [(100, 0, false), (1000, 0, true), (400, 9, false)] {
             let mut windows = Windows::new(reader(&content), 16, context_lines);

@@ -1,12 +1,14 @@
-//! The words of a file, by which recall finds and ranks it.
+//! The words of a file, by which ranked search finds it.
 //!
-//! Text is cut into words by the rules of Unicode ([UAX #29](https://www.unicode.org/reports/tr29/)). A word is compared in lower
-//! case, without accents, and an English one by its stem ([Porter 2](https://snowballstem.org/algorithms/english/stemmer.html)), so
-//! that `Memories` finds `memory`. What programs write as one name counts whole and in its parts: `userId`, `user_id` and `user.id`
-//! all hold `user` and `id`. Scripts written without spaces give each character and each pair of neighbours.
+//! Text is split into words by the rules of Unicode ([UAX #29](https://www.unicode.org/reports/tr29/)). Words are compared in
+//! lower case and without accents, and English words by their stems ([Porter
+//! 2](https://snowballstem.org/algorithms/english/stemmer.html)), so that `Memories` finds `memory`. An identifier counts as a
+//! whole and in its parts: `userId`, `user_id` and `user.id` all contain `user` and `id`. Scripts written without spaces yield
+//! each character and each pair of adjacent characters.
 
 use crate::file::is_binary;
 use crate::path::VfsPath;
+use crate::work;
 use rust_stemmers::{Algorithm, Stemmer};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,32 +17,32 @@ use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// How many bytes at the start of a content count; what lies behind is found by `grep`.
+/// How many bytes at the start of some content are indexed. `grep` finds what comes after.
 pub const CONTENT_BYTES_MAX: usize = 1 << 20;
 
-/// The longest word in bytes, as it is compared. What is longer is data and not a word.
+/// The longest word in bytes, in normalized form. Anything longer is data, not a word.
 pub const WORD_BYTES_MAX: usize = 64;
 
-/// How often a word of the path counts: as often as one that the content says so many times.
+/// The weight of a word in the path, relative to one in the content.
 pub const PATH_WEIGHT: u32 = 4;
 
-/// The shortest word that is reduced to its stem.
+/// The shortest word that is stemmed, in bytes.
 const STEMMED_BYTES_MIN: usize = 3;
 
 static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
 
-/// The words of a file and how often each occurs.
+/// The words of a file, and how often each occurs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileWords {
-    /// How many words the path and the content have.
+    /// The number of words in the path and the content.
     pub length: u32,
-    /// Each word once, in order, with how often it occurs; one of the path counts [`PATH_WEIGHT`] times.
+    /// Each word once, sorted, with its number of occurrences. Those in the path count [`PATH_WEIGHT`] times.
     pub counts: Vec<(String, u32)>,
 }
 
 impl FileWords {
-    /// Counts the words of a file. `path` is its path within its own tree. Cost: one pass over the first
-    /// [`CONTENT_BYTES_MAX`] bytes, some tens of nanoseconds a word.
+    /// Counts the words of a file. `path` is its path within its own tree. Cost: one pass over the first [`CONTENT_BYTES_MAX`]
+    /// bytes, some tens of nanoseconds for each word.
     pub fn of(path: &VfsPath, content: &[u8]) -> Self {
         let mut length = 0_u32;
         let mut counts: HashMap<String, u32> = HashMap::new();
@@ -53,7 +55,7 @@ impl FileWords {
         };
         each(path.as_str(), |_, word| add(word, 1, PATH_WEIGHT));
         if let Some(text) = text_of(content) {
-            // A text says most of its words again and again, and to put one into the form that is compared takes longest here.
+            // Texts repeat most of their words, and normalizing is the slowest step, so count the words as written first.
             let mut written: HashMap<&str, u32> = HashMap::new();
             each_written(&text, |range| *written.entry(&text[range]).or_default() += 1);
             let mut compared = String::new();
@@ -75,30 +77,29 @@ impl FileWords {
     }
 }
 
-/// What questions are put together with and nearly every text holds. [`words_of_query`] leaves it out. What has a meaning of its own as well
-/// (`will`, `can`, `may`) is not among them.
+/// Function words that questions contain and nearly every text has. [`words_of_query`] drops them. Words that also have a meaning
+/// of their own (`will`, `can`, `may`) are not among them.
 const FILLERS: &str = "a an and are as at be been but by could did do does for from had has have he her his how i if in into is it its me \
     my no not of on or our she should so such than that the their them then there these they this to us was we were what when where \
     which who why with would you your";
 
 static FILLER_WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| FILLERS.split_whitespace().collect());
 
-/// Returns the words of a query as they are compared, each once, in their order. English words that a question is only put
-/// together with (`where is my`) are left out, unless there are no others: in a small tree they are rare enough to mislead. One that is
-/// written as a name is (`IT`, `US`) stays.
+/// Returns the words of a query in normalized form, each once, in their order. Drops English function words (`where is my`)
+/// unless there are no others: in a small tree they are rare enough to be misleading. Keeps those written as a name (`IT`, `US`).
 pub fn words_of_query(query: &str) -> Vec<String> {
     let (mut words, mut fillers) = (Distinct::default(), Distinct::default());
     let first = query.find(char::is_alphanumeric).unwrap_or(0);
     each(query, |range, word| {
         let written = &query[range.clone()];
-        // The first word has a capital whatever it means.
+        // The first word is capitalized whatever it means.
         let is_filler = FILLER_WORDS.contains(written) || (range.start <= first && FILLER_WORDS.contains(&*written.to_lowercase()));
         if is_filler { fillers.push(word) } else { words.push(word) }
     });
     if words.words.is_empty() { fillers.words } else { words.words }
 }
 
-/// Words, each once, in their order.
+/// Words without duplicates, in their order.
 #[derive(Default)]
 struct Distinct {
     words: Vec<String>,
@@ -114,7 +115,7 @@ impl Distinct {
     }
 }
 
-/// Hands over the words of a file, with how often each counts.
+/// Calls `take` with each word of a file and its weight.
 pub(super) fn each_of_file(path: &VfsPath, content: &[u8], mut take: impl FnMut(&str, u32)) {
     each(path.as_str(), |_, word| take(word, PATH_WEIGHT));
     if let Some(text) = text_of(content) {
@@ -122,12 +123,12 @@ pub(super) fn each_of_file(path: &VfsPath, content: &[u8], mut take: impl FnMut(
     }
 }
 
-/// Returns what counts of a content as text; none of a binary one.
+/// Returns the indexed text of some content, or `None` if it is binary.
 fn text_of(content: &[u8]) -> Option<Cow<'_, str>> {
     (!is_binary(content)).then(|| String::from_utf8_lossy(&content[..content.len().min(CONTENT_BYTES_MAX)]))
 }
 
-/// Hands over the words of a text as they are compared, each with where it stands.
+/// Calls `take` with each word of a text, in normalized form, and its position.
 pub(super) fn each(text: &str, mut take: impl FnMut(Range<usize>, &str)) {
     let mut compared = String::new();
     each_written(text, |range| {
@@ -138,16 +139,20 @@ pub(super) fn each(text: &str, mut take: impl FnMut(Range<usize>, &str)) {
     });
 }
 
-/// Tells whether what a text has is a word, given the form that is compared.
+/// Returns whether a normalized word is kept.
 fn is_kept(compared: &str) -> bool {
     !compared.is_empty() && compared.len() <= WORD_BYTES_MAX
 }
 
-/// Hands over where what may be a word stands in a text.
+/// Calls `taken` with the position of everything in a text that may be a word.
 fn each_written(text: &str, mut taken: impl FnMut(Range<usize>)) {
-    // Where a character without spaces around it stands: with the next one it is a pair.
+    // The previous character without spaces around it. Together with the next one it makes a pair.
     let mut neighbour: Option<Range<usize>> = None;
+    let mut passed = 0;
     for (start, word) in text.unicode_word_indices() {
+        // A word is cut, folded, counted and kept, which takes as long as a plain search of this many bytes.
+        work::advance(16 * (start + word.len() - passed));
+        passed = start + word.len();
         let range = start..start + word.len();
         if is_single(word) || word.chars().all(is_katakana) {
             for (at, character) in word.char_indices() {
@@ -161,7 +166,7 @@ fn each_written(text: &str, mut taken: impl FnMut(Range<usize>)) {
         }
         taken(range);
         if word.chars().all(is_hangul) {
-            // A word with what is joined to it, which is written without a space.
+            // A word with attached particles, which Korean writes without a space.
             let ends = word.char_indices().skip(2).map(|(at, _)| at).chain([word.len()]);
             let pairs = word.char_indices().map(|(at, _)| at).zip(ends).map(|(from, to)| start + from..start + to);
             pairs.filter(|pair| pair.len() < word.len()).for_each(&mut taken);
@@ -175,12 +180,12 @@ fn each_written(text: &str, mut taken: impl FnMut(Range<usize>)) {
     }
 }
 
-/// Tells whether a word is one character of a script that is written without spaces: those of others come as whole words.
+/// Returns whether a word is one character of a script written without spaces. Words of other scripts come whole.
 fn is_single(word: &str) -> bool {
     !word.is_ascii() && word.chars().nth(1).is_none()
 }
 
-/// Tells whether a character is of the one script without spaces whose words come whole.
+/// Returns whether a character is Katakana, the one script without spaces whose words come whole.
 fn is_katakana(character: char) -> bool {
     matches!(character, '\u{30A0}'..='\u{30FF}' | '\u{31F0}'..='\u{31FF}' | '\u{FF66}'..='\u{FF9F}')
 }
@@ -189,8 +194,8 @@ fn is_hangul(character: char) -> bool {
     matches!(character, '\u{AC00}'..='\u{D7A3}')
 }
 
-/// Cuts a name where programs do: at signs, and before a capital that starts a part, as in `userId`, `HTTPServer` and `Base64Encoder`. Cost: one
-/// pass, however many parts.
+/// Splits an identifier at punctuation and before a capital that starts a part, as in `userId`, `HTTPServer` and `Base64Encoder`.
+/// Cost: one pass, however many parts.
 fn parts(word: &str) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -214,7 +219,7 @@ fn parts(word: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Tells whether a character is of a part; an apostrophe and the marks of letters are.
+/// Returns whether a character belongs to a part. Apostrophes and combining marks do.
 fn is_letter(character: char) -> bool {
     character.is_alphanumeric() || is_apostrophe(character) || unicode_normalization::char::is_combining_mark(character)
 }
@@ -223,7 +228,7 @@ fn is_apostrophe(character: char) -> bool {
     matches!(character, '\'' | '’')
 }
 
-/// Writes a word as it is compared.
+/// Writes the normalized form of a word.
 fn compare(word: &str, compared: &mut String) {
     compared.clear();
     if word.is_ascii() {
@@ -247,7 +252,7 @@ fn compare(word: &str, compared: &mut String) {
     }
 }
 
-/// Tells whether a mark is left out in writing, or may be: the accents of Latin, Greek and Cyrillic, the vowels and signs of Arabic and
+/// Returns whether a mark is optional in writing: accents in Latin, Greek and Cyrillic, vowel marks and signs in Arabic and
 /// Hebrew.
 fn is_accent(character: char) -> bool {
     matches!(
@@ -292,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_whole_and_in_parts() {
+    fn identifiers_count_whole_and_in_parts() {
         let table: [(&str, &[&str]); 11] = [
             ("Base64Encoder", &["base64encoder", "base64", "encod"]),
             ("OAuth2Token", &["oauth2token", "o", "auth2", "token"]),
@@ -312,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_without_spaces_give_characters_and_pairs() {
+    fn scripts_without_spaces_yield_characters_and_pairs() {
         assert_eq!(words("東京都 は"), ["東", "京", "東京", "都", "京都", "は"]);
         assert_eq!(words("서울 날씨"), ["서울", "날씨"]);
         assert_eq!(words("서울에서"), ["서울에서", "서울", "울에", "에서"]);
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_words_of_its_path_and_its_content() {
+    fn file_words_include_path_and_content() {
         let path = crate::path::VfsPathBuf::parse("/notes/deploy.md").expect("a legal path");
         let words = FileWords::of(&path, b"Deploy on Fridays.\nNever deploy.\n");
         assert_eq!(words.frequency("deploy"), PATH_WEIGHT + 2);
@@ -333,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_question_is_put_together_with_is_left_out_of_it() {
+    fn query_drops_function_words() {
         assert_eq!(words_of_query("Where is my car?"), ["car"]);
         assert_eq!(words_of_query("to be, or not to be"), ["to", "be", "or", "not"]);
         assert_eq!(words_of_query("the theory of that"), ["theori"]);
@@ -343,9 +348,9 @@ mod tests {
         assert_eq!(words_of_query("Who is in the US and does IT"), ["us", "it"]);
     }
 
-    /// A megabyte of one name with a part every other letter: time that grew with its square took minutes.
+    /// Regression: splitting a megabyte of one identifier took minutes when the time was quadratic in its length.
     #[test]
-    fn a_name_of_any_length_is_cut_in_one_pass() {
+    fn long_identifier_is_split_in_linear_time() {
         let name = "aB".repeat(CONTENT_BYTES_MAX / 2);
         assert_eq!(parts(&name).count(), CONTENT_BYTES_MAX / 2 + 1);
         let words = words_of_query(&(0..50_000).map(|number| format!("w{number} ")).collect::<String>());
@@ -353,14 +358,14 @@ mod tests {
     }
 
     #[test]
-    fn data_is_no_word() {
+    fn overlong_words_are_dropped() {
         assert_eq!(words(&"x".repeat(WORD_BYTES_MAX + 1)), [""; 0]);
         assert_eq!(words(&"x".repeat(WORD_BYTES_MAX)).len(), 1);
     }
 
     proptest! {
         #[test]
-        fn any_bytes_have_words(content in proptest::collection::vec(any::<u8>(), 0..400), text in "\\PC{0,80}") {
+        fn file_words_agree_with_each_of_file(content in proptest::collection::vec(any::<u8>(), 0..400), text in "\\PC{0,80}") {
             let words = FileWords::of(VfsPath::ROOT, &content);
             prop_assert!(words.counts.is_sorted());
             let (mut length, mut counts) = (0, std::collections::BTreeMap::new());

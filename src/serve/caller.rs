@@ -14,6 +14,7 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use futures::future::BoxFuture;
 use percent_encoding::percent_decode;
 use std::sync::Arc;
 
@@ -51,12 +52,19 @@ pub(super) struct Caller {
 impl Caller {
     /// Tells whether who brought the headers of the request would be let in still, with the same rights.
     pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
-        let who = self.doorkeeper.who(headers).await?;
+        let who = self.doorkeeper.who(headers, Asks::Again).await?;
         Ok(who.is_some_and(|who| {
             let is_same = who.scope.tenant == self.scope.tenant && who.scope.user == self.scope.user;
             is_same && who.rights == self.rights && who.credential == self.credential
         }))
     }
+}
+
+/// Whether somebody asks to be let in, which counts as a use of the token, or the server asks whether they still would be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    First,
+    Again,
 }
 
 /// The credential of who brings the secret that the server was started with; no token has such an id.
@@ -68,7 +76,7 @@ impl Doorkeeper {
     }
 
     /// Returns who brings the headers, as its token says; nobody for a token that is none.
-    async fn who(&self, headers: &HeaderMap) -> Result<Option<Known>> {
+    async fn who(&self, headers: &HeaderMap, asks: Asks) -> Result<Option<Known>> {
         let admin = |credential: Option<&str>| {
             let credential = credential.map(str::to_owned);
             Known { scope: self.scope.clone(), rights: Rights::new(Access::Admin), credential }
@@ -84,7 +92,11 @@ impl Doorkeeper {
             return Ok(Some(admin(Some(OPERATOR))));
         }
         let Some(book) = &self.book else { return Ok(None) };
-        let Some(mut record) = book.find(given).await? else { return Ok(None) };
+        let found = match asks {
+            Asks::First => book.used(given).await?,
+            Asks::Again => book.find(given).await?,
+        };
+        let Some(mut record) = found else { return Ok(None) };
         if record.scope.thread.is_none() {
             let own = record.rights.threads.first().cloned();
             record.scope.thread = own.or_else(|| self.scope.thread.clone());
@@ -117,7 +129,7 @@ impl Doorkeeper {
     }
 
     async fn admit(self: &Arc<Self>, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {
-        match self.who(headers).await? {
+        match self.who(headers, Asks::First).await? {
             Some(who) => self.caller(who, in_path, headers).map(Some),
             None => Ok(None),
         }
@@ -134,15 +146,12 @@ fn standing(caller: &Caller, headers: &HeaderMap) -> Standing {
     // Of the headers that one alone says who calls.
     let authorization = headers.get(header::AUTHORIZATION).cloned();
     let headers: HeaderMap = authorization.map(|given| (header::AUTHORIZATION, given)).into_iter().collect();
-    Standing::new(move || {
+    let book = caller.doorkeeper.clone();
+    let holds = move || -> BoxFuture<'static, Result<bool>> {
         let (caller, headers) = (caller.clone(), headers.clone());
-        Box::pin(async move {
-            caller.is_still(&headers).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "a stream ends, as nobody can say whether its token still holds");
-                false
-            })
-        })
-    })
+        Box::pin(async move { caller.is_still(&headers).await })
+    };
+    Standing::new(holds, move || book.book.as_ref().map(TokenBook::changes))
 }
 
 /// Returns what a header says: UTF-8, percent-encoded where it is not visible ASCII.
@@ -212,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_asked_for_where_there_is_one() {
         let open = doorkeeper(Scope::new(), None, None);
-        assert!(open.who(&HeaderMap::new()).await.expect("no store").is_some());
+        assert!(open.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_some());
         let closed = doorkeeper(Scope::new(), Token::new("0123456789abcdef").ok(), None);
         for (value, admitted) in [
             ("Bearer 0123456789abcdef", true),
@@ -222,10 +231,13 @@ mod tests {
             ("0123456789abcdef", false),
             ("", false),
         ] {
-            assert_eq!(closed.who(&headers("authorization", value)).await.expect("no store").is_some(), admitted, "{value}");
+            assert_eq!(closed.who(&headers("authorization", value), Asks::First).await.expect("no store").is_some(), admitted, "{value}");
         }
-        assert!(closed.who(&HeaderMap::new()).await.expect("no store").is_none());
-        assert!(open.who(&headers("authorization", "Bearer wrong")).await.expect("no store").is_none(), "a wrong token is none");
+        assert!(closed.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_none());
+        assert!(
+            open.who(&headers("authorization", "Bearer wrong"), Asks::First).await.expect("no store").is_none(),
+            "a wrong token is none"
+        );
     }
 
     #[tokio::test]

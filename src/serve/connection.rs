@@ -1,22 +1,16 @@
 //! Connections: how many there may be, from one address too, and how long each may keep the server waiting.
 //!
 //! A connection has to bring a request soon after it is opened, and another one soon after the last was answered, whatever it sends
-//! meanwhile: bytes that never become a request do not count. A peer that takes no bytes off it is cut off too. While a request is under
-//! way the deadlines of requests hold, and these do not.
+//! meanwhile: bytes that never become a request do not count. A peer that takes no bytes off it is cut off too, and so is one that takes an
+//! answer too slowly (`answer.rs`). While a request is under way the deadlines of requests hold, and these do not.
 //!
 //! Where all places are taken, a few more connections are let in for a moment, to answer what asks whether the server is alive
 //! ([`is_health`]) and to refuse the rest with a status that says why.
 
-use super::api::problem;
-use crate::error::{Error, ErrorKind};
-use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderValue, header};
-use axum::middleware::Next;
-use axum::response::Response;
+use crate::config::ServeConfig;
+use crate::error::Result;
 use axum_server::accept::Accept;
 use futures::future::BoxFuture;
-use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -54,6 +48,9 @@ pub struct ConnectionLimits {
     pub body_timeout: Duration,
     /// The fewest bytes of a body for each second, after the first `body_timeout`. Default 1,024.
     pub body_bytes_per_second_min: u64,
+    /// The fewest bytes of an answer that its client takes for each second in which the answer waits for it, after the first
+    /// `write_timeout`. Default 1,024.
+    pub answer_bytes_per_second_min: u64,
 }
 
 impl Default for ConnectionLimits {
@@ -66,6 +63,7 @@ impl Default for ConnectionLimits {
             write_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(15),
             body_bytes_per_second_min: 1_024,
+            answer_bytes_per_second_min: 1_024,
         }
     }
 }
@@ -110,6 +108,39 @@ impl ConnectionLimits {
         (self.body_timeout, self.body_bytes_per_second_min) = (timeout, bytes_per_second_min);
         self
     }
+
+    /// Sets how many bytes of an answer its client has to take each second.
+    #[must_use]
+    pub fn with_answer_bytes_per_second_min(mut self, bytes: u64) -> Self {
+        self.answer_bytes_per_second_min = bytes;
+        self
+    }
+
+    /// Takes what a configuration says.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a time that was set after the configuration was read and is none.
+    pub(super) fn from_config(config: &ServeConfig) -> Result<Self> {
+        Ok(Self {
+            connections_max: config.connections_max,
+            per_address_max: config.connections_per_address_max,
+            head_timeout: config.head_timeout()?,
+            idle_timeout: config.idle_timeout()?,
+            write_timeout: config.write_timeout()?,
+            body_timeout: config.body_timeout()?,
+            body_bytes_per_second_min: config.body_bytes_per_second_min,
+            answer_bytes_per_second_min: config.answer_bytes_per_second_min,
+        })
+    }
+
+    /// Lowers the most connections so that they leave a quarter of the files that the process may have open, and what is let in beyond
+    /// them, to everything else: stores, files of the host, bodies on disk.
+    #[must_use]
+    pub fn within_open_files(mut self, open_files_max: u64) -> Self {
+        let left = usize::try_from(open_files_max / 4 * 3).unwrap_or(usize::MAX);
+        self.connections_max = self.connections_max.min(left.saturating_sub(CROWDED_MAX)).max(1);
+        self
+    }
 }
 
 /// Tells whether a path asks after the health of the server: such requests are answered whatever else waits.
@@ -148,6 +179,10 @@ struct Waiting {
     requests: usize,
     since: Instant,
     has_asked: bool,
+    /// The number of the newest request.
+    newest: u64,
+    /// Of each answer that waits for the client, by the number of its request: until when the client has to take more of it.
+    untaken: HashMap<u64, Instant>,
 }
 
 impl Connections {
@@ -168,14 +203,17 @@ impl Connections {
         }
         *if is_crowded { &mut table.crowded } else { &mut table.places } += 1;
         table.of_address.insert(peer.ip(), of_address + 1);
-        let state = Mutex::new(Waiting { requests: 0, since: Instant::now(), has_asked: false });
+        let state = Waiting { requests: 0, since: Instant::now(), has_asked: false, newest: 0, untaken: HashMap::new() };
+        let state = Mutex::new(state);
         let connection = Arc::new(Connection { all: self.clone(), peer, is_crowded, state });
         table.open.insert(peer, Arc::downgrade(&connection));
         Some(connection)
     }
 
-    fn find(&self, peer: &SocketAddr) -> Option<Arc<Connection>> {
-        self.table.lock().open.get(peer).and_then(Weak::upgrade)
+    /// Notes that a request of a peer's connection is under way, until what is returned is dropped.
+    pub(super) fn begin(&self, peer: &SocketAddr) -> Option<Running> {
+        let connection = self.table.lock().open.get(peer).and_then(Weak::upgrade)?;
+        Some(Running::begin(connection))
     }
 }
 
@@ -197,84 +235,73 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Returns until when the connection may wait; none while a request is under way.
+    /// Returns until when the connection may keep the server waiting; none while it does not.
     fn waits_until(&self) -> Option<Instant> {
-        let Waiting { requests, since, has_asked } = *self.state.lock();
+        let state = self.state.lock();
+        if state.requests > 0 {
+            return state.untaken.values().min().copied();
+        }
         let limits = &self.all.limits;
-        let patience = match (has_asked, self.is_crowded) {
+        let patience = match (state.has_asked, self.is_crowded) {
             (false, false) => limits.head_timeout,
             (false, true) => limits.head_timeout.min(CROWDED_TIMEOUT),
             (true, false) => limits.idle_timeout,
             (true, true) => Duration::ZERO,
         };
-        (requests == 0).then(|| since + patience)
+        Some(state.since + patience)
+    }
+
+    /// Returns how often it is looked at how long the connection has kept the server waiting.
+    fn looked_at_every(&self) -> Duration {
+        let limits = &self.all.limits;
+        let patience = limits.head_timeout.min(limits.idle_timeout).min(limits.write_timeout);
+        if self.is_crowded { patience.min(CROWDED_TIMEOUT) } else { patience }
     }
 }
 
 /// A request under way, until its answer is sent or given up.
 #[derive(Debug)]
-struct Running(Arc<Connection>);
+pub(super) struct Running {
+    connection: Arc<Connection>,
+    number: u64,
+}
 
 impl Running {
     fn begin(connection: Arc<Connection>) -> Self {
         let mut state = connection.state.lock();
         state.requests += 1;
         state.has_asked = true;
+        state.newest += 1;
+        let number = state.newest;
         drop(state);
-        Self(connection)
+        Self { connection, number }
+    }
+
+    /// Tells whether its connection was let in beyond the most.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.connection.is_crowded
+    }
+
+    pub(super) fn limits(&self) -> &ConnectionLimits {
+        &self.connection.all.limits
+    }
+
+    /// Notes until when the client has to take more of the answer; none while the answer does not wait for it.
+    pub(super) fn wait_for_client(&self, until: Option<Instant>) {
+        let mut state = self.connection.state.lock();
+        match until {
+            Some(until) => state.untaken.insert(self.number, until),
+            None => state.untaken.remove(&self.number),
+        };
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
+        let mut state = self.connection.state.lock();
+        state.untaken.remove(&self.number);
         state.requests -= 1;
         state.since = Instant::now();
-    }
-}
-
-/// Notes that a request of a connection is under way, and refuses those that come where all places are taken.
-pub(super) async fn attended(
-    State(connections): State<Arc<Connections>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let Some(connection) = connections.find(&peer) else { return next.run(request).await };
-    let is_crowded = connection.is_crowded;
-    let running = Running::begin(connection);
-    let mut response = if is_crowded && !is_health(request.uri().path()) {
-        let message = "too many connections are open; try again in a second";
-        problem::response(&Error::new(ErrorKind::Unavailable, message).without_effect())
-    } else {
-        next.run(request).await
-    };
-    if is_crowded {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response.map(|body| Body::new(Sent { body, _running: running }))
-}
-
-/// The body of an answer, with its request.
-struct Sent {
-    body: Body,
-    _running: Running,
-}
-
-impl http_body::Body for Sent {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -326,21 +353,22 @@ pub(super) struct Guarded<S> {
 
 impl<S> Guarded<S> {
     fn new(stream: S, connection: Arc<Connection>) -> Self {
-        let alarm = Box::pin(sleep_until(connection.waits_until().unwrap_or_else(Instant::now)));
+        let alarm = Box::pin(sleep_until(Instant::now()));
         Self { stream, connection, alarm, stalled: None }
     }
 
-    /// Waits until the connection has waited for too long.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Waits until the connection has kept the server waiting for too long.
+    fn poll_impatience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.alarm.as_mut().poll(cx));
             let now = Instant::now();
-            let next = match self.connection.waits_until() {
-                Some(until) if until <= now => return Poll::Ready(()),
-                Some(until) => until,
-                None => now + self.connection.all.limits.idle_timeout.min(self.connection.all.limits.head_timeout),
-            };
-            self.alarm.as_mut().reset(next);
+            let until = self.connection.waits_until();
+            if until.is_some_and(|until| until <= now) {
+                return Poll::Ready(());
+            }
+            // What it waits for may change before then.
+            let next = now + self.connection.looked_at_every();
+            self.alarm.as_mut().reset(until.map_or(next, |until| until.min(next)));
         }
     }
 
@@ -349,6 +377,9 @@ impl<S> Guarded<S> {
         if written.is_ready() {
             self.stalled = None;
             return written;
+        }
+        if self.poll_impatience(cx).is_ready() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes its answers too slowly")));
         }
         let timeout = self.connection.all.limits.write_timeout;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + timeout)));
@@ -362,8 +393,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         if let Poll::Ready(done) = Pin::new(&mut self.stream).poll_read(cx, buffer) {
             return Poll::Ready(done);
         }
-        ready!(self.poll_silence(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client asks nothing")))
+        ready!(self.poll_impatience(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client asks nothing, or takes its answers too slowly")))
     }
 }
 

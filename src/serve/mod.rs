@@ -9,6 +9,7 @@
 //! ([`TokenBook`]) names who calls and what they may do ([`Rights`]); tenant and user are the token's, whatever a request says. Where to
 //! start reading: `caller.rs` finds out who calls, `doors.rs` keeps a tree to their rights, `api/routes.rs` is the table of what there is.
 
+mod answer;
 mod api;
 mod caller;
 mod connection;
@@ -19,6 +20,7 @@ mod rights;
 mod tls;
 mod token;
 
+use crate::config::ServeConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Layered;
 use crate::mcp::{Consents, HttpLimits, McpOptions};
@@ -111,6 +113,19 @@ impl ServeOptions {
             streams_max: 1_024,
             deadline: Duration::from_secs(60),
         }
+    }
+
+    /// Sets the limits of connections, requests and streams that a configuration says.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a time that was set after the configuration was read and is none.
+    pub fn with_config(mut self, config: &ServeConfig) -> Result<Self> {
+        self.connections = ConnectionLimits::from_config(config)?;
+        self.requests_max = config.requests_max;
+        self.requests_per_user_max = config.requests_per_user_max;
+        self.streams_max = config.streams_max;
+        self.deadline = config.deadline()?;
+        Ok(self)
     }
 
     /// Sets a secret that lets do everything.
@@ -280,7 +295,7 @@ impl HttpServer {
         let book = options.tokens.then(|| TokenBook::new(store.clone()));
         let is_open = options.token.is_none() && book.is_none();
         let mut mcp = mcp;
-        mcp.consents = match Consents::shared(store.clone(), Namespace::new([TOKENS_NAMESPACE, "questions"])?).await {
+        mcp.consents = match Consents::shared(store.clone(), Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["questions"]))?).await {
             Ok(consents) => Some(Arc::new(consents)),
             Err(error) => {
                 tracing::warn!(%error, "what this server asks people can be answered to this server alone");
@@ -298,7 +313,7 @@ impl HttpServer {
         let api = Arc::new(Api::new(workspace, store, limits, metrics));
         let head_timeout = options.connections.head_timeout;
         let connections = Connections::new(options.connections);
-        let attend = middleware::from_fn_with_state(connections.clone(), connection::attended);
+        let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
         let router = api::router(api.clone(), doorkeeper.clone()).layer(attend);
 
         let handle: Handle<SocketAddr> = Handle::new();

@@ -10,6 +10,7 @@
 
 use super::rights::Rights;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mcp::REMEMBERED_FOR;
 use crate::scope::Scope;
 use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, Store};
 use jiff::Timestamp;
@@ -20,16 +21,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use uuid::Uuid;
 
-/// The first component of the namespace of tokens, which no route has.
-pub const TOKENS_NAMESPACE: &str = crate::store::reserved::TOKENS;
+/// What the namespaces of tokens lie beneath.
+pub const TOKENS_NAMESPACE: [&str; 2] = crate::store::reserved::TOKENS;
 
 /// What every token of a book begins with.
 const PREFIX: &str = "sfs_";
-
-/// How long what was read of a token holds: so soon a revoked one is refused.
-const READ_FOR: Duration = Duration::from_secs(1);
 
 /// How often at most a server notes that a token was used.
 const NOTED_EVERY: Duration = Duration::from_secs(60);
@@ -108,9 +107,13 @@ pub struct TokenBook {
     namespace: Namespace,
     /// Where it is noted when tokens were used: rows of their own, so that no note meets the end of a token.
     used: Namespace,
-    read: Mutex<HashMap<String, Read>>,
+    read: Arc<Mutex<HashMap<String, Read>>>,
     /// When the use of a token was last noted.
     noted: Mutex<HashMap<String, Instant>>,
+    /// Counts the changes of tokens that the store has told of.
+    changes: watch::Sender<u64>,
+    /// Whether the store is asked to tell of them: as long as somebody waits for them.
+    is_told: Arc<Mutex<bool>>,
 }
 
 /// When a token was looked for, and what was found.
@@ -125,9 +128,17 @@ struct Known {
 impl TokenBook {
     /// Keeps tokens in a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        let namespace = Namespace::new([TOKENS_NAMESPACE]).expect("one short component");
-        let used = Namespace::new([TOKENS_NAMESPACE, "used"]).expect("two short components");
-        Self { store, namespace, used, read: Mutex::default(), noted: Mutex::default() }
+        let namespace = Namespace::new(TOKENS_NAMESPACE).expect("two short components");
+        let used = Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["used"])).expect("three short components");
+        Self {
+            store,
+            namespace,
+            used,
+            read: Arc::default(),
+            noted: Mutex::default(),
+            changes: watch::Sender::new(0),
+            is_told: Arc::default(),
+        }
     }
 
     /// Makes a token, and returns its record and its text, which is kept nowhere.
@@ -229,13 +240,36 @@ impl TokenBook {
         }
     }
 
+    /// Returns what is told of each change of a token, by whatever process, while somebody holds it.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        let mut is_told = self.is_told.lock();
+        let told = self.changes.subscribe();
+        if !std::mem::replace(&mut *is_told, true) {
+            let (store, namespace, read) = (self.store.clone(), self.namespace.clone(), self.read.clone());
+            tokio::spawn(tell(store, namespace, read, self.changes.clone(), self.is_told.clone()));
+        }
+        told
+    }
+
+    /// Tells whose token a text is, as [`TokenBook::find`] does, and notes that the token was used.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn used(&self, text: &[u8]) -> Result<Option<TokenRecord>> {
+        let found = self.find(text).await?;
+        if let Some(record) = &found {
+            self.note_use(&record.id);
+        }
+        Ok(found)
+    }
+
     /// Tells whose token a text is; nobody's when it is none, or has ended. What was read of it before holds for a second.
     ///
     /// # Errors
     /// Those of the store.
     pub(super) async fn find(&self, text: &[u8]) -> Result<Option<TokenRecord>> {
         let Some(id) = id_of(text) else { return Ok(None) };
-        let read = self.read.lock().get(id).filter(|(at, _)| at.elapsed() < READ_FOR).map(|(_, known)| known.clone());
+        let read = self.read.lock().get(id).filter(|(at, _)| at.elapsed() < REMEMBERED_FOR).map(|(_, known)| known.clone());
         let known = match read {
             Some(known) => known,
             None => {
@@ -251,11 +285,45 @@ impl TokenBook {
         };
         // Compared in constant time, and whether there is such an id is no secret.
         let found = known.filter(|known| known.hash == blake3::hash(text));
-        let found = found.map(|known| known.record.clone()).filter(|record| record.expires_at.is_none_or(|end| Timestamp::now() < end));
-        if found.is_some() {
-            self.note_use(id);
+        Ok(found.map(|known| known.record.clone()).filter(|record| record.expires_at.is_none_or(|end| Timestamp::now() < end)))
+    }
+}
+
+/// Tells of the changes of tokens until nobody waits for them. What was read before a change is forgotten.
+async fn tell(
+    store: Arc<dyn Store>,
+    namespace: Namespace,
+    read: Arc<Mutex<HashMap<String, Read>>>,
+    changes: watch::Sender<u64>,
+    is_told: Arc<Mutex<bool>>,
+) {
+    let mut watched = store.watch(&namespace).await;
+    loop {
+        let changed = async {
+            match &mut watched {
+                Ok(watch) => watch.changed().await.map(drop).map_err(|error| error.message().to_owned()),
+                Err(error) => Err(error.message().to_owned()),
+            }
+        };
+        tokio::select! {
+            changed = changed => {
+                if let Err(error) = changed {
+                    // Who waits looks at intervals, and whoever comes next asks again.
+                    tracing::debug!(%error, "the store does not tell of changes of tokens");
+                    *is_told.lock() = false;
+                    return;
+                }
+                read.lock().clear();
+                changes.send_modify(|count| *count += 1);
+            }
+            () = changes.closed() => {
+                let mut is_told = is_told.lock();
+                if changes.receiver_count() == 0 {
+                    *is_told = false;
+                    return;
+                }
+            }
         }
-        Ok(found)
     }
 }
 
@@ -304,7 +372,7 @@ mod tests {
         let scope = Scope::new().with_tenant("acme").with_user("ada");
         let rights = Rights::new(Access::Write);
         let (record, text) = book.create(scope.clone(), rights.clone(), Some("laptop".to_owned()), None).await.expect("made");
-        let found = book.find(text.as_bytes()).await.expect("read").expect("there");
+        let found = book.used(text.as_bytes()).await.expect("read").expect("there");
         assert_eq!((&found, &found.scope, &found.rights), (&record, &scope, &rights));
         // The note is written beside the call.
         let mut listed = book.list().await.expect("listed");
@@ -315,15 +383,15 @@ mod tests {
         let age = Timestamp::now().duration_since(listed[0].used_at.take().expect("used"));
         assert!(age.as_secs() < 60, "{age:?}");
         assert_eq!(listed, std::slice::from_ref(&record));
-        let used = Namespace::new([TOKENS_NAMESPACE, "used"]).expect("legal");
+        let used = Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["used"])).expect("legal");
         let version = async || store.get(&used, &record.id).await.expect("read").expect("there").version;
         let first = version().await;
         for _ in 0..100 {
-            book.find(text.as_bytes()).await.expect("read").expect("there");
+            book.used(text.as_bytes()).await.expect("read").expect("there");
             tokio::task::yield_now().await;
         }
         assert_eq!(version().await, first, "a minute has one note");
-        let row = store.get(&Namespace::new([TOKENS_NAMESPACE]).expect("legal"), &record.id).await.expect("read").expect("there");
+        let row = store.get(&Namespace::new(TOKENS_NAMESPACE).expect("legal"), &record.id).await.expect("read").expect("there");
         let secret = text.rsplit('_').next().expect("three parts");
         assert!(!String::from_utf8_lossy(&row.value).contains(secret), "the secret is kept nowhere");
         let mut wrong = text.clone().into_bytes();

@@ -49,11 +49,11 @@ use std::sync::Arc;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::checkpoint::StoreCheckpointer;
-/// use stratafs::{BackendExt, MemoryStore, Scope, Workspace};
+/// use treehold::checkpoint::StoreCheckpointer;
+/// use treehold::{BackendExt, MemoryStore, Scope, Workspace};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let checkpointer = StoreCheckpointer::new(Arc::new(MemoryStore::new()));
 /// let workspace = Workspace::builder().checkpointer(checkpointer).build();
 /// let scope = Scope::new().with_thread("conversation-1");
@@ -289,11 +289,11 @@ impl Session {
     /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a source that is no path.
     ///
     /// ```
-    /// use stratafs::memory::PromptOptions;
-    /// use stratafs::{BackendExt, Scope, Workspace};
+    /// use treehold::memory::PromptOptions;
+    /// use treehold::{BackendExt, Scope, Workspace};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> stratafs::Result<()> {
+    /// # async fn main() -> treehold::Result<()> {
     /// let session = Workspace::builder().build().session(Scope::new().with_thread("monday")).await?;
     /// session.backend().write("/memories/AGENTS.md", "Answer in French.\n").await?;
     /// let memory = session.memory(&["/memories/AGENTS.md", "/workspace/AGENTS.md"]).await?;

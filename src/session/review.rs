@@ -4,10 +4,13 @@ use super::Session;
 use crate::audit::{AuditPage, AuditRow};
 use crate::backend::{Backend, StateSnapshot};
 use crate::checkpoint::{At, Checkpoint, Diff, PutOptions, ThreadInfo, diff, find_checkpoint};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Difference, Review, ReviewPurpose, Sight, Standing};
 use crate::path::{VfsPath, VfsPathBuf};
 use serde_json::Value;
+
+/// How often a fork of the newest checkpoint starts over that was pruned meanwhile.
+const FORKS_MAX: usize = 16;
 
 /// How many differences or calls are looked at in one go.
 const STEP: usize = 1_000;
@@ -89,18 +92,29 @@ impl Session {
         self.scope.clone().with_thread(thread).validate()?;
         self.save().await?;
         let checkpointer = self.thread.checkpointer()?;
-        let head = checkpointer.get(&self.scope, At::Latest).await?.map(|head| head.checkpoint.id);
-        let is_head = match at {
-            At::Latest => true,
-            At::Id(id) => Some(id) == head,
+        let mut attempt = 1;
+        let made = loop {
+            let newest = checkpointer.open(&self.scope, At::Latest).await?;
+            let head = newest.as_ref().map(|newest| newest.checkpoint.id);
+            // What was asked about is what is forked, whatever is saved meanwhile.
+            let chosen = match (at, head) {
+                (At::Latest, Some(head)) => At::Id(head),
+                (at, _) => at,
+            };
+            if chosen != head.map_or(At::Latest, At::Id)
+                && let (Some(newest), Some(chosen)) = (newest, checkpointer.open(&self.scope, chosen).await?)
+            {
+                self.tree.allow(&newest.state, &chosen.state).await?;
+            }
+            match checkpointer.fork(&self.scope, chosen, thread, notes).await {
+                Ok(made) => break made.checkpoint,
+                // The head moved on and was pruned: there is another now.
+                Err(error) if at == At::Latest && head.is_some() && error.kind() == ErrorKind::NotFound && attempt < FORKS_MAX => {
+                    attempt += 1
+                }
+                Err(error) => return Err(error),
+            }
         };
-        if !is_head
-            && let (Some(older), Some(newer)) =
-                (checkpointer.open(&self.scope, At::Latest).await?, checkpointer.open(&self.scope, at).await?)
-        {
-            self.tree.allow(&older.state, &newer.state).await?;
-        }
-        let made = checkpointer.fork(&self.scope, at, thread, notes).await?.checkpoint;
         self.workspace.tell_restored(&self.scope.clone().with_thread(thread)).await?;
         self.shown(made).await
     }

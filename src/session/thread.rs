@@ -5,10 +5,10 @@ use super::riders::Riders;
 use super::unsaved_until;
 use crate::backend::{Backend, StateBackend, StateSnapshot};
 use crate::checkpoint::{
-    At, Checkpoint, CheckpointId, Checkpointer, Head, ListOptions, MergeOptions, MergeOutcome, PutOptions, Reviewer, Saved, merge_state,
+    At, Checkpoint, CheckpointId, Checkpointer, Head, ListOptions, MergeOptions, MergeOutcome, PutOptions, Reviewer, Saved, plan_merge,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::Quota;
+use crate::layer::{Quiet, Quota};
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
     ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
@@ -17,6 +17,8 @@ use crate::path::VfsPath;
 use crate::scope::Scope;
 use crate::work;
 use async_trait::async_trait;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use std::fmt;
@@ -75,11 +77,18 @@ struct Ids {
 pub(crate) trait ReloadListener: Send + Sync + fmt::Debug {
     /// The state is another one now.
     fn reloaded(&self);
+
+    /// Waits until no change is under way that was judged by the state as it is, and keeps others off until what is returned is dropped.
+    fn quiet(&self) -> BoxFuture<'static, Quiet>;
 }
 
-impl<B: Backend> ReloadListener for Quota<B> {
+impl<B: Backend + 'static> ReloadListener for Quota<B> {
     fn reloaded(&self) {
         self.forget();
+    }
+
+    fn quiet(&self) -> BoxFuture<'static, Quiet> {
+        Self::quiet(self).boxed()
     }
 }
 
@@ -90,37 +99,38 @@ struct Kept {
     head: Option<Head>,
     /// The version of the state at that time: as long as it is the same, nothing changed.
     state: Option<Version>,
-    /// The checkpoints that were put and of which the answer was lost, with the version of their state: any of them may be the head.
-    unsettled: Vec<(CheckpointId, Version)>,
+    /// The checkpoints that were put and of which the answer was lost: any of them may be the head. Each with the version of its state,
+    /// which one that was restored or merged does not share with this session.
+    unsettled: Vec<(CheckpointId, Option<Version>)>,
 }
 
 impl Kept {
     /// Remembers a checkpoint of which the answer was lost.
-    fn unsettle(&mut self, id: CheckpointId, version: Version) {
+    fn unsettle(&mut self, id: CheckpointId, version: Option<Version>) {
         self.unsettled.truncate(UNSETTLED_MAX - 1);
         self.unsettled.insert(0, (id, version));
     }
 
     /// Returns the version of the state of a checkpoint, if its answer was one of those lost.
-    fn own(&self, id: CheckpointId) -> Option<Version> {
+    fn own(&self, id: CheckpointId) -> Option<Option<Version>> {
         self.unsettled.iter().find(|(own, _)| *own == id).map(|(_, version)| *version)
     }
 
     /// Notes what was saved: with a state, as a head unless others have gone on from it.
     ///
     /// Then the head stays the one before, which is no head any more, so that the next save is refused.
-    fn settle(&mut self, head: Option<Head>, state: Version) {
-        *self = Self { head: head.or(self.head), state: Some(state), unsettled: Vec::new() };
+    fn settle(&mut self, head: Option<Head>, state: Option<Version>) {
+        *self = Self { head: head.or(self.head), state, unsettled: Vec::new() };
     }
 }
 
 /// What became of the checkpoints whose answers were lost.
 enum Lost {
-    /// One of them was saved.
+    /// One of them was saved, and is durable.
     Saved {
         id: CheckpointId,
-        /// The version of its state.
-        state: Version,
+        /// The version of its state; none of one that this session has not had.
+        state: Option<Version>,
         /// None when it was removed since.
         checkpoint: Option<Box<Checkpoint>>,
         /// None when others have gone on from it.
@@ -273,10 +283,8 @@ impl LiveThread {
             // put the one out of mind that took effect, and the session's own would be another's for ever.
             match self.find_lost(kept, checkpointer).await? {
                 Lost::Saved { id, state, checkpoint, head } => {
-                    kept.settle(head, state);
-                    self.ids.lock().saved = Some(id);
-                    self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
-                    if !always && state == version {
+                    self.found(kept, checkpointer, id, (head, state)).await;
+                    if !always && state == Some(version) {
                         return Ok(checkpoint.map(|checkpoint| *checkpoint));
                     }
                 }
@@ -297,7 +305,7 @@ impl LiveThread {
                 Ok(Saved { checkpoint, head, .. }) => {
                     self.know(checkpoint.id);
                     self.ids.lock().saved = Some(checkpoint.id);
-                    kept.settle(head, version);
+                    kept.settle(head, Some(version));
                     self.riders.went(version, waiting, checkpointer.store()).await;
                     return Ok(Some(checkpoint));
                 }
@@ -305,7 +313,7 @@ impl LiveThread {
             };
             let is_refused = error.kind() == ErrorKind::Conflict;
             if error.may_have_effect() && !is_refused {
-                kept.unsettle(id, version);
+                kept.unsettle(id, Some(version));
             } else if !is_refused || kept.unsettled.is_empty() {
                 return Err(error);
             }
@@ -313,10 +321,8 @@ impl LiveThread {
             // gone on from it. A refusal stands only where it is known that it has had none: work that is refused is done again.
             match self.find_lost(kept, checkpointer).await {
                 Ok(Lost::Saved { id: own, state, checkpoint, head }) => {
-                    kept.settle(head, state);
-                    self.ids.lock().saved = Some(own);
-                    self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
-                    if made.contains(&own) || state == version && !always {
+                    self.found(kept, checkpointer, own, (head, state)).await;
+                    if made.contains(&own) || state == Some(version) && !always {
                         return Ok(checkpoint.map(|checkpoint| *checkpoint));
                     }
                 }
@@ -332,22 +338,74 @@ impl LiveThread {
         }
     }
 
-    /// Looks for the checkpoints whose answers were lost: at the head, and among those that it goes back to.
+    /// Puts a head whose state this session has not had, under ids of its own, so that it is found again when its answer is lost. As long
+    /// as none took effect and the state still belongs on the head it is put again, `puts_max` times in all.
+    async fn put_other<'p>(
+        &self,
+        kept: &mut Kept,
+        checkpointer: &dyn Checkpointer,
+        puts_max: usize,
+        put: impl Fn(CheckpointId) -> BoxFuture<'p, Result<Saved>> + Send + Sync,
+    ) -> Result<Saved> {
+        let mut made = Vec::new();
+        loop {
+            let own = self.next_id();
+            made.push(own);
+            let error = match put(own).await {
+                Ok(saved) => return Ok(saved),
+                Err(error) => error,
+            };
+            let is_refused = error.kind() == ErrorKind::Conflict;
+            if error.may_have_effect() && !is_refused {
+                kept.unsettle(own, None);
+            } else if !is_refused || made.len() == 1 {
+                return Err(error);
+            }
+            match self.find_lost(kept, checkpointer).await {
+                Ok(Lost::Saved { id, checkpoint: Some(checkpoint), head, .. }) if made.contains(&id) => {
+                    return Ok(Saved { checkpoint: *checkpoint, head });
+                }
+                Ok(Lost::Gone) if is_refused => {
+                    kept.unsettled.clear();
+                    return Err(error);
+                }
+                Ok(Lost::Open | Lost::Gone) if made.len() < puts_max => {}
+                _ if is_refused => return Err(error.with_kind(ErrorKind::Unavailable).with_unknown_effect()),
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Notes a checkpoint that was found after its answer was lost.
+    async fn found(
+        &self,
+        kept: &mut Kept,
+        checkpointer: &dyn Checkpointer,
+        id: CheckpointId,
+        (head, state): (Option<Head>, Option<Version>),
+    ) {
+        kept.settle(head, state);
+        self.ids.lock().saved = Some(id);
+        // Nothing goes along with a state that is not this session's.
+        if let Some(state) = state {
+            self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
+        }
+    }
+
+    /// Looks for the checkpoints whose answers were lost: at the head, and among those that it goes back to. One that is found is made
+    /// durable first, as a read may show what a crash of the store would take back.
     ///
-    /// Cost: one read while the head is as it was, and one more for each of them when it is not. Where checkpoints were removed meanwhile
-    /// those that are left are listed, back to the time of the lost ones.
+    /// Cost: one read while the head is as it was, and one more for each of them when it is not; a commit for one that is found. Where
+    /// checkpoints were removed meanwhile those that are left are listed, back to the time of the lost ones.
     async fn find_lost(&self, kept: &Kept, checkpointer: &dyn Checkpointer) -> Result<Lost> {
-        let Some(Saved { checkpoint: newest, head }) = checkpointer.get(&self.scope, At::Latest).await? else {
+        let Some(Saved { checkpoint: newest, .. }) = checkpointer.get(&self.scope, At::Latest).await? else {
             return Ok(if kept.head.is_none() { Lost::Open } else { Lost::Gone });
         };
-        if let Some(state) = kept.own(newest.id) {
-            return Ok(Lost::Saved { id: newest.id, state, checkpoint: Some(Box::new(newest)), head });
-        }
         if kept.head.is_some_and(|head| head.id == newest.id) {
             return Ok(Lost::Open);
         }
         for (id, state) in &kept.unsettled {
-            if let Some(Saved { checkpoint, head }) = checkpointer.get(&self.scope, At::Id(*id)).await? {
+            if let Some(Saved { checkpoint, head }) = checkpointer.confirm(&self.scope, *id).await? {
                 return Ok(Lost::Saved { id: *id, state: *state, checkpoint: Some(Box::new(checkpoint)), head });
             }
         }
@@ -356,10 +414,14 @@ impl LiveThread {
         let mut options = ListOptions::new().with_limit(FOLLOWERS);
         for _ in 0..FOLLOWERS_MAX / FOLLOWERS {
             let page = checkpointer.list(&self.scope, &options).await?;
-            for Checkpoint { parent, .. } in page.checkpoints {
+            for Checkpoint { id, parent, .. } in page.checkpoints {
                 let Some(parent) = parent.filter(|parent| parent.thread.is_none()) else { return Ok(Lost::Gone) };
                 if let Some(state) = kept.own(parent.id) {
-                    return Ok(Lost::Saved { id: parent.id, state, checkpoint: None, head: None });
+                    // What it followed on is as durable as it is itself.
+                    return Ok(match checkpointer.confirm(&self.scope, id).await? {
+                        Some(_) => Lost::Saved { id: parent.id, state, checkpoint: None, head: None },
+                        None => Lost::Unknown,
+                    });
                 }
                 if parent.id < first {
                     return Ok(Lost::Gone);
@@ -390,6 +452,7 @@ impl LiveThread {
         let checkpointer = self.checkpointer()?;
         // The tree is asked about it while nothing changes, and may look at the state: so it is open by then.
         let state = self.state().await?;
+        let _quiet = self.quiet().await;
         let mut kept = self.saved.lock().await;
         let state = self.state.read().clone().unwrap_or(state);
         // Between the save and the restore nobody changes the state: a change that was answered would be gone.
@@ -401,24 +464,17 @@ impl LiveThread {
         };
         reviewer.allow(&state.snapshot(), &before.state).await?;
         self.put_on(&mut kept, &**checkpointer, &state.snapshot(), save, false).await?;
-        let own = self.next_id();
-        let Saved { checkpoint, head } = match checkpointer.restore(&self.scope, id, &notes.with_id(own)).await {
-            Ok(saved) => saved,
-            Err(error) if error.may_have_effect() => {
-                // If it took effect it is of no state that this session has had.
-                kept.unsettle(own, Version::new(u64::MAX));
-                match self.find_lost(&kept, &**checkpointer).await {
-                    Ok(Lost::Saved { id, checkpoint: Some(checkpoint), head, .. }) if id == own => Saved { checkpoint: *checkpoint, head },
-                    _ => return Err(error),
-                }
-            }
-            Err(error) => return Err(error),
+        let restore = |own| -> BoxFuture<'_, _> {
+            let notes = notes.clone().with_id(own);
+            Box::pin(async move { checkpointer.restore(&self.scope, id, &notes).await })
         };
+        // It follows on whatever head there is, so a second one could follow on the first.
+        let Saved { checkpoint, head } = self.put_other(&mut kept, &**checkpointer, 1, restore).await?;
         self.know(checkpoint.id);
         // It is the same tree, and the new checkpoint is the one that stays as long as the thread does.
         let opened = checkpointer.open(&self.scope, checkpoint.id.into()).await.ok().flatten().unwrap_or(before).state;
         paused.restore(&opened);
-        kept.settle(head, opened.version());
+        kept.settle(head, Some(opened.version()));
         self.tell_reloaded();
         Ok(checkpoint)
     }
@@ -433,6 +489,15 @@ impl LiveThread {
         options: MergeOptions,
         reviewer: Reviewer,
     ) -> Result<MergeOutcome> {
+        if options.dry_run {
+            self.state().await?;
+            // Only the save has to be done to its end; the rest ends with its caller.
+            self.put(save, false).await?;
+            let options = options.with_head(self.saved.lock().await.head);
+            let checkpointer = self.checkpointer()?;
+            let (outcome, _) = plan_merge(&**checkpointer, &self.scope, (&source, at), &options, Some(&reviewer)).await?;
+            return Ok(outcome);
+        }
         let live = self.clone();
         let merging = tokio::spawn(work::carried(async move { live.merge_now((&source, at), save, options, reviewer).await }));
         merging.await.map_err(|error| Error::new(ErrorKind::Internal, "the merge of a thread was stopped").with_source(error))?
@@ -447,35 +512,27 @@ impl LiveThread {
     ) -> Result<MergeOutcome> {
         let checkpointer = self.checkpointer()?;
         let state = self.state().await?;
+        let _quiet = self.quiet().await;
         let mut kept = self.saved.lock().await;
         // It may have been put down since, and opened again.
         let state = self.state.read().clone().unwrap_or(state);
         let paused = state.pause().await;
         self.put_on(&mut kept, &**checkpointer, &state.snapshot(), save, false).await?;
-        // The new checkpoint's id is greater than that of the merged one.
-        if let Some(theirs) = checkpointer.get(&self.scope.clone().with_thread(source), at).await? {
-            self.know(theirs.checkpoint.id);
-        }
-        let own = self.next_id();
         let options = options.with_head(kept.head);
-        let (outcome, merged) = match merge_state(&**checkpointer, &self.scope, (source, at), &options, Some(own), Some(&reviewer)).await {
-            Ok(done) => done,
-            Err(error) => {
-                if error.may_have_effect() {
-                    // If it took effect the head is ours, and of no state that this session has had.
-                    kept.unsettle(own, Version::new(u64::MAX));
-                }
-                return Err(error);
-            }
+        let (mut outcome, planned) = plan_merge(&**checkpointer, &self.scope, (source, at), &options, Some(&reviewer)).await?;
+        let Some((merged, notes)) = &planned else { return Ok(outcome) };
+        // The new checkpoint's id is greater than that of the merged one.
+        self.know(outcome.theirs.id);
+        let put = |own| -> BoxFuture<'_, _> {
+            let notes = notes.clone().with_id(own);
+            Box::pin(async move { checkpointer.put(&self.scope, merged, &notes).await })
         };
-        if let Some(checkpoint) = &outcome.checkpoint {
-            self.know(checkpoint.id);
-        }
-        if let Some((head, snapshot)) = merged {
-            paused.restore(&snapshot);
-            kept.settle(head, snapshot.version());
-            self.tell_reloaded();
-        }
+        let Saved { checkpoint, head } = self.put_other(&mut kept, &**checkpointer, PUTS_MAX, put).await?;
+        self.know(checkpoint.id);
+        paused.restore(merged);
+        kept.settle(head, Some(merged.version()));
+        self.tell_reloaded();
+        outcome.checkpoint = Some(checkpoint);
         Ok(outcome)
     }
 
@@ -489,8 +546,11 @@ impl LiveThread {
         if error.kind() == ErrorKind::Conflict {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")));
         }
-        match checkpointer.get(&scope, At::Id(id)).await {
-            Ok(Some(_)) if error.may_have_effect() => Ok(()),
+        if !error.may_have_effect() {
+            return Err(error);
+        }
+        match checkpointer.confirm(&scope, id).await {
+            Ok(Some(_)) => Ok(()),
             _ => Err(error),
         }
     }
@@ -513,6 +573,16 @@ impl LiveThread {
         *kept = found;
         self.tell_reloaded();
         Ok(())
+    }
+
+    /// Waits until no change is under way that a listener let through, in the order in which they came.
+    async fn quiet(&self) -> Vec<Quiet> {
+        let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut quiet = Vec::with_capacity(listeners.len());
+        for listener in listeners {
+            quiet.push(listener.quiet().await);
+        }
+        quiet
     }
 
     fn tell_reloaded(&self) {
@@ -635,9 +705,14 @@ pub(super) mod tests {
         inner: MemoryStore,
         pub(in crate::session) commits: AtomicUsize,
         pub(in crate::session) reads: AtomicUsize,
+        /// What is durable: a commit whose answer is lost is shown by reads, and is here only once a later commit is answered.
+        disk: MemoryStore,
+        undurable: tokio::sync::Mutex<Vec<Batch>>,
         /// What happens before the next commit, and after the next whose answer is lost.
         before: parking_lot::Mutex<Option<Then>>,
         after: parking_lot::Mutex<Option<Then>>,
+        /// What happens after the next read.
+        read: parking_lot::Mutex<Option<Then>>,
     }
 
     impl fmt::Debug for Lossy {
@@ -653,6 +728,11 @@ pub(super) mod tests {
             *self.before.lock() = Some(Box::new(|| Box::pin(then)));
         }
 
+        /// Has something happen after the next read.
+        pub(in crate::session) fn after_read(&self, then: impl Future<Output = ()> + Send + 'static) {
+            *self.read.lock() = Some(Box::new(|| Box::pin(then)));
+        }
+
         /// Loses the answer of the next commit, behind which something else happens.
         pub(in crate::session) fn lose_commit(&self, then: impl Future<Output = ()> + Send + 'static) {
             *self.after.lock() = Some(Box::new(|| Box::pin(then)));
@@ -664,6 +744,11 @@ pub(super) mod tests {
         pub(crate) fn lose(&self, answers: usize) {
             self.commits.store(answers, Ordering::Relaxed);
             self.reads.store(answers, Ordering::Relaxed);
+        }
+
+        /// Returns the store as it is after a crash.
+        fn crashed(&self) -> Arc<MemoryStore> {
+            Arc::new(self.disk.clone())
         }
 
         fn answer<T>(left: &AtomicUsize, answer: Result<T>) -> Result<T> {
@@ -687,7 +772,12 @@ pub(super) mod tests {
         }
 
         async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
-            Self::answer(&self.reads, self.inner.get(namespace, key).await)
+            let answer = Self::answer(&self.reads, self.inner.get(namespace, key).await);
+            let then = self.read.lock().take();
+            if let Some(then) = then {
+                then().await;
+            }
+            answer
         }
 
         async fn get_part(&self, namespace: &Namespace, key: &str, range: std::ops::Range<u64>) -> Result<Option<crate::store::ItemPart>> {
@@ -715,7 +805,18 @@ pub(super) mod tests {
             if let Some(before) = before {
                 before().await;
             }
-            let answer = Self::answer(&self.commits, self.inner.commit(batch).await);
+            let mut undurable = self.undurable.lock().await;
+            let done = self.inner.commit(batch.clone()).await;
+            if done.is_ok() {
+                undurable.push(batch);
+            }
+            let answer = Self::answer(&self.commits, done);
+            if answer.is_ok() {
+                for batch in undurable.drain(..) {
+                    self.disk.commit(batch).await?;
+                }
+            }
+            drop(undurable);
             let after = answer.is_err().then(|| self.after.lock().take()).flatten();
             if let Some(after) = after {
                 after().await;
@@ -859,6 +960,115 @@ pub(super) mod tests {
         assert_eq!(now.read_text("/a").await.expect("read") + &now.read_text("/b").await.expect("read"), "oneon");
     }
 
+    async fn text_at(store: &Arc<MemoryStore>, thread: &str) -> Option<String> {
+        let checkpointer = StoreCheckpointer::new(store.clone());
+        let opened = checkpointer.open(&Scope::new().with_thread(thread), At::Latest).await.expect("read")?;
+        opened.state.read_text("/a").await.ok()
+    }
+
+    fn reviewer(tree: &ThreadTree) -> Reviewer {
+        Reviewer::new(Arc::new(tree.clone()), vec![crate::path::VfsPathBuf::root()])
+    }
+
+    /// What a read showed was taken for saved, and a crash of the store took it back.
+    #[tokio::test]
+    async fn work_is_acknowledged_only_once_it_is_durable_though_a_read_shows_it_before() {
+        #[derive(Debug, Clone, Copy)]
+        enum Work {
+            Save,
+            SaveAs,
+            Restore,
+            Merge,
+        }
+        for work in [Work::Save, Work::SaveAs, Work::Restore, Work::Merge] {
+            let (mut acknowledged, mut unknown) = (0, 0);
+            for lost in 0..12 {
+                let store = Arc::new(Lossy::default());
+                let (live, tree) = thread(&store);
+                tree.write("/a", "one").await.expect("written");
+                let first = live.checkpoint(PutOptions::new()).await.expect("saved").id;
+                let checkpointer = StoreCheckpointer::new(store.clone());
+                let fork = checkpointer.fork(&Scope::new().with_thread("t"), At::Latest, "fork", &PutOptions::new()).await.expect("forked");
+                let fork_state = StateBackend::new();
+                fork_state.write("/a", "of the fork").await.expect("written");
+                let on = PutOptions::new().with_head(fork.head);
+                checkpointer.put(&Scope::new().with_thread("fork"), &fork_state.snapshot(), &on).await.expect("put");
+                let (at, expected) = match work {
+                    Work::Save => ("t", "two"),
+                    Work::SaveAs => ("u", "two"),
+                    Work::Restore => ("t", "one"),
+                    Work::Merge => ("t", "of the fork"),
+                };
+                if !matches!(work, Work::Merge) {
+                    tree.write("/a", "two").await.expect("written");
+                }
+                if matches!(work, Work::Restore) {
+                    save(&live).await.expect("saved");
+                }
+                store.commits.store(lost, Ordering::Relaxed);
+                let ended = match work {
+                    Work::Save => save(&live).await.map(drop),
+                    Work::SaveAs => live.save_as("u").await,
+                    Work::Restore => live.restore(first, PutOptions::new(), PutOptions::new(), reviewer(&tree)).await.map(drop),
+                    Work::Merge => {
+                        let options = MergeOptions::new();
+                        let merged = live.merge("fork".to_owned(), At::Latest, PutOptions::new(), options, reviewer(&tree)).await;
+                        merged.map(|outcome| assert!(outcome.checkpoint.is_some(), "{lost}"))
+                    }
+                };
+                match ended {
+                    Ok(()) => {
+                        assert_eq!(text_at(&store.crashed(), at).await.as_deref(), Some(expected), "{work:?} {lost}");
+                        acknowledged += 1;
+                    }
+                    Err(error) => {
+                        assert!(error.may_have_effect(), "{work:?} {lost}: {error:?}");
+                        unknown += 1;
+                    }
+                }
+            }
+            assert!(acknowledged > 1 && unknown > 1, "{work:?}: {acknowledged} and {unknown}");
+        }
+    }
+
+    /// It was told as one whose end nobody knows.
+    #[tokio::test]
+    async fn lost_merge_is_found_beneath_the_saves_of_others() {
+        for reads in 0..4 {
+            let store = Arc::new(Lossy::default());
+            let (live, tree) = thread(&store);
+            tree.write("/a", "one").await.expect("written");
+            save(&live).await.expect("saved");
+            let checkpointer = StoreCheckpointer::new(store.clone());
+            let fork = checkpointer.fork(&Scope::new().with_thread("t"), At::Latest, "fork", &PutOptions::new()).await.expect("forked");
+            let forked = StateBackend::from_snapshot(
+                &checkpointer.open(&Scope::new().with_thread("fork"), At::Latest).await.expect("read").expect("it is there").state,
+            );
+            forked.write("/c", "fork").await.expect("written");
+            let on = PutOptions::new().with_head(fork.head);
+            checkpointer.put(&Scope::new().with_thread("fork"), &forked.snapshot(), &on).await.expect("put");
+            let shared = store.clone();
+            store.lose_commit(async move {
+                let (other, other_tree) = thread(&shared);
+                for number in 0..3 {
+                    other_tree.write("/b", number.to_string()).await.expect("written");
+                    save(&other).await.expect("on top of it");
+                }
+                // The look of the checkpointer fails, and maybe that of the session.
+                shared.reads.store(reads, Ordering::Relaxed);
+            });
+            let merged = live.merge("fork".to_owned(), At::Latest, PutOptions::new(), MergeOptions::new(), reviewer(&tree)).await;
+            match merged {
+                Ok(outcome) => assert!(outcome.checkpoint.is_some(), "{reads}"),
+                Err(error) => assert!(reads > 1 && error.may_have_effect(), "{reads}: {error:?}"),
+            }
+            store.reads.store(0, Ordering::Relaxed);
+            let now = thread(&store).1;
+            let texts = [now.read_text("/a").await, now.read_text("/b").await, now.read_text("/c").await];
+            assert_eq!(texts.map(|text| text.expect("read")), ["one", "2", "fork"]);
+        }
+    }
+
     #[tokio::test]
     async fn a_save_of_another_is_never_taken_for_the_lost_one() {
         let store = Arc::new(Lossy::default());
@@ -867,7 +1077,7 @@ pub(super) mod tests {
         other_tree.write("/a", "his!").await.expect("written");
         assert!(save(&other).await.expect("the first"));
         let lost = CheckpointId::new(Timestamp::now(), None);
-        live.saved.lock().await.unsettled.push((lost, Version::new(1)));
+        live.saved.lock().await.unsettled.push((lost, Some(Version::new(1))));
         assert_eq!(save(&live).await.expect_err("the second").kind(), ErrorKind::Conflict);
         assert_eq!(thread(&store).1.read_text("/a").await.expect("as saved"), "his!");
     }
@@ -906,5 +1116,125 @@ pub(super) mod tests {
         let (_, again) = thread(&store);
         assert_eq!(again.exists("/a").await.expect_err("the store fails").kind(), ErrorKind::Unavailable);
         assert!(again.exists("/a").await.expect("the next call tries again"));
+    }
+
+    /// A tree whose writes wait once at a gate, before they reach the state.
+    #[derive(Debug)]
+    struct Gated {
+        inner: Arc<dyn Backend>,
+        gate: Arc<Gate>,
+    }
+
+    #[derive(Debug, Default)]
+    struct Gate {
+        is_shut: std::sync::atomic::AtomicBool,
+        reached: tokio::sync::Notify,
+        opened: tokio::sync::Notify,
+    }
+
+    impl fmt::Display for Gated {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Gated")
+        }
+    }
+
+    #[async_trait]
+    impl Backend for Gated {
+        fn capabilities(&self) -> Capabilities {
+            self.inner.capabilities()
+        }
+
+        async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+            self.inner.stat(path).await
+        }
+
+        async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+            self.inner.read(path, options).await
+        }
+
+        async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+            self.inner.ls(path, options).await
+        }
+
+        async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+            self.inner.glob(path, options).await
+        }
+
+        async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+            self.inner.grep(path, options).await
+        }
+
+        async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+            self.inner.search(path, options).await
+        }
+
+        async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+            if self.gate.is_shut.swap(false, Ordering::Relaxed) {
+                self.gate.reached.notify_one();
+                self.gate.opened.notified().await;
+            }
+            self.inner.apply(changes, options).await
+        }
+
+        async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+            self.inner.review(review).await
+        }
+    }
+
+    /// A write that fitted into the state before a restore landed in the state after it, over the quota.
+    #[tokio::test]
+    async fn write_admitted_by_a_quota_before_a_restore_leaves_no_more_than_the_quota() {
+        use crate::layer::QuotaLimits;
+
+        let gate = Arc::new(Gate::default());
+        let at_gate = gate.clone();
+        let workspace = crate::Workspace::builder()
+            .checkpointer(StoreCheckpointer::new(Arc::new(MemoryStore::new())))
+            .mount("/", move |opening| {
+                let gated = Gated { inner: opening.state(), gate: at_gate.clone() };
+                let quota = Arc::new(Quota::new(QuotaLimits::new().with_bytes_max(10), gated));
+                opening.recount_on_reload(&quota);
+                Ok(quota)
+            })
+            .expect("a mount")
+            .build();
+        let session = Arc::new(workspace.session(Scope::new().with_thread("t")).await.expect("opened"));
+        session.backend().write("/old", "12345678").await.expect("fits");
+        let old = session.checkpoint(PutOptions::new()).await.expect("made");
+        session.backend().delete("/old").await.expect("removed");
+        gate.is_shut.store(true, Ordering::Relaxed);
+        let tree = session.backend();
+        let write = tokio::spawn(async move { tree.write("/new", "12345678").await.map(drop) });
+        gate.reached.notified().await;
+        let restoring = session.clone();
+        let restore = tokio::spawn(async move { restoring.restore(old.id, PutOptions::new()).await.map(drop) });
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        gate.opened.notify_one();
+        write.await.expect("joined").expect("it fitted");
+        restore.await.expect("joined").expect("the restored tree fits by itself");
+        assert!(!session.backend().exists("/new").await.expect("asked") && session.backend().exists("/old").await.expect("asked"));
+    }
+
+    /// The head was read, another session saved, and the fork took what nobody had asked about.
+    #[tokio::test]
+    async fn fork_holds_the_checkpoint_that_was_reviewed_though_another_is_saved_meanwhile() {
+        let store = Arc::new(Lossy::default());
+        let open = async || {
+            let workspace = crate::Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).build();
+            workspace.session(Scope::new().with_thread("t")).await.expect("opened")
+        };
+        let session = open().await;
+        session.backend().write("/a", "one").await.expect("written");
+        session.save().await.expect("saved");
+        let reviewed = StoreCheckpointer::new(store.clone()).get(session.scope(), At::Latest).await.expect("read").expect("saved");
+        let other = open().await;
+        other.backend().write("/a", "two").await.expect("written");
+        store.after_read(async move {
+            other.save().await.expect("saved meanwhile");
+        });
+        let made = session.fork(At::Latest, "copy", &PutOptions::new()).await.expect("forked");
+        assert_eq!(made.parent.map(|parent| parent.id), Some(reviewed.checkpoint.id));
     }
 }

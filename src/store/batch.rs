@@ -1,4 +1,4 @@
-//! What changes a store: preconditions and writes that take effect as one.
+//! Store mutations: preconditions and writes that apply atomically.
 
 use super::{Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, StoreCapabilities};
 use crate::error::{Error, ErrorKind, Result};
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// Restored versions are below this. Every engine can count far on from there: the smallest end of all is that of numbers in
-/// scripts of Redis, which are exact up to 2^53.
+/// Restored versions are below this, so that every engine can count on from there. The tightest engine is Redis, whose
+/// scripts represent integers exactly only up to 2^53.
 pub(super) const RESTORED_VERSION_END: u64 = 1 << 52;
 
 /// What must hold for a batch to be applied.
@@ -20,17 +20,18 @@ pub enum Condition {
     Exists,
     /// The live item at the key has this version.
     Version(Version),
-    /// No live item has a key that starts with the key and is longer than it.
+    /// No live item has a key that starts with this key and is longer.
     NoneBeneath,
-    /// No live item whose key starts with the key and is longer than it is newer than this version: since a scan that began
-    /// after [`Store::current_version`](super::Store::current_version) returned it, nothing was put there. What moves a whole
-    /// subtree relies on it.
+    /// No live item below this key, that is with a longer key that starts with it, is newer than this version. To
+    /// detect puts since a scan, pass what [`Store::current_version`](super::Store::current_version) returned before
+    /// the scan began. Moves of whole subtrees rely on it.
     NoneBeneathSince(Version),
 }
 
 impl Condition {
-    /// Decides by the version met: of the live item at the key, of [`Condition::NoneBeneath`] any live one beneath it, and of
-    /// [`Condition::NoneBeneathSince`] any live one beneath it that is newer.
+    /// Returns whether the condition holds, given the version `met`: that of the live item at the key, for
+    /// [`Condition::NoneBeneath`] of any live item below it, and for [`Condition::NoneBeneathSince`] of any newer live
+    /// item below it.
     pub(crate) fn holds(&self, met: Option<Version>) -> bool {
         match self {
             Self::Absent | Self::NoneBeneath | Self::NoneBeneathSince(_) => met.is_none(),
@@ -40,69 +41,70 @@ impl Condition {
     }
 }
 
-/// A condition at a place.
+/// A condition on a key of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Precondition {
     /// The namespace.
     pub namespace: Namespace,
-    /// The key; of [`Condition::NoneBeneath`] and [`Condition::NoneBeneathSince`], the prefix.
+    /// The key; for [`Condition::NoneBeneath`] and [`Condition::NoneBeneathSince`], the prefix.
     pub key: String,
-    /// What must hold.
+    /// The condition that must hold.
     pub condition: Condition,
 }
 
 /// One write of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchWrite {
-    /// Puts an item: creates it, or replaces it whole and keeps its creation time.
+    /// Creates an item, or replaces one and keeps its creation time.
     Put {
         /// The namespace.
         namespace: Namespace,
         /// The key.
         key: String,
-        /// The small part.
+        /// Small metadata, which every read returns.
         meta: Bytes,
         /// The body.
         value: Bytes,
-        /// How long it lives; for good when none.
+        /// How long the item lives; `None` means forever.
         time_to_live: Option<Duration>,
-        /// Sets the creation time instead of keeping or starting one: for what is moved or copied in.
+        /// Overrides the creation time, for items that are moved or copied here.
         created_at: Option<Timestamp>,
     },
-    /// Adds an item at the end of a log: its key is [`log_key`] of its version, so that the items of a namespace which is written to in
-    /// this way alone stand in the order of their commits. Whoever read up to some key finds all that was committed later behind it.
+    /// Appends an item to a log. Its key is [`log_key`] of its version, so a namespace that is written to only by
+    /// appends lists its items in commit order, and a reader that continues after the last key it saw misses nothing.
     Append {
         /// The namespace.
         namespace: Namespace,
-        /// The small part.
+        /// Small metadata, which every read returns.
         meta: Bytes,
         /// The body.
         value: Bytes,
-        /// How long it lives; for good when none.
+        /// How long the item lives; `None` means forever.
         time_to_live: Option<Duration>,
     },
-    /// Puts an item just as it was elsewhere: with its version and its times. What copies one store into another is made of
-    /// these; the store's counter goes on behind the highest version restored, so no version is used again. The version of a
-    /// restore is not among those that a commit returns.
+    /// Puts an item with its original version and times, to copy one store into another. The store's counter continues
+    /// above the highest restored version, so no version is reused. [`Store::commit`](super::Store::commit) does not
+    /// return the versions of restores.
     ///
-    /// Into a store that is in use it may bring a version that was seen there with other content: restore into an empty one.
+    /// Restore into an empty store only: in a store that is in use, a restored version may have been handed out before
+    /// with other content.
     Restore {
         /// The namespace.
         namespace: Namespace,
-        /// The item; its times are cut to whole microseconds.
+        /// The item; its times are truncated to whole microseconds.
         item: Item,
     },
-    /// Sets how long the live item of a key still lives, and nothing else: neither its version nor its times change, and the
-    /// store's counter stays. One that is absent is no error.
+    /// Changes only the expiry of a live item: its version, its times and the store's counter stay. Touching an absent
+    /// item is not an error.
     Touch {
         /// The namespace.
         namespace: Namespace,
         /// The key.
         key: String,
-        /// How long it lives from now on; for good when none.
+        /// How long the item lives from now on; `None` means forever.
         time_to_live: Option<Duration>,
     },
-    /// Removes the item of one key; one that is absent is no error.
+    /// Removes one item. Deleting an absent item is not an error.
     Delete {
         /// The namespace.
         namespace: Namespace,
@@ -113,17 +115,17 @@ pub enum BatchWrite {
     DeletePrefix {
         /// The namespace.
         namespace: Namespace,
-        /// The prefix; the empty one removes the whole namespace.
+        /// The prefix; an empty one removes all items of the namespace.
         prefix: String,
     },
 }
 
-/// Preconditions and writes that take effect as one.
+/// Preconditions and writes that apply atomically.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
-    /// What must hold.
+    /// What must hold for the writes to apply.
     pub preconditions: Vec<Precondition>,
-    /// What is written, in order.
+    /// The writes, applied in order.
     pub writes: Vec<BatchWrite>,
 }
 
@@ -140,25 +142,25 @@ impl Batch {
         self
     }
 
-    /// Adds a put without meta that lives for good.
+    /// Adds a put without metadata or expiry.
     #[must_use]
     pub fn put(self, namespace: &Namespace, key: impl Into<String>, value: impl Into<Bytes>) -> Self {
         self.put_with_meta(namespace, key, Bytes::new(), value)
     }
 
-    /// Adds a put that lives for good.
+    /// Adds a put with metadata and without expiry.
     #[must_use]
     pub fn put_with_meta(self, namespace: &Namespace, key: impl Into<String>, meta: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         self.put_item(namespace, key, meta, value, None)
     }
 
-    /// Adds a put that lives for `time_to_live` from now.
+    /// Adds a put without metadata that expires `time_to_live` from the commit.
     #[must_use]
     pub fn put_for(self, namespace: &Namespace, key: impl Into<String>, value: impl Into<Bytes>, time_to_live: Duration) -> Self {
         self.put_item(namespace, key, Bytes::new(), value, Some(time_to_live))
     }
 
-    /// Adds a put with a meta that lives for `time_to_live` from now, or for good.
+    /// Adds a put with metadata that expires `time_to_live` from the commit, or never.
     #[must_use]
     pub fn put_item(
         mut self,
@@ -179,7 +181,7 @@ impl Batch {
         self
     }
 
-    /// Adds an item at the end of a log, see [`BatchWrite::Append`].
+    /// Appends an item to a log, see [`BatchWrite::Append`].
     #[must_use]
     pub fn append(mut self, namespace: &Namespace, value: impl Into<Bytes>, time_to_live: Option<Duration>) -> Self {
         let (namespace, value) = (namespace.clone(), value.into());
@@ -187,14 +189,14 @@ impl Batch {
         self
     }
 
-    /// Adds an item just as it was elsewhere, see [`BatchWrite::Restore`].
+    /// Adds an item with its original version and times, see [`BatchWrite::Restore`].
     #[must_use]
     pub fn restore(mut self, namespace: &Namespace, item: Item) -> Self {
         self.writes.push(BatchWrite::Restore { namespace: namespace.clone(), item });
         self
     }
 
-    /// Sets how long an item still lives, see [`BatchWrite::Touch`].
+    /// Changes the expiry of an item, see [`BatchWrite::Touch`].
     #[must_use]
     pub fn touch(mut self, namespace: &Namespace, key: impl Into<String>, time_to_live: Option<Duration>) -> Self {
         self.writes.push(BatchWrite::Touch { namespace: namespace.clone(), key: key.into(), time_to_live });
@@ -208,7 +210,7 @@ impl Batch {
         self
     }
 
-    /// Adds the delete of every key with a prefix.
+    /// Adds a delete of every key with a prefix.
     #[must_use]
     pub fn delete_prefix(mut self, namespace: &Namespace, prefix: impl Into<String>) -> Self {
         self.writes.push(BatchWrite::DeletePrefix { namespace: namespace.clone(), prefix: prefix.into() });
@@ -219,12 +221,12 @@ impl Batch {
         self.writes.iter().any(|write| matches!(write, BatchWrite::Append { namespace, .. } if namespace == space))
     }
 
-    /// Tells whether the batch writes nothing.
+    /// Returns whether the batch has no writes.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Returns the namespace of each write that is a change.
+    /// Returns the namespace of each write that counts as a change; touches do not.
     pub(super) fn written(&self) -> impl Iterator<Item = &Namespace> {
         self.writes.iter().filter_map(|write| match write {
             BatchWrite::Put { namespace, .. }
@@ -236,7 +238,7 @@ impl Batch {
         })
     }
 
-    /// Returns how many bytes it writes: keys, metas and bodies.
+    /// Returns the total size of the keys, metadata and bodies in bytes.
     #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
     pub(super) fn size_bytes(&self) -> usize {
         let bytes = |write: &BatchWrite| match write {
@@ -249,23 +251,23 @@ impl Batch {
         self.writes.iter().map(bytes).sum()
     }
 
-    /// Checks keys, metas and bodies against the limits of a store; every engine calls it before anything is sent.
+    /// Checks keys, metadata and bodies against the store's limits. Every engine calls this before it sends anything.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or holds NUL, a restored version that is
-    /// 0 or from 2^52 on, and a range delete in a namespace that the batch appends to,
-    /// [`TooLarge`](ErrorKind::TooLarge) for a meta or body over the limit.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or contains NUL, for a
+    /// restored version of 0 or of at least 2^52, and for a prefix delete in a namespace that the batch appends to.
+    /// [`TooLarge`](ErrorKind::TooLarge) for metadata or a body over the limit.
     pub fn validate(&self, capabilities: &StoreCapabilities) -> Result<()> {
         for write in &self.writes {
             let (key, meta, value) = match write {
                 BatchWrite::Put { key, meta, value, .. } => (key.as_str(), meta, value),
                 BatchWrite::Append { meta, value, .. } => ("-", meta, value),
                 BatchWrite::Restore { item, .. } if item.version.number() == 0 => {
-                    let message = "the version of the item to restore is 0, which no put gives; it was not made by a store";
+                    let message = "the version of the item to restore is 0, which no put assigns; no store made it";
                     return Err(Error::invalid_argument(message));
                 }
                 BatchWrite::Restore { item, .. } if item.version.number() >= RESTORED_VERSION_END => {
-                    let message = "the version of the item to restore is beyond what stores count to; it was not made by a store";
+                    let message = "the version of the item to restore exceeds the largest that stores assign; no store made it";
                     return Err(Error::invalid_argument(message));
                 }
                 BatchWrite::Restore { item, .. } => (item.key.as_str(), &item.meta, &item.value),
@@ -276,7 +278,7 @@ impl Batch {
                 BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
             };
             if key.is_empty() || key.contains('\0') {
-                return Err(Error::invalid_argument("a key is empty or holds NUL; name the row by a text"));
+                return Err(Error::invalid_argument("a key is empty or contains NUL; use a nonempty text without NUL"));
             }
             if key.len() > KEY_BYTES_MAX {
                 return Err(Error::invalid_argument(format!("the key is over {KEY_BYTES_MAX} bytes; shorten it")));
@@ -291,7 +293,7 @@ impl Batch {
                 return Err(Error::new(
                     ErrorKind::TooLarge,
                     format!(
-                        "the content has {} bytes and this store takes at most {}; split it",
+                        "the content has {} bytes and this store accepts at most {}; split it",
                         value.len(),
                         capabilities.value_bytes_max.unwrap_or_default()
                     ),
@@ -302,16 +304,16 @@ impl Batch {
     }
 }
 
-/// How many bytes [`log_key`] has.
+/// The length of a [`log_key`] in bytes.
 #[cfg(any(test, feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
 const LOG_KEY_BYTES: usize = 20;
 
-/// Returns the key of an item that was added to a log at a version: its decimal digits, 20 of them.
+/// Returns the key of the log item with this version: the version as 20 decimal digits, padded with zeros.
 pub fn log_key(version: Version) -> String {
     format!("{:020}", version.number())
 }
 
-/// Makes the `conflict` of a precondition that did not hold.
+/// Makes the [`Conflict`](ErrorKind::Conflict) error for a precondition that did not hold.
 pub(crate) fn precondition_failed(index: usize, precondition: &Precondition, current: Option<Version>) -> Error {
     let key = precondition.key.replace('\u{1}', "/");
     let message = match (&precondition.condition, current) {

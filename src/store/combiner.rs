@@ -1,9 +1,9 @@
-//! Group commit over a connection: batches that wait share the next transaction of the process.
+//! Group commit over a connection: waiting batches share the next transaction.
 //!
-//! A durable commit of a server costs a round trip and a wait for its disk, and both are the same for one batch or fifty. So
-//! whoever brings a batch while a group is under way leaves it on a queue, and the next group takes all that waits. A group
-//! is written by a task of its own, so that a caller who goes away leaves nothing half done. There is no thread and no task
-//! while nothing is written, and no handle to close.
+//! A durable commit on a server costs a round trip and a disk flush, whether it holds one batch or fifty. So a batch
+//! that arrives while a group is being written goes on a queue, and the next group takes the whole queue. Each group is
+//! written by its own task, so a caller that goes away leaves nothing half done. While nothing is written there is no
+//! thread or task, and there is no handle to close.
 
 use super::Batch;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,24 +14,26 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// How many batches may wait before those who bring more wait themselves.
+/// The queue's capacity in batches; further callers wait for room.
 const QUEUE: usize = 1_024;
 
-/// The most batches of one group.
+/// The most batches in one group.
 const GROUP_BATCHES_MAX: usize = 64;
 
-/// A group takes no more batches once its bodies are this many bytes, so that small ones do not wait for many large ones.
+/// Once a group's bodies exceed this many bytes it takes no more batches, so small batches do not wait for many large
+/// ones.
 const GROUP_BYTES_MAX: usize = 16 << 20;
 
-/// How often a batch is brought to a runtime that ends before it takes it.
+/// How often a batch is requeued after the runtime that should have written it ended.
 const ATTEMPTS: usize = 8;
 
 /// The writing side of an engine.
 #[async_trait]
 pub(super) trait GroupWriter: Send + Sync + 'static {
-    /// Applies a group of batches in order, each all or nothing by itself, and returns when all are durable: one answer for each.
+    /// Applies the batches of a group in order, each atomically, and returns once all are durable, with one result per
+    /// batch.
     ///
-    /// Groups of one process never overlap. The future may be dropped with the runtime it runs in.
+    /// Groups of one process never overlap. The future may be dropped when its runtime ends.
     async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>>;
 }
 
@@ -51,7 +53,7 @@ struct Shared<W> {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Request>,
-    /// A task takes what waits, until the queue is empty.
+    /// Whether a task is draining the queue.
     is_taken: bool,
 }
 
@@ -59,31 +61,33 @@ struct Queue {
 struct Request {
     batch: Batch,
     answer: oneshot::Sender<Answer>,
-    /// The place in the queue.
+    /// Reserves room in the queue.
     _place: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
 enum Answer {
     Done(Result<Vec<Version>>),
-    /// The task that would have taken the batch is gone before it did.
+    /// The task that should have written the batch ended before it took it.
     Again(Batch),
 }
 
 impl<W: GroupWriter> Combiner<W> {
-    /// Makes a combiner that nothing waits in.
+    /// Makes a combiner with an empty queue.
     pub(super) fn new(writer: W) -> Self {
         let shared = Shared { writer, queue: Mutex::default() };
         Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(QUEUE)) }
     }
 
-    /// Hands a valid batch over and waits until it is durable.
+    /// Queues a valid batch and waits until it is durable.
     ///
-    /// A batch whose caller is gone is left out if no group has taken it yet, and else is done as any other.
+    /// If the caller goes away, the batch is discarded while it is still queued; once a group has taken it, it is
+    /// written.
     ///
     /// # Errors
-    /// Those of the writer; [`Internal`](ErrorKind::Internal) with unknown effect when the task that wrote it panicked or ended
-    /// with the runtime it ran in, [`Unavailable`](ErrorKind::Unavailable) without effect when runtimes end before it is taken.
+    /// Those of the writer. [`Internal`](ErrorKind::Internal) with unknown effect when the writing task panicked or its
+    /// runtime ended during the write. [`Unavailable`](ErrorKind::Unavailable) without effect when runtimes keep ending
+    /// before the batch is taken.
     pub(super) async fn commit(&self, mut batch: Batch) -> Result<Vec<Version>> {
         for _ in 0..ATTEMPTS {
             let place = self.room.clone().acquire_owned().await.map_err(|source| not_taken().with_source(source))?;
@@ -103,7 +107,7 @@ impl<W: GroupWriter> Combiner<W> {
 }
 
 impl<W> Shared<W> {
-    /// Adds a request; tells whether nobody takes requests, and the caller has to see to it.
+    /// Queues a request. Returns true if no task is draining the queue and the caller must start one.
     fn push(&self, request: Request) -> bool {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(request);
@@ -111,10 +115,10 @@ impl<W> Shared<W> {
     }
 }
 
-/// The one task that takes requests at a time. It is dropped when nothing waits, and when it panics or its runtime ends.
+/// The one task that drains the queue. It is dropped when the queue is empty, when it panics and when its runtime ends.
 struct Turn<W> {
     shared: Arc<Shared<W>>,
-    /// Nothing waited; since then the queue may be another's.
+    /// Set when the queue was empty and the turn was given up; another task may own the queue by now.
     is_over: bool,
 }
 
@@ -128,12 +132,12 @@ impl<W: GroupWriter> Turn<W> {
             let results = self.shared.writer.write(&group).await;
             assert_eq!(results.len(), group.len(), "one answer for each batch");
             for (answer, result) in answers.into_iter().zip(results) {
-                // Nobody may be waiting any more, and the batch is written all the same.
+                // The receiver may be gone; the batch was written anyway.
                 let _ = answer.send(Answer::Done(result));
             }
-            // Those who were just answered bring their next batch now, and it goes with those that waited meanwhile: one group
-            // of all writers instead of two halves that take turns. A runtime whose caller was just answered may never be
-            // driven again, so the turn is anybody's until then.
+            // The callers just answered submit their next batches now. Yielding lets those join the waiting ones in a
+            // single group; otherwise two halves would alternate. The runtime of an answered caller may never be driven
+            // again, so give up the turn before yielding.
             self.put_down();
             tokio::task::yield_now().await;
             if !self.take_up() {
@@ -142,7 +146,7 @@ impl<W: GroupWriter> Turn<W> {
         }
     }
 
-    /// Leaves the turn to whoever brings the next batch, if nothing waits.
+    /// Gives up the turn if the queue is empty; whoever queues the next batch takes it.
     fn put_down(&mut self) {
         let mut queue = self.shared.queue.lock();
         if queue.waiting.is_empty() {
@@ -151,7 +155,7 @@ impl<W: GroupWriter> Turn<W> {
         }
     }
 
-    /// Takes the turn again if it was put down; tells whether nobody else has it.
+    /// Reclaims the turn after giving it up. Returns whether this task has it.
     fn take_up(&mut self) -> bool {
         let mut queue = self.shared.queue.lock();
         if self.is_over && !queue.is_taken {
@@ -161,7 +165,7 @@ impl<W: GroupWriter> Turn<W> {
         !self.is_over
     }
 
-    /// Takes what waits, up to the bounds of a group. With an empty group the turn is over.
+    /// Takes queued batches up to the limits of a group. An empty group ends the turn.
     fn gather(&mut self) -> (Vec<Batch>, Vec<oneshot::Sender<Answer>>) {
         let (mut group, mut answers, mut size_bytes) = (Vec::new(), Vec::new(), 0);
         let mut queue = self.shared.queue.lock();
@@ -182,7 +186,7 @@ impl<W: GroupWriter> Turn<W> {
 }
 
 impl<W> Drop for Turn<W> {
-    /// Gives back what no group has taken: each caller brings it again, from a runtime that lives.
+    /// Returns untaken batches to their callers, which requeue them from a live runtime.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -198,12 +202,12 @@ impl<W> Drop for Turn<W> {
 }
 
 fn lost() -> Error {
-    let message = "the commit was broken off with the task that made it, and may have been made all the same; read before you try again";
+    let message = "the commit was interrupted and may still have taken effect; read before you try again";
     Error::new(ErrorKind::Internal, message).with_unknown_effect()
 }
 
 fn not_taken() -> Error {
-    Error::new(ErrorKind::Unavailable, "the commit was not begun, as the program is ending; try again").without_effect()
+    Error::new(ErrorKind::Unavailable, "the commit was not started because the program is shutting down; try again").without_effect()
 }
 
 #[cfg(test)]
@@ -213,7 +217,7 @@ mod tests {
     use futures::future::join_all;
     use tokio::runtime::Runtime;
 
-    /// Answers each batch by the size of its group, once it is let; the batch of the key `panic` panics.
+    /// Answers each batch with the size of its group once the gate opens; a batch with the key `panic` panics.
     struct Gated {
         gate: Arc<Semaphore>,
         groups: Arc<Mutex<Vec<usize>>>,
@@ -224,7 +228,7 @@ mod tests {
         async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
             self.groups.lock().push(group.len());
             self.gate.acquire().await.expect("the test holds the gate").forget();
-            assert!(!group.contains(&batch("panic")), "as it was told");
+            assert!(!group.contains(&batch("panic")), "the test asked for a panic");
             group.iter().map(|_| Ok(vec![Version::new(group.len() as u64)])).collect()
         }
     }
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_shares_the_next_group() {
+    async fn waiting_writes_share_the_next_group() {
         let (combiner, gate, groups) = gated();
         let works = join_all((0..150).map(|_| combiner.commit(batch("k"))));
         let opened = async {
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_come_back_at_once_stay_one_group() {
+    async fn callers_that_submit_again_at_once_share_one_group() {
         let (combiner, gate, groups) = gated();
         gate.add_permits(1_000);
         let writer = async || {
@@ -269,14 +273,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_that_was_taken_is_written_though_nobody_waits() {
+    async fn batch_taken_by_a_group_is_written_after_its_caller_left() {
         let (combiner, gate, groups) = gated();
         let mut first = Box::pin(combiner.commit(batch("k")));
         assert!(futures::poll!(&mut first).is_pending());
         while groups.lock().is_empty() {
             tokio::task::yield_now().await;
         }
-        // The second is on the queue still, and is left out.
+        // The second batch is still queued and is discarded.
         let mut second = Box::pin(combiner.commit(batch("k")));
         assert!(futures::poll!(&mut second).is_pending());
         drop((first, second));
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_of_the_writer_is_an_error_of_its_group_alone() {
+    async fn writer_panic_fails_only_its_own_group() {
         let (combiner, gate, _) = gated();
         let mut bad = Box::pin(combiner.commit(batch("panic")));
         assert!(futures::poll!(&mut bad).is_pending());
@@ -296,12 +300,13 @@ mod tests {
         gate.add_permits(2);
         let error = bad.await.expect_err("the writer panicked");
         assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Internal, true));
-        good.await.expect("what waited is brought again");
+        good.await.expect("waiting batches are requeued");
     }
 
-    /// The turn stayed with the runtime of the last writer, which nobody drove any more, and the next one waited for ever.
+    /// Regression: the turn stayed with the runtime of the last writer, which nobody drove any more, and the next
+    /// writer waited forever.
     #[test]
-    fn a_runtime_that_stands_still_keeps_no_turn() {
+    fn idle_runtime_does_not_hold_the_turn() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let (combiner, gate, _) = gated();
         gate.add_permits(2);
@@ -309,12 +314,12 @@ mod tests {
         one.block_on(combiner.commit(batch("k"))).expect("written");
         let patience = std::time::Duration::from_secs(30);
         let written = other.block_on(async { tokio::time::timeout(patience, combiner.commit(batch("k"))).await });
-        written.expect("the turn is free").expect("written");
+        written.expect("the turn was given up").expect("written");
         drop(one);
     }
 
     #[test]
-    fn what_waits_outlives_the_runtime_of_those_who_wrote() {
+    fn queued_batch_survives_the_end_of_the_writers_runtime() {
         let runtime = || Runtime::new().expect("a runtime");
         let (combiner, gate, groups) = gated();
         let combiner = Arc::new(combiner);
@@ -331,7 +336,7 @@ mod tests {
             assert!(futures::poll!(&mut waiting).is_pending());
             one.shutdown_background();
             gate.add_permits(2);
-            // The first is broken off, or the gate was quicker.
+            // The first commit is interrupted, unless the gate opened first.
             let _ = broken.await;
             waiting.await.expect("written by the other runtime");
         });

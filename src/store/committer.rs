@@ -1,8 +1,9 @@
-//! Group commit: one thread that owns an engine's writing side, gathers what waits, and makes it durable in one step.
+//! Group commit on a thread: it owns an engine's writing side, gathers waiting writes and makes them durable in one
+//! step.
 //!
-//! A durable commit costs one wait for the disk, and that wait is the same for one batch or fifty: so batches that arrive
-//! while the disk is busy share the next wait (SQLite, 16 writers: 20,900 commits a second instead of 5,500). Writes that
-//! were handed over are done even when nobody waits for the answer any more, so a dropped future leaves old or new.
+//! A durable commit costs one disk flush, whether it holds one batch or fifty, so batches that arrive during a flush
+//! share the next one (SQLite, 16 writers: 20,900 commits a second instead of 5,500). Submitted writes complete even if
+//! nobody waits for the answer, so dropping a future leaves old content or new, never half.
 
 use super::Batch;
 use crate::error::{Error, ErrorKind, Result};
@@ -10,21 +11,22 @@ use crate::ops::Version;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many writes may wait before those who bring more wait themselves.
+/// The queue's capacity in writes; further callers wait for room.
 const QUEUE: usize = 1_024;
 
-/// The most writes of one group.
+/// The most writes in one group.
 const GROUP_WRITES_MAX: usize = 64;
 
-/// A group takes no more writes once its bodies are this many bytes, so that small writes do not wait for many large ones.
+/// Once a group's bodies exceed this many bytes it takes no more writes, so small writes do not wait for many large
+/// ones.
 const GROUP_BYTES_MAX: usize = 16 << 20;
 
-/// What a writer is asked to do.
+/// One request to a writer.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Applies a batch, which is valid.
+    /// Applies a valid batch.
     Commit(Batch),
-    /// Removes up to this many items whose time is over.
+    /// Removes up to this many expired items.
     Sweep(usize),
 }
 
@@ -35,7 +37,7 @@ impl Work {
     }
 }
 
-/// What a writer did.
+/// The outcome of one [`Work`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Written {
     /// The versions of a batch's puts.
@@ -46,10 +48,11 @@ pub(super) struct Written {
 
 /// The writing side of an engine.
 pub(super) trait Writer: Send + 'static {
-    /// Does a group of works in order, each all or nothing by itself, and returns when all are durable: one answer for each.
+    /// Performs the works of a group in order, each atomically, and returns once all are durable, with one result per
+    /// work.
     fn write(&mut self, group: &[Work]) -> Vec<Result<Written>>;
 
-    /// Does what nobody waits for, once a group is answered; what comes meanwhile waits.
+    /// Performs cleanup that nobody waits for, after a group was answered. Requests that arrive meanwhile wait.
     fn tidy(&mut self);
 }
 
@@ -58,7 +61,7 @@ struct Request {
     answer: oneshot::Sender<Result<Written>>,
 }
 
-/// A handle on the writing thread. Dropping it waits until what was handed over is done and the engine's writer is closed.
+/// A handle on the writing thread. Dropping it waits until submitted works are done and the engine's writer is closed.
 #[derive(Debug)]
 pub(super) struct Committer {
     requests: Option<mpsc::Sender<Request>>,
@@ -70,7 +73,7 @@ impl Committer {
     /// Starts the thread that drives `writer`.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the system gives no thread.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the thread cannot be spawned.
     pub(super) fn start(name: &str, mut writer: impl Writer) -> Result<Self> {
         let (requests, mut waiting) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
@@ -79,7 +82,7 @@ impl Committer {
                 while let Some(first) = waiting.blocking_recv() {
                     let (group, answers) = gather(first, &mut waiting);
                     for (answer, result) in answers.into_iter().zip(writer.write(&group)) {
-                        // Nobody may be waiting any more, and the work is done all the same.
+                        // The receiver may be gone; the work was done anyway.
                         let _ = answer.send(result);
                     }
                     writer.tidy();
@@ -89,7 +92,7 @@ impl Committer {
         Ok(Self { requests: Some(requests), thread: Some(thread), process: std::process::id() })
     }
 
-    /// Hands a work over and waits until it is durable. Once it is handed over it is done, whether or not this is awaited to its end.
+    /// Submits a work and waits until it is durable. Once submitted it completes, even if this future is dropped.
     ///
     /// # Errors
     /// Those of the writer; [`Unavailable`](ErrorKind::Unavailable) in a process forked from the one that opened the store,
@@ -102,7 +105,7 @@ impl Committer {
         written.await.map_err(|_| stopped())?
     }
 
-    /// Refuses a process that was forked from the one that opened the store: its threads and locks stayed behind.
+    /// Fails in a process forked from the one that opened the store, because threads and locks do not survive a fork.
     pub(super) fn check_process(&self) -> Result<()> {
         if self.process == std::process::id() {
             return Ok(());
@@ -115,14 +118,14 @@ impl Drop for Committer {
     fn drop(&mut self) {
         drop(self.requests.take());
         let Some(thread) = self.thread.take() else { return };
-        // In a forked process the thread does not exist, and waiting for it would never end.
+        // In a forked process the thread does not exist, so joining it would block forever.
         if self.process == std::process::id() && thread.join().is_err() {
             tracing::error!("the writing thread of a store has panicked");
         }
     }
 }
 
-/// Takes what waits, up to the bounds of a group.
+/// Takes queued requests up to the limits of a group.
 fn gather(first: Request, waiting: &mut mpsc::Receiver<Request>) -> (Vec<Work>, Vec<oneshot::Sender<Result<Written>>>) {
     let mut size_bytes = first.work.size_bytes();
     let mut group = vec![first.work];
@@ -147,7 +150,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc as blocking;
 
-    /// Answers each work by the size of its group, once it is let.
+    /// Answers each work with the size of its group once the gate opens.
     struct Gated {
         gate: blocking::Receiver<()>,
         groups: Arc<Mutex<Vec<usize>>>,
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_shares_the_next_group() {
+    async fn waiting_writes_share_the_next_group() {
         let (committer, open, groups) = gated();
         let works = futures::future::join_all((0..10).map(|_| committer.submit(Work::Sweep(1))));
         let opened = async {
@@ -184,11 +187,11 @@ mod tests {
         assert!(answers.iter().all(Result::is_ok));
         let groups = groups.lock().clone();
         assert_eq!(groups.iter().sum::<usize>(), 10);
-        assert!(groups.len() <= 2, "the first may be alone, the others waited together: {groups:?}");
+        assert!(groups.len() <= 2, "the first may be alone; the others share a group: {groups:?}");
     }
 
     #[tokio::test]
-    async fn a_dropped_future_does_not_undo_what_was_handed_over() {
+    async fn dropped_future_does_not_cancel_a_submitted_write() {
         let (committer, open, groups) = gated();
         {
             let mut work = Box::pin(committer.submit(Work::Sweep(1)));
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_forked_process_is_told_to_open_again() {
+    async fn submit_in_forked_process_asks_to_open_the_store_again() {
         let (mut committer, _open, _) = gated();
         committer.process = 0;
         let error = committer.submit(Work::Sweep(1)).await.expect_err("another process");
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_of_the_writer_is_an_error() {
+    async fn writer_panic_fails_the_next_submit() {
         let (committer, open, _) = gated();
         drop(open);
         let error = committer.submit(Work::Sweep(1)).await.expect_err("the writer is gone");

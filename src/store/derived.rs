@@ -1,20 +1,20 @@
-//! Rows that are made of others: the indexes of trees.
+//! Rows derived from other rows: the indexes of trees.
 //!
-//! An index is right only beside the very rows that it was made of. Where rows come in from elsewhere, past the tree that
-//! would keep it, it has to go: searches then read all files until it is made anew.
+//! An index is only valid beside the rows it was built from. When rows arrive by a way that bypasses the tree, the
+//! index must be removed; searches then read all files until the index is rebuilt.
 
 use super::{Batch, Namespace, NamespacesOptions, Store};
 use crate::error::Result;
 
-/// The first component of the namespaces of indexes, which no tree has.
-pub const INDEX_NAMESPACE: &str = super::reserved::INDEXES;
+/// The namespace that contains all indexes.
+pub const INDEX_NAMESPACE: [&str; 2] = super::reserved::INDEXES;
 
-/// Returns what all indexes lie beneath.
+/// Returns the namespace that contains all indexes.
 pub(super) fn namespace() -> Namespace {
-    Namespace::new([INDEX_NAMESPACE]).expect("a plain component")
+    Namespace::new(INDEX_NAMESPACE).expect("two plain components")
 }
 
-/// Removes every index, each in one commit.
+/// Removes every index, each in its own commit.
 pub(super) async fn remove_indexes(store: &dyn Store) -> Result<()> {
     let mut options = NamespacesOptions::new().with_beneath(namespace());
     loop {

@@ -1,4 +1,4 @@
-//! The hash of rows in order: equal for two stores that hold the same.
+//! A hash over ordered rows: equal for two stores with the same rows.
 
 use super::{Item, Namespace};
 
@@ -7,7 +7,7 @@ use super::{Item, Namespace};
 pub(super) struct Digest(blake3::Hasher);
 
 impl Digest {
-    /// Adds a row: each part with its length before it, so that no two lists of rows look the same.
+    /// Adds a row. Each part is prefixed with its length, so different rows never hash the same bytes.
     pub(super) fn add(&mut self, namespace: &Namespace, item: &Item) {
         for part in [namespace.encoded().as_bytes(), item.key.as_bytes(), &item.meta, &item.value] {
             self.0.update(&(part.len() as u64).to_le_bytes());
@@ -20,7 +20,7 @@ impl Digest {
         self.0.update(&item.version.number().to_le_bytes());
     }
 
-    /// Returns it in hexadecimal digits.
+    /// Returns the hash in hexadecimal.
     pub(super) fn finish(self) -> String {
         self.0.finalize().to_hex().to_string()
     }

@@ -1,45 +1,46 @@
-//! What the writes of a batch come to: pure, for engines that take a whole batch in one statement.
+//! Folds the writes of a batch into their net effect, for engines that apply a batch in one statement.
 //!
-//! Writes take effect in the order they stand in. A statement that does all of them at once sees each key one time only, so
-//! they are folded first: the last write of a key stands, and what came before it decides whether a creation time is kept.
+//! Writes apply in order, but a single statement may touch each key only once. Folding keeps the last write of each key
+//! and works out whether that write keeps the creation time of an earlier row.
 
 use super::{BatchWrite, Namespace, expiry, whole_microseconds};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
-/// What a batch comes to. No key is in two of its lists.
+/// The net effect of a batch. No key is in two of its lists.
 #[derive(Debug, Default)]
 pub(super) struct Effect<'b> {
-    /// The rows that will be, in the order of namespaces and keys.
+    /// The rows to put, ordered by namespace and key.
     pub(super) puts: Vec<PutEffect<'b>>,
-    /// The rows that are added to logs: without a key, which is that of the version they get.
+    /// The rows to append to logs; their keys follow from the versions they get.
     pub(super) appends: Vec<PutEffect<'b>>,
-    /// Keys whose row goes.
+    /// The keys to delete.
     pub(super) deletes: Vec<(&'b Namespace, &'b str)>,
-    /// Prefixes whose rows go, but for those of `puts`.
+    /// The prefixes to delete, except for rows in `puts`.
     pub(super) prefixes: Vec<(&'b Namespace, &'b str)>,
-    /// Keys whose row, if it is live, gets another end in microseconds, or none.
+    /// The keys whose live row gets a new expiry, in microseconds, or none.
     pub(super) touches: Vec<(&'b Namespace, &'b str, Option<i64>)>,
-    /// How many numbers the batch takes from the store's counter: one for each put, append and restore, in their order.
+    /// How many numbers the batch takes from the store's counter: one per put, append and restore, in order.
     pub(super) numbers: u64,
-    /// Which of those numbers, counted from 0, are the versions that the commit returns.
+    /// Which of those numbers, counted from 0, the commit returns as versions.
     pub(super) versions: Vec<u64>,
-    /// The counter ends at this or above.
+    /// The least value of the counter after the batch.
     pub(super) floor: u64,
 }
 
-/// A row that will be.
+/// A row to put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PutEffect<'b> {
     pub(super) namespace: &'b Namespace,
     pub(super) key: &'b str,
     pub(super) meta: &'b [u8],
     pub(super) value: &'b [u8],
-    /// The number of it among those that the batch takes, counted from 0. It is the version, unless there is one below.
+    /// The row's index, from 0, among the numbers that the batch takes. It determines the version unless `version` is
+    /// set.
     pub(super) number: u64,
-    /// The version of an item that is restored.
+    /// The version of a restored item.
     pub(super) version: Option<u64>,
-    /// In microseconds; none keeps that of the live row there, or is `modified_at`.
+    /// In microseconds. `None` keeps that of the live row at the key, or else uses `modified_at`.
     pub(super) created_at: Option<i64>,
     /// In microseconds.
     pub(super) modified_at: i64,
@@ -47,7 +48,7 @@ pub(super) struct PutEffect<'b> {
     pub(super) expires_at: Option<i64>,
 }
 
-/// What becomes of one key.
+/// The net effect on one key.
 #[derive(Debug)]
 enum Fate<'b> {
     Put(PutEffect<'b>),
@@ -56,7 +57,7 @@ enum Fate<'b> {
 }
 
 impl<'b> Effect<'b> {
-    /// Folds writes that take effect at `now`, which is whole microseconds.
+    /// Folds writes applied at `now`, a time in whole microseconds.
     pub(super) fn of(writes: impl IntoIterator<Item = &'b BatchWrite>, now: Timestamp) -> Self {
         let mut effect = Self::default();
         let mut fates: BTreeMap<(&'b Namespace, &'b str), Fate<'b>> = BTreeMap::new();
@@ -135,7 +136,7 @@ impl<'b> Effect<'b> {
         effect
     }
 
-    /// Returns the creation time that the writes so far give a put that keeps the one it finds; none leaves it to the store.
+    /// Returns the creation time that a put at this key inherits from the writes so far; `None` leaves it to the store.
     fn created_before(
         &self,
         fates: &BTreeMap<(&Namespace, &str), Fate<'_>>,
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_write_of_a_key_stands() {
+    fn last_write_of_a_key_wins() {
         let a = space();
         let batch = Batch::new().put(&a, "k", "1").put(&a, "l", "2").put(&a, "k", "3").put(&a, "m", "4").delete(&a, "m").delete(&a, "n");
         let effect = Effect::of(&batch.writes, now());
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_behind_a_removal_starts_a_new_creation_time() {
+    fn put_after_delete_starts_a_new_creation_time() {
         let a = space();
         let batch = Batch::new()
             .put(&a, "d/x", "1")
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_is_of_what_is_live_then() {
+    fn touch_changes_only_the_row_live_at_that_point() {
         let a = space();
         let hour = Some(Duration::from_secs(3_600));
         let batch = Batch::new()
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_takes_a_number_and_keeps_its_version() {
+    fn restore_takes_a_number_and_keeps_its_version() {
         let a = space();
         let item = Item::new("k", Bytes::new(), Bytes::new(), Version::new(70), now(), now());
         let batch = Batch::new().restore(&a, item).put(&a, "l", "");

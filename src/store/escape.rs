@@ -1,11 +1,12 @@
-//! Percent-escapes: how a text that must not hold some characters is written, and read back.
+//! Percent-escaping of text for places where some characters are not allowed.
 //!
-//! `%XX` is one byte of the UTF-8 of a character, in capital hexadecimal digits; a percent sign is always `%25`, so any text
-//! comes back as it was. What else is escaped is said by whom the text is for: stored namespaces, keys that people type, URLs.
+//! `%XX` stands for one byte of a character's UTF-8, in uppercase hexadecimal. A percent sign is always `%25`, so every
+//! text can be restored. The caller decides which other characters to escape: those of stored namespaces, typed keys
+//! and URLs differ.
 
 use std::borrow::Cow;
 
-/// Writes a text; `is_special` says which characters are escaped beside the percent sign.
+/// Escapes a text. `is_special` selects the characters to escape besides `%`.
 pub(super) fn escape(text: &str, is_special: impl Fn(char) -> bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -18,7 +19,7 @@ pub(super) fn escape(text: &str, is_special: impl Fn(char) -> bool) -> String {
     escaped
 }
 
-/// Writes bytes, which may be no text, as ASCII; `is_plain` says which ASCII characters stand for themselves.
+/// Escapes arbitrary bytes to ASCII. `is_plain` selects the ASCII characters that stay as they are.
 #[cfg(any(test, feature = "sqlite"))]
 pub(super) fn escape_bytes(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
     let mut escaped = String::with_capacity(bytes.len());
@@ -37,8 +38,8 @@ fn push(escaped: &mut String, byte: u8) {
     escaped.push_str(&format!("%{byte:02X}"));
 }
 
-/// Reads a text back, from digits in either case; none for a percent sign that two digits do not follow, and for bytes that are no
-/// UTF-8.
+/// Restores an escaped text; hexadecimal digits may have either case. Returns `None` for a `%` without two digits after
+/// it, and for bytes that are not UTF-8.
 pub(super) fn unescape(escaped: &str) -> Option<Cow<'_, str>> {
     if !escaped.contains('%') {
         return Some(Cow::Borrowed(escaped));
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_special_is_escaped_byte_by_byte() {
+    fn special_characters_are_escaped_byte_by_byte() {
         for (text, escaped) in [
             ("", ""),
             ("plain é 日本", "plain é 日本"),
@@ -69,7 +70,7 @@ mod tests {
             ("%41", "%2541"),
             ("a/b", "a%2Fb"),
             ("\u{1}\n\u{7f}", "%01%0A%7F"),
-            // A control character of two bytes.
+            // A control character of two bytes in UTF-8.
             ("\u{85}", "%C2%85"),
         ] {
             assert_eq!(escape(text, |character| character == '/' || character.is_control()), escaped);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_become_ascii() {
+    fn arbitrary_bytes_escape_to_ascii() {
         for (bytes, escaped) in [(&b"a/b"[..], "a/b"), (b"?#% ", "%3F%23%25%20"), ("é".as_bytes(), "%C3%A9"), (b"\xff\0", "%FF%00")] {
             assert_eq!(escape_bytes(bytes, |character| character.is_alphanumeric() || character == '/'), escaped);
         }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_may_be_small_and_must_be_two() {
+    fn unescape_accepts_lowercase_and_requires_two_digits() {
         assert_eq!(unescape("%c3%A9%2f").as_deref(), Some("é/"));
         for bad in ["%", "%2", "a%", "%zz", "%+1", "%1é", "%é", "%FF", "%C3x", "%%41"] {
             assert_eq!(unescape(bad), None, "{bad}");

@@ -1,11 +1,12 @@
-//! JSON items for applications: a thin, typed face over any [`Store`].
+//! JSON items for applications: a thin, typed interface to any [`Store`].
 //!
-//! The words are those of LangGraph's `BaseStore` (namespaces, keys, values, filters, time to live), and so are the rules where
-//! they are sound. Where they are not, this differs: a namespace is matched whole unless [`JsonSearch::with_beneath`] asks for
-//! what lies beneath it, pages go on by key and not by offset, a put keeps the creation time, every item has a version and a
-//! put can expect one. Items are ordinary rows, so `stratafs store` and every engine serve them.
+//! The vocabulary is that of LangGraph's `BaseStore` (namespaces, keys, values, filters, time to live), and so are most
+//! rules. The differences: a namespace is matched exactly unless [`JsonSearch::with_beneath`] includes its descendants,
+//! pages continue by key instead of by offset, a put keeps the creation time, and every item has a version that a put
+//! can require. Items are ordinary rows, so `treehold store` and every engine serve them.
 //!
-//! Start with [`JsonStore`]; `filter.rs` holds what a filter matches, `search.rs` the search, `namespaces.rs` the listing.
+//! Start with [`JsonStore`]. `filter.rs` implements filters, `search.rs` searches and `namespaces.rs` the listing of
+//! namespaces.
 
 use super::{Batch, Condition, Item, Namespace, Store};
 use crate::clock::Clock;
@@ -28,16 +29,16 @@ pub use filter::JsonFilter;
 pub use namespaces::{JsonNamespacePage, NamespaceSearch};
 pub use search::{JsonCursor, JsonFound, JsonPage, JsonSearch};
 
-/// How every meta of an item starts. Rows without a meta are items too if they hold JSON.
+/// The prefix of every item's metadata. Rows without metadata are items too if they contain JSON.
 const MARK: &str = "json";
 
-/// How often an update is tried when others change the item meanwhile.
+/// How often an update is attempted while others keep changing the item.
 const UPDATE_ATTEMPTS_MAX: u32 = 32;
 
-/// Of an item whose time to live counts from its last read: a read within the first tenth of it does not write.
+/// A read does not extend an item's life during the first 1/10 of its time to live.
 const REFRESH_AFTER: u32 = 10;
 
-/// How many ends are moved at the same time.
+/// How many expiries are extended concurrently.
 const REFRESHES_AT_ONCE: usize = 16;
 
 /// JSON items in a store.
@@ -46,10 +47,10 @@ const REFRESHES_AT_ONCE: usize = 16;
 /// ```
 /// use serde_json::{Value, json};
 /// use std::sync::Arc;
-/// use stratafs::store::{Condition, JsonFilter, JsonSearch, JsonStore, MemoryStore, Namespace};
+/// use treehold::store::{Condition, JsonFilter, JsonSearch, JsonStore, MemoryStore, Namespace};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let items = JsonStore::new(Arc::new(MemoryStore::new()));
 /// let tasks = Namespace::new(["ada", "tasks"])?;
 /// let version = items.put(&tasks, "walk", &json!({"dog": "Rex", "minutes": 30})).await?;
@@ -59,7 +60,7 @@ const REFRESHES_AT_ONCE: usize = 16;
 /// let found = items.search::<Value>(&tasks, &long).await?.items;
 /// assert_eq!(found.iter().map(|item| &*item.key).collect::<Vec<_>>(), ["walk"]);
 ///
-/// // A put that expects what was read is refused once somebody else was faster.
+/// // A put that requires the version read before fails once somebody else has put the item.
 /// items.put_if(&tasks, "walk", &json!({"done": true}), Condition::Version(version)).await?;
 /// assert!(items.put_if(&tasks, "walk", &json!({"done": false}), Condition::Version(version)).await.is_err());
 /// # Ok(())
@@ -87,57 +88,58 @@ pub struct JsonItem<T> {
     pub created_at: Timestamp,
     /// When it was last put.
     pub modified_at: Timestamp,
-    /// When it becomes absent by itself. Of an item that this read let live longer, as it was before.
+    /// When the item expires. If this read extended its life, the expiry before the extension.
     pub expires_at: Option<Timestamp>,
 }
 
 impl JsonStore {
-    /// Keeps items in `store`; they live for good.
+    /// Keeps items in `store`, without expiry.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, time_to_live: None, refreshes: true, clock: Clock::system() }
     }
 
-    /// Sets where the time comes from that decides whether a read moves an item's end: that of the store.
+    /// Sets the clock that decides whether a read extends an item's life. Use the store's clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets how long an item lives after it was put, or after it was last read (see
-    /// [`with_refresh_on_read`](Self::with_refresh_on_read)). Items that are there already keep theirs.
+    /// Sets how long an item lives after its last put, or after its last read with
+    /// [`with_refresh_on_read`](Self::with_refresh_on_read). Existing items keep theirs.
     #[must_use]
     pub fn with_time_to_live(mut self, time_to_live: Option<Duration>) -> Self {
         self.time_to_live = time_to_live;
         self
     }
 
-    /// Sets whether a read lets an item with a time to live begin it anew. Default true. It is a write of the end alone, which
-    /// leaves the version as it is, and is left out while the item was put or read within the last tenth of its time.
+    /// Sets whether a read restarts an item's time to live. Default true. Restarting writes the expiry only and leaves
+    /// the version unchanged. It is skipped while less than a tenth of the time to live has passed since the last put
+    /// or refresh.
     #[must_use]
     pub fn with_refresh_on_read(mut self, refreshes: bool) -> Self {
         self.refreshes = refreshes;
         self
     }
 
-    /// Returns the store beneath.
+    /// Returns the underlying store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Tells whether a row can be an item, by its meta: one that was put by other means has none, and what has another is a file
-    /// or a part of a thread.
+    /// Returns whether a row can be an item, judging by its metadata: rows put by other means have none, and rows with
+    /// other metadata belong to files or threads.
     pub fn is_item(row: &Item) -> bool {
         row.meta.is_empty() || row.meta.starts_with(MARK.as_bytes())
     }
 
-    /// Returns one item, or none.
+    /// Returns one item, if it exists.
     ///
-    /// Cost: one round trip, and a second one when its end is moved.
+    /// Cost: one round trip, plus one if the item's life is extended.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the row holds no JSON, or none of that type; the store's own as in
-    /// [`Store::get`].
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the row is not JSON or does not deserialize to `T`.
+    /// Otherwise as [`Store::get`].
     pub async fn get<T: DeserializeOwned>(&self, namespace: &Namespace, key: &str) -> Result<Option<JsonItem<T>>> {
         let Some(row) = self.store.get(namespace, key).await? else { return Ok(None) };
         let item = item_of(namespace, &row)?;
@@ -145,18 +147,18 @@ impl JsonStore {
         Ok(Some(item))
     }
 
-    /// Puts an item: creates it, or replaces it whole and keeps its creation time. Returns its version.
+    /// Creates an item, or replaces one and keeps its creation time. Returns its version.
     ///
     /// Cost: one round trip.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a value that is no JSON (a map with keys that are no text, say) and the
-    /// store's own as in [`Store::commit`].
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a value that JSON cannot represent, such as a map whose keys
+    /// are not strings. Otherwise as [`Store::commit`].
     pub async fn put<T: Serialize + ?Sized>(&self, namespace: &Namespace, key: &str, value: &T) -> Result<Version> {
         self.write(Batch::new(), namespace, key, value, self.time_to_live).await
     }
 
-    /// Puts an item that lives for `time_to_live`, or for good, whatever is set for the others.
+    /// Puts an item that lives for `time_to_live`, or forever, whatever this store's default is.
     ///
     /// # Errors
     /// As [`JsonStore::put`].
@@ -170,12 +172,13 @@ impl JsonStore {
         self.write(Batch::new(), namespace, key, value, time_to_live).await
     }
 
-    /// Puts an item if a condition holds for what is there: `Absent` creates only, `Version` replaces only what was read.
+    /// Puts an item if `condition` holds: `Absent` only creates, `Version` only replaces that version.
     ///
     /// Cost: one round trip.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when it does not hold, with the version met; as [`JsonStore::put`].
+    /// [`Conflict`](ErrorKind::Conflict) with the current version when the condition does not hold. Otherwise as
+    /// [`JsonStore::put`].
     pub async fn put_if<T: Serialize + ?Sized>(
         &self,
         namespace: &Namespace,
@@ -186,14 +189,15 @@ impl JsonStore {
         self.write(Batch::new().expect(namespace, key, condition), namespace, key, value, self.time_to_live).await
     }
 
-    /// Replaces the value of an item by what `change` makes of it, and starts over when somebody else put it meanwhile, so that no
-    /// update is lost. Returns its new version. `change` gets none where there is no item, and may be called several times.
+    /// Replaces an item's value with the result of `change`, and retries with the new value when somebody else put the
+    /// item meanwhile, so no update is lost. Returns the new version. `change` receives `None` if there is no item, and
+    /// may be called several times.
     ///
-    /// Cost: two round trips for each attempt.
+    /// Cost: two round trips per attempt.
     ///
     /// # Errors
-    /// Those of `change`; [`Conflict`](ErrorKind::Conflict) when others are faster 32 times in a row; as [`JsonStore::get`] and
-    /// [`JsonStore::put`].
+    /// Those of `change`. [`Conflict`](ErrorKind::Conflict) when 32 attempts in a row lose to other writers. Otherwise
+    /// as [`JsonStore::get`] and [`JsonStore::put`].
     pub async fn update<T: Serialize + DeserializeOwned>(
         &self,
         namespace: &Namespace,
@@ -215,7 +219,7 @@ impl JsonStore {
         }
     }
 
-    /// Removes an item; one that is absent is no error.
+    /// Removes an item. Deleting an absent item is not an error.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -223,10 +227,10 @@ impl JsonStore {
         self.store.commit(Batch::new().delete(namespace, key)).await.map(drop)
     }
 
-    /// Removes an item if a condition holds for it.
+    /// Removes an item if `condition` holds.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when it does not hold; as [`Store::commit`].
+    /// [`Conflict`](ErrorKind::Conflict) when the condition does not hold. Otherwise as [`Store::commit`].
     pub async fn delete_if(&self, namespace: &Namespace, key: &str, condition: Condition) -> Result<()> {
         self.store.commit(Batch::new().expect(namespace, key, condition).delete(namespace, key)).await.map(drop)
     }
@@ -239,45 +243,47 @@ impl JsonStore {
         value: &T,
         time_to_live: Option<Duration>,
     ) -> Result<Version> {
-        let bytes = serde_json::to_vec(value)
-            .map_err(|source| Error::invalid_argument(format!("the value of `{key}` is no JSON: {source}")).with_source(source))?;
+        let bytes = serde_json::to_vec(value).map_err(|source| {
+            Error::invalid_argument(format!("the value of `{key}` cannot be written as JSON: {source}")).with_source(source)
+        })?;
         let batch = batch.put_item(namespace, key, meta_of(time_to_live), bytes, time_to_live);
         let versions = self.store.commit(batch).await?;
         versions.first().copied().ok_or_else(|| Error::new(ErrorKind::Internal, "a store returned no version for a put"))
     }
 
-    /// Lets items that were read live on, those of which a good part of their time has gone. What fails here is not the reader's:
-    /// the value that was read is right all the same.
+    /// Extends the life of items just read, if enough of it has passed. Failures are only logged, because the values
+    /// read are correct regardless.
     async fn refresh(&self, rows: &[(&Namespace, &Item)]) {
         if !self.refreshes {
             return;
         }
         let now = self.clock.now();
-        // Owned before anything is awaited, so that the future may move between threads.
+        // Take ownership before the first await, so that the future is `Send`.
         let mut touches = Vec::new();
         for (namespace, row) in rows {
             let (Some(time_to_live), Some(expires_at)) = (time_to_live_of(row), row.expires_at) else { continue };
             let begun = expires_at.checked_sub(time_to_live).unwrap_or(row.modified_at);
             let is_young = begun.checked_add(time_to_live / REFRESH_AFTER).is_ok_and(|until| now < until);
-            // The version keeps a touch away from an item that was put anew meanwhile.
+            // The version condition keeps the touch from extending an item that was put again meanwhile.
             let batch = Batch::new().expect(namespace, &*row.key, Condition::Version(row.version));
             if !is_young {
                 touches.push(self.store.commit(batch.touch(namespace, &*row.key, Some(time_to_live))));
             }
         }
-        // A few at a time: they share the store's commits, and a long page does not crowd out those who write.
+        // Run only a few at once: touches share the store's commits with writers, and a long page must not crowd those
+        // out.
         let mut touched = futures::stream::iter(touches).buffer_unordered(REFRESHES_AT_ONCE);
         while let Some(touched) = touched.next().await {
             if let Err(error) = touched
                 && error.kind() != ErrorKind::Conflict
             {
-                tracing::warn!(%error, "the end of an item that was read could not be moved");
+                tracing::warn!(%error, "extending the life of an item after a read failed");
             }
         }
     }
 }
 
-/// Makes the meta of an item: the mark, and the time to live that a read begins anew.
+/// Makes the metadata of an item: the mark and the time to live that reads restart.
 fn meta_of(time_to_live: Option<Duration>) -> Bytes {
     match time_to_live {
         Some(duration) => format!("{MARK};ttl={}", duration.as_micros()).into(),
@@ -285,21 +291,21 @@ fn meta_of(time_to_live: Option<Duration>) -> Bytes {
     }
 }
 
-/// Returns the time to live that an item was put with.
+/// Returns the time to live that the item was put with.
 fn time_to_live_of(row: &Item) -> Option<Duration> {
     let text = std::str::from_utf8(&row.meta).ok()?;
     let micros = text.strip_prefix(MARK)?.strip_prefix(";ttl=")?.parse().ok()?;
     Some(Duration::from_micros(micros))
 }
 
-/// Reads the item of a row.
+/// Deserializes the item in a row.
 fn item_of<T: DeserializeOwned>(namespace: &Namespace, row: &Item) -> Result<JsonItem<T>> {
     if !JsonStore::is_item(row) {
-        let message = format!("the row `{}` of `{namespace}` is no JSON item but a part of a file tree or thread", shown(&row.key));
+        let message = format!("the row `{}` of `{namespace}` is not a JSON item; it belongs to a file tree or a thread", shown(&row.key));
         return Err(Error::invalid_argument(message));
     }
     let value = serde_json::from_slice(&row.value).map_err(|source| {
-        let message = format!("the row `{}` of `{namespace}` is not the JSON that was asked for: {source}", shown(&row.key));
+        let message = format!("the row `{}` of `{namespace}` does not have the requested JSON type: {source}", shown(&row.key));
         Error::invalid_argument(message).with_source(source)
     })?;
     Ok(with_value(row, value))

@@ -1,27 +1,28 @@
-//! How keys are shown to people and read back.
+//! Conversion of keys to printable text and back.
 
 use super::escape::{escape, unescape};
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 
-/// Shows a key: control characters and `%` as `%XX`, so that it can be typed and given back to [`unescape_key`].
+/// Formats a key for people: control characters and `%` become `%XX`. [`unescape_key`] reverses it.
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{escape_key, unescape_key};
+/// use treehold::store::{escape_key, unescape_key};
 ///
 /// assert_eq!(escape_key("notes\u{1}100%"), "notes%01100%25");
 /// assert_eq!(unescape_key("notes%01100%25")?, "notes\u{1}100%");
-/// # Ok::<(), stratafs::Error>(())
+/// # Ok::<(), treehold::Error>(())
 /// ```
 pub fn escape_key(key: &str) -> String {
     escape(key, char::is_control)
 }
 
-/// Reads a key that [`escape_key`] shows.
+/// Parses a key that [`escape_key`] formatted.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a `%` that two hexadecimal digits do not follow, and for bytes that are no UTF-8.
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a `%` without two hexadecimal digits after it, and for
+/// bytes that are not UTF-8.
 pub fn unescape_key(text: &str) -> Result<String> {
     let bad = || Error::invalid_argument(format!("the key `{text}` has a bad escape; write `%25` for a percent sign"));
     unescape(text).map(Cow::into_owned).ok_or_else(bad)
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_shown_and_read_back() {
+    fn escaped_keys_round_trip() {
         for key in ["a/b.md", "\u{1}a\u{1}b", "100%", "%41", "é\u{7f}ü"] {
             assert_eq!(unescape_key(&escape_key(key)).expect("its own text"), key);
             assert!(!escape_key(key).chars().any(char::is_control));

@@ -1,50 +1,50 @@
-//! Rows lent in place: for a reader that goes over many and keeps few.
+//! Zero-copy access to rows in memory, for readers that visit many rows and keep few.
 //!
-//! A page of a scan gives its rows away, so each is made for the reader: a key, a record, a share of the body. A store that has
-//! its rows in memory shows them where they are instead ([`Store::lend`](super::Store::lend)), as of one moment, for as long
-//! as the reader holds what it was lent. Others lend nothing, and are read in pages.
+//! A page of a scan hands its rows over, so each must be built: a key, a record, a share of the body. A store that
+//! keeps its rows in memory can instead expose them in place ([`Store::lend`](super::Store::lend)), as of one moment,
+//! for as long as the reader holds the handle. Other stores return `None`, and readers scan them in pages.
 
 use bytes::Bytes;
 use std::fmt;
 
-/// The live rows of one namespace as of one moment, where they are.
+/// The live rows of one namespace at one moment, in place.
 ///
-/// What is committed later is not seen, and what it replaces stays in memory until this is dropped.
+/// Later commits are invisible. Rows that they replace stay in memory until this is dropped.
 pub trait LentRows: Send + Sync + fmt::Debug {
-    /// Returns one row, or none.
+    /// Returns one row, if it exists.
     ///
-    /// Cost: as of [`Store::get`](super::Store::get), without copies.
+    /// Cost: as [`Store::get`](super::Store::get), without copies.
     fn get(&self, key: &str) -> Option<LentRow<'_>>;
 
-    /// Returns the rows from `start` up to and without `end`, in key order; without an `end`, all from `start` on. Where `end` is not
-    /// after `start` there are none.
+    /// Returns the rows in `start..end` in key order, or all from `start` on without an `end`. The range is empty if
+    /// `end` is not after `start`.
     ///
-    /// Cost: one seek, and a step for each row; nothing is copied.
+    /// Cost: one seek plus one step per row; nothing is copied.
     fn range<'r>(&'r self, start: &str, end: Option<&str>) -> Box<dyn Iterator<Item = LentRow<'r>> + Send + 'r>;
 }
 
-/// One row where it is. Its parts are looked at when they are asked for: to go over rows is to go over their keys.
+/// One row in place. Metadata and body are fetched only when asked for, so iterating touches keys only.
 #[derive(Clone, Copy)]
 pub struct LentRow<'r> {
     key: &'r str,
     parts: &'r dyn LentParts,
 }
 
-/// What a row has beside its key.
+/// The parts of a row besides its key.
 pub trait LentParts: Send + Sync {
-    /// Returns the small part.
+    /// Returns the metadata.
     fn meta(&self) -> &[u8];
 
     /// Returns the body.
     fn value(&self) -> &Bytes;
 
-    /// Tells whether the body is [binary](crate::file::is_binary). Searches ask each time, and to look takes half as long as the search: a
-    /// store that has room for the answer remembers it.
+    /// Returns whether the body is [binary](crate::file::is_binary). Every search asks, and finding out takes half as
+    /// long as the search itself, so stores cache the answer where they can.
     fn is_binary(&self) -> bool;
 }
 
 impl<'r> LentRow<'r> {
-    /// Shows a row.
+    /// Makes a row of its key and parts.
     pub fn new(key: &'r str, parts: &'r dyn LentParts) -> Self {
         Self { key, parts }
     }
@@ -54,7 +54,7 @@ impl<'r> LentRow<'r> {
         self.key
     }
 
-    /// Returns the small part.
+    /// Returns the metadata.
     pub fn meta(&self) -> &'r [u8] {
         self.parts.meta()
     }
@@ -64,7 +64,7 @@ impl<'r> LentRow<'r> {
         self.parts.value()
     }
 
-    /// Tells whether the body is [binary](crate::file::is_binary).
+    /// Returns whether the body is [binary](crate::file::is_binary).
     pub fn is_binary(&self) -> bool {
         self.parts.is_binary()
     }

@@ -1,7 +1,7 @@
-//! The reference store: rows in memory, for one process, gone with it.
+//! The reference store: rows in the memory of one process, lost when it ends.
 //!
-//! Every other engine is held to what this one does. A read takes the lock for a pointer copy or one lookup, a commit for
-//! its own writes; a scan works on a snapshot and keeps nobody waiting.
+//! Every other engine must behave as this one does. A read holds the lock for a pointer copy or one lookup, a commit
+//! for its own writes. A scan works on a snapshot and blocks nobody.
 
 mod key;
 
@@ -30,14 +30,15 @@ use std::sync::{Arc, OnceLock};
 
 /// A store in memory. Clones share the rows.
 ///
-/// Cost: reads and writes of one row grow with the logarithm of the rows, a scan with its entries, a sweep with what it removes.
+/// Cost: reads and writes of one row are logarithmic in the number of rows, a scan linear in its entries, a sweep
+/// linear in the rows that it removes.
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{Batch, MemoryStore, Namespace, Store};
+/// use treehold::store::{Batch, MemoryStore, Namespace, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let store = MemoryStore::new();
 /// let notes = Namespace::new(["ada", "notes"])?;
 /// let versions = store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
@@ -54,7 +55,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Returns what every store of this engine offers.
+    /// Returns the capabilities of every store of this engine.
     pub(crate) fn offers() -> StoreCapabilities {
         StoreCapabilities::new(Durability::None)
     }
@@ -64,7 +65,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Makes an empty store that takes the time from `clock`.
+    /// Makes an empty store that reads the time from `clock`.
     pub fn with_clock(clock: Clock) -> Self {
         Self { clock, ..Self::default() }
     }
@@ -140,7 +141,7 @@ impl Store for MemoryStore {
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         let watch = self.watches.watch(namespace);
-        // A commit that did not see the watch is done before this returns.
+        // Waits for any commit that did not yet see the watch.
         drop(self.rows.read());
         Ok(watch)
     }
@@ -184,11 +185,11 @@ impl fmt::Debug for MemoryStore {
 /// The rows of one namespace: keys and records in place, leaf by leaf.
 type Records = OrdMap<Key, Record>;
 
-/// The rows of one namespace as of one moment.
+/// The rows of one namespace at one moment.
 struct Snapshot {
     records: Records,
     now: Timestamp,
-    /// Whether one of them may be over.
+    /// Whether any of the rows has an expiry.
     is_mortal: bool,
 }
 
@@ -229,9 +230,9 @@ impl fmt::Debug for Snapshot {
 
 #[derive(Default)]
 struct Rows {
-    /// No namespace here is empty.
+    /// Namespaces without rows are removed, so none here is empty.
     namespaces: OrdMap<Namespace, Records>,
-    /// Every row with a time to live, by the moment it ends.
+    /// Every row that expires, ordered by expiry.
     expiries: BTreeSet<(Timestamp, Namespace, Key)>,
     version: u64,
 }
@@ -244,19 +245,19 @@ struct Record {
     created_at: Timestamp,
     modified_at: Timestamp,
     expires_at: Option<Timestamp>,
-    /// Whether the body is binary, once a search has asked.
+    /// Whether the body is binary; computed by the first search.
     binary: OnceLock<bool>,
 }
 
-/// The small part of a row. A short one stands in the record itself: a scan goes to one place less for each row, and shares no
-/// count with other readers.
+/// The metadata of a row. Short metadata is stored inline, which saves scans a pointer dereference per row and
+/// concurrent readers a shared reference count.
 #[derive(Clone)]
 enum Meta {
     Short { length: u8, bytes: [u8; META_BYTES_SHORT] },
     Long(Bytes),
 }
 
-/// How many bytes stand in the record itself: as many as there is place for where a longer one would be named.
+/// The longest metadata stored inline: 22 bytes fit without making [`Meta`] larger than its heap variant.
 const META_BYTES_SHORT: usize = 22;
 
 impl Meta {
@@ -314,7 +315,7 @@ impl Rows {
         if condition.holds(met) { Ok(()) } else { Err(precondition_failed(index, precondition, met)) }
     }
 
-    /// Returns the version of the first record beneath `prefix`, the key itself left out, that `is_met` tells of.
+    /// Returns the version of the first record below `prefix`, excluding `prefix` itself, that satisfies `is_met`.
     fn beneath(&self, namespace: &Namespace, prefix: &str, is_met: impl Fn(&Record) -> bool) -> Option<Version> {
         let records = self.namespaces.get(namespace)?;
         range(records, &key_after(prefix), prefix_end(prefix).as_deref())
@@ -430,10 +431,10 @@ impl Rows {
     }
 }
 
-/// How many rows of a scan place is made for at once, at most.
+/// The most rows that a scan allocates space for up front.
 const ROWS_RESERVED_MAX: usize = 1_024;
 
-/// Returns the rows from `start` up to and without `end`, which is not before it.
+/// Returns the rows in `start..end`; `end` must not lie before `start`.
 fn range<'r>(records: &'r Records, start: &str, end: Option<&str>) -> impl Iterator<Item = (&'r Key, &'r Record)> + use<'r> {
     records.range::<(Bound<&str>, Bound<&str>), str>((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)))
 }
@@ -478,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meta_of_any_length_comes_back_and_takes_no_more_place_than_its_name() {
+    fn short_and_long_meta_round_trip_and_inline_meta_costs_no_space() {
         for length in [0, 1, META_BYTES_SHORT - 1, META_BYTES_SHORT, META_BYTES_SHORT + 1, 255, 256, 70_000] {
             let bytes = Bytes::from(vec![7; length]);
             let meta = Meta::from(bytes.clone());

@@ -1,11 +1,12 @@
-//! Namespaced rows: the one trait that holds everything durable.
+//! Namespaced rows: the trait behind everything durable.
 //!
-//! A [`Store`] is an ordered map from (namespace, key) to an [`Item`] with a small `meta` and a body. Reads are methods,
-//! every mutation is a [`Batch`] for the one method [`commit`](Store::commit): preconditions, puts and deletes, all or
-//! nothing. Versions come from one counter of the store and only grow. A scan pages by key, never by offset, and does not
-//! read bodies unless asked; with a delimiter it passes over whole subtrees by seeking.
+//! A [`Store`] is an ordered map from (namespace, key) to an [`Item`], which has a small `meta` and a body. Reads are
+//! methods. Every mutation is a [`Batch`] of preconditions, puts and deletes, which [`commit`](Store::commit) applies
+//! all or nothing. Versions come from one counter per store and only grow. Scans page by key, never by offset, and read
+//! no bodies unless asked. A scan with a delimiter seeks past whole subtrees.
 //!
-//! Start with [`MemoryStore`], the reference; the other engines are one file each beside it, behind a feature of their name.
+//! Start with [`MemoryStore`], the reference implementation. Each other engine lives beside it, behind a feature of the
+//! same name.
 
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -39,6 +40,7 @@ mod json;
 mod key;
 mod lent;
 mod memory;
+pub(crate) mod migrate;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod namespace;
@@ -46,7 +48,7 @@ mod page;
 #[cfg(any(test, feature = "postgres", feature = "remote"))]
 pub(crate) mod pause;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
-mod place;
+pub(crate) mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -76,6 +78,7 @@ pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, J
 pub use key::{escape_key, unescape_key};
 pub use lent::{LentParts, LentRow, LentRows};
 pub use memory::MemoryStore;
+pub use migrate::{MigrateOptions, MigrateOutcome, MigrateProgress, MigrateReport, OldLayout};
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlOptions, MysqlStore};
 pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
@@ -83,7 +86,7 @@ pub use namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
 pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOptions, RedisStore};
-pub use reserved::{RESERVED_NAMESPACES, Reserved, ReservedRows, Withheld};
+pub use reserved::{RESERVED_NAMESPACES, RESERVED_ROOT, Reserved, ReservedRows, Withheld, is_reserved, refuse_reserved};
 pub(crate) use rider::{Ride, Rider, is_same};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
 #[cfg(feature = "sled")]
@@ -95,10 +98,10 @@ pub use sweeper::{Sweeper, SweeperOptions};
 pub use verify::{StoreVerification, StoreVerifyProgress, verify};
 pub use watch::Watch;
 
-/// The longest key in bytes.
+/// The maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
 
-/// The longest `meta` of an item in bytes.
+/// The maximum length of an item's `meta` in bytes.
 pub const META_BYTES_MAX: usize = 64 << 10;
 
 /// Namespaced key-value rows with conditional, atomic batches.
@@ -109,24 +112,26 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// Declares what the engine offers.
     fn capabilities(&self) -> StoreCapabilities;
 
-    /// Returns one item with its body, or none. An item whose time to live is over is absent at once.
+    /// Returns one item with its body, or `None`. Expired items count as absent.
     ///
     /// Cost: one round trip.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable), [`Corrupt`](ErrorKind::Corrupt) or [`Internal`](ErrorKind::Internal) by the engine; never an absent item instead.
+    /// [`Unavailable`](ErrorKind::Unavailable), [`Corrupt`](ErrorKind::Corrupt) or [`Internal`](ErrorKind::Internal),
+    /// depending on the engine. A failed read never looks like an absent item.
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>>;
 
-    /// Returns one item with a part of its body: the bytes of `range` that it has. Parts of one [`Item::version`] are of one body.
+    /// Returns one item with the bytes of its body that lie within `range`. Parts with the same [`Item::version`]
+    /// belong to the same body.
     ///
-    /// Cost: one round trip. The part is what is sent and held in memory, however long the body is; what the engine itself reads for it is
-    /// in `docs/stores.md`.
+    /// Cost: one round trip. Only the part is sent and held in memory, however long the body is; `docs/stores.md` says
+    /// what each engine reads from disk for it.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>>;
 
-    /// Returns several items in the order of `keys`, all as of one moment; without `with_values` the bodies are not read.
+    /// Returns several items in the order of `keys`, all as of one moment. Without `with_values` no bodies are read.
     ///
     /// Cost: one round trip, however many keys.
     ///
@@ -136,69 +141,72 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
 
     /// Returns a page of one namespace in key order, all as of one moment.
     ///
-    /// Cost: one round trip a page; with a delimiter one seek for each group, whatever lies in it.
+    /// Cost: one round trip per page; with a delimiter, one seek per group, however many rows it holds.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan>;
 
-    /// Lends the live rows of one namespace in place, where the store has them in memory; none elsewhere, and rows are read by
-    /// [`Store::scan`]. A wrapper that changes or watches what scans return lends nothing.
+    /// Returns the rows of a namespace for reading in place, if the store keeps its rows in memory. Otherwise returns
+    /// `None`, and callers use [`Store::scan`]. A wrapper that changes or records the results of scans must return
+    /// `None`.
     ///
-    /// Cost: one round trip, which grows with no number of rows.
+    /// Cost: one round trip, independent of the number of rows.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>>;
 
-    /// Returns a page of the namespaces that hold at least one live item, in order.
+    /// Returns a page of the namespaces that hold at least one live item, in namespace order.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage>;
 
-    /// Applies a batch: every precondition is checked and every write done as one step that others see whole or not at all.
+    /// Checks every precondition and applies every write atomically: readers see all of the batch or none of it.
     ///
-    /// Returns the versions of the puts, in their order. All puts of one batch are newer than anything committed before, and
-    /// no two are the same. Returns when the batch is as durable as [`StoreCapabilities::durability`] says. Writes take
-    /// effect in the order they stand in, so a later one of the same key wins. Cost: one round trip.
+    /// Returns the versions of the puts and appends, in their order. Each is unique and greater than any version
+    /// committed before. Returns once the batch is as durable as [`StoreCapabilities::durability`] promises. Writes
+    /// apply in order, so the last write to a key wins.
     ///
+    /// Cost: one round trip.
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when a precondition does not hold ([`Error::change`] is its index and
-    /// [`Error::current_version`] what it met), [`TooLarge`](ErrorKind::TooLarge) for a body over the engine's limit, before
-    /// anything is sent, and the engine's own as in [`Store::get`].
+    /// [`Conflict`](ErrorKind::Conflict) when a precondition does not hold: [`Error::change`] is its index and
+    /// [`Error::current_version`] the version found instead. [`TooLarge`](ErrorKind::TooLarge) for a body over the
+    /// engine's limit, before anything is sent. Otherwise as [`Store::get`].
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>>;
 
-    /// Returns the version of the newest commit anywhere in the store: it grows whenever anything changes, deletes included.
-    /// What polls for changes compares it. An item whose time is over, or that is swept then, is no commit, and neither is a
-    /// [`BatchWrite::Touch`].
+    /// Returns the version of the newest commit in the whole store. It grows with every change, deletes included, so
+    /// callers can poll it to detect changes. Expiry, [`sweep`](Store::sweep) and [`BatchWrite::Touch`] do not advance
+    /// it.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn current_version(&self) -> Result<Version>;
 
-    /// Removes up to `limit` items whose time to live is over and returns how many it removed.
+    /// Removes up to `limit` expired items and returns how many it removed.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn sweep(&self, limit: usize) -> Result<usize>;
 
-    /// Watches one namespace: the [`Watch`] tells of every commit there that a read which starts when this returns does not show
-    /// yet, by whatever process it is made where the store is shared: its own at once, those of other processes within a second.
+    /// Watches one namespace. The [`Watch`] reports every commit that a read started after this call returns might
+    /// miss. Commits through this store are reported at once; on shared stores, commits by other processes are reported
+    /// within a second.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn watch(&self, namespace: &Namespace) -> Result<Watch>;
 
-    /// Tells what the engine is, and what an operator should know of it.
+    /// Describes the engine and its settings for an operator.
     ///
-    /// Cost: one round trip at most, however much the store holds.
+    /// Cost: at most one round trip, independent of the number of rows.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn describe(&self) -> Result<StoreDescription>;
 
-    /// Counts what the store holds.
+    /// Counts the store's namespaces, items and bytes.
     ///
     /// Cost: linear in the rows; bodies are not read.
     ///
@@ -206,13 +214,13 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// As [`Store::get`].
     async fn stats(&self) -> Result<StoreStats>;
 
-    /// Looks for damage with the engine's own means, and for parts that do not belong together: one [`Corrupt`](ErrorKind::Corrupt)
-    /// error for each thing found, up to a hundred.
+    /// Runs the engine's own integrity check and looks for parts that do not fit together. Returns one
+    /// [`Corrupt`](ErrorKind::Corrupt) error per finding, up to 100.
     ///
     /// Cost: reads everything.
     ///
     /// # Errors
-    /// As [`Store::get`], when the store cannot be looked at.
+    /// As [`Store::get`], when the store cannot be examined at all.
     async fn check(&self) -> Result<Vec<Error>>;
 }
 
@@ -280,7 +288,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 pub struct Item {
     /// The key.
     pub key: String,
-    /// The small part, which every read returns.
+    /// Small metadata, which every read returns.
     pub meta: Bytes,
     /// The body; empty when the read did not ask for it.
     pub value: Bytes,
@@ -290,7 +298,7 @@ pub struct Item {
     pub created_at: Timestamp,
     /// When it was last put.
     pub modified_at: Timestamp,
-    /// When it becomes absent by itself: it is live before this moment and absent from it on.
+    /// When the item expires: it is live before this moment and absent from then on.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -300,7 +308,7 @@ impl Item {
         Self { key: key.into(), meta, value, version, created_at, modified_at, expires_at: None }
     }
 
-    /// Sets when it becomes absent by itself.
+    /// Sets when the item expires; `None` means never.
     #[must_use]
     pub fn with_expires_at(mut self, expires_at: Option<Timestamp>) -> Self {
         self.expires_at = expires_at;
@@ -314,17 +322,17 @@ impl Item {
 pub struct ItemPart {
     /// The row, whose [`value`](Item::value) is the part of the body that was asked for.
     pub item: Item,
-    /// The bytes of the whole body.
+    /// The length of the whole body in bytes.
     pub value_bytes: u64,
 }
 
 impl ItemPart {
-    /// Makes a part from an item with the part of its body that was read.
+    /// Makes a part from an item that holds only the requested bytes of its body.
     pub fn new(item: Item, value_bytes: u64) -> Self {
         Self { item, value_bytes }
     }
 
-    /// Cuts a part out of an item with its whole body, without a copy.
+    /// Cuts a part out of an item that holds its whole body, without copying.
     pub fn cut(mut item: Item, range: Range<u64>) -> Self {
         let value_bytes = item.value.len() as u64;
         let within = within(&range, value_bytes);
@@ -332,19 +340,19 @@ impl ItemPart {
         Self { item, value_bytes }
     }
 
-    /// Tells whether the part is the whole body.
+    /// Returns whether the part covers the whole body.
     pub fn is_whole(&self) -> bool {
         self.item.value.len() as u64 == self.value_bytes
     }
 }
 
-/// Returns the part of a range that a body of a length has.
+/// Clamps a range to a body of `value_bytes` bytes.
 pub(crate) fn within(range: &Range<u64>, value_bytes: u64) -> Range<u64> {
     let start = range.start.min(value_bytes);
     start..range.end.clamp(start, value_bytes)
 }
 
-/// What an engine offers.
+/// The guarantees and limits of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StoreCapabilities {
@@ -352,12 +360,12 @@ pub struct StoreCapabilities {
     pub durability: Durability,
     /// Several processes may use the same data at once.
     pub shared: bool,
-    /// The largest body in bytes, where there is a limit.
+    /// The largest body in bytes; `None` if there is no limit.
     pub value_bytes_max: Option<u64>,
 }
 
 impl StoreCapabilities {
-    /// Declares an engine without limits for one process.
+    /// Declares an engine for one process without a size limit.
     pub fn new(durability: Durability) -> Self {
         Self { durability, shared: false, value_bytes_max: None }
     }
@@ -377,8 +385,8 @@ impl StoreCapabilities {
     }
 }
 
-/// Cuts a time to whole microseconds, towards the past: what every engine stores. The last second of the calendar, which has
-/// no microseconds, is cut to its start.
+/// Truncates a time to whole microseconds, the precision that every engine stores. The last second of the calendar has
+/// no microseconds, so a time in it is truncated to the second.
 pub(crate) fn whole_microseconds(time: Timestamp) -> Timestamp {
     let cut = time.as_nanosecond().div_euclid(1_000);
     i64::try_from(cut)
@@ -387,7 +395,7 @@ pub(crate) fn whole_microseconds(time: Timestamp) -> Timestamp {
         .unwrap_or_else(|| Timestamp::from_second(time.as_second()).expect("the second of a time is in the calendar"))
 }
 
-/// Returns when a time to live that starts now is over; one that goes beyond the calendar ends with it.
+/// Returns the expiry of an item that lives for `time_to_live` from `now`, at the latest the end of the calendar.
 pub(crate) fn expiry(now: Timestamp, time_to_live: Duration) -> Timestamp {
     now.checked_add(time_to_live).map_or(whole_microseconds(Timestamp::MAX), whole_microseconds)
 }
@@ -397,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_cut_to_what_every_engine_can_store() {
+    fn times_are_truncated_to_whole_microseconds() {
         for time in [Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH, Timestamp::now()] {
             let cut = whole_microseconds(time);
             assert!(cut <= time && time.duration_since(cut).as_secs_f64() < 1.0, "{time}");

@@ -1,16 +1,16 @@
-//! Rows in MySQL or MariaDB, which many processes on many machines may use at once.
+//! Rows in MySQL or MariaDB, shared by processes on any number of machines.
 //!
-//! Narrow items and bodies are two tables of InnoDB, clustered by the key. Reads are one statement each, and see one moment by
-//! themselves; writes go in groups ([`combiner`](super::combiner)), each a transaction that locks the row of the counter first.
-//! SQL is kept to what both engines understand. Start with `schema.rs` for the tables, then `read.rs`, `scan.rs` and `write.rs`;
-//! `key.rs` tells how keys fit into an index.
+//! Item metadata and bodies live in two InnoDB tables, clustered by key. Each read is one statement and so sees one
+//! moment. Writes are grouped ([`combiner`](super::combiner)); each group is a transaction that first locks the counter
+//! row. The SQL is limited to what both engines understand. Start with `schema.rs` for the tables, then read `read.rs`,
+//! `scan.rs` and `write.rs`. `key.rs` explains how long keys fit into an index.
 
 use super::combiner::Combiner;
 use super::server_url::shown;
 use super::watch::Watches;
 use super::{
-    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Watch,
+    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch,
 };
 use crate::clock::Clock;
 #[cfg(doc)]
@@ -25,6 +25,7 @@ use std::time::Duration;
 
 mod error;
 mod key;
+mod migrate;
 mod overlay;
 mod plan;
 mod pool;
@@ -43,38 +44,42 @@ use schema::ServerFacts;
 use sql::Tables;
 use write::Writer;
 
-/// How often the namespaces that are watched are looked at for commits of other processes.
+/// How often watched namespaces are polled for commits of other processes.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
-/// The most bytes of statements in one round trip, where packets are not smaller.
+/// The most bytes of statements per round trip, if the server accepts packets of that size.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
-/// How to open a [`MysqlStore`].
+/// The default prefix of table names.
+const PREFIX: &str = "treehold_";
+
+/// Options for opening a [`MysqlStore`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MysqlOptions {
-    /// Where the server is: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`. In its query, `prefix`,
-    /// `connections_max` and `timeout` (in seconds) are those below; `require_ssl`, `verify_ca`, `verify_identity`, `compression` and the others are the
-    /// client's (`mysql_async`). Of the options, what the URL says wins.
+    /// The server's URL: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`. The query parameters `prefix`,
+    /// `connections_max` and `timeout` (in seconds) override the options below; `require_ssl`, `verify_ca`,
+    /// `verify_identity`, `compression` and others go to the client, `mysql_async`.
     pub url: String,
-    /// What the names of the store's tables start with: letters, digits and `_`. Default `stratafs_`.
+    /// The prefix of the store's table names: letters, digits and `_`. Default `treehold_`.
     pub prefix: String,
-    /// Where the time comes from.
+    /// The clock for creation, modification and expiry times.
     pub clock: Clock,
-    /// The most connections at once. Default 8.
+    /// The most concurrent connections. Default 8.
     pub connections_max: usize,
-    /// How long a connection may take to be made. Default 5 s.
+    /// The time limit for establishing a connection. Default 5 s.
     pub connect_timeout: Duration,
-    /// How long a call waits for a connection that is free, and then for the server, before it is `unavailable`. Default 60 s.
+    /// How long a call waits for a free connection, and then for the server's answer, before it fails as `unavailable`.
+    /// Default 60 s.
     pub timeout: Duration,
 }
 
 impl MysqlOptions {
-    /// Opens the store at a URL with defaults.
+    /// Uses the defaults for the store at `url`.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            prefix: "stratafs_".to_owned(),
+            prefix: PREFIX.to_owned(),
             clock: Clock::system(),
             connections_max: 8,
             connect_timeout: Duration::from_secs(5),
@@ -82,35 +87,35 @@ impl MysqlOptions {
         }
     }
 
-    /// Sets what the names of the store's tables start with.
+    /// Sets the prefix of the store's table names.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets where the time comes from.
+    /// Sets the clock for creation, modification and expiry times.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets the most connections at once; at least one is used.
+    /// Sets the most concurrent connections, at least 1.
     #[must_use]
     pub fn with_connections_max(mut self, connections_max: usize) -> Self {
         self.connections_max = connections_max;
         self
     }
 
-    /// Sets how long a connection may take to be made.
+    /// Sets the time limit for establishing a connection.
     #[must_use]
     pub fn with_connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
     }
 
-    /// Sets how long a call waits for a connection that is free, and then for the server.
+    /// Sets how long a call waits for a free connection, and then for the server's answer.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -130,19 +135,20 @@ impl fmt::Debug for MysqlOptions {
     }
 }
 
-/// A store in MySQL 8.0 or MariaDB 10.6 and newer. Clones share it.
+/// A store in MySQL 8.0, MariaDB 10.6 or newer. Clones share the store.
 ///
-/// Round trips: one for a get, a read of several items, a list of namespaces and a page without a delimiter; two for a commit,
-/// however many callers share it, and with bodies from 128 KiB on one more for each and one for what stands before them; of a page with a delimiter one where at most 256
-/// rows lie in it and its groups, and else one or two more. Connections are made as they are needed and kept; a server that
-/// closed one is asked again on another.
+/// Round trips: one for a get, a read of several items, a list of namespaces, and a page without a delimiter. Two for a
+/// commit, however many callers share it, plus one per body of at least 128 KiB and one for the statements before it. A
+/// page with a delimiter takes one if at most 256 rows lie on it and in its groups, and one or two more otherwise.
+/// Connections are opened on demand and reused. A read whose connection was closed by the server is repeated on another
+/// one.
 ///
 /// # Examples
 /// ```no_run
-/// use stratafs::store::{Batch, MysqlStore, Namespace, Store};
+/// use treehold::store::{Batch, MysqlStore, Namespace, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let store = MysqlStore::open("mysql://ada:secret@db.example/files").await?;
 /// let notes = Namespace::new(["ada", "notes"])?;
 /// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
@@ -158,7 +164,7 @@ pub struct MysqlStore {
 struct Shared {
     reader: Reader,
     combiner: Combiner<Writer>,
-    /// Removes what is over, beside the groups.
+    /// Sweeps expired rows, independently of the groups.
     sweeper: Arc<Writer>,
     watches: Arc<Watches>,
     capabilities: StoreCapabilities,
@@ -167,12 +173,13 @@ struct Shared {
 }
 
 impl MysqlStore {
-    /// Returns what a store of this engine offers before a server was asked, with the packets and the durability that are usual.
+    /// Returns the capabilities of this engine as known before a server is asked: those of usual packet sizes and
+    /// durability.
     pub(crate) fn offers() -> StoreCapabilities {
         StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(schema::USUAL_VALUE_BYTES_MAX))
     }
 
-    /// Opens the store at a URL with defaults, and makes its tables where there are none.
+    /// Opens the store at a URL with default options, and creates its tables if missing.
     ///
     /// # Errors
     /// See [`MysqlStore::open_with`].
@@ -180,24 +187,26 @@ impl MysqlStore {
         Self::open_with(MysqlOptions::new(url)).await
     }
 
-    /// Opens a store, and makes its tables where there are none. Of several processes that do so at once one makes them.
+    /// Opens a store, and creates its tables if missing. If several processes do so at once, one of them creates the
+    /// tables.
     ///
-    /// Cost: a connection and two round trips.
+    /// Cost: one connection and two round trips.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that cannot be, [`PermissionDenied`](ErrorKind::PermissionDenied)
-    /// for a user that is refused, [`NotFound`](ErrorKind::NotFound) without the database, [`Unsupported`](ErrorKind::Unsupported)
-    /// for a server that is too old or set up too narrow and for tables that a newer version wrote,
-    /// [`Unavailable`](ErrorKind::Unavailable) without a server.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid URL.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) if the server rejects the user.
+    /// [`NotFound`](ErrorKind::NotFound) if the database does not exist. [`Unsupported`](ErrorKind::Unsupported) for a
+    /// server that is too old or whose packets are too small, and for tables of a newer version.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached.
     pub async fn open_with(options: MysqlOptions) -> Result<Self> {
-        // The provider of a process is chosen once; one that the program chose before stays.
+        // The crypto provider is set once per process; keep the one that the program chose, if any.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let parsed = url::parse(&options.url)?;
-        let prefix = parsed.prefix.map_or_else(|| url::checked_prefix(&options.prefix), Ok)?;
+        let (prefix, is_default) = prefix_of(parsed.prefix, &options)?;
         let connections_max = parsed.connections_max.unwrap_or(options.connections_max).max(1);
         let tables = Tables::new(&prefix);
         let pool = Arc::new(Pool::new(parsed.opts, connections_max, options.connect_timeout, parsed.timeout.unwrap_or(options.timeout)));
-        let opening = tokio::time::timeout(pool.timeout(), open_tables(&pool, &tables)).await;
+        let opening = tokio::time::timeout(pool.timeout(), open_tables(&pool, &tables, is_default)).await;
         let facts = opening.unwrap_or_else(|_| Err(error::silent())).map_err(Error::without_effect)?;
         pool.set_wait_timeout(facts.wait_timeout);
         let text_bytes_max = usize::try_from(TEXT_BYTES_MAX.min(facts.packet_bytes / 2)).unwrap_or(usize::MAX);
@@ -221,15 +230,46 @@ impl MysqlStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Migrates a store of the former layout to the present one, 2,000 rows at a time. An interrupted migration resumes on the next
+    /// call; until then no version opens the store. If neither the URL nor the options name a prefix and the store has the former
+    /// default, `stratafs_`, its tables are renamed. `tell` receives the progress.
+    ///
+    /// Servers of the former version that still run fail on every call afterwards. Cost: one update for every row that moves and one
+    /// for its body. The user needs `ALTER` and `DROP` on the old tables and `CREATE` and
+    /// `INSERT` on the new ones, as for every `RENAME TABLE`.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no store. [`Unavailable`](ErrorKind::Unavailable) while others hold locks on its
+    /// tables. [`Conflict`](ErrorKind::Conflict) for a store with an unfinished copy. [`AlreadyExists`](ErrorKind::AlreadyExists) if it
+    /// has rows below the reserved root. Otherwise as [`MysqlStore::open_with`].
+    pub async fn migrate(
+        options: &MysqlOptions,
+        how: &MigrateOptions,
+        tell: &mut (dyn FnMut(MigrateProgress) + Send),
+    ) -> Result<MigrateReport> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let parsed = url::parse(&options.url)?;
+        let (prefix, is_default) = prefix_of(parsed.prefix, options)?;
+        let pool = Arc::new(Pool::new(parsed.opts, 1, options.connect_timeout, options.timeout));
+        let mut loan = pool.take().await?;
+        migrate::migrate(loan.connection(), &Tables::new(&prefix), is_default, how, tell).await
+    }
+
     fn now(&self) -> i64 {
         self.shared.clock.now().as_microsecond()
     }
 }
 
-async fn open_tables(pool: &Arc<Pool>, tables: &Tables) -> Result<ServerFacts> {
+/// Returns the prefix of the tables, and whether nobody named one.
+fn prefix_of(named: Option<String>, options: &MysqlOptions) -> Result<(String, bool)> {
+    let is_default = named.is_none() && options.prefix == PREFIX;
+    Ok((named.map_or_else(|| url::checked_prefix(&options.prefix), Ok)?, is_default))
+}
+
+async fn open_tables(pool: &Arc<Pool>, tables: &Tables, is_default: bool) -> Result<ServerFacts> {
     let mut loan = pool.take().await?;
     let facts = schema::server_facts(loan.connection()).await?;
-    schema::migrate(loan.connection(), tables).await?;
+    schema::migrate(loan.connection(), tables, is_default).await?;
     loan.give_back();
     Ok(facts)
 }
@@ -274,24 +314,24 @@ impl Store for MysqlStore {
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize> {
-        // In a task, so that a caller who goes away leaves no transaction open.
+        // Runs in a task, so that a caller that goes away leaves no open transaction.
         let sweeper = self.shared.sweeper.clone();
         tokio::spawn(async move { sweeper.sweep(limit).await }).await.map_err(|source| {
-            Error::new(crate::error::ErrorKind::Internal, "a sweep of the store was broken off; sweep again").with_source(source)
+            Error::new(crate::error::ErrorKind::Internal, "a sweep of the store was interrupted; sweep again").with_source(source)
         })?
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         let watch = self.shared.watches.watch(namespace);
-        // What is committed by now is shown by the next read.
-        self.shared.tell_of_others(std::slice::from_ref(namespace)).await?;
+        // Later reads show everything committed by now, so the watch starts from here.
+        self.shared.announce_others(std::slice::from_ref(namespace)).await?;
         let watch = watch.caught_up();
         let weak = Arc::downgrade(&self.shared);
         self.shared.watches.poll(WATCH_PAUSE, move || {
             let shared = weak.upgrade();
             async move {
                 let Some(shared) = shared else { return Ok(false) };
-                shared.tell_of_others(&shared.watches.watched()).await?;
+                shared.announce_others(&shared.watches.watched()).await?;
                 Ok(true)
             }
         });
@@ -314,8 +354,8 @@ impl Store for MysqlStore {
 }
 
 impl Shared {
-    /// Tells those who watch of what was committed in these namespaces, by whatever process.
-    async fn tell_of_others(&self, namespaces: &[Namespace]) -> Result<()> {
+    /// Notifies watchers of the newest commits in these namespaces, by whatever process.
+    async fn announce_others(&self, namespaces: &[Namespace]) -> Result<()> {
         for (namespace, version) in self.reader.changed(namespaces).await? {
             self.watches.tell(&namespace, version);
         }

@@ -1,34 +1,41 @@
-//! What rows live under: ordered components, escaped, matched whole.
+//! Namespaces: ordered components, escaped, compared as whole components.
 
 use super::escape::{escape, unescape};
+use super::reserved::RESERVED_ROOT;
 use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The most components of a namespace.
+/// The most components in a namespace, not counting the reserved root.
 pub const NAMESPACE_COMPONENTS_MAX: usize = 16;
 
-/// An ordered list of components that rows live under; matched whole, never as a text prefix.
+/// An ordered list of components that groups rows. Namespaces match exactly, never by text prefix.
 ///
-/// As text the components are joined by `/`, with `%`, `/` and control characters inside a component written as `%XX`.
+/// In display form the components are joined by `/`; `%`, `/` and control characters within a component are escaped as
+/// `%XX`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace {
-    /// The escaped components, each followed by `/`: so that one namespace is beneath another exactly if its text starts
-    /// with the other's, and the order of texts keeps what lies beneath a namespace together.
+    /// The escaped components, each followed by `/`. So one namespace is below another exactly if its text starts with
+    /// the other's, and text order keeps a namespace's descendants together.
     encoded: String,
 }
 
 impl Namespace {
-    /// Makes a namespace of components.
+    /// Makes a namespace from its components.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no component, an empty one, too many, or a text over 1,024 bytes.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no components, an empty one, more than
+    /// [`NAMESPACE_COMPONENTS_MAX`], or an escaped text over 1,024 bytes.
     pub fn new(components: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         let mut encoded = String::new();
         let mut count = 0;
+        let mut components_max = NAMESPACE_COMPONENTS_MAX;
         for component in components {
             let component = component.as_ref();
+            if count == 0 && component == RESERVED_ROOT {
+                components_max += 1;
+            }
             if component.is_empty() {
                 return Err(Error::invalid_argument("a namespace component is empty; leave it out or name it"));
             }
@@ -39,7 +46,7 @@ impl Namespace {
         if count == 0 {
             return Err(Error::invalid_argument("a namespace needs at least one component"));
         }
-        if count > NAMESPACE_COMPONENTS_MAX || encoded.len() > 1024 {
+        if count > components_max || encoded.len() > 1024 {
             return Err(Error::invalid_argument(format!(
                 "the namespace is too long; use at most {NAMESPACE_COMPONENTS_MAX} components and 1024 bytes in all"
             )));
@@ -47,7 +54,7 @@ impl Namespace {
         Ok(Self { encoded })
     }
 
-    /// Parses the text that `Display` prints.
+    /// Parses the display form.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an empty component or a bad escape.
@@ -72,25 +79,25 @@ impl Namespace {
             .map(|component| unescape(component).expect("components are escaped by construction"))
     }
 
-    /// Tells whether `prefix` is this namespace or one above it, by whole components.
+    /// Returns whether `prefix` is this namespace or one of its ancestors.
     pub fn starts_with(&self, prefix: &Self) -> bool {
         self.encoded.starts_with(&prefix.encoded)
     }
 
-    /// Returns the text that engines store: escaped components, each followed by `/`. It never holds a control character.
+    /// Returns the text that engines store: escaped components, each followed by `/`, without control characters.
     pub fn encoded(&self) -> &str {
         &self.encoded
     }
 
-    /// Reads back what [`Namespace::encoded`] gave.
+    /// Parses the text that [`Namespace::encoded`] returned.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) when it is not such a text.
+    /// [`Corrupt`](ErrorKind::Corrupt) when the text is not a valid encoding.
     pub fn from_encoded(encoded: &str) -> Result<Self> {
         Self::parse(encoded)
             .ok()
             .filter(|namespace| namespace.encoded == encoded)
-            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "a stored namespace cannot be read back; run `stratafs doctor`"))
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "a stored namespace cannot be read back; run `treehold doctor`"))
     }
 }
 
@@ -117,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_escape_and_read_back() {
+    fn namespaces_round_trip_through_text_and_encoding() {
         for components in [&["a"][..], &["a", "b"], &["a/b"], &["a%2Fb"], &["tenant", "ada\u{1}", "é ü"], &["%"]] {
             let namespace = Namespace::new(components).expect("a legal namespace");
             assert_eq!(namespace.components().collect::<Vec<_>>(), components);
@@ -131,7 +138,19 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_holds_only_whole_components() {
+    fn reserved_root_does_not_count_towards_the_components() {
+        let components = |count: usize| vec!["a"; count];
+        assert!(Namespace::new(components(NAMESPACE_COMPONENTS_MAX)).is_ok());
+        assert!(Namespace::new(components(NAMESPACE_COMPONENTS_MAX + 1)).is_err());
+        let beneath = |count| Namespace::new([RESERVED_ROOT].into_iter().chain(components(count)));
+        assert!(beneath(NAMESPACE_COMPONENTS_MAX).is_ok());
+        assert!(beneath(NAMESPACE_COMPONENTS_MAX + 1).is_err());
+        let namespace = beneath(NAMESPACE_COMPONENTS_MAX).expect("legal");
+        assert_eq!(Namespace::from_encoded(namespace.encoded()).expect("its own text"), namespace);
+    }
+
+    #[test]
+    fn namespace_prefix_matches_whole_components_only() {
         let namespace = |text: &str| Namespace::parse(text).expect("a legal namespace");
         assert!(namespace("a/b").starts_with(&namespace("a")));
         assert!(namespace("a").starts_with(&namespace("a")));

@@ -1,33 +1,33 @@
-//! How a page of a scan is put together: pure, shared by every engine.
+//! Assembling a page of a scan: logic without I/O that every engine shares.
 //!
-//! An engine seeks to [`PageBuilder::start`], shows the builder each live row in key order below [`PageBuilder::end`], and
-//! does what it answers: the next row, a seek past a group, or the end. So the engines agree on prefixes, groups, cursors
-//! and limits by construction.
+//! An engine seeks to [`PageBuilder::start`] and offers the builder each live row in key order below
+//! [`PageBuilder::end`]. The builder answers with the next step: continue, seek past a group, or stop. So all engines
+//! agree on prefixes, groups, cursors and limits.
 
 use super::{Item, Scan, ScanEntry, ScanOptions};
 use crate::error::Result;
 
-/// What an engine does after it showed a row.
+/// What the engine does after offering a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Shows the row after this one.
+    /// Offer the following row.
     Next,
-    /// Shows the first row whose key is this or after it.
+    /// Seek to the first row whose key is at or after this one.
     Seek(String),
-    /// Stops: the page is complete.
+    /// Stop: the page is complete.
     End,
 }
 
-/// A row that stands on a page, made when it is known to.
+/// A row on a page, built only once it is known to belong there.
 #[derive(Debug)]
 pub(super) struct Taken {
     item: Item,
-    /// How long its body is, where that was left out.
+    /// The length of the body in bytes, if it was left out.
     left_out: Option<u64>,
 }
 
 impl Taken {
-    /// Takes a row whose body of so many bytes was left out.
+    /// Wraps a row whose body of `value_bytes` bytes was left out.
     #[cfg_attr(not(any(feature = "mysql", feature = "postgres")), allow(dead_code, reason = "other engines return every body"))]
     pub(super) fn without_body(item: Item, value_bytes: u64) -> Self {
         Self { item, left_out: Some(value_bytes) }
@@ -40,7 +40,7 @@ impl From<Item> for Taken {
     }
 }
 
-/// A page that is being filled.
+/// A page under construction.
 #[derive(Debug)]
 pub(super) struct PageBuilder {
     options: ScanOptions,
@@ -55,14 +55,14 @@ impl PageBuilder {
         Self { options, entries: Vec::new(), value_bytes: 0, more: false }
     }
 
-    /// Makes place for what a walk over so many rows brings; a listing meets fewer.
+    /// Allocates space for up to `rows` entries, unless the scan groups rows and will return fewer.
     pub(super) fn reserve(&mut self, rows: usize) {
         if self.options.delimiter.is_none() {
             self.entries.reserve(rows.min(self.options.limit));
         }
     }
 
-    /// Returns the first key that may be on the page (inclusive); none when no key can be.
+    /// Returns the first key that can be on the page (inclusive); `None` if no key can.
     pub(super) fn start(&self) -> Option<String> {
         let Some(after) = &self.options.start_after else { return Some(self.options.prefix.clone()) };
         if *after < self.options.prefix {
@@ -77,12 +77,12 @@ impl PageBuilder {
         }
     }
 
-    /// Returns the first key behind all that may be on the page (exclusive); none when there is no such bound.
+    /// Returns the end of the keys that can be on the page (exclusive); `None` if they are unbounded.
     pub(super) fn end(&self) -> Option<String> {
         prefix_end(&self.options.prefix)
     }
 
-    /// Takes a live row. `item` makes it, with its body if asked; it is called only for rows that stand on the page.
+    /// Offers a live row. `item` builds it, with its body if asked to, and is called only for rows that go on the page.
     pub(super) fn take<T: Into<Taken>>(&mut self, key: &str, item: impl FnOnce(bool) -> Result<T>) -> Result<Step> {
         if self.is_full() {
             self.more = true;
@@ -105,7 +105,7 @@ impl PageBuilder {
         Ok(Step::Next)
     }
 
-    /// Returns the page.
+    /// Returns the finished page.
     pub(super) fn finish(self) -> Scan {
         let Self { options, entries, more, .. } = self;
         let next = more.then(|| match entries.last() {
@@ -115,13 +115,13 @@ impl PageBuilder {
         Scan::new(entries, next)
     }
 
-    /// Tells whether the page takes no more entries; a row that is left then shows as more.
+    /// Returns whether the page is full. Any further row only shows that there are more.
     pub(super) fn is_full(&self) -> bool {
         let has_its_bytes = self.options.with_values && !self.entries.is_empty() && self.value_bytes >= self.options.bytes_max;
         self.entries.len() >= self.options.limit || has_its_bytes
     }
 
-    /// Returns the group that a key with the prefix lies in.
+    /// Returns the group that a key with the prefix belongs to.
     fn group<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.options.delimiter?;
         let after_prefix = self.options.prefix.len();
@@ -130,9 +130,10 @@ impl PageBuilder {
     }
 }
 
-/// Returns the smallest text after every text that starts with `prefix`; none when there is none (an empty prefix).
+/// Returns the least text greater than every text that starts with `prefix`; `None` if there is none, as for an empty
+/// prefix.
 ///
-/// UTF-8 sorts bytewise as its characters do, so the last character is replaced by the one after it.
+/// UTF-8 sorts bytewise in the order of its characters, so replacing the last character with its successor is enough.
 pub(super) fn prefix_end(prefix: &str) -> Option<String> {
     let mut characters = prefix.chars();
     while let Some(last) = characters.next_back() {
@@ -149,7 +150,7 @@ pub(super) fn prefix_end(prefix: &str) -> Option<String> {
     None
 }
 
-/// Returns the smallest text after `key`.
+/// Returns the least text greater than `key`.
 pub(super) fn key_after(key: &str) -> String {
     let mut after = String::with_capacity(key.len() + 1);
     after.push_str(key);
@@ -165,7 +166,7 @@ mod tests {
     use jiff::Timestamp;
 
     #[test]
-    fn the_end_of_a_prefix_is_behind_all_it_starts() {
+    fn prefix_end_sorts_after_every_text_with_the_prefix() {
         for (prefix, end) in [
             ("", None),
             ("a", Some("b")),
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_behind_the_cursor_and_behind_its_group() {
+    fn page_starts_after_its_cursor_or_the_cursors_group() {
         let scan = ScanOptions::new().with_prefix("d/");
         for (options, start) in [
             (scan.clone(), Some("d/")),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_a_row_of_a_full_page_only_as_more() {
+    fn row_after_a_full_page_only_sets_the_cursor() {
         let mut page = PageBuilder::new(ScanOptions::new().with_limit(1).with_delimiter('/'));
         let item = |key: &'static str| {
             move |_| Ok(Item::new(key, Bytes::new(), Bytes::new(), Version::new(1), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH))

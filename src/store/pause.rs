@@ -1,4 +1,4 @@
-//! Pauses before something is tried again.
+//! Randomized exponential backoff.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// Returns how long to wait before the attempt after `attempt`, which counts from 0: twice as long each time, up to a bound, and
-/// between half of that and all of it at random, so that those who met do not meet again.
+/// Returns how long to wait after attempt number `attempt`, counted from 0. The pause starts at `first`, doubles with
+/// each attempt up to [`PAUSE_MAX`], and is shortened at random by up to half, so that colliding callers spread out.
 pub(crate) fn random_pause(first: Duration, attempt: u32) -> Duration {
     let longest = first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(PAUSE_MAX);
-    // Each state has keys of its own.
+    // Each `RandomState` has its own random keys.
     let random = RandomState::new().build_hasher().finish();
     longest.mul_f64(0.5 + 0.5 * (random as f64 / u64::MAX as f64))
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_differ() {
+    fn pauses_grow_to_a_bound_and_vary() {
         let first = Duration::from_millis(8);
         for (attempt, longest) in [(0, 8), (1, 16), (3, 64), (5, 250), (40, 250)] {
             let pause = random_pause(first, attempt);

@@ -1,21 +1,21 @@
-//! Whether an open file is still the one at its path.
+//! Detection of database files that were removed or replaced while open.
 //!
-//! A file that was removed or replaced takes writes as before, and all of them go with the last handle on it. An embedded store
-//! asks before it acknowledges a commit, so that nothing is acknowledged that nobody will find again.
+//! A file that was removed or replaced still accepts writes, but they are lost when its last handle closes. So an
+//! embedded store checks before it acknowledges a commit that its file is still at its path.
 
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A path, and which file was there when it was opened.
+/// A path and the identity of the file found there at open.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     path: PathBuf,
     identity: Identity,
 }
 
-/// The device and the number of a file; nothing where the system has none.
+/// The device and inode of a file; empty on systems without them.
 #[cfg(unix)]
 type Identity = (u64, u64);
 #[cfg(not(unix))]
@@ -31,19 +31,19 @@ fn identity(metadata: &Metadata) -> Identity {
 fn identity(_: &Metadata) -> Identity {}
 
 impl Place {
-    /// Remembers which file is at a path.
+    /// Records which file is at a path.
     ///
     /// # Errors
-    /// Those of the system when there is none.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    /// Those of the system when the file cannot be examined.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), identity: identity(&std::fs::metadata(path)?) })
     }
 
-    /// Refuses when the file is not at its path any more. Cost: one look at the directory, about 1 µs.
+    /// Fails if the file is no longer at its path. Cost: one `stat`, about 1 µs.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when there is none, or another.
-    pub(super) fn check(&self) -> Result<()> {
+    /// [`Unavailable`](ErrorKind::Unavailable) when the file is gone or another one took its place.
+    pub(crate) fn check(&self) -> Result<()> {
         let cause = match std::fs::metadata(&self.path) {
             Ok(metadata) if identity(&metadata) == self.identity => return Ok(()),
             Ok(_) => io::Error::other("another file is there"),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removed_replaced_and_moved_files_are_refused_and_links_are_followed() {
+    fn removed_replaced_or_moved_file_fails_the_check_also_through_links() {
         let directory = tempfile::tempdir().expect("a directory");
         let (file, link) = (directory.path().join("file"), directory.path().join("link"));
         std::fs::write(&file, "a").expect("written");

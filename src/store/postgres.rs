@@ -8,8 +8,8 @@
 use super::combiner::Combiner;
 use super::watch::Watches;
 use super::{
-    Batch, BatchWrite, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Watch, server_url,
+    Batch, BatchWrite, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage,
+    NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, server_url,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,6 +24,7 @@ use tokio::sync::Mutex;
 mod connect;
 mod error;
 mod key;
+mod migrate;
 mod part;
 mod read;
 mod report;
@@ -61,7 +62,7 @@ pub struct PostgresOptions {
     /// `target_session_attrs`, `connect_timeout`, `application_name` and others) it may name `schema`, `connections_max`,
     /// `sslmode` and `sslrootcert`.
     pub url: String,
-    /// The schema that the tables stand in, instead of the URL's. Default `stratafs`.
+    /// The schema that the tables stand in, instead of the URL's. Default `treehold`.
     pub schema: Option<String>,
     /// The most connections, one of them for writes, instead of the URL's. Default 8, at least 2.
     pub connections_max: Option<usize>,
@@ -145,10 +146,10 @@ impl fmt::Debug for PostgresOptions {
 ///
 /// # Examples
 /// ```no_run
-/// use stratafs::store::{Batch, Namespace, PostgresStore, Store};
+/// use treehold::store::{Batch, Namespace, PostgresStore, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let store = PostgresStore::open("postgres://agent@localhost/agents?schema=memories").await?;
 /// let notes = Namespace::new(["ada", "notes"])?;
 /// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
@@ -201,18 +202,12 @@ impl PostgresStore {
     pub async fn open_with(options: PostgresOptions) -> Result<Self> {
         let name = server_url::shown(&options.url);
         let clock = options.clock.clone();
-        let target = {
-            let options = options.clone();
-            // It may read the roots of the system.
-            tokio::task::spawn_blocking(move || Target::of(&options))
-                .await
-                .map_err(|source| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(source))??
-        };
+        let target = target_of(&options).await?;
         let connections = Connections::new(&target, options.timeout)?;
         let schema = schema::quoted(&target.schema);
         let connection = connections.make().await?;
         let opening = async {
-            schema::open(&connection, &target.schema, &schema).await?;
+            schema::open(&connection, &target, &schema).await?;
             report::setup(&connection).await
         };
         let setup = tokio::time::timeout(options.timeout, opening).await.map_err(|_| error::silent())??;
@@ -230,9 +225,37 @@ impl PostgresStore {
         Ok(Self { shared: Arc::new(Shared { connections, combiner, watches, clock, schema, name, touched_max, durability }) })
     }
 
+    /// Migrates a store of the former layout to the present one, in one transaction. If neither the URL nor the options name a schema
+    /// and the store is in the former default, `stratafs`, that schema is renamed. `tell` receives the progress.
+    ///
+    /// Servers of the former version that still run fail on every call afterwards. Cost: one update for every row that moves, which
+    /// does not rewrite bodies that the server stores out of line. The user must own the tables.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no store. [`Unavailable`](ErrorKind::Unavailable) while others hold locks on its
+    /// tables. [`Conflict`](ErrorKind::Conflict) for a store with an unfinished copy. [`AlreadyExists`](ErrorKind::AlreadyExists) if it
+    /// has rows below the reserved root, or if the new schema exists. Otherwise as [`PostgresStore::open_with`].
+    pub async fn migrate(
+        options: &PostgresOptions,
+        how: &MigrateOptions,
+        tell: &mut (dyn FnMut(MigrateProgress) + Send),
+    ) -> Result<MigrateReport> {
+        let target = target_of(options).await?;
+        let connection = Connections::new(&target, options.timeout)?.make().await?;
+        migrate::migrate(&connection, &target, how, tell).await
+    }
+
     fn now(&self) -> i64 {
         self.shared.clock.now().as_microsecond()
     }
+}
+
+/// Parses the URL on a blocking thread, as this may read the system's root certificates.
+async fn target_of(options: &PostgresOptions) -> Result<Target> {
+    let options = options.clone();
+    tokio::task::spawn_blocking(move || Target::of(&options))
+        .await
+        .map_err(|source| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(source))?
 }
 
 impl Shared {
@@ -343,8 +366,8 @@ impl Store for PostgresStore {
         // those that were taken out of `touched`; only sweeps write it, and the one that has it waits for nothing any more.
         script.push(&format!(
             "WITH swept AS (
-               DELETE FROM {schema}.items WHERE (namespace, head, tail_digest) IN (
-                 SELECT namespace, head, tail_digest FROM {schema}.items WHERE expires_at <= {now}::bigint
+               DELETE FROM {schema}.rows WHERE (namespace, head, tail_digest) IN (
+                 SELECT namespace, head, tail_digest FROM {schema}.rows WHERE expires_at <= {now}::bigint
                  ORDER BY expires_at LIMIT {limit}::bigint FOR UPDATE SKIP LOCKED)
                AND expires_at <= {now}::bigint RETURNING 1 AS one
              ), first_old AS (

@@ -1,22 +1,23 @@
-//! Rows in Redis or Valkey, one server or a cluster, that several processes use at once.
+//! Rows in Redis or Valkey, on one server or a cluster, shared by several processes.
 //!
-//! A store is four keys under one hash tag, `{NAME}:rows` and its siblings, so that a cluster keeps all of it in one slot:
-//! that is what makes a batch over any namespaces one step. A batch is one script, a page is one script, a lookup by key
-//! one command; nothing searches the server's keys. Start with `address.rs` for what a URL says, `link.rs` for the way to
-//! the node, then `commit.lua` and `scan.lua`, which are the store.
+//! A store consists of four keys with one hash tag, `{NAME}:rows` and its siblings, so a cluster keeps it in one slot.
+//! That makes batches over any namespaces atomic. A batch is one script, a page is one script, and a lookup by key is
+//! one command; nothing enumerates the server's keys. Start with `address.rs` for URLs and `link.rs` for connections,
+//! then read `commit.lua` and `scan.lua`, the heart of the store.
 //!
-//! What the four keys hold: `rows` is a hash with a field for the record of a row, one for its body, and the counter;
-//! `keys` is a sorted set of all rows in their order, namespace and key; `expiries` those with an end, by it; `changes` the
-//! namespaces by the version of their last change.
+//! The four keys: `rows` is a hash with two fields per row, its record and its body, plus the counter. `keys` is a
+//! sorted set of all rows, ordered by namespace and key. `expiries` holds the rows that expire, ordered by expiry.
+//! `changes` holds the namespaces, ordered by the version of their last change.
 
 use super::watch::Watches;
 use super::{
-    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Watch, whole_microseconds,
+    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, whole_microseconds,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::ops::{Durability, Version};
+use crate::store::migrate::FORMER_NAME;
 use async_trait::async_trait;
 use parking_lot::RwLock;
 use std::fmt;
@@ -28,6 +29,7 @@ use std::time::Duration;
 mod address;
 mod error;
 mod link;
+mod migrate;
 mod open;
 mod read;
 mod record;
@@ -41,31 +43,32 @@ use link::Link;
 use open::Setup;
 use script::Keys;
 
-/// How often it is asked which namespaces other processes changed, while somebody watches.
+/// How often watched stores poll for namespaces that other processes changed.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
-/// How to open a [`RedisStore`].
+/// Options for opening a [`RedisStore`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisOptions {
-    /// `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=NAME]`; `rediss://` encrypts; `redis+cluster://HOST,HOST…` and
-    /// `rediss+cluster://` name nodes of a cluster.
+    /// The server's URL: `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=NAME]`. `rediss://` uses TLS;
+    /// `redis+cluster://HOST,HOST…` and `rediss+cluster://` list nodes of a cluster.
     pub url: String,
-    /// The name of the store on its server, before the one of the URL. Default `stratafs`.
+    /// The name of the store on its server; overrides the one in the URL. Default `treehold`.
     pub prefix: Option<String>,
-    /// Where the time comes from.
+    /// The clock for creation, modification and expiry times.
     pub clock: Clock,
-    /// How many rows of a page one script reads, while the server serves nobody else. Default 10,000, some 30 ms. A page of more
-    /// is read in several, and when something is committed meanwhile anew, with 8 times as many.
+    /// How many rows of a page one script reads, while the server serves nobody else. Default 10,000, about 30 ms.
+    /// Longer pages take several scripts, and start over with 8 times as many rows per script if a commit comes in
+    /// between.
     pub rows_at_once: u64,
-    /// How long connecting to one node may take. Default 5 s.
+    /// The time limit for connecting to one node. Default 5 s.
     pub connect_timeout: Duration,
-    /// How long an answer may take, and sending what it answers. Default 30 s.
+    /// The time limit for an answer, including the transfer of its request. Default 30 s.
     pub response_timeout: Duration,
 }
 
 impl RedisOptions {
-    /// Opens `url` with defaults.
+    /// Uses the defaults for the store at `url`.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -84,7 +87,7 @@ impl RedisOptions {
         self
     }
 
-    /// Sets where the time comes from.
+    /// Sets the clock for creation, modification and expiry times.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -98,14 +101,14 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long connecting to one node may take.
+    /// Sets the time limit for connecting to one node.
     #[must_use]
     pub fn with_connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
     }
 
-    /// Sets how long an answer may take.
+    /// Sets the time limit for an answer.
     #[must_use]
     pub fn with_response_timeout(mut self, response_timeout: Duration) -> Self {
         self.response_timeout = response_timeout;
@@ -119,17 +122,17 @@ impl fmt::Debug for RedisOptions {
     }
 }
 
-/// A store in Redis 6.2 or newer, Valkey, or a cluster of them. Clones share its connections.
+/// A store in Redis 6.2 or newer, Valkey, or a cluster of them. Clones share the connections.
 ///
-/// Cost: one round trip for every call but `stats` and `check`, and pages of over 10,000 rows or 32 MiB. Two connections for
-/// each runtime that uses it, the second made when it is needed.
+/// Cost: one round trip per call, except for `stats`, `check`, and pages of over 10,000 rows or 32 MiB. Each runtime
+/// that uses the store has up to two connections, opened on demand.
 ///
 /// # Examples
 /// ```no_run
-/// use stratafs::store::{Batch, Namespace, RedisStore, Store};
+/// use treehold::store::{Batch, Namespace, RedisStore, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let store = RedisStore::open("redis://127.0.0.1?prefix=agent").await?;
 /// let notes = Namespace::new(["ada", "notes"])?;
 /// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
@@ -149,17 +152,17 @@ struct Shared {
     rows_at_once: u64,
     setup: RwLock<Setup>,
     watches: Arc<Watches>,
-    /// The version up to which those who watch were told of what others commit.
-    told: AtomicU64,
+    /// The version up to which watchers know of other processes' commits.
+    announced: AtomicU64,
 }
 
 impl RedisStore {
-    /// Returns what a store of this engine offers as far as that is known before its server is asked.
+    /// Returns the capabilities of this engine as known before its server is asked.
     pub(crate) fn offers() -> StoreCapabilities {
         StoreCapabilities::new(Durability::None).with_shared(true).with_value_bytes_max(Some(open::VALUE_BYTES_MAX))
     }
 
-    /// Opens the store that a URL names, and makes it when it is not there.
+    /// Opens the store at a URL with default options, and creates it if missing.
     ///
     /// # Errors
     /// See [`RedisStore::open_with`].
@@ -167,27 +170,52 @@ impl RedisStore {
         Self::open_with(RedisOptions::new(url)).await
     }
 
-    /// Opens a store, and makes it when it is not there: four round trips.
+    /// Opens a store, and creates it if missing. Cost: four round trips.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a URL that is none, or keys that hold other data,
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) when no server answers, [`PermissionDenied`](crate::ErrorKind::PermissionDenied)
-    /// for a wrong password or a user who may not run the scripts, [`NotFound`](crate::ErrorKind::NotFound) for a database that the
-    /// server does not have, [`Unsupported`](crate::ErrorKind::Unsupported) for a server that is too old, one that gives up rows
-    /// when its memory is full (`maxmemory-policy allkeys-…`), or a store of a newer version of this program.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid URL, or keys that hold other data.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if no server answers.
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) for a wrong password or a user who may not run the
+    /// scripts. [`NotFound`](crate::ErrorKind::NotFound) for a database number that the server does not have.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a server that is too old, one that evicts rows when its
+    /// memory is full (`maxmemory-policy allkeys-…`), or a store of a newer version of this program.
     pub async fn open_with(options: RedisOptions) -> Result<Self> {
-        let mut address = Address::parse(&options.url)?;
-        if let Some(prefix) = &options.prefix {
-            address = address.with_prefix(prefix)?;
-        }
+        let address = address_of(&options)?;
+        let former = former_of(&address, &options)?;
         let keys = Keys::new(&address.prefix);
         let link = Link::new(address, keys.clone(), options.connect_timeout, options.response_timeout);
         let setup = Setup::ask(&link).await.map_err(Error::without_effect)?;
         setup.check()?;
-        let version = open::open(&link, &keys).await?;
+        let version = open::open(&link, &keys, former.as_ref().map(|(keys, link)| (keys, link))).await?;
         let RedisOptions { clock, rows_at_once, .. } = options;
-        let (setup, watches, told) = (RwLock::new(setup), Arc::default(), AtomicU64::new(version));
-        Ok(Self { shared: Arc::new(Shared { link, keys, clock, rows_at_once, setup, watches, told }) })
+        let (setup, watches, announced) = (RwLock::new(setup), Arc::default(), AtomicU64::new(version));
+        Ok(Self { shared: Arc::new(Shared { link, keys, clock, rows_at_once, setup, watches, announced }) })
+    }
+
+    /// Migrates a store of the former layout to the present one. If neither the URL nor the options name a prefix and the
+    /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named.
+    /// An interrupted migration resumes on the next call; until then no version opens the store. Servers of the earlier version
+    /// that still run fail on every call from the start on. `tell` receives the progress.
+    ///
+    /// Cost: one script for 500 rows or 4 MiB. The server copies the record and body of each row that moves.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no store. [`Conflict`](crate::ErrorKind::Conflict) if it holds a part of a
+    /// copy. [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if rows lie below the reserved root already.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a store of a cluster under the former default prefix. Otherwise as
+    /// [`RedisStore::open_with`].
+    pub async fn migrate(
+        options: &RedisOptions,
+        how: &MigrateOptions,
+        tell: &mut (dyn FnMut(MigrateProgress) + Send),
+    ) -> Result<MigrateReport> {
+        let address = address_of(options)?;
+        let former = former_of(&address, options)?;
+        let keys = Keys::new(&address.prefix);
+        let link = Link::new(address, keys.clone(), options.connect_timeout, options.response_timeout);
+        Setup::ask(&link).await.map_err(Error::without_effect)?.check()?;
+        let former = former.as_ref().map(|(keys, link)| (keys, link));
+        migrate::Move { keys: &keys, link: &link, former }.run(how, tell).await
     }
 
     fn now(&self) -> i64 {
@@ -195,16 +223,36 @@ impl RedisStore {
     }
 }
 
+/// Returns the address that the options name.
+fn address_of(options: &RedisOptions) -> Result<Address> {
+    let address = Address::parse(&options.url)?;
+    match &options.prefix {
+        Some(prefix) => address.with_prefix(prefix),
+        None => Ok(address),
+    }
+}
+
+/// Returns the keys under the former default prefix, and a connection for them; none if a prefix is named.
+fn former_of(address: &Address, options: &RedisOptions) -> Result<Option<(Keys, Link)>> {
+    if !address.is_default {
+        return Ok(None);
+    }
+    let address = address.clone().with_prefix(FORMER_NAME)?;
+    let keys = Keys::new(&address.prefix);
+    let link = Link::new(address, keys.clone(), options.connect_timeout, options.response_timeout);
+    Ok(Some((keys, link)))
+}
+
 impl Shared {
-    /// Tells those who watch of what changed since they were told last.
-    async fn tell(&self) -> Result<()> {
-        let changed = read::changed_since(&self.link, &self.keys, self.told.load(Ordering::Acquire)).await?;
+    /// Notifies watchers of the changes since the last call.
+    async fn announce(&self) -> Result<()> {
+        let changed = read::changed_since(&self.link, &self.keys, self.announced.load(Ordering::Acquire)).await?;
         for (namespace, version) in changed {
             match namespace {
                 Some(namespace) => self.watches.tell(&namespace, version),
                 None => self.watches.tell_all(version),
             }
-            self.told.fetch_max(version.number(), Ordering::AcqRel);
+            self.announced.fetch_max(version.number(), Ordering::AcqRel);
         }
         Ok(())
     }
@@ -259,15 +307,15 @@ impl Store for RedisStore {
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         let watch = self.shared.watches.watch(namespace);
-        // What is committed by now is shown by the next read.
-        self.shared.tell().await?;
+        // Later reads show everything committed by now, so the watch starts from here.
+        self.shared.announce().await?;
         let watch = watch.caught_up();
         let weak = Arc::downgrade(&self.shared);
         self.shared.watches.poll(WATCH_PAUSE, move || {
             let shared = weak.upgrade();
             async move {
                 let Some(shared) = shared else { return Ok(false) };
-                shared.tell().await?;
+                shared.announce().await?;
                 Ok(true)
             }
         });
@@ -276,7 +324,8 @@ impl Store for RedisStore {
 
     async fn describe(&self) -> Result<StoreDescription> {
         let setup = Setup::ask(&self.shared.link).await?;
-        let description = StoreDescription::new(setup.engine.clone(), setup.durability).with_schema(1);
+        let description =
+            StoreDescription::new(setup.engine.clone(), setup.durability).with_schema(reply::SCHEMA.parse().unwrap_or_default());
         let description = setup.notices.iter().fold(description, StoreDescription::with_notice);
         *self.shared.setup.write() = setup;
         Ok(description)

@@ -1,38 +1,45 @@
-//! The namespaces that parts of this crate keep their own rows in: one list, of what each holds and of what goes along when a store
-//! is exported, imported or copied.
+//! The one reserved root and what lies beneath it.
 //!
-//! No route has its files in one of them. What decides who gets in, or what a server answers, moves between stores only when it is
-//! asked for by name ([`Withheld`]): an archive or another store is somebody else's word.
+//! All rows that this crate keeps for itself lie beneath the namespace component [`RESERVED_ROOT`]. No route, scope or request
+//! reaches it: [`refuse_reserved`] and [`Scope::validate`](crate::Scope::validate) refuse it in every build, whichever features
+//! are compiled in. [`RESERVED_NAMESPACES`] lists what is kept there, and what an export, import or copy does with each.
+//!
+//! Rows that decide who gets in, or what a server answers, move between stores only when they are named ([`Withheld`]): an
+//! archive or another store is not trusted with them.
 
 use super::Namespace;
+use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The first component of the namespaces of threads: their checkpoints, bodies, calls and locks.
-pub(crate) const THREADS: &str = "threads";
+/// The first component of every namespace that this crate keeps its own rows in.
+pub const RESERVED_ROOT: &str = "_treehold";
 
-/// The first component of the namespaces of overlays.
-pub(crate) const OVERLAYS: &str = "overlays";
+/// Threads: their checkpoints, bodies, calls and locks.
+pub(crate) const THREADS: [&str; 2] = [RESERVED_ROOT, "threads"];
 
-/// The first component of the namespaces of an application's items.
-pub(crate) const ITEMS: &str = "items";
+/// Overlays.
+pub(crate) const OVERLAYS: [&str; 2] = [RESERVED_ROOT, "overlays"];
 
-/// The first component of the namespaces of events.
-pub(crate) const EVENTS: &str = "events";
+/// JSON items of applications.
+pub(crate) const ITEMS: [&str; 2] = [RESERVED_ROOT, "items"];
 
-/// The first component of the namespaces of indexes.
-pub(crate) const INDEXES: &str = "indexes";
+/// Events.
+pub(crate) const EVENTS: [&str; 2] = [RESERVED_ROOT, "events"];
 
-/// The namespace of the note that a copy keeps in its target.
-pub(crate) const COPY: [&str; 2] = ["stratafs", "copy"];
+/// Indexes.
+pub(crate) const INDEXES: [&str; 2] = [RESERVED_ROOT, "indexes"];
 
-/// The first component of the namespaces of tokens.
-pub(crate) const TOKENS: &str = "tokens";
+/// The note that a copy keeps in its target.
+pub(crate) const COPY: [&str; 2] = [RESERVED_ROOT, "copy"];
 
-/// The first component of the namespaces of answers to requests with an `Idempotency-Key`.
-pub(crate) const ANSWERS: &str = "answers";
+/// Access tokens.
+pub(crate) const TOKENS: [&str; 2] = [RESERVED_ROOT, "tokens"];
 
-/// A namespace that no route has, with all that lies beneath it.
+/// Answers to requests with an `Idempotency-Key`.
+pub(crate) const ANSWERS: [&str; 2] = [RESERVED_ROOT, "answers"];
+
+/// A namespace beneath [`RESERVED_ROOT`], with all that lies beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reserved {
@@ -44,7 +51,7 @@ pub struct Reserved {
     pub rows: ReservedRows,
 }
 
-/// What the rows of a reserved namespace are, which decides what goes along when a store is moved.
+/// What the rows of a reserved namespace are, which decides whether they move with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReservedRows {
@@ -54,33 +61,33 @@ pub enum ReservedRows {
     Derived,
     /// A note about a copy under way, in its target: never exported, imported or copied.
     Note,
-    /// Left out of exports, imports and copies unless it is asked for by name.
+    /// Left out of exports, imports and copies unless it is named.
     Withheld(Withheld),
 }
 
 /// Every reserved namespace.
 pub const RESERVED_NAMESPACES: &[Reserved] = &[
-    // What was said and done, and what is restored from: without it a backup is none.
-    Reserved { components: &[THREADS], purpose: "threads are saved", rows: ReservedRows::Data },
+    // A backup without the history of threads would be incomplete.
+    Reserved { components: &THREADS, purpose: "threads are saved", rows: ReservedRows::Data },
     // Changes of users that nobody has decided on yet.
-    Reserved { components: &[OVERLAYS], purpose: "overlays are kept", rows: ReservedRows::Data },
-    Reserved { components: &[ITEMS], purpose: "items are kept", rows: ReservedRows::Data },
-    // Readers go on where they were, by numbers that have to stay.
-    Reserved { components: &[EVENTS], purpose: "events are kept", rows: ReservedRows::Data },
-    Reserved { components: &[INDEXES], purpose: "indexes are kept", rows: ReservedRows::Derived },
+    Reserved { components: &OVERLAYS, purpose: "overlays are kept", rows: ReservedRows::Data },
+    Reserved { components: &ITEMS, purpose: "items are kept", rows: ReservedRows::Data },
+    // Readers resume by event numbers, which have to stay.
+    Reserved { components: &EVENTS, purpose: "events are kept", rows: ReservedRows::Data },
+    Reserved { components: &INDEXES, purpose: "indexes are kept", rows: ReservedRows::Derived },
     Reserved { components: &COPY, purpose: "a copy of the store notes how far it is", rows: ReservedRows::Note },
-    Reserved { components: &[TOKENS], purpose: "tokens are kept", rows: ReservedRows::Withheld(Withheld::Tokens) },
-    Reserved { components: &[ANSWERS], purpose: "answers are kept", rows: ReservedRows::Withheld(Withheld::Answers) },
+    Reserved { components: &TOKENS, purpose: "tokens are kept", rows: ReservedRows::Withheld(Withheld::Tokens) },
+    Reserved { components: &ANSWERS, purpose: "answers are kept", rows: ReservedRows::Withheld(Withheld::Answers) },
 ];
 
-/// Rows that move between stores only when they are asked for by name.
+/// Rows that move between stores only when they are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Withheld {
     /// Answers to requests with an `Idempotency-Key`. A server sends them again to whoever repeats the key, they may hold files of any
-    /// user, and they live for a day: of another server they are wrong.
+    /// user, and they live for a day: answers of another server are wrong.
     Answers,
-    /// Access tokens, with the rights of each, and the key that signs questions of consent. Whoever's rows these are decides who gets in.
+    /// Access tokens, with the rights of each, and the key that signs questions of consent. Whoever writes these rows decides who gets in.
     Tokens,
 }
 
@@ -88,22 +95,26 @@ impl Withheld {
     /// All of them.
     pub const ALL: &'static [Self] = &[Self::Answers, Self::Tokens];
 
-    /// Returns its name: the first component of its namespaces.
+    /// Returns its name: the component beneath [`RESERVED_ROOT`].
     pub const fn as_str(self) -> &'static str {
+        self.components()[1]
+    }
+
+    const fn components(self) -> [&'static str; 2] {
         match self {
             Self::Answers => ANSWERS,
             Self::Tokens => TOKENS,
         }
     }
 
-    /// Returns the one that a name is of.
+    /// Finds one by its name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|withheld| withheld.as_str() == name)
     }
 
     /// Returns what its rows lie beneath.
     pub(crate) fn namespace(self) -> Namespace {
-        Namespace::new([self.as_str()]).expect("a plain component")
+        Namespace::new(self.components()).expect("two plain components")
     }
 
     /// Returns what the rows of a namespace are, if they are withheld.
@@ -131,23 +142,120 @@ impl Reserved {
             namespace.starts_with(&components)
         })
     }
+
+    /// Returns its name: the component beneath [`RESERVED_ROOT`].
+    pub fn name(&self) -> &'static str {
+        self.components[1]
+    }
+}
+
+/// Tells whether a namespace is the reserved root or lies beneath it.
+pub fn is_reserved(namespace: &Namespace) -> bool {
+    namespace.components().next().is_some_and(|first| first == RESERVED_ROOT)
+}
+
+/// Refuses a namespace that is the reserved root or lies beneath it: for namespaces that somebody else names.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument).
+///
+/// # Examples
+/// ```
+/// use treehold::store::{Namespace, refuse_reserved};
+///
+/// assert!(refuse_reserved(&Namespace::parse("acme/ada/memories")?).is_ok());
+/// assert!(refuse_reserved(&Namespace::parse("_treehold/tokens")?).is_err());
+/// # Ok::<(), treehold::Error>(())
+/// ```
+pub fn refuse_reserved(namespace: &Namespace) -> Result<()> {
+    if !is_reserved(namespace) {
+        return Ok(());
+    }
+    let purpose = Reserved::of(namespace).map_or("treehold keeps its own rows", |reserved| reserved.purpose);
+    Err(Error::invalid_argument(format!(
+        "the namespace `{namespace}` is where {purpose}; `{RESERVED_ROOT}` is reserved, start with another component"
+    )))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scope::{NamespaceTemplate, Scope, ScopeField};
 
     #[test]
     fn every_withheld_name_is_a_reserved_namespace() {
         for withheld in Withheld::ALL {
             let reserved = Reserved::of(&withheld.namespace()).expect("it is reserved");
             assert_eq!(reserved.rows, ReservedRows::Withheld(*withheld));
-            assert_eq!(Withheld::parse(withheld.as_str()), Some(*withheld));
-            let beneath = Namespace::new([withheld.as_str(), "x", "y"]).expect("legal");
+            assert_eq!((Withheld::parse(withheld.as_str()), reserved.name()), (Some(*withheld), withheld.as_str()));
+            let beneath = Namespace::new([RESERVED_ROOT, withheld.as_str(), "x", "y"]).expect("legal");
             assert_eq!((Withheld::of(&beneath), Reserved::of(&beneath)), (Some(*withheld), Some(reserved)));
         }
-        assert_eq!(Withheld::of(&Namespace::new(["tokens2"]).expect("legal")), None);
-        assert_eq!(Withheld::of(&Namespace::new(["x", "tokens"]).expect("legal")), None);
+        assert_eq!(Withheld::of(&Namespace::new([RESERVED_ROOT, "tokens2"]).expect("legal")), None);
+        assert_eq!(Withheld::of(&Namespace::new(["tokens"]).expect("legal")), None);
         assert_eq!(Withheld::parse("threads"), None);
+    }
+
+    #[test]
+    fn every_reserved_namespace_lies_beneath_the_root() {
+        for reserved in RESERVED_NAMESPACES {
+            assert_eq!((reserved.components.len(), reserved.components[0]), (2, RESERVED_ROOT), "{reserved:?}");
+            let namespace = Namespace::new(reserved.components).expect("legal");
+            let message = refuse_reserved(&namespace).expect_err("it is reserved").message().to_owned();
+            assert!(message.contains(reserved.purpose), "{message}");
+        }
+        for free in ["threads/heads", "tokens", "x/_treehold", "_treehold2", "_Treehold"] {
+            assert!(refuse_reserved(&Namespace::parse(free).expect("legal")).is_ok(), "{free}");
+        }
+    }
+
+    /// Returns every namespace that is reserved, and one beneath each.
+    fn reserved_texts() -> impl Iterator<Item = String> {
+        let listed = RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.join("/"));
+        let roots = [RESERVED_ROOT.to_owned(), format!("{RESERVED_ROOT}/of-a-later-version")];
+        roots.into_iter().chain(listed).flat_map(|text| [format!("{text}/x"), text])
+    }
+
+    #[test]
+    fn templates_that_name_the_reserved_root_are_refused_when_parsed() {
+        for text in reserved_texts() {
+            assert!(NamespaceTemplate::parse(&text).is_err(), "{text}");
+            assert!(NamespaceTemplate::parse(&format!("{text}/{{user}}")).is_err(), "{text}");
+            assert!(NamespaceTemplate::parse(&format!("x/{text}")).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn templates_that_scopes_fill_to_the_reserved_root_are_refused() {
+        for field in ScopeField::ALL {
+            let named = |id: &str| match field {
+                ScopeField::Tenant => Scope::new().with_tenant(id),
+                ScopeField::User => Scope::new().with_user(id),
+                ScopeField::Agent => Scope::new().with_agent(id),
+                ScopeField::Thread => Scope::new().with_thread(id),
+            };
+            let error = named(RESERVED_ROOT).validate().expect_err("no id is the reserved root");
+            assert!(error.message().contains(&format!("the {field} id")), "{error}");
+            let fill = |text: String, id: &str| NamespaceTemplate::parse(&text).expect("legal").fill(&named(id));
+            assert!(fill(format!("{{{field}}}/tokens"), RESERVED_ROOT).is_err());
+            // Parts of the component come from different places.
+            assert!(fill(format!("_tree{{{field}}}/tokens"), "hold").is_err());
+            assert!(fill(format!("{{{field}}}hold/tokens"), "_tree").is_err());
+            assert!(fill(format!("{{{field}}}/tokens"), "_treehold/tokens").is_ok(), "one component, escaped");
+        }
+    }
+
+    /// A build without `serve` once mapped the rows of tokens as files, because the guard was compiled with the server.
+    #[test]
+    fn guard_depends_on_no_feature() {
+        let scope = include_str!("../scope.rs");
+        let here = include_str!("reserved.rs");
+        for (file, text) in [("scope.rs", scope), ("reserved.rs", here)] {
+            let conditions: Vec<_> = text.lines().filter(|line| line.trim_start().starts_with("#[cfg(")).collect();
+            assert!(conditions.iter().all(|line| line.trim() == "#[cfg(test)]"), "{file}: {conditions:?}");
+        }
+        assert!(include_str!("mod.rs").contains("\npub(crate) mod reserved;"));
+        let before = include_str!("mod.rs").split("\npub(crate) mod reserved;").next().expect("it is split");
+        assert!(!before.lines().next_back().expect("lines").starts_with("#[cfg"), "the module depends on a feature");
     }
 }

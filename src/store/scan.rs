@@ -1,32 +1,34 @@
-//! Pages of rows and of namespaces: how they are asked for, and what comes back.
+//! Pages of rows and of namespaces: options and results.
 
 use super::{Item, Namespace};
 use bytes::Bytes;
 
-/// How to scan a namespace.
+/// Options of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScanOptions {
-    /// Only keys that start with this.
+    /// Returns only keys that start with this.
     pub prefix: String,
-    /// Groups the keys that hold this character after the prefix: each group is returned once, as [`ScanEntry::Group`].
+    /// Groups the keys that contain this character after the prefix; each group is returned once, as
+    /// [`ScanEntry::Group`].
     pub delimiter: Option<char>,
-    /// Only keys after this one. A group's name is a key in this sense: what lies in the group is not after it, so the
-    /// cursor of a page that ended with a group passes over the group.
+    /// Returns only keys after this one. The name of a group counts as a key that sorts after the group's members, so a
+    /// page that ended with a group continues behind that group.
     pub start_after: Option<String>,
-    /// The most entries returned. Default 1,000. With 0 the page is empty and its `next` tells whether anything is there:
-    /// it is `start_after` again, or the empty key, which is before all others.
+    /// The most entries returned. Default 1,000. With 0 the page is empty and `next` says whether any entry exists: it
+    /// is then `start_after`, or the empty key, which sorts before all others.
     pub limit: usize,
-    /// Reads bodies. Default false.
+    /// Whether to read bodies. Default false.
     pub with_values: bool,
-    /// Ends the page early once the bodies in it are this many bytes, with those that were left out. The entry that goes over it is still on the page, so
-    /// every page makes progress. Default 8 MiB.
+    /// Ends the page once its bodies exceed this many bytes, left-out bodies included. The entry that crosses the bound
+    /// is still on the page, so every page makes progress. Default 8 MiB.
     pub bytes_max: usize,
-    /// Lets the store leave out bodies that do not hold this, as [`ScanEntry::LeftOut`]: for a search, which finds nothing in them. Those
-    /// of [binary](crate::file::is_binary) content are returned whatever they hold, as searches tell of them. Default none.
+    /// Allows the store to leave out bodies that do not contain this text, as [`ScanEntry::LeftOut`]; a search for the
+    /// text would find nothing in them. [Binary](crate::file::is_binary) bodies are always returned, because searches
+    /// report them. Default none.
     ///
-    /// A store that has the bodies at hand returns all of them. Those that would send them look for the text where they are: PostgreSQL
-    /// (bodies of 1 KiB and more) and MySQL (16 KiB). Nothing else about a page depends on it.
+    /// Stores that hold the bodies locally ignore this. Servers check bodies before sending them: PostgreSQL those of
+    /// at least 1 KiB, MySQL those of at least 16 KiB. Nothing else about a page changes.
     pub values_holding: Option<Bytes>,
 }
 
@@ -45,7 +47,7 @@ impl Default for ScanOptions {
 }
 
 impl ScanOptions {
-    /// Scans the whole namespace, keys only, 1,000 entries a page.
+    /// Scans the whole namespace, keys only, 1,000 entries per page.
     pub fn new() -> Self {
         Self::default()
     }
@@ -64,7 +66,7 @@ impl ScanOptions {
         self
     }
 
-    /// Goes on after a key or group.
+    /// Continues after a key or group.
     #[must_use]
     pub fn with_start_after(mut self, key: impl Into<String>) -> Self {
         self.start_after = Some(key.into());
@@ -78,7 +80,7 @@ impl ScanOptions {
         self
     }
 
-    /// Reads bodies.
+    /// Sets whether bodies are read.
     #[must_use]
     pub fn with_values(mut self, with_values: bool) -> Self {
         self.with_values = with_values;
@@ -92,7 +94,7 @@ impl ScanOptions {
         self
     }
 
-    /// Lets the store leave out bodies that do not hold a text.
+    /// Allows the store to leave out bodies that do not contain `text`.
     #[must_use]
     pub fn with_values_holding(mut self, text: impl Into<Bytes>) -> Self {
         self.values_holding = Some(text.into());
@@ -105,18 +107,18 @@ impl ScanOptions {
 pub enum ScanEntry {
     /// A row.
     Item(Item),
-    /// All keys that share the text up to and with the delimiter.
+    /// All keys that share a text up to and including the delimiter.
     Group {
-        /// That text.
+        /// The shared text.
         name: String,
-        /// The row whose key is just that text, if there is one (without its body).
+        /// The row whose key equals the shared text, if there is one, without its body.
         item: Option<Item>,
     },
-    /// A row whose body was read by the engine and left out, as it does not hold [`ScanOptions::values_holding`].
+    /// A row whose body the engine left out because it does not contain [`ScanOptions::values_holding`].
     LeftOut {
         /// The row without its body.
         item: Item,
-        /// How long the body is.
+        /// The length of the body in bytes.
         value_bytes: u64,
     },
 }
@@ -137,7 +139,7 @@ impl ScanEntry {
 pub struct Scan {
     /// The entries in key order.
     pub entries: Vec<ScanEntry>,
-    /// Where to go on, as [`ScanOptions::start_after`]; none when there is no more.
+    /// The cursor of the next page, for [`ScanOptions::start_after`]; `None` at the end.
     pub next: Option<String>,
 }
 
@@ -148,15 +150,15 @@ impl Scan {
     }
 }
 
-/// How to list namespaces.
+/// Options of a listing of namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespacesOptions {
-    /// Only this namespace and those beneath it.
+    /// Lists only this namespace and those below it.
     pub beneath: Option<Namespace>,
-    /// Only namespaces after this one.
+    /// Lists only namespaces after this one.
     pub start_after: Option<Namespace>,
-    /// The most returned. Default 1,000.
+    /// The most namespaces returned. Default 1,000.
     pub limit: usize,
 }
 
@@ -167,26 +169,26 @@ impl Default for NamespacesOptions {
 }
 
 impl NamespacesOptions {
-    /// Lists all namespaces, 1,000 a page.
+    /// Lists all namespaces, 1,000 per page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lists a namespace and those beneath it.
+    /// Lists a namespace and those below it.
     #[must_use]
     pub fn with_beneath(mut self, namespace: Namespace) -> Self {
         self.beneath = Some(namespace);
         self
     }
 
-    /// Goes on after a namespace.
+    /// Continues after a namespace.
     #[must_use]
     pub fn with_start_after(mut self, namespace: Namespace) -> Self {
         self.start_after = Some(namespace);
         self
     }
 
-    /// Sets the most returned.
+    /// Sets the most namespaces returned.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -200,7 +202,7 @@ impl NamespacesOptions {
 pub struct NamespacePage {
     /// The namespaces in order.
     pub namespaces: Vec<Namespace>,
-    /// Whether there are more after the last.
+    /// Whether more namespaces follow the last.
     pub more: bool,
 }
 

@@ -1,23 +1,23 @@
-//! The URL of a server: what of it is ours, and what of it may be shown.
+//! Server URLs: stripping secrets and extracting our own parameters.
 
 use super::escape::unescape;
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 
-/// Returns a URL as a store is named: without user, password and query, so that it may stand anywhere.
+/// Returns the URL without user, password and query, safe to show anywhere.
 pub(super) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.split(':').next().unwrap_or_default().to_owned() };
-    // A password may hold any character where somebody did not escape it: the last `@` of all ends it.
+    // An unescaped password may contain any character, so it ends at the last `@`.
     let server = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
     let place = server.split(['?', '#']).next().unwrap_or_default();
     format!("{scheme}://{place}")
 }
 
-/// Takes parameters out of the query of a URL: returns the URL with what is left, and the value of each of `names`, unescaped.
-/// A parameter that is given twice has its last value.
+/// Extracts parameters from the query of a URL. Returns the URL without them, and the unescaped value of each of
+/// `names`. The last value of a repeated parameter wins.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a bad escape in one of them.
+/// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a bad escape in an extracted value.
 pub(super) fn take_parameters<const N: usize>(url: &str, names: [&str; N]) -> Result<(String, [Option<String>; N])> {
     let mut values = [const { None }; N];
     let Some((server, query)) = url.split_once('?') else { return Ok((url.to_owned(), values)) };
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_secret_is_shown() {
+    fn shown_url_contains_no_secret() {
         for (url, expected) in [
             ("postgres://ada:s3cret@db:5432/x?sslmode=require", "postgres://db:5432/x"),
             ("mysql://ada:p@ss/w:rd@db/x", "mysql://db/x"),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_what_is_ours_and_leaves_the_rest() {
+    fn take_parameters_extracts_ours_and_keeps_the_rest() {
         let (left, values) = take_parameters("p://h/d?a=1&schema=x%2Fy&b=%20&schema=%C3%A9", ["schema", "absent"]).expect("sound");
         assert_eq!((left.as_str(), values), ("p://h/d?a=1&b=%20", [Some("é".to_owned()), None]));
         let (left, [value]) = take_parameters("p://h/d?schema=x", ["schema"]).expect("sound");

@@ -1,15 +1,15 @@
-//! Rows in a directory kept by sled, in pure Rust, for one process at a time.
+//! Rows in a directory managed by sled, a pure Rust engine, for one process at a time.
 //!
-//! sled by itself does not survive a loss of power: what its `flush` calls durable rests on `sync_file_range(2)`, which
-//! promises nothing. Here every group of commits ends with a barrier of our own (`barrier.rs`), and with it every
-//! acknowledged commit was there, whole, in all 1,440 states of a simulated power loss. Start with `rows.rs` for what is stored, then
-//! `open.rs`, `read.rs` and `write.rs`.
+//! sled alone does not survive a power loss: its `flush` relies on `sync_file_range(2)`, which guarantees nothing. Here
+//! every group of commits ends with a barrier of our own (`barrier.rs`). With it, every acknowledged commit was whole
+//! in all 1,440 states of a simulated power loss. Start with `rows.rs` for the stored format, then read `open.rs`,
+//! `read.rs` and `write.rs`.
 
 use super::committer::{Committer, Work};
 use super::watch::Watches;
 use super::{
-    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Watch,
+    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,6 +24,7 @@ use std::time::Duration;
 mod barrier;
 mod error;
 mod leftover;
+mod migrate;
 mod open;
 mod pending;
 mod read;
@@ -34,54 +35,54 @@ use pending::{Pending, Seen};
 use read::{Got, Reader};
 use write::SledWriter;
 
-/// The largest body in bytes. While a batch is written, the engine takes about nine times its bytes in memory.
+/// The largest body in bytes. Writing a batch takes about nine times its size in memory.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
-/// Up to this many keys are looked up on the calling thread: at 3 to 18 µs each that is in the order of one hop to another
-/// thread (41 µs).
+/// Up to this many keys are read on the calling thread: at 3 to 18 µs each, that costs about as much as a hop to
+/// another thread (41 µs).
 const INLINE_KEYS: usize = 8;
 
-/// A body over this size is read on a blocking thread.
+/// Bodies over this size are read on a blocking thread.
 const INLINE_BODY_BYTES: u64 = 256 << 10;
 
-/// A scan without bodies that ends within this many rows never leaves the calling thread (about 50 µs).
+/// Scans without bodies run on the calling thread for up to this many rows (about 50 µs).
 const INLINE_ROWS: usize = 100;
 
-/// How to open a [`SledStore`].
+/// Options for opening a [`SledStore`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SledOptions {
-    /// The directory of the store. It is created when it does not exist; the one above it is not.
+    /// The store's directory. It is created if missing, but its parent must exist.
     pub path: PathBuf,
-    /// Where the time comes from.
+    /// The clock for creation, modification and expiry times.
     pub clock: Clock,
-    /// How many bytes of pages are kept in memory. Default 64 MiB.
+    /// The page cache in bytes. Default 64 MiB.
     pub cache_bytes: u64,
-    /// How long to wait for another that has the directory open and may be closing it. Default 1 s.
+    /// How long opening waits for another holder of the directory that may be closing it. Default 1 s.
     pub lock_timeout: Duration,
 }
 
 impl SledOptions {
-    /// Opens `path` with defaults.
+    /// Uses the defaults for the directory at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), clock: Clock::system(), cache_bytes: 64 << 20, lock_timeout: Duration::from_secs(1) }
     }
 
-    /// Sets where the time comes from.
+    /// Sets the clock for creation, modification and expiry times.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets how many bytes of pages are kept in memory.
+    /// Sets the page cache in bytes.
     #[must_use]
     pub fn with_cache_bytes(mut self, cache_bytes: u64) -> Self {
         self.cache_bytes = cache_bytes;
         self
     }
 
-    /// Sets how long to wait for another that has the directory open.
+    /// Sets how long opening waits for another holder of the directory.
     #[must_use]
     pub fn with_lock_timeout(mut self, lock_timeout: Duration) -> Self {
         self.lock_timeout = lock_timeout;
@@ -89,17 +90,18 @@ impl SledOptions {
     }
 }
 
-/// A store in a directory that one process has open at a time. Clones share it.
+/// A store in a directory, for one process at a time. Clones share the store.
 ///
-/// Point reads run on the calling thread, longer ones on the runtime's blocking threads, so the store is used within Tokio.
-/// A read of rows that a commit is changing waits until the commit is durable; other reads do not. After a failed write, such as
-/// on a full disk, the store refuses reads and commits until it is opened again: nobody can tell what the disk holds of it.
+/// Point reads run on the calling thread, longer ones on the runtime's blocking threads, so the store requires Tokio.
+/// Reading rows that a commit is changing waits until that commit is durable; other reads do not wait. After a failed
+/// write, such as on a full disk, the store refuses reads and commits until it is reopened, because the state of the
+/// disk is unknown.
 ///
-/// When the last clone is dropped, that drop waits for writes that were handed over and closes the directory.
+/// Dropping the last clone waits for submitted writes and closes the directory.
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{Batch, Namespace, SledStore, Store};
+/// use treehold::store::{Batch, Namespace, SledStore, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -130,14 +132,14 @@ struct Shared {
 }
 
 impl SledStore {
-    /// Returns what every store of this engine offers.
+    /// Returns the capabilities of every store of this engine.
     pub(crate) fn offers() -> StoreCapabilities {
         StoreCapabilities::new(Durability::Power).with_value_bytes_max(Some(VALUE_BYTES_MAX))
     }
 
-    /// Opens a directory with defaults, and creates it when it does not exist.
+    /// Opens a directory with default options, and creates it if missing.
     ///
-    /// Blocks: opening reads the log, about 230 ms for 400 MB.
+    /// Blocks: opening reads the log, which takes about 230 ms for 400 MB.
     ///
     /// # Errors
     /// See [`SledStore::open_with`].
@@ -148,42 +150,55 @@ impl SledStore {
     /// Opens a directory.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) while another process, or another store of this one, has it open;
-    /// [`NotFound`](ErrorKind::NotFound) without the directory above it, [`NotADirectory`](ErrorKind::NotADirectory) for a
-    /// file, [`PermissionDenied`](ErrorKind::PermissionDenied) when it may not be written,
-    /// [`Corrupt`](ErrorKind::Corrupt) for a directory that is damaged or not such a store,
-    /// [`Unsupported`](ErrorKind::Unsupported) for one that a newer version wrote.
+    /// [`Unavailable`](ErrorKind::Unavailable) while another process, or another store in this one, has it open.
+    /// [`NotFound`](ErrorKind::NotFound) if its parent does not exist. [`NotADirectory`](ErrorKind::NotADirectory) for
+    /// a file. [`PermissionDenied`](ErrorKind::PermissionDenied) if it is not writable. [`Corrupt`](ErrorKind::Corrupt)
+    /// for a directory that is damaged or not a store. [`Unsupported`](ErrorKind::Unsupported) for a store of a newer
+    /// version.
     pub fn open_with(options: SledOptions) -> Result<Self> {
         let name = options.path.file_name().map_or_else(|| "sled".into(), |name| format!("sled:{}", name.to_string_lossy()));
         let opened = open::open(&options)?;
         let reader = Reader::new(opened.rows.clone(), opened.version);
         let (watches, pending) = (Arc::<Watches>::default(), Arc::<Pending>::default());
         let writer = SledWriter::new(reader.clone(), opened.barrier, options.clock.clone(), watches.clone(), pending.clone());
-        let committer = Committer::start("stratafs-sled", writer)?;
+        let committer = Committer::start("treehold-sled", writer)?;
         Ok(Self { shared: Arc::new(Shared { committer, reader, pending, watches, clock: options.clock, name }) })
+    }
+
+    /// Migrates a directory of the former layout to the present one, 1,000 rows at a time. An interrupted migration resumes on the
+    /// next call; until then no version opens the store. Blocks. `tell` receives the progress.
+    ///
+    /// Cost: one read and two writes for every row that moves, but no body.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no store. [`Unavailable`](ErrorKind::Unavailable) while another process has it
+    /// open. [`Conflict`](ErrorKind::Conflict) for a store with an unfinished copy. [`AlreadyExists`](ErrorKind::AlreadyExists) if it
+    /// has rows below the reserved root. Otherwise as [`SledStore::open_with`].
+    pub fn migrate(options: &SledOptions, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
+        migrate::migrate(options, how, tell)
     }
 
     fn now(&self) -> i64 {
         self.shared.clock.now().as_microsecond()
     }
 
-    /// Refuses what is asked in a forked process, or of a store that a failed write has closed.
+    /// Fails in a forked process, and for a store that a failed write has closed.
     fn check_open(&self) -> Result<()> {
         self.shared.committer.check_process()?;
         self.shared.pending.check()
     }
 
-    /// Returns what a read found once all of it is durable.
+    /// Returns the result of a read once everything it saw is durable.
     async fn shown<T>(&self, read: Result<T>, seen: Seen) -> Result<T> {
         self.shared.pending.shown(&seen).await?;
         read
     }
 
-    /// Runs what may take long on a blocking thread.
+    /// Runs a potentially long read on a blocking thread.
     async fn blocking<T: Send + 'static>(&self, run: impl FnOnce(&Reader) -> Result<T> + Send + 'static) -> Result<T> {
         let shared = self.shared.clone();
         tokio::task::spawn_blocking(move || run(&shared.reader)).await.map_err(|source| {
-            Error::new(ErrorKind::Internal, "a read of the store was broken off; this is a fault of the program").with_source(source)
+            Error::new(ErrorKind::Internal, "a read of the store was interrupted; this is a bug in the program").with_source(source)
         })?
     }
 

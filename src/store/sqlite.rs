@@ -1,14 +1,14 @@
-//! Rows in one SQLite file that several processes may use at once.
+//! Rows in one SQLite file, shared by any number of processes.
 //!
-//! A write-ahead log with `synchronous=FULL`: an acknowledged commit survives the loss of power. One thread writes and
-//! commits in groups ([`committer`](super::committer)); reads take a connection of their own and wait for no writer. Narrow
-//! items and bodies are two tables, so listings never touch a body. Start with `open.rs` for the file and its schema, then
-//! `read.rs` and `write.rs`.
+//! The database uses a write-ahead log with `synchronous=FULL`, so an acknowledged commit survives a power loss. One
+//! thread writes and commits in groups ([`committer`](super::committer)). Each read uses its own connection and waits
+//! for no writer. Item metadata and bodies live in two tables, so listings never touch a body. Start with `open.rs` for
+//! the file and its schema, then read `read.rs` and `write.rs`.
 
 use super::committer::{Committer, Work};
 use super::{
-    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Watch,
+    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +22,7 @@ use std::time::Duration;
 
 mod error;
 mod log;
+mod migrate;
 mod open;
 mod read;
 mod snapshot;
@@ -34,42 +35,42 @@ use write::SqliteWriter;
 
 pub use snapshot::{SnapshotOptions, SnapshotProgress};
 
-/// The largest body in bytes: what SQLite holds in one value with room to spare.
+/// The largest body in bytes, well below SQLite's own limit.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
 
-/// Up to this many keys are looked up on the calling thread: at about 10 µs each that is in the order of one hop to another
-/// thread (41 µs).
+/// Up to this many keys are read on the calling thread: at about 10 µs each, that costs about as much as a hop to
+/// another thread (41 µs).
 const INLINE_KEYS: usize = 8;
 
-/// A body over this size is read on a blocking thread.
+/// Bodies over this size are read on a blocking thread.
 const INLINE_BODY_BYTES: u64 = 256 << 10;
 
-/// A scan without bodies that ends within this many rows never leaves the calling thread (about 50 µs); one that does not
-/// goes on elsewhere from where it is.
+/// Scans without bodies run on the calling thread for up to this many rows (about 50 µs). Longer ones continue from
+/// there on a blocking thread.
 const INLINE_ROWS: usize = 100;
 
-/// How often the counter is read for commits of other processes, while somebody watches.
+/// How often watched stores poll the version counter for commits of other processes.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
-/// How to open a [`SqliteStore`].
+/// Options for opening a [`SqliteStore`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SqliteOptions {
-    /// The database file. It is created when it does not exist; its directory is not.
+    /// The database file. It is created if missing, but its directory must exist.
     pub path: PathBuf,
-    /// Where the time comes from.
+    /// The clock for creation, modification and expiry times.
     pub clock: Clock,
-    /// How long a commit waits for another process's before it is `unavailable`. Default 10 s.
+    /// How long a commit waits for other processes' commits before it fails as `unavailable`. Default 10 s.
     pub busy_timeout: Duration,
-    /// How many bytes of pages the writer and each reader keep in memory. Default 8 MiB.
+    /// The page cache of the writer and of each reader, in bytes. Default 8 MiB.
     pub cache_bytes: usize,
-    /// The size of the write-ahead log in bytes over which a commit is followed by a wait for readers, at most 100 ms, so that
-    /// the log can start over. A reader that stays longer lets it grow on. Default 64 MiB.
+    /// Once the write-ahead log exceeds this many bytes, a commit waits up to 100 ms for readers to finish, so that the
+    /// log can restart. The log keeps growing while a reader stays longer. Default 64 MiB.
     pub log_bytes_max: u64,
 }
 
 impl SqliteOptions {
-    /// Opens `path` with defaults.
+    /// Uses the defaults for the file at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -80,28 +81,28 @@ impl SqliteOptions {
         }
     }
 
-    /// Sets where the time comes from.
+    /// Sets the clock for creation, modification and expiry times.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets how long a commit waits for another process's.
+    /// Sets how long a commit waits for other processes' commits.
     #[must_use]
     pub fn with_busy_timeout(mut self, busy_timeout: Duration) -> Self {
         self.busy_timeout = busy_timeout;
         self
     }
 
-    /// Sets how many bytes of pages the writer and each reader keep in memory.
+    /// Sets the page cache of the writer and of each reader, in bytes.
     #[must_use]
     pub fn with_cache_bytes(mut self, cache_bytes: usize) -> Self {
         self.cache_bytes = cache_bytes;
         self
     }
 
-    /// Sets over which size in bytes the write-ahead log is made to start over.
+    /// Sets the size in bytes from which the write-ahead log is restarted.
     #[must_use]
     pub fn with_log_bytes_max(mut self, log_bytes_max: u64) -> Self {
         self.log_bytes_max = log_bytes_max;
@@ -109,17 +110,16 @@ impl SqliteOptions {
     }
 }
 
-/// A store in one SQLite file. Clones share it.
+/// A store in one SQLite file. Clones share the store.
 ///
-/// Point reads run on the calling thread: a descent of two B-trees costs about 10 µs, a hop to another thread 41 µs. Scans
-/// with bodies, long scans and large bodies go to the runtime's blocking threads, so the store is used within Tokio.
+/// Point reads run on the calling thread: descending two B-trees takes about 10 µs, a hop to another thread 41 µs.
+/// Scans with bodies, long scans and large bodies run on the runtime's blocking threads, so the store requires Tokio.
 ///
-/// When the last clone is dropped, that drop waits for writes that were handed over, folds the write-ahead log into the
-/// file and closes it.
+/// Dropping the last clone waits for submitted writes, folds the write-ahead log into the file and closes it.
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{Batch, Namespace, SqliteStore, Store};
+/// use treehold::store::{Batch, Namespace, SqliteStore, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,7 +140,8 @@ pub struct SqliteStore {
     shared: Arc<Shared>,
 }
 
-/// Readers stand first: they are closed before the writer, which then is the last and folds the log into the file.
+/// Field order matters: readers close before the writer, so that the writer closes last and folds the log into the
+/// file.
 struct Shared {
     readers: Arc<ReaderPool>,
     committer: Committer,
@@ -150,14 +151,14 @@ struct Shared {
 }
 
 impl SqliteStore {
-    /// Returns what every store of this engine offers.
+    /// Returns the capabilities of every store of this engine.
     pub(crate) fn offers() -> StoreCapabilities {
         StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
     }
 
-    /// Opens a file with defaults, and creates it when it does not exist.
+    /// Opens a file with default options, and creates it if missing.
     ///
-    /// Blocks for about a millisecond, or until another process that creates the same file is done.
+    /// Blocks for about a millisecond, or until another process that is creating the same file has finished.
     ///
     /// # Errors
     /// See [`SqliteStore::open_with`].
@@ -168,36 +169,61 @@ impl SqliteStore {
     /// Opens a file.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) without the file's directory, [`PermissionDenied`](ErrorKind::PermissionDenied) for a
-    /// file or directory that may not be written, [`ReadOnly`](ErrorKind::ReadOnly) on a file system that takes no changes, [`Corrupt`](ErrorKind::Corrupt) for a file that is not such a store,
-    /// [`Unsupported`](ErrorKind::Unsupported) for one that a newer version wrote or on a file system without shared memory
-    /// maps, [`Unavailable`](ErrorKind::Unavailable) otherwise. A file that is refused is not changed.
+    /// [`NotFound`](ErrorKind::NotFound) if the file's directory does not exist.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) if the file or its directory is not writable.
+    /// [`ReadOnly`](ErrorKind::ReadOnly) on a read-only file system. [`Corrupt`](ErrorKind::Corrupt) for a file that is
+    /// not a store. [`Unsupported`](ErrorKind::Unsupported) for a store of a newer version, or on a file system without
+    /// shared memory maps. [`Unavailable`](ErrorKind::Unavailable) otherwise. A refused file is left unchanged.
     pub fn open_with(options: SqliteOptions) -> Result<Self> {
         let name = options.path.file_name().map_or_else(|| "sqlite".into(), |name| format!("sqlite:{}", name.to_string_lossy()));
         let (path, connection) = open::open(&options)?;
         let watched = Arc::<Watched>::default();
         let writer = SqliteWriter::new(&path, connection, &options, watched.clone());
         let readers = Arc::new(ReaderPool::new(path, &options));
-        let committer = Committer::start("stratafs-sqlite", writer)?;
+        let committer = Committer::start("treehold-sqlite", writer)?;
         Ok(Self { shared: Arc::new(Shared { readers, committer, watched, clock: options.clock, name }) })
     }
 
-    /// Copies the store as it is at one moment into a new file, while this and other processes write: a store that can be opened
-    /// by itself. Returns its bytes.
+    /// Migrates a file of the former layout to the present one, in one transaction. Blocks. `tell` receives the progress.
     ///
-    /// The file is written beside its place, carried to the disk, and renamed; a call that is dropped leaves nothing. `tell` is
-    /// called as it goes on. Cost: reads and writes every page once; no writer waits, but the write-ahead log grows
-    /// meanwhile by what is written.
+    /// Cost: reads and writes every row that moves, but no body. [`SqliteOptions::cache_bytes`] bounds the memory.
     ///
     /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) for a file that is there, unless [`SnapshotOptions::replace`] says otherwise, and
-    /// in any case for a database that is in use there; [`InvalidArgument`](ErrorKind::InvalidArgument) for the store's own file,
-    /// [`NotFound`](ErrorKind::NotFound) without its directory, [`PermissionDenied`](ErrorKind::PermissionDenied) and
-    /// [`Unavailable`](ErrorKind::Unavailable) by the disk, and as [`Store::get`].
+    /// [`Unavailable`](ErrorKind::Unavailable) while another process has the file open. [`Conflict`](ErrorKind::Conflict) for a store
+    /// with an unfinished copy. [`AlreadyExists`](ErrorKind::AlreadyExists) if it has rows below the reserved root. Otherwise as
+    /// [`SqliteStore::open_with`].
+    pub fn migrate(options: &SqliteOptions, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
+        migrate::migrate(options, how, tell)
+    }
+
+    /// Renames a migrated file that no process has open.
+    pub(crate) fn take_over(from: &Path, to: &Path) -> std::io::Result<()> {
+        let log = open::with_suffix(from, "-wal");
+        if log.metadata().is_ok_and(|log| log.len() > 0) {
+            return Err(std::io::Error::other("another process opened the file meanwhile"));
+        }
+        std::fs::rename(from, to)?;
+        open::sync_directory_of(to)?;
+        open::sync_directory_of(from)
+    }
+
+    /// Copies the store, as of one moment, into a new file that can be opened as a store itself. This and other
+    /// processes may keep writing. Returns the size of the copy in bytes.
+    ///
+    /// The copy is written to a temporary file beside the target, synced and renamed, so a dropped call leaves nothing.
+    /// `report` receives the progress. Cost: reads and writes every page once. Writers do not wait, but the write-ahead
+    /// log grows by what they write meanwhile.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if the target exists, unless [`SnapshotOptions::replace`] is set,
+    /// and always if the target is a database in use. [`InvalidArgument`](ErrorKind::InvalidArgument) if the target is
+    /// the store's own file. [`NotFound`](ErrorKind::NotFound) if its directory does not exist.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) and [`Unavailable`](ErrorKind::Unavailable) from the disk.
+    /// Otherwise as [`Store::get`].
     ///
     /// # Examples
     /// ```
-    /// use stratafs::store::{Batch, Namespace, SnapshotOptions, SqliteStore, Store};
+    /// use treehold::store::{Batch, Namespace, SnapshotOptions, SqliteStore, Store};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -211,18 +237,18 @@ impl SqliteStore {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn snapshot(&self, options: SnapshotOptions, mut tell: impl FnMut(SnapshotProgress) + Send) -> Result<u64> {
+    pub async fn snapshot(&self, options: SnapshotOptions, mut report: impl FnMut(SnapshotProgress) + Send) -> Result<u64> {
         self.shared.committer.check_process()?;
-        let (told, mut progress) = tokio::sync::watch::channel(SnapshotProgress::default());
+        let (sender, mut progress) = tokio::sync::watch::channel(SnapshotProgress::default());
         let mut taken = std::pin::pin!(self.blocking(move |readers| {
             let (source, busy_timeout) = (readers.path().to_owned(), readers.busy_timeout());
-            snapshot::take(&readers.take()?, &source, &options, busy_timeout, &told)
+            snapshot::take(&readers.take()?, &source, &options, busy_timeout, &sender)
         }));
         loop {
             tokio::select! {
                 biased;
                 taken = &mut taken => return taken,
-                Ok(()) = progress.changed() => tell(*progress.borrow_and_update()),
+                Ok(()) = progress.changed() => report(*progress.borrow_and_update()),
             }
         }
     }
@@ -231,11 +257,11 @@ impl SqliteStore {
         self.shared.clock.now().as_microsecond()
     }
 
-    /// Runs what may take long on a blocking thread.
+    /// Runs a potentially long read on a blocking thread.
     async fn blocking<T: Send + 'static>(&self, run: impl FnOnce(&Arc<ReaderPool>) -> Result<T> + Send + 'static) -> Result<T> {
         let readers = self.shared.readers.clone();
         tokio::task::spawn_blocking(move || run(&readers)).await.map_err(|source| {
-            Error::new(ErrorKind::Internal, "a read of the store was broken off; this is a fault of the program").with_source(source)
+            Error::new(ErrorKind::Internal, "a read of the store was interrupted; this is a bug in the program").with_source(source)
         })?
     }
 }
@@ -327,8 +353,8 @@ impl Store for SqliteStore {
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         let watch = self.shared.watched.watches.watch(namespace);
-        // What is committed by now is shown by the next read.
-        self.shared.watched.tell_of_others(self.current_version().await?.number());
+        // Later reads show everything committed by now, so the watch starts from here.
+        self.shared.watched.announce_others(self.current_version().await?.number());
         let watch = watch.caught_up();
         let weak = Arc::downgrade(&self.shared);
         self.shared.watched.watches.poll(WATCH_PAUSE, move || {
@@ -336,7 +362,7 @@ impl Store for SqliteStore {
             async move {
                 let Some(shared) = shared else { return Ok(false) };
                 let version = shared.readers.take()?.current_version()?;
-                shared.watched.tell_of_others(version.number());
+                shared.watched.announce_others(version.number());
                 Ok(true)
             }
         });

@@ -1,20 +1,20 @@
-//! What a store tells of itself.
+//! What a store reports about itself.
 
 use crate::ops::Durability;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The engine behind a store, for the operator.
+/// A description of a store's engine, for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct StoreDescription {
-    /// Its name and version: `SQLite 3.54.1`.
+    /// The engine's name and version: `SQLite 3.54.1`.
     pub engine: String,
-    /// The number of the format that the data is in, which only grows; none where there is nothing to bring up to date.
+    /// The version of the data format, which only grows; `None` for engines without one to migrate.
     pub schema: Option<u32>,
-    /// What an acknowledged commit survives, as the engine is set up now.
+    /// What an acknowledged commit survives under the engine's current settings.
     pub durability: Durability,
-    /// What should be known of how the engine is set up, a sentence each: `appendfsync is everysec: ...`.
+    /// Settings that the operator should know about, one sentence each: `appendfsync is everysec: ...`.
     pub notices: Vec<String>,
 }
 
@@ -24,14 +24,14 @@ impl StoreDescription {
         Self { engine: engine.into(), schema: None, durability, notices: Vec::new() }
     }
 
-    /// Sets the number of the format.
+    /// Sets the version of the data format.
     #[must_use]
     pub fn with_schema(mut self, schema: u32) -> Self {
         self.schema = Some(schema);
         self
     }
 
-    /// Adds something that should be known.
+    /// Adds a notice for the operator.
     #[must_use]
     pub fn with_notice(mut self, notice: impl Into<String>) -> Self {
         self.notices.push(notice.into());
@@ -39,7 +39,7 @@ impl StoreDescription {
     }
 }
 
-/// How much a store holds. Items whose time is over count as `expired` until they are swept, and nowhere else.
+/// How much a store holds. Expired items that are not swept yet count as `expired` only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct StoreStats {
@@ -47,18 +47,18 @@ pub struct StoreStats {
     pub namespaces: u64,
     /// Live items.
     pub items: u64,
-    /// The bytes of their metas.
+    /// The bytes of the live items' metadata.
     pub meta_bytes: u64,
-    /// The bytes of their bodies.
+    /// The bytes of the live items' bodies.
     pub value_bytes: u64,
-    /// Items whose time is over and that are still to be swept.
+    /// Items that have expired and are not swept yet.
     pub expired: u64,
-    /// The bytes that the engine takes for all of it, where it can tell.
+    /// The bytes that the engine uses on disk or in memory for everything, if known.
     pub stored_bytes: Option<u64>,
 }
 
 impl StoreStats {
-    /// Counts nothing yet.
+    /// Starts with all counts at 0.
     pub fn new() -> Self {
         Self::default()
     }

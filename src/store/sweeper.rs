@@ -1,4 +1,4 @@
-//! A task that removes what has ended, so that its room comes back without anybody asking.
+//! A background task that removes expired rows.
 
 use super::Store;
 use crate::error::Result;
@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How often a [`Sweeper`] sweeps, and how much at a time.
+/// How often a [`Sweeper`] runs, and how many rows it removes per step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweeperOptions {
-    /// The pause before each round, the first one too. Default one minute.
+    /// The pause before each round, including the first. Default one minute.
     pub every: Duration,
-    /// How many rows are removed in one step. Others write between steps. Default 1,000.
+    /// How many rows are removed per step. Other writers get their turn between steps. Default 1,000.
     pub rows: usize,
 }
 
@@ -35,7 +35,7 @@ impl SweeperOptions {
         self
     }
 
-    /// Sets how many rows are removed in one step.
+    /// Sets how many rows are removed per step.
     #[must_use]
     pub fn with_rows(mut self, rows: usize) -> Self {
         self.rows = rows;
@@ -43,18 +43,18 @@ impl SweeperOptions {
     }
 }
 
-/// Removes the rows of a store whose time is over, now and then, until it is dropped.
+/// Removes the expired rows of a store at regular intervals, until it is dropped.
 ///
-/// A round goes on, step by step, until nothing is left that has ended; one that fails is logged, and the next one tries again. The
-/// sweeper does not keep the store open: between two rounds it holds nothing of it, and it ends with the store.
+/// Each round removes rows step by step until none is expired. A failed round is logged, and the next one tries again.
+/// The sweeper holds only a weak reference between rounds, so it does not keep the store open, and it ends with the
+/// store.
 ///
-/// Several processes may sweep one store: what one removed the others do not meet. Cost: one [`Store::sweep`] a round while
-/// nothing has ended.
+/// Several processes may sweep one store. Cost: one [`Store::sweep`] per round while nothing has expired.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::store::{MemoryStore, Store, Sweeper, SweeperOptions};
+/// use treehold::store::{MemoryStore, Store, Sweeper, SweeperOptions};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -69,7 +69,7 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Starts a task of the current runtime, with which it ends.
+    /// Starts a task on the current runtime. It ends with the runtime.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -90,8 +90,8 @@ async fn sweep_on(store: Weak<dyn Store>, options: SweeperOptions) {
         let Some(store) = store.upgrade() else { return };
         match round(&*store, options.rows.max(1)).await {
             Ok(0) => {}
-            Ok(removed) => tracing::debug!(%store, removed, "rows whose time is over were removed"),
-            Err(error) => tracing::warn!(%store, %error, "rows whose time is over could not be removed; it is tried again"),
+            Ok(removed) => tracing::debug!(%store, removed, "expired rows were removed"),
+            Err(error) => tracing::warn!(%store, %error, "removing expired rows failed; retrying in the next round"),
         }
     }
 }
@@ -104,7 +104,7 @@ async fn round(store: &dyn Store, rows: usize) -> Result<usize> {
         if step < rows {
             return Ok(removed);
         }
-        // A store that never waits would keep every other task of the thread waiting.
+        // A store that never waits would otherwise block every other task of this thread.
         tokio::task::yield_now().await;
     }
 }

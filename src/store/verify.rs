@@ -1,4 +1,4 @@
-//! Whether a store is what a store is: the engine's own check, and every row read.
+//! Full verification of a store: the engine's own check, then every row.
 
 use super::{
     Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, escape_key, whole_microseconds,
@@ -8,21 +8,21 @@ use crate::ops::Version;
 use jiff::Timestamp;
 use std::collections::HashSet;
 
-/// The most faults that are told.
+/// The most faults that are reported.
 const FAULTS_MAX: usize = 1_000;
 
-/// The bytes of bodies on a page.
+/// How many bytes of bodies are read per page.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// How far a verification is.
+/// The progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreVerifyProgress {
-    /// The rows that were read.
+    /// Rows read so far.
     pub rows: u64,
-    /// The bytes of their bodies.
+    /// Bytes of bodies read so far.
     pub bytes: u64,
-    /// The rows that there were at the start.
+    /// Rows that existed at the start; 0 if the store could not count them.
     pub rows_total: u64,
 }
 
@@ -34,11 +34,11 @@ pub struct StoreVerification {
     pub rows: u64,
     /// The bytes of their bodies.
     pub value_bytes: u64,
-    /// Versions that more than one row has: items that were restored may share one, items that were put never do.
+    /// How many versions belong to more than one row. Restored items may share a version, items that were put never do.
     pub versions_shared: u64,
-    /// What is wrong: of the first thousand faults, one [`Corrupt`](ErrorKind::Corrupt) error each.
+    /// One [`Corrupt`](ErrorKind::Corrupt) error per fault, for the first 1,000.
     pub faults: Vec<Error>,
-    /// How many faults there are.
+    /// How many faults were found in all.
     pub faults_count: u64,
 }
 
@@ -56,22 +56,22 @@ impl StoreVerification {
     }
 }
 
-/// Looks for damage in all of a store: [`Store::check`], then every row of every namespace with its body, the order of the
-/// keys, versions above the counter, and times. `look` is shown each row that can be read, and says what is wrong with it
-/// by what it knows of its content, such as a hash.
+/// Checks a whole store for damage: runs [`Store::check`], then reads every row and checks the order of keys, the
+/// times, and that no version exceeds the counter. `look` receives each readable row and may report a fault that only
+/// its content reveals, such as a hash mismatch.
 ///
-/// The store may be in use; what is put meanwhile is no fault. Memory: a page, and about 16 bytes a row for the versions
-/// met. Cost: [`Store::check`], and reads everything once.
+/// The store may be in use; concurrent puts are not reported as faults. Memory: one page, plus about 16 bytes per row
+/// for the versions. Cost: [`Store::check`] and one read of everything.
 ///
 /// # Errors
-/// Those of the store, but not of a single row.
+/// Those of the store, except errors of a single row, which are faults.
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{Batch, MemoryStore, Namespace, Store, verify};
+/// use treehold::store::{Batch, MemoryStore, Namespace, Store, verify};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let store = MemoryStore::new();
 /// store.commit(Batch::new().put(&Namespace::new(["ada", "notes"])?, "today", "walk the dog")).await?;
 /// let found = verify(&store, |_, _| Ok(()), |_| {}).await?;
@@ -82,13 +82,13 @@ impl StoreVerification {
 pub async fn verify(
     store: &dyn Store,
     look: impl FnMut(&Namespace, &Item) -> Result<()> + Send,
-    mut tell: impl FnMut(StoreVerifyProgress) + Send,
+    mut report: impl FnMut(StoreVerifyProgress) + Send,
 ) -> Result<StoreVerification> {
     let mut found = StoreVerification::default();
     store.check().await?.into_iter().for_each(|error| found.fault(error));
     let rows_total = match store.stats().await {
         Ok(stats) => stats.items,
-        // A damaged store may not be able to count.
+        // A damaged store may be unable to count its rows.
         Err(error) if error.kind() == ErrorKind::Corrupt => 0,
         Err(error) => return Err(error),
     };
@@ -101,7 +101,7 @@ pub async fn verify(
             loop {
                 let (items, next) = read(store, namespace, after, &mut rows.found).await?;
                 items.iter().for_each(|item| rows.check(namespace, item));
-                tell(StoreVerifyProgress { rows: rows.found.rows, bytes: rows.found.value_bytes, rows_total });
+                report(StoreVerifyProgress { rows: rows.found.rows, bytes: rows.found.value_bytes, rows_total });
                 match next {
                     Some(_) => after = next,
                     None => break,
@@ -115,16 +115,16 @@ pub async fn verify(
     }
     let Rows { mut found, shared, newest, .. } = rows;
     found.versions_shared = shared.len() as u64;
-    // Asked last, as rows are put meanwhile.
+    // Read the counter last, because rows are put meanwhile.
     let counter = store.current_version().await?;
     if newest > counter {
-        let message = format!("a row has version {newest} and the counter of the store is {counter}: versions would be used again");
+        let message = format!("a row has version {newest} and the counter of the store is {counter}; new rows would reuse versions");
         found.fault(Error::new(ErrorKind::Corrupt, message));
     }
     Ok(found)
 }
 
-/// What is known of the rows so far.
+/// State of the verification.
 struct Rows<L> {
     found: StoreVerification,
     look: L,
@@ -140,7 +140,7 @@ impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
         self.found.value_bytes += item.value.len() as u64;
         let here = (namespace.clone(), item.key.clone());
         if self.last.as_ref().is_some_and(|last| *last >= here) {
-            self.found.row(namespace, &item.key, "stands twice, or out of order");
+            self.found.row(namespace, &item.key, "is a duplicate or out of order");
         }
         self.last = Some(here);
         self.newest = self.newest.max(item.version);
@@ -156,13 +156,13 @@ impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
     }
 }
 
-/// Says what is wrong with a row by itself.
+/// Returns the fault that a row shows by itself, if any.
 fn fault_of(item: &Item) -> Option<&'static str> {
     let is_whole = |at: Timestamp| whole_microseconds(at) == at;
     match () {
-        () if item.key.is_empty() || item.key.contains('\0') || item.key.len() > KEY_BYTES_MAX => Some("has a key that no row can have"),
-        () if item.meta.len() > META_BYTES_MAX => Some("has a meta that is longer than a row can have"),
-        () if item.version == Version::new(0) => Some("has the version 0, which no put gives"),
+        () if item.key.is_empty() || item.key.contains('\0') || item.key.len() > KEY_BYTES_MAX => Some("has an invalid key"),
+        () if item.meta.len() > META_BYTES_MAX => Some("has metadata over the limit"),
+        () if item.version == Version::new(0) => Some("has version 0, which no put assigns"),
         () if !is_whole(item.created_at) || !is_whole(item.modified_at) || !item.expires_at.is_none_or(is_whole) => {
             Some("has times that are not whole microseconds")
         }
@@ -170,7 +170,7 @@ fn fault_of(item: &Item) -> Option<&'static str> {
     }
 }
 
-/// Reads a page with its bodies, and where the next starts. Rows that cannot be read are faults.
+/// Reads a page with bodies, and the start of the next. Unreadable rows become faults.
 async fn read(
     store: &dyn Store,
     namespace: &Namespace,
@@ -184,7 +184,7 @@ async fn read(
         Err(error) if error.kind() == ErrorKind::Corrupt => {}
         Err(error) => return Err(error),
     }
-    // One by one, so that one bad row hides no other.
+    // Read rows one by one, so that one bad row does not hide the others.
     let listed = match store.scan(namespace, options.with_values(false).with_limit(100)).await {
         Ok(listed) => listed,
         Err(error) if error.kind() == ErrorKind::Corrupt => {

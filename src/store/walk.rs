@@ -1,6 +1,6 @@
-//! Every row of a store in order, page by page: what reads a whole store to copy, compare or check it.
+//! Iteration over every row of a store in order, to copy, compare or check it.
 //!
-//! A page shows one moment of the store, a walk of several pages does not: what is changed behind it is not met.
+//! Each page shows one moment of the store, but the walk as a whole does not: changes behind its position go unnoticed.
 
 use super::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
 use crate::error::Result;
@@ -10,19 +10,19 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct Walk<'s> {
     store: &'s dyn Store,
-    /// How a page is read, but for where it starts.
+    /// The options for reading a page, except where it starts.
     scan: ScanOptions,
-    /// What is passed over, with all beneath it.
+    /// Namespaces to skip, with their descendants.
     without: Vec<Namespace>,
-    /// Namespaces that were listed and are still to be walked.
+    /// Namespaces that are listed and not walked yet.
     namespaces: VecDeque<Namespace>,
-    /// How to list more of them; none at the end of the list.
+    /// How to list more namespaces; `None` once all are listed.
     listing: Option<NamespacesOptions>,
-    /// The namespace that is being walked, and the key to go on after.
+    /// The namespace being walked, and the key to continue after.
     open: Option<(Namespace, Option<String>)>,
 }
 
-/// Some rows of one namespace, in order: at least one.
+/// Some rows of one namespace, in order; at least one.
 #[derive(Debug)]
 pub(super) struct WalkPage {
     pub(super) namespace: Namespace,
@@ -30,32 +30,32 @@ pub(super) struct WalkPage {
 }
 
 impl<'s> Walk<'s> {
-    /// Starts a walk whose pages are read as `scan` says.
+    /// Starts a walk that reads pages with the options `scan`.
     pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
         let listing = Some(NamespacesOptions::new());
         Self { store, scan, without: Vec::new(), namespaces: VecDeque::new(), listing, open: None }
     }
 
-    /// Passes over a namespace and what lies beneath it.
+    /// Skips a namespace and its descendants.
     pub(super) fn without(mut self, namespace: Namespace) -> Self {
         self.without.push(namespace);
         self
     }
 
-    /// Passes over several namespaces and what lies beneath them.
+    /// Skips several namespaces and their descendants.
     pub(super) fn without_all(mut self, namespaces: impl IntoIterator<Item = Namespace>) -> Self {
         self.without.extend(namespaces);
         self
     }
 
-    /// Starts after a row, whether or not it is there.
+    /// Starts after a row, whether or not it exists.
     pub(super) fn after(mut self, namespace: Namespace, key: String) -> Self {
         self.listing = Some(NamespacesOptions::new().with_start_after(namespace.clone()));
         self.open = Some((namespace, Some(key)));
         self
     }
 
-    /// Returns the next page; none at the end.
+    /// Returns the next page; `None` at the end.
     pub(super) async fn page(&mut self) -> Result<Option<WalkPage>> {
         loop {
             let Some((namespace, after)) = self.open.take().or_else(|| Some((self.namespaces.pop_front()?, None))) else {
@@ -77,7 +77,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Lists more namespaces; tells whether there may be any.
+    /// Lists more namespaces. Returns whether there may be any.
     async fn list(&mut self) -> Result<bool> {
         let Some(options) = self.listing.take() else { return Ok(false) };
         let page = self.store.namespaces(options.clone()).await?;
@@ -91,25 +91,25 @@ impl<'s> Walk<'s> {
 fn item(entry: ScanEntry) -> Option<Item> {
     match entry {
         ScanEntry::Item(item) | ScanEntry::LeftOut { item, .. } => Some(item),
-        // Nothing is grouped without a delimiter.
+        // Without a delimiter there are no groups.
         ScanEntry::Group { item, .. } => item,
     }
 }
 
-/// Two walks side by side, in the order of namespaces and keys.
+/// Two walks in step, ordered by namespace and key.
 #[derive(Debug)]
 pub(super) struct SideBySide<'s> {
     one: Side<'s>,
     other: Side<'s>,
 }
 
-/// What two stores have at one place.
+/// The rows of two stores at the same namespace and key; at least one exists.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) namespace: Namespace,
-    /// What the first store has there.
+    /// The first store's row.
     pub(super) one: Option<Item>,
-    /// What the second store has there; there is one of the two at least.
+    /// The second store's row.
     pub(super) other: Option<Item>,
 }
 
@@ -127,13 +127,14 @@ impl<'s> SideBySide<'s> {
         Self { one: Side::new(one), other: Side::new(other) }
     }
 
-    /// Returns what stands at the next place that either store has; none at the end. Pages of both are read at the same time.
+    /// Returns the rows at the next position that either store has; `None` at the end. Reads pages of both stores
+    /// concurrently.
     pub(super) async fn next(&mut self) -> Result<Option<Pair>> {
         let (one, other) = futures::future::join(self.one.fill(), self.other.fill()).await;
         one?;
         other?;
         let (one, other) = (self.one.place(), self.other.place());
-        // A side that is over stands behind every place of the other.
+        // A finished side sorts after every position of the other.
         let (has_one, has_other) = match (&one, &other) {
             (None, None) => return Ok(None),
             (Some(_), None) => (true, false),
@@ -153,7 +154,7 @@ impl<'s> Side<'s> {
         Self { walk, namespace: None, items: Vec::new().into_iter(), is_over: false }
     }
 
-    /// Reads a page when there is none.
+    /// Reads a page if none is buffered.
     async fn fill(&mut self) -> Result<()> {
         if self.is_over || !self.items.as_slice().is_empty() {
             return Ok(());

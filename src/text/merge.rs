@@ -1,35 +1,37 @@
-//! How two texts that come from one are merged, line by line: pure, on bytes.
+//! Three-way merge of texts, line by line. Pure, on bytes.
 //!
-//! Where only one side changed lines, its lines are taken; where both made the same change, it is taken once; where both changed
-//! lines that overlap, or that no unchanged line stands between, there is a conflict. That is the rule of
+//! Lines that only one side changed are taken from that side. A change that both sides made is taken once. Changes that overlap
+//! or touch, without an unchanged line between them, conflict. This is the rule of
 //! [`git merge-file`](https://git-scm.com/docs/git-merge-file), which a test compares this with.
 //!
-//! Lines end at `\n` and are compared byte for byte, so a text of `\r\n` keeps it, and a last line without an end is another one
-//! than with it.
+//! Lines end at `\n` and are compared byte for byte. So text with `\r\n` keeps it, and a last line without a line break differs
+//! from the same line with one.
 
-use super::count_lines;
+use super::{count_lines, scan};
 use crate::file::is_binary;
+use crate::work;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The most bytes of a text that is merged by lines.
+/// The largest text that is merged by lines, in bytes.
 pub const MERGE_BYTES_MAX: u64 = 8 << 20;
 
-/// The most lines of a text that is merged by lines.
+/// The most lines in a text that is merged by lines.
 pub const MERGE_LINES_MAX: usize = 200_000;
 
-/// How long two texts are compared for the least that differs. After it the rest is compared coarsely, which makes conflicts larger
-/// and nothing wrong.
+/// How long a comparison searches for a minimal difference. The rest is then compared coarsely, which makes conflicts larger but
+/// never wrong.
 const COMPARED_FOR: Duration = Duration::from_secs(2);
 
-/// Tells whether a content can be merged by lines: text, and not too large.
+/// Returns whether some content can be merged by lines: it is text and not too large.
 pub fn is_mergeable(content: &[u8]) -> bool {
     content.len() as u64 <= MERGE_BYTES_MAX && !is_binary(content) && count_lines(content) <= MERGE_LINES_MAX
 }
 
-/// Two texts merged, by what they were made of.
+/// The result of merging two texts.
 #[derive(Debug)]
 pub struct LineMerge<'t> {
     base: Vec<&'t [u8]>,
@@ -38,18 +40,18 @@ pub struct LineMerge<'t> {
     regions: Vec<Region>,
 }
 
-/// The lines, from 0, that three texts have at one place.
+/// The corresponding lines of three texts, counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hunk {
-    /// Those of the text that both sides come from.
+    /// The lines of the common ancestor.
     pub base: Range<usize>,
-    /// Those of our side.
+    /// The lines of our side.
     pub ours: Range<usize>,
-    /// Those of their side.
+    /// The lines of their side.
     pub theirs: Range<usize>,
 }
 
-/// A place in three texts, and what becomes of it.
+/// Corresponding lines of three texts, and how to merge them.
 #[derive(Debug)]
 struct Region {
     origin: Origin,
@@ -58,61 +60,54 @@ struct Region {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// Our side has what is taken: nobody changed it, we did, or both did the same.
+    /// Take ours: nobody changed it, only we did, or both made the same change.
     Ours,
-    /// Only their side changed it.
+    /// Take theirs: only they changed it.
     Theirs,
     /// Both changed it.
     Conflict,
 }
 
-/// Which lines are taken where both sides changed them.
+/// Which lines to take in a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Take {
     /// Ours.
     Ours,
     /// Theirs.
     Theirs,
-    /// Ours, then theirs; those that both begin or end with, once.
+    /// Ours, then theirs. Lines that both begin or end with are taken once.
     Union,
 }
 
-/// How a conflict stands in a text.
+/// How to write a conflict into the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MarkerStyle {
-    /// Both sides; the lines that both begin or end with stand outside, once.
+    /// Both sides. Lines that both begin or end with are outside of the markers, once.
     #[default]
     Sides,
-    /// Both sides whole, and between them what both come from: git's `diff3`.
+    /// Both sides in full, with the common ancestor between them: git's `diff3`.
     Diff3,
 }
 
-/// What a marker calls a side.
+/// The names that markers give to the sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MarkerNames<'n> {
     /// Our side.
     pub ours: &'n str,
-    /// What both come from.
+    /// The common ancestor.
     pub base: &'n str,
     /// Their side.
     pub theirs: &'n str,
 }
 
-/// Merges the lines of two texts that come from `base`.
+/// Merges two texts that descend from `base`, by lines.
 ///
-/// Cost: that of two comparisons of lines, each of which looks for the least that differs no longer than two seconds. The caller
-/// asks [`is_mergeable`] before.
+/// Check [`is_mergeable`] first. Cost: two line comparisons, each of which searches for a minimal difference for at most two
+/// seconds.
 pub fn merge<'t>(base: &'t [u8], ours: &'t [u8], theirs: &'t [u8]) -> LineMerge<'t> {
     let (base, ours, theirs) = (lines(base), lines(ours), lines(theirs));
-    // Lines become numbers, so that each is hashed and compared once.
-    let mut numbers = HashMap::new();
-    let mut numbered = |lines: &[&'t [u8]]| -> Vec<usize> {
-        let number = |line| {
-            let next = numbers.len();
-            *numbers.entry(line).or_insert(next)
-        };
-        lines.iter().copied().map(number).collect()
-    };
+    let mut numbers = LineNumbers::default();
+    let mut numbered = |lines: &[&'t [u8]]| numbers.of(lines);
     let (base_numbers, our_numbers, their_numbers) = (numbered(&base), numbered(&ours), numbered(&theirs));
     let edits = [edits(&base_numbers, &our_numbers), edits(&base_numbers, &their_numbers)];
     let is_same = |hunk: &Hunk| our_numbers[hunk.ours.clone()] == their_numbers[hunk.theirs.clone()];
@@ -120,19 +115,54 @@ pub fn merge<'t>(base: &'t [u8], ours: &'t [u8], theirs: &'t [u8]) -> LineMerge<
     LineMerge { base, ours, theirs, regions }
 }
 
-/// Cuts a content into lines, each with its end.
+/// Splits content into lines, each with its line break.
 fn lines(content: &[u8]) -> Vec<&[u8]> {
-    content.split_inclusive(|byte| *byte == b'\n').collect()
+    content.split_inclusive(|byte| *byte == b'\n').inspect(|line| work::advance(line.len())).collect()
 }
 
-/// Lines of the base that have others in their place.
+/// A line as a number. Each comparison counts as work, so that one of two texts ends when nobody waits for it.
+#[derive(Debug, Clone, Copy, Eq)]
+pub(crate) struct Line(usize);
+
+/// Numbers lines, so that each is hashed and compared byte for byte once.
+#[derive(Debug, Default)]
+pub(crate) struct LineNumbers<'t>(HashMap<&'t [u8], usize>);
+
+impl<'t> LineNumbers<'t> {
+    pub(crate) fn of(&mut self, lines: &[&'t [u8]]) -> Vec<Line> {
+        let number = |line: &'t [u8]| {
+            work::advance(line.len());
+            let next = self.0.len();
+            Line(*self.0.entry(line).or_insert(next))
+        };
+        lines.iter().copied().map(number).collect()
+    }
+}
+
+/// What a comparison of two lines counts for, with what is done around it.
+const COMPARED_BYTES: usize = 16;
+
+impl PartialEq for Line {
+    fn eq(&self, other: &Self) -> bool {
+        work::advance(COMPARED_BYTES);
+        self.0 == other.0
+    }
+}
+
+impl Hash for Line {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+/// Lines of the base that one side replaced.
 #[derive(Debug)]
 struct LineEdit {
     base: Range<usize>,
     side_len: usize,
 }
 
-fn edits(base: &[usize], side: &[usize]) -> Vec<LineEdit> {
+fn edits(base: &[Line], side: &[Line]) -> Vec<LineEdit> {
     let deadline = Instant::now().checked_add(COMPARED_FOR);
     let mut edits: Vec<LineEdit> = Vec::new();
     for op in capture_diff_slices_deadline(Algorithm::Myers, base, side, deadline) {
@@ -150,11 +180,11 @@ fn edits(base: &[usize], side: &[usize]) -> Vec<LineEdit> {
     edits
 }
 
-/// Goes through the edits of both sides in order and joins those that overlap or touch.
+/// Walks the edits of both sides in order, and joins those that overlap or touch.
 fn regions(base_len: usize, edits: &[Vec<LineEdit>; 2], is_same: impl Fn(&Hunk) -> bool) -> Vec<Region> {
     let mut regions = Vec::new();
     let mut ahead = [edits[0].iter().peekable(), edits[1].iter().peekable()];
-    // Where each text is gone through to.
+    // The position reached in each text.
     let mut at = Hunk { base: 0..0, ours: 0..0, theirs: 0..0 };
     let mut push = |origin, base: Range<usize>, lens: [usize; 2], at: &mut Hunk| {
         let next = |range: &Range<usize>, len: usize| range.end..range.end + len;
@@ -172,7 +202,7 @@ fn regions(base_len: usize, edits: &[Vec<LineEdit>; 2], is_same: impl Fn(&Hunk) 
             push(Origin::Ours, unchanged, [len, len], &mut at);
         }
         let mut end = start;
-        // How many lines of the base each side put others in the place of, and how many others.
+        // For each side, how many base lines it replaced in this region, and by how many lines.
         let mut changed: [Option<(usize, usize)>; 2] = [None, None];
         while let Some((side, edit)) = [0, 1].into_iter().find_map(|side| Some((side, ahead[side].next_if(|edit| edit.base.start <= end)?)))
         {
@@ -199,22 +229,22 @@ fn regions(base_len: usize, edits: &[Vec<LineEdit>; 2], is_same: impl Fn(&Hunk) 
 }
 
 impl<'t> LineMerge<'t> {
-    /// Returns the places that both sides changed.
+    /// Returns the conflicts.
     pub fn conflicts(&self) -> impl Iterator<Item = &Hunk> {
         self.regions.iter().filter(|region| region.origin == Origin::Conflict).map(|region| &region.hunk)
     }
 
-    /// Returns the lines of the three texts at a place.
+    /// Returns the lines of the three texts in a hunk.
     pub fn texts(&self, hunk: &Hunk) -> [Vec<u8>; 3] {
         [self.base[hunk.base.clone()].concat(), self.ours[hunk.ours.clone()].concat(), self.theirs[hunk.theirs.clone()].concat()]
     }
 
-    /// Returns the merged text; none with a conflict.
+    /// Returns the merged text, or `None` if there are conflicts.
     pub fn merged(&self) -> Option<Vec<u8>> {
         self.conflicts().next().is_none().then(|| self.taking(Take::Ours))
     }
 
-    /// Returns the merged text, with the lines of a conflict chosen.
+    /// Returns the merged text, resolving conflicts by `take`.
     pub fn taking(&self, take: Take) -> Vec<u8> {
         self.written(|text, hunk| {
             let (ours, theirs) = self.sides(hunk);
@@ -233,7 +263,7 @@ impl<'t> LineMerge<'t> {
         })
     }
 
-    /// Returns the merged text, with the lines of both sides between markers where they conflict.
+    /// Returns the merged text, with conflicts between markers.
     pub fn marked(&self, names: MarkerNames<'_>, style: MarkerStyle) -> Vec<u8> {
         self.written(|text, hunk| {
             let (ours, theirs) = self.sides(hunk);
@@ -263,8 +293,8 @@ impl<'t> LineMerge<'t> {
         let mut text = Vec::new();
         for Region { origin, hunk } in &self.regions {
             match origin {
-                Origin::Ours => text.extend(self.ours[hunk.ours.clone()].concat()),
-                Origin::Theirs => text.extend(self.theirs[hunk.theirs.clone()].concat()),
+                Origin::Ours => scan::push(&mut text, &self.ours[hunk.ours.clone()].concat()),
+                Origin::Theirs => scan::push(&mut text, &self.theirs[hunk.theirs.clone()].concat()),
                 Origin::Conflict => conflict(&mut text, hunk),
             }
         }
@@ -275,8 +305,8 @@ impl<'t> LineMerge<'t> {
         (&self.ours[hunk.ours.clone()], &self.theirs[hunk.theirs.clone()])
     }
 
-    /// Returns how markers at a conflict end: with `\r\n` where the line before it does so on both sides and the first of the base
-    /// too, as git has it. A text without a line that ends has no say.
+    /// Returns the line ending of the markers of a conflict. It is `\r\n` if, as in git, the line before the conflict on both
+    /// sides and the first line of the base end so. Texts without any line break do not count.
     fn line_end(&self, hunk: &Hunk) -> &'static str {
         let texts = [(&self.ours, hunk.ours.start), (&self.theirs, hunk.theirs.start), (&self.base, 0)];
         let said: Vec<bool> = texts.into_iter().filter_map(|(lines, start)| is_crlf(lines, start.saturating_sub(1))).collect();
@@ -284,7 +314,8 @@ impl<'t> LineMerge<'t> {
     }
 }
 
-/// Tells whether a line ends with `\r\n`; the one before is asked for a last line without an end. None when no line tells.
+/// Returns whether a line ends with `\r\n`. For a last line without a line break, the one before decides. Returns `None` if
+/// neither has a line break.
 fn is_crlf(lines: &[&[u8]], at: usize) -> Option<bool> {
     let line = lines.get(at)?;
     if line.ends_with(b"\n") {
@@ -298,14 +329,14 @@ fn push_marker(text: &mut Vec<u8>, marker: &str, name: &str, end: &str) {
     text.extend_from_slice(format!("{marker}{space}{name}{end}").as_bytes());
 }
 
-/// Ends the last line of a text, as another follows.
+/// Ends the last line of a text, since another line follows.
 fn end_line(text: &mut Vec<u8>, end: &str) {
     if text.last().is_some_and(|last| *last != b'\n') {
         text.extend_from_slice(end.as_bytes());
     }
 }
 
-/// Returns how many lines both begin with, and how many of the rest they end with.
+/// Returns how many lines both begin with, and how many of the remaining lines both end with.
 fn in_common(ours: &[&[u8]], theirs: &[&[u8]]) -> (usize, usize) {
     let before = ours.iter().zip(theirs).take_while(|(one, other)| one == other).count();
     let after = ours[before..].iter().rev().zip(theirs[before..].iter().rev()).take_while(|(one, other)| one == other).count();

@@ -1,85 +1,51 @@
-//! Replacements within one content, with line endings as units: pure, on bytes.
+//! Replaces text within some content, treating line endings as units. Pure, on bytes.
 //!
-//! A line ending is `\r\n`, or a `\n` without a `\r` before it; any other `\r` is a character. An ending in the text to replace
-//! matches any ending of the content, and always all of it. An ending in the new text is written as the content has it there
-//! (see [`edit`]). So an edit never splits a `\r\n`, and what it leaves alone stays byte for byte.
+//! A line ending is `\r\n`, or a `\n` without a `\r` before it. Any other `\r` is an ordinary character. A line ending in the
+//! text to replace matches a whole line ending of the content, of either kind. Line endings in the new text take the kind that
+//! the content has there (see [`edit`]). So an edit never splits a `\r\n`, and bytes outside the match do not change.
 //!
-//! Matching happens on *folded* text, in which every ending is `\n`. A place in it maps back to the content by counting the
-//! `\r\n` before it, in one pass.
+//! Matching works on *folded* text, in which every line ending is `\n`. A position in it is mapped back to the content by
+//! counting the `\r\n` before it, in one pass.
 
-use super::line_at;
+use super::{line_at, scan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Edit;
-use crate::work::{self, Stop};
+use crate::work;
 use bytes::Bytes;
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// How many line numbers an `ambiguous` names at most.
+/// The most line numbers that an `ambiguous` error lists.
 const LINES_NAMED_MAX: usize = 20;
 
-/// The largest content in bytes that a replacement may grow a file to.
+/// The largest file, in bytes, that replacements may produce.
 pub const EDITED_BYTES_MAX: usize = 256 << 20;
 
-/// The most work that the edits of one call may be: how many there are, times the bytes of the content. A few seconds.
+/// The most work of one call, as the number of edits times the size of the content in bytes. This takes a few seconds.
 pub const EDIT_WORK_BYTES_MAX: u64 = 4 << 30;
 
-/// Applies replacements in order to a content and returns the new content and how many occurrences were replaced.
+/// What one edit costs beside the content that it goes through, in bytes.
+const EDIT_ALONE_BYTES: usize = 1 << 10;
+
+/// Applies replacements to some content in order. Returns the new content and the number of replaced occurrences.
 ///
-/// `old` matches byte for byte, but for line endings: each of its endings, `\n` or `\r\n`, matches one whole ending of either
-/// kind. What was not replaced stays byte for byte. Each ending in `new` takes the kind that is in force where it goes:
+/// `old` matches byte for byte except for line endings: each `\n` or `\r\n` in it matches one whole line ending of either kind.
+/// Bytes that are not replaced do not change. Each line ending in `new` takes the kind in force at its place:
 ///
-/// 1. Where `old` spans endings: lines that `old` and `new` both begin with, and lines that both end with, keep theirs. The lines
-///    between take those of the replaced lines in order, and once these are used up, that of the line before.
-/// 2. Where `old` lies within one line: that line's ending; on a last line without one, the ending of the line before.
-/// 3. In a content without any ending: as `new` has it.
+/// 1. If `old` spans line endings: lines that `old` and `new` both begin with, and lines that both end with, keep their endings.
+///    The lines between them take the endings of the replaced lines in order; further ones take that of the line before.
+/// 2. If `old` is within one line: the ending of that line, or of the line before if it is a last line without one.
+/// 3. If the content has no line ending: as written in `new`.
 ///
-/// When `old` and `new` differ in nothing but their endings, the edit is about endings: both are taken exactly as written.
+/// If `old` and `new` differ only in their line endings, the edit converts line endings: both are taken exactly as written.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for no edit or an empty `old`, [`NoMatch`](ErrorKind::NoMatch) and
-/// [`Ambiguous`](ErrorKind::Ambiguous) (with the lines) by what was counted, [`TooLarge`](ErrorKind::TooLarge) when a
-/// replacement would grow the content over [`EDITED_BYTES_MAX`], and for more edits of a large content than
-/// [`EDIT_WORK_BYTES_MAX`] allows.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for no edits or an empty `old`, [`NoMatch`](ErrorKind::NoMatch) if `old` does
+/// not occur, [`Ambiguous`](ErrorKind::Ambiguous) (with the lines) if it occurs more than once without `replace_all`,
+/// [`TooLarge`](ErrorKind::TooLarge) if a replacement would grow the content over [`EDITED_BYTES_MAX`], or if the edits exceed
+/// [`EDIT_WORK_BYTES_MAX`].
 pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
-    edit_until(content, edits, &Stop::default())
-}
-
-/// Does as [`edit`] does, away from the threads that serve others when it is much work, and no longer than its caller waits.
-///
-/// # Errors
-/// Those of [`edit`] and of [`work::run`].
-pub(crate) async fn edit_apart(content: &Bytes, edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
-    let read_bytes = (content.len() as u64).saturating_mul(edits.len() as u64);
-    // What is refused at once needs no other thread.
-    if edits.len() > 1 && read_bytes > EDIT_WORK_BYTES_MAX {
-        return edit(content, edits);
-    }
-    let cost_bytes = cost_bytes(content.len(), edits);
-    if cost_bytes <= work::IN_PLACE_BYTES {
-        return edit(content, edits);
-    }
-    let (content, edits) = (content.clone(), edits.to_vec());
-    work::run(cost_bytes, move |stop| edit_until(&content, &edits, stop)).await?
-}
-
-/// Returns how many bytes edits go through and leave at most: a few short ones may make a large content of a small one.
-fn cost_bytes(size_bytes: usize, edits: &[Edit]) -> u64 {
-    let (mut size, mut cost) = (size_bytes as u64, 0_u64);
-    for edit in edits {
-        // A `\r\n` of `old` may match one byte, and each `\n` of `new` may become two.
-        let places = if edit.replace_all { size / (edit.old.len() as u64).div_ceil(2).max(1) } else { 1 };
-        let put = places.saturating_mul(2 * edit.new.len() as u64);
-        let next = size.saturating_add(put).min(size.max(EDITED_BYTES_MAX as u64));
-        cost = cost.saturating_add(size).saturating_add(next);
-        size = next;
-    }
-    cost
-}
-
-/// Does as [`edit`] does, and looks before each replacement whether the caller still waits.
-pub(crate) fn edit_until(content: &[u8], edits: &[Edit], stop: &Stop) -> Result<(Vec<u8>, usize)> {
     if edits.is_empty() {
         return Err(Error::invalid_argument("no edit was given; name at least one text to replace"));
     }
@@ -87,13 +53,13 @@ pub(crate) fn edit_until(content: &[u8], edits: &[Edit], stop: &Stop) -> Result<
     let mut replaced = 0;
     let mut worked_bytes = 0_u64;
     for (index, edit) in edits.iter().enumerate() {
-        stop.check()?;
+        work::advance(EDIT_ALONE_BYTES);
         // Each replacement goes through all of the content; what the later ones take at least is known before the first.
         let rest = (edits.len() - index) as u64;
         if edits.len() > 1 && worked_bytes.saturating_add(rest.saturating_mul(current.len() as u64)) > EDIT_WORK_BYTES_MAX {
             let count = (EDIT_WORK_BYTES_MAX / (current.len() as u64).max(1)).max(1);
             let message = format!(
-                "{} edits of a file of {} bytes are too much work for one call; send at most {count} at once, or write the file anew",
+                "{} edits of a file of {} bytes are too much work for one call; send at most {count} at once, or write the whole file",
                 edits.len(),
                 current.len()
             );
@@ -110,6 +76,38 @@ pub(crate) fn edit_until(content: &[u8], edits: &[Edit], stop: &Stop) -> Result<
         replaced += count;
     }
     Ok((current.into_owned(), replaced))
+}
+
+/// Like [`edit`], but runs in the background if it is a lot of work, and stops if the caller goes away.
+///
+/// # Errors
+/// Those of [`edit`] and of [`work::run`].
+pub(crate) async fn edit_apart(content: &Bytes, edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
+    let read_bytes = (content.len() as u64).saturating_mul(edits.len() as u64);
+    // An edit that is rejected immediately needs no background thread.
+    if edits.len() > 1 && read_bytes > EDIT_WORK_BYTES_MAX {
+        return edit(content, edits);
+    }
+    let cost_bytes = cost_bytes(content.len(), edits);
+    if cost_bytes <= work::IN_PLACE_BYTES {
+        return edit(content, edits);
+    }
+    let (content, edits) = (content.clone(), edits.to_vec());
+    work::run(cost_bytes, move |_| edit(&content, &edits)).await?
+}
+
+/// Returns an upper bound of the bytes that the edits read and write. A few short edits may turn small content into large.
+fn cost_bytes(size_bytes: usize, edits: &[Edit]) -> u64 {
+    let (mut size, mut cost) = (size_bytes as u64, 0_u64);
+    for edit in edits {
+        // A `\r\n` in `old` may match one byte, and each `\n` in `new` may become two.
+        let places = if edit.replace_all { size / (edit.old.len() as u64).div_ceil(2).max(1) } else { 1 };
+        let put = places.saturating_mul(2 * edit.new.len() as u64);
+        let next = size.saturating_add(put).min(size.max(EDITED_BYTES_MAX as u64));
+        cost = cost.saturating_add(size).saturating_add(next);
+        size = next;
+    }
+    cost
 }
 
 fn edit_once(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
@@ -130,7 +128,7 @@ fn edit_once(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
             format!("{count} replacements would make the file larger than {EDITED_BYTES_MAX} bytes; replace fewer or with less"),
         )
     };
-    // A few bytes can ask for many: what the result takes at least is known before any of it is built.
+    // A few bytes can request huge results, so compute the minimum size before building anything.
     let size_max = EDITED_BYTES_MAX.max(content.len());
     let kept_min = content.len().saturating_sub(count.saturating_mul(edit.old.len() + replacement.replaced_endings));
     let size_min = count.checked_mul(replacement.size_min()).and_then(|added| added.checked_add(kept_min));
@@ -138,18 +136,18 @@ fn edit_once(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
     let mut result = Vec::with_capacity(size_min.max(content.len()));
     let mut end = 0;
     for place in sought.places() {
-        result.extend_from_slice(&content[end..place.start]);
+        scan::push(&mut result, &content[end..place.start]);
         end = place.end;
         replacement.push_to(&mut result, place);
         if result.len().saturating_add(content.len() - end) > size_max {
             return Err(too_large());
         }
     }
-    result.extend_from_slice(&content[end..]);
+    scan::push(&mut result, &content[end..]);
     Ok((result, count))
 }
 
-/// Replaces the first occurrence of the text of an edit, however many there are; none when it does not occur.
+/// Replaces only the first occurrence of an edit's text. Returns `None` if it does not occur.
 #[cfg(any(test, feature = "mcp"))]
 pub(crate) fn replace_first(content: &[u8], edit: &Edit) -> Option<Vec<u8>> {
     let sought = Sought::new(content, edit);
@@ -160,7 +158,7 @@ pub(crate) fn replace_first(content: &[u8], edit: &Edit) -> Option<Vec<u8>> {
     Some(result)
 }
 
-/// Puts `new` in the place of one range of a content, with the endings that [`edit`] would give it.
+/// Replaces one range of some content, choosing line endings as [`edit`] does.
 ///
 /// The range must not start or end within a `\r\n`.
 #[cfg(any(test, feature = "mcp"))]
@@ -171,33 +169,32 @@ pub(crate) fn splice(content: &[u8], place: Range<usize>, new: &[u8]) -> Vec<u8>
     result
 }
 
-/// Counts how often the text that an edit replaces occurs in a content, as [`edit`] counts.
+/// Counts the occurrences of an edit's text, as [`edit`] does.
 pub(crate) fn occurrences(content: &[u8], edit: &Edit) -> usize {
     if edit.old.is_empty() { 0 } else { Sought::new(content, edit).places().count() }
 }
 
-/// Finds the first place of the text that an edit replaces.
+/// Finds the first occurrence of an edit's text.
 pub(crate) fn position(content: &[u8], edit: &Edit) -> Option<Range<usize>> {
     Sought::new(content, edit).places().next()
 }
 
-/// Returns a text with every line ending as `\n`; borrowed where it has no other.
+/// Returns a text with every line ending as `\n`. Borrows it if there are no others.
 pub(crate) fn folded(text: &[u8]) -> Cow<'_, [u8]> {
-    let mut ends = memmem::find_iter(text, b"\r\n").peekable();
-    if ends.peek().is_none() {
-        return Cow::Borrowed(text);
-    }
+    let finder = memmem::Finder::new(b"\r\n");
+    let Some(first) = scan::find(&finder, text) else { return Cow::Borrowed(text) };
     let mut folded = Vec::with_capacity(text.len());
-    let mut at = 0;
-    for end in ends {
-        folded.extend_from_slice(&text[at..end]);
+    let (mut at, mut next) = (0, Some(first));
+    while let Some(end) = next {
+        scan::push(&mut folded, &text[at..end]);
         at = end + 1;
+        next = scan::find(&finder, &text[at..]).map(|found| at + found);
     }
-    folded.extend_from_slice(&text[at..]);
+    scan::push(&mut folded, &text[at..]);
     Cow::Owned(folded)
 }
 
-/// How a line ends.
+/// A line ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineEnding {
     /// `\n`.
@@ -207,12 +204,12 @@ pub(crate) enum LineEnding {
 }
 
 impl LineEnding {
-    /// Returns the ending whose `\n` stands at `at`.
+    /// Returns the line ending whose `\n` is at `at`.
     fn at(content: &[u8], at: usize) -> Self {
         if at > 0 && content[at - 1] == b'\r' { Self::CrLf } else { Self::Lf }
     }
 
-    /// Returns the ending of a line; none for a last line without one.
+    /// Returns the ending of a line, or `None` for a last line without one.
     pub(crate) fn of_line(line: &[u8]) -> Option<Self> {
         line.ends_with(b"\n").then(|| Self::at(line, line.len() - 1))
     }
@@ -226,20 +223,20 @@ impl LineEnding {
     }
 }
 
-/// Returns the ending for a line put before the line `index` of a content whose lines end with `endings`: that of the nearest
-/// line before it, or else of the first behind; `\n` in a content without endings.
+/// Returns the ending for a line inserted before the line `index`, given the endings of all lines: that of the nearest line
+/// before it, else of the first line after it, else `\n`.
 pub(crate) fn ending_before(endings: &[Option<LineEnding>], index: usize) -> LineEnding {
     let (before, behind) = endings.split_at(index.min(endings.len()));
     before.iter().rev().chain(behind).find_map(|ending| *ending).unwrap_or(LineEnding::Lf)
 }
 
-/// A text looked for in a content.
+/// Searches some content for the text of an edit.
 struct Sought<'c> {
     content: &'c [u8],
-    /// What is searched: the content itself where endings have to match exactly, else its folded form.
+    /// The text that is searched: the content itself if line endings must match exactly, else its folded form.
     searched: Cow<'c, [u8]>,
     old: Cow<'c, [u8]>,
-    /// Whether the edit is about endings.
+    /// Whether the edit converts line endings, so that they must match exactly.
     is_exact: bool,
 }
 
@@ -251,32 +248,31 @@ impl<'c> Sought<'c> {
         Self { content, searched, old, is_exact }
     }
 
-    /// Returns the places in order, from the left and without overlaps.
-    fn places(&self) -> impl Iterator<Item = Range<usize>> {
+    /// Returns the occurrences in order, from left to right and without overlaps.
+    fn places(&self) -> Box<dyn Iterator<Item = Range<usize>> + '_> {
+        if self.is_exact && (self.old.starts_with(b"\n") || self.old.ends_with(b"\r")) {
+            // A place that would split an ending is none, but one that overlaps it may be.
+            let length = self.old.len();
+            let ends = scan::ends(&self.searched, &self.old, move |end| !self.splits_ending(end - length) && !self.splits_ending(end));
+            return Box::new(ends.map(move |end| end - length..end));
+        }
         let finder = memmem::Finder::new(&*self.old);
         let mut from = 0;
         let mut origin = Origin::new(self.content, &self.searched);
-        std::iter::from_fn(move || {
-            loop {
-                let start = from + finder.find(self.searched.get(from..)?)?;
-                let end = start + self.old.len();
-                if self.is_exact && (self.splits_ending(start) || self.splits_ending(end)) {
-                    from = start + 1;
-                    continue;
-                }
-                from = end;
-                return Some(origin.of(start)..origin.of(end));
-            }
-        })
+        Box::new(std::iter::from_fn(move || {
+            let start = from + scan::find(&finder, self.searched.get(from..)?)?;
+            from = start + self.old.len();
+            Some(origin.of(start)..origin.of(from))
+        }))
     }
 
-    /// Tells whether a place of the content lies between the `\r` and the `\n` of one ending.
+    /// Returns whether a position is between the `\r` and the `\n` of one line ending.
     fn splits_ending(&self, at: usize) -> bool {
         at > 0 && self.content[at - 1] == b'\r' && self.content.get(at) == Some(&b'\n')
     }
 }
 
-/// Maps places of a folded content, in order, to those of the content.
+/// Maps increasing positions in folded content to positions in the content.
 struct Origin<'c> {
     content: &'c [u8],
     at: usize,
@@ -289,7 +285,7 @@ struct Origin<'c> {
 impl<'c> Origin<'c> {
     fn new(content: &'c [u8], searched: &[u8]) -> Self {
         let finder = memmem::Finder::new(b"\r\n");
-        let next = if searched.len() == content.len() { None } else { finder.find(content) };
+        let next = if searched.len() == content.len() { None } else { scan::find(&finder, content) };
         Self { content, at: 0, folded_at: 0, next, finder }
     }
 
@@ -301,7 +297,7 @@ impl<'c> Origin<'c> {
             }
             self.at = next + 2;
             self.folded_at = folded_next + 1;
-            self.next = self.finder.find(&self.content[self.at..]).map(|found| self.at + found);
+            self.next = scan::find(&self.finder, &self.content[self.at..]).map(|found| self.at + found);
         }
         self.at += folded - self.folded_at;
         self.folded_at = folded;
@@ -309,26 +305,26 @@ impl<'c> Origin<'c> {
     }
 }
 
-/// The text that takes the place of another, cut at its line endings.
+/// The replacement text, split at its line endings.
 struct Replacement<'c> {
     content: &'c [u8],
-    /// One more than there are endings.
+    /// One more than there are line endings.
     lines: Vec<&'c [u8]>,
     written: Vec<LineEnding>,
     endings: Endings,
-    /// How many endings the replaced text has.
+    /// The number of line endings in the replaced text.
     replaced_endings: usize,
-    /// The endings of the place at hand.
+    /// The line endings of the current occurrence.
     replaced: Vec<LineEnding>,
 }
 
-/// Where the endings of a replacement come from.
+/// Where the line endings of a replacement come from.
 enum Endings {
     AsWritten,
-    /// For each, the number of the replaced ending it takes.
+    /// For each, the index of the replaced line ending it takes.
     Replaced(Vec<usize>),
-    /// The one in force where the place lies: the next ending of the content and where its `\n` stands, as far as it is known,
-    /// and the last of the content for places with none after them.
+    /// The ending in force at each occurrence. `next` caches the next ending in the content and the position of its `\n`; `last`
+    /// is the last ending, for occurrences after all others.
     InForce {
         next: Option<(usize, LineEnding)>,
         last: (usize, LineEnding),
@@ -349,15 +345,15 @@ impl<'c> Replacement<'c> {
         Self { content, lines, written, endings, replaced_endings: old_endings.len(), replaced: Vec::new() }
     }
 
-    /// Returns the least bytes that one replacement puts.
+    /// Returns the minimum size in bytes of one replacement.
     fn size_min(&self) -> usize {
         self.lines.iter().map(|line| line.len()).sum::<usize>() + self.written.len()
     }
 
-    /// Appends the replacement of one place; the places come in order.
+    /// Appends the replacement of one occurrence. Occurrences must come in order.
     fn push_to(&mut self, result: &mut Vec<u8>, place: Range<usize>) {
         if let [line] = self.lines[..] {
-            result.extend_from_slice(line);
+            scan::push(result, line);
             return;
         }
         let in_force = match &mut self.endings {
@@ -372,7 +368,7 @@ impl<'c> Replacement<'c> {
                 if place.end > last.0 {
                     Some(last.1)
                 } else {
-                    // Looked for once per ending, not once per place: a line may have many.
+                    // Searched once for each ending, not for each occurrence, since one line may have many occurrences.
                     let found = next.filter(|(at, _)| *at >= place.end).or_else(|| {
                         let at = place.end + memchr(b'\n', &self.content[place.end..])?;
                         Some((at, LineEnding::at(self.content, at)))
@@ -383,6 +379,7 @@ impl<'c> Replacement<'c> {
             }
         };
         for (index, line) in self.lines.iter().enumerate() {
+            work::advance(line.len() + 2);
             result.extend_from_slice(line);
             let Some(written) = self.written.get(index) else { break };
             let ending = match &self.endings {
@@ -394,10 +391,11 @@ impl<'c> Replacement<'c> {
     }
 }
 
-/// Cuts a text at its endings: the lines without them, the last of which may be empty, and the endings.
+/// Splits a text at its line endings: the lines without them, the last of which may be empty, and the endings.
 fn cut(text: &[u8]) -> (Vec<&[u8]>, Vec<LineEnding>) {
     let (mut lines, mut endings, mut start) = (Vec::new(), Vec::new(), 0);
     for at in memchr_iter(b'\n', text) {
+        work::advance(at + 1 - start);
         let ending = LineEnding::at(&text[start..], at - start);
         lines.push(&text[start..at + 1 - ending.bytes().len()]);
         endings.push(ending);
@@ -407,7 +405,7 @@ fn cut(text: &[u8]) -> (Vec<&[u8]>, Vec<LineEnding>) {
     (lines, endings)
 }
 
-/// Returns for each ended line of a new text the number of the old line whose ending it takes; `old` is not empty.
+/// Returns for each ended line of the new text the index of the old line whose ending it takes. `old` must not be empty.
 fn sources(old: &[&[u8]], new: &[&[u8]]) -> Vec<usize> {
     let before = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(|(old, new)| old == new).count();
@@ -417,7 +415,13 @@ fn sources(old: &[&[u8]], new: &[&[u8]]) -> Vec<usize> {
 }
 
 fn ambiguous(sought: &Sought<'_>, count: usize) -> Error {
-    let lines: Vec<usize> = sought.places().take(LINES_NAMED_MAX).map(|place| line_at(sought.content, place.start)).collect();
+    let (mut line, mut counted) = (1, 0);
+    let line_of = |place: Range<usize>| {
+        line += scan::count_ends(&sought.content[counted..place.start]);
+        counted = place.start;
+        line
+    };
+    let lines: Vec<usize> = sought.places().take(LINES_NAMED_MAX).map(line_of).collect();
     let mut distinct = lines.clone();
     distinct.dedup();
     let named = distinct.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -430,15 +434,15 @@ fn ambiguous(sought: &Sought<'_>, count: usize) -> Error {
     .with_lines(lines)
 }
 
-/// Explains why a text does not occur, with the nearest thing that does.
+/// Explains why a text does not occur, pointing out the closest match.
 fn no_match(content: &[u8], edit: &Edit, is_exact: bool) -> Error {
     let (searched, old) = (folded(content), folded(edit.old.as_bytes()));
-    let found = |text: &[u8]| Some(text).filter(|text| !text.is_empty()).and_then(|text| memmem::find(&searched, text));
+    let found = |text: &[u8]| Some(text).filter(|text| !text.is_empty()).and_then(|text| scan::find(&memmem::Finder::new(text), &searched));
     let hint = if content.is_empty() {
         "the file is empty".to_owned()
     } else if let Some(place) = Some(&old).filter(|_| is_exact).and_then(|old| found(old)) {
         let line = line_at(&searched, place);
-        format!("it occurs on line {line} with another line ending; write the one that the file has there, `\\n` or `\\r\\n`")
+        format!("it occurs on line {line} with another line ending; use the one that the file has there, `\\n` or `\\r\\n`")
     } else if let Some(place) = old.strip_suffix(b"\n").and_then(found) {
         format!("without its final line break it occurs on line {}; leave that out", line_at(&searched, place))
     } else if let Some(place) = old.strip_suffix(b"\r").and_then(found) {
@@ -454,10 +458,14 @@ fn no_match(content: &[u8], edit: &Edit, is_exact: bool) -> Error {
     Error::new(ErrorKind::NoMatch, format!("the text to replace does not occur; {hint}"))
 }
 
-/// Finds the line that equals the first line of `old` but for white space at its ends.
+/// Finds the line that equals the first line of `old` except for surrounding white space.
 fn first_line_near(content: &[u8], old: &str) -> Option<usize> {
     let wanted = old.lines().map(str::trim).find(|line| !line.is_empty())?.as_bytes();
-    content.split(|byte| *byte == b'\n').position(|line| line.trim_ascii() == wanted).map(|index| index + 1)
+    let is_near = |line: &[u8]| {
+        work::advance(line.len() + 1);
+        line.trim_ascii() == wanted
+    };
+    content.split(|byte| *byte == b'\n').position(is_near).map(|index| index + 1)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Runs of lines within others, found in one pass.
+//! Finds a run of lines within others, in one pass.
 
-/// Finds the first place where `pattern` stands in `lines` (Knuth, Morris, Pratt): one pass, whatever repeats.
+/// Finds the first occurrence of `pattern` in `lines` with the Knuth-Morris-Pratt algorithm: one pass, whatever repeats.
 ///
-/// An empty pattern stands nowhere.
+/// An empty pattern does not occur.
 pub(crate) fn find_run<T: PartialEq>(lines: impl IntoIterator<Item = T>, pattern: &[T]) -> Option<usize> {
     let borders = borders(pattern);
     let mut matched = 0;
@@ -18,7 +18,7 @@ pub(crate) fn find_run<T: PartialEq>(lines: impl IntoIterator<Item = T>, pattern
     None
 }
 
-/// Returns for each start of the pattern the length of the longest proper one that it also ends with.
+/// Returns for each prefix of the pattern the length of its longest proper prefix that is also a suffix.
 fn borders<T: PartialEq>(pattern: &[T]) -> Vec<usize> {
     let mut borders = vec![0; pattern.len()];
     let mut length = 0;

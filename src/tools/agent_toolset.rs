@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// The most bytes that one `read` returns.
 const READ_BYTES_MAX: u64 = 256 << 10;
@@ -181,7 +182,10 @@ impl Tool for AgentEdit {
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
         let path = &self.path;
         let edits = vec![Edit { old: self.old_string.clone(), new: self.new_string.clone(), replace_all: self.replace_all }];
-        let revised = revise(backend, path, |read| {
+        let given_bytes = edits[0].old.len() + edits[0].new.len();
+        let (edits, placed) = (Arc::new(edits), path.clone());
+        let revised = revise(backend, path, given_bytes, move |read| {
+            let path = &placed;
             text::edit(&read.content, &edits).map_err(|error| {
                 let message = match error.kind() {
                     ErrorKind::NoMatch => format!("edit: old_string not found in {path}"),
@@ -193,7 +197,7 @@ impl Tool for AgentEdit {
                 };
                 error.with_message(message)
             })?;
-            Ok((Change::Edit { path: path.clone(), edits: edits.clone(), expect: Some(read.version) }, ()))
+            Ok((Change::Edit { path: path.clone(), edits: edits.to_vec(), expect: Some(read.version) }, ()))
         });
         let (changed, ()) = revised.await.map_err(|error| failed("edit", path, error))?;
         Ok(ToolOutput::new(format!("edited {path} ({} replacement(s))", changed.replacements)).with_data(json!(changed)))

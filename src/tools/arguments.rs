@@ -1,22 +1,22 @@
-//! From JSON arguments to a tool's typed arguments, with errors that name the argument and what is allowed.
+//! Parsing of JSON arguments into typed ones, with errors that name the argument and the allowed values.
 //!
-//! The tool's own schema is what is checked, so what a model was told and what is refused cannot differ.
+//! Arguments are checked against the tool's published schema, so what models read and what is enforced cannot differ.
 
 use super::{Tool, ToolInfo, render, suggest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::VfsPath;
 use serde_json::{Map, Value};
 
-/// How many characters of a wrong value an error shows.
+/// How many characters of a wrong value an error quotes.
 const VALUE_CHARS_MAX: usize = 60;
 
-/// Reads the arguments of a tool.
+/// Parses the arguments of a tool.
 ///
-/// Lenient where nothing is lost by it: `null` for an optional argument counts as left out, `10.0` as `10`, an object
-/// encoded as a string as that object, and other names that models know as ours.
+/// Accepts what is unambiguous: `null` for an absent optional argument, `10.0` for `10`, an object encoded as a string,
+/// and argument names that models know from other tools.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument), [`InvalidPath`](ErrorKind::InvalidPath).
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) and [`InvalidPath`](ErrorKind::InvalidPath).
 pub(super) fn decode<T: Tool>(info: &ToolInfo, arguments: Value) -> Result<T> {
     let mut arguments = object(info, arguments)?;
     rename(info, T::ALIASES, &mut arguments)?;
@@ -69,7 +69,8 @@ fn check_path(name: &str, text: &str) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidPath, format!("`{name}` is `{}`: {invalid}{hint}", excerpt(text))))
 }
 
-/// Checks a value against its schema; `place` is where it stands, such as `edits[0].old_string`, empty for the whole.
+/// Checks a value against its schema. `place` locates it within the arguments, such as `edits[0].old_string`; it is
+/// empty for the whole.
 fn check(value: &mut Value, schema: &Value, tool: &str, place: &str) -> Result<()> {
     let wrong = |expected: &str, value: &Value| {
         Err(Error::invalid_argument(format!("`{place}` of `{tool}` must be {expected}; it is {}", shown(value))))
@@ -139,7 +140,7 @@ fn check_object(object: &mut Map<String, Value>, schema: &Value, tool: &str, pla
     Ok(())
 }
 
-/// Reads a whole number; JSON does not tell `10` from `10.0`.
+/// Parses an integer; JSON does not distinguish `10` from `10.0`.
 fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| {
         let float = value.as_f64().filter(|float| float.fract() == 0.0 && (-9e15..=9e15).contains(float))?;
@@ -147,7 +148,7 @@ fn whole(value: &Value) -> Option<i64> {
     })
 }
 
-/// Makes a description read on after a colon: first letter small, no full stop.
+/// Adapts a description to follow a colon: lowercase first letter, no full stop.
 fn sentence(text: &str) -> String {
     let text = text.trim_end_matches('.');
     let mut letters = text.chars();
@@ -164,7 +165,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Shows the start of a text, without control characters of its own.
+/// Returns the start of a text without control characters.
 fn excerpt(text: &str) -> String {
     let (start, more) = render::cut_line(text, 0, VALUE_CHARS_MAX);
     let visible = start.chars().map(|letter| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() });
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_wrong_argument_is_named() {
+    fn wrong_arguments_are_refused_by_name() {
         let cases = [
             ("read_file", json!({})),
             ("read_file", json!({"path": null})),
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loses_nothing_is_taken() {
+    fn unambiguous_variants_are_accepted() {
         let plain = ToolCall::from_json("read_file", json!({"path": "/a/b", "limit": 10})).expect("a legal call");
         for same in [
             json!({"path": "/a/b/", "limit": 10}),

@@ -1,4 +1,4 @@
-//! `delete`: a file or directory goes.
+//! `delete`: removes a file or directory.
 
 use super::render;
 use super::{Hints, Tool, ToolOutput};
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let backend = tree(&[("/a.md", ""), ("/d/one", ""), ("/d/e/two", ""), ("/single/file", "")]).await;
         let calls = [
             json!({"path": "/a.md"}),

@@ -1,4 +1,4 @@
-//! `edit_file`: replacements within one file, all or none.
+//! `edit_file`: replacements in one file, all or none.
 
 use super::render::{self, LINE_CHARS_MAX};
 use super::{Hints, Tool, ToolOutput};
@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::ops::{Change, Edit, ReadOptions};
 use crate::path::VfsPathBuf;
 use crate::text;
+use crate::text::merge::LineNumbers;
 use crate::work;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,19 +16,19 @@ use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The largest file in bytes whose change is shown.
+/// The largest file, in bytes, for which the answer shows the change.
 const SHOWN_BYTES_MAX: u64 = 1 << 20;
 
-/// How many lines around the change are shown.
+/// How many context lines are shown around a change.
 const CONTEXT_LINES: usize = 2;
 
-/// How many lines of the change are shown.
+/// How many lines of a change are shown.
 const SHOWN_LINES_MAX: usize = 12;
 
-/// How many lines between the first and the last change are compared to show only what changed.
+/// The most lines, between the first and the last change, that are compared to find exactly what changed.
 const COMPARED_LINES_MAX: usize = 2000;
 
-/// How long the least that changed is looked for; what is shown after that may hold more lines than changed.
+/// How long to search for a minimal difference; after that the answer may show more lines than changed.
 const COMPARED_FOR: Duration = Duration::from_millis(200);
 
 /// The arguments of `edit_file`.
@@ -69,7 +70,7 @@ pub struct Replacement {
 }
 
 impl EditFile {
-    /// Replaces the one occurrence of a text.
+    /// Replaces the only occurrence of a text.
     pub fn new(path: impl Into<VfsPathBuf>, old_string: impl Into<String>, new_string: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -114,7 +115,7 @@ impl Tool for EditFile {
 
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
         let edits = self.edits()?;
-        // The edit itself is the backend's, so that it is atomic; this copy only shows where the change lies.
+        // The backend performs the edit atomically; this copy only locates the change.
         let before = backend.read(&self.path, &ReadOptions::new().with_bytes_max(SHOWN_BYTES_MAX)).await.ok().map(|read| read.content);
         let expected = match before {
             Some(before) => text::edit_apart(&before, &edits).await.ok().map(|(after, _)| (after, before)),
@@ -130,7 +131,7 @@ impl Tool for EditFile {
     }
 }
 
-/// Shows the lines that changed, with numbers and a little context.
+/// Shows the changed lines with numbers and a little context.
 fn snippet(before: &[u8], after: &[u8]) -> String {
     if before == after {
         return "; the content is the same as before".to_owned();
@@ -159,10 +160,10 @@ fn snippet(before: &[u8], after: &[u8]) -> String {
 }
 
 fn lines(content: &[u8]) -> Vec<&[u8]> {
-    content.split_inclusive(|byte| *byte == b'\n').collect()
+    content.split_inclusive(|byte| *byte == b'\n').inspect(|line| work::advance(line.len())).collect()
 }
 
-/// Returns the runs of lines of `after` that differ from `before`, each with context.
+/// Returns the line ranges of `after` that differ from `before`, each with context.
 fn changed_lines(before: &[&[u8]], after: &[&[u8]]) -> Vec<Range<usize>> {
     let same_start = before.iter().zip(after).take_while(|(old, new)| old == new).count();
     let rest = (&before[same_start..], &after[same_start..]);
@@ -172,7 +173,9 @@ fn changed_lines(before: &[&[u8]], after: &[&[u8]]) -> Vec<Range<usize>> {
     if old.len().max(new.len()) > COMPARED_LINES_MAX {
         return vec![around(same_start..same_start + new.len())];
     }
-    let operations = capture_diff_slices_deadline(Algorithm::Myers, old, new, Instant::now().checked_add(COMPARED_FOR));
+    let mut numbers = LineNumbers::default();
+    let (old, new) = (numbers.of(old), numbers.of(new));
+    let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Instant::now().checked_add(COMPARED_FOR));
     let mut runs: Vec<Range<usize>> = Vec::new();
     for operation in operations.iter().filter(|operation| operation.tag() != DiffTag::Equal) {
         let range = operation.new_range();
@@ -192,7 +195,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let many: String = (1..=60).map(|number| format!("line {number}\n")).collect();
         let backend =
             tree(&[("/f", "one\ntwo\nthree\ntwo\nfive\n"), ("/crlf", "a\r\nb\r\nc\r\n"), ("/many", &many), ("/word", "word")]).await;
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_ambiguous_is_named_by_line_for_programs_too() {
+    async fn ambiguous_edit_reports_its_lines_as_data() {
         let backend = tree(&[("/f", "x\ny\nx\n")]).await;
         let error =
             call(&backend, "edit_file", json!({"path": "/f", "old_string": "x", "new_string": "z"})).await.error.expect("two places");

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The most paths of one answer.
+/// The most paths in one answer.
 const LIMIT: usize = 200;
 
 /// The arguments of `glob`.
@@ -43,7 +43,7 @@ pub struct Glob {
 }
 
 impl Glob {
-    /// Finds up to 200 files by pattern beneath the root.
+    /// Finds up to 200 files below the root by pattern.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self {
             pattern: pattern.into(),
@@ -115,7 +115,7 @@ impl Tool for Glob {
     }
 }
 
-/// Says what a search that found nothing did not look at.
+/// Describes what a search without results has excluded.
 pub(super) fn left_out(hidden: bool, ignored: bool) -> &'static str {
     match (hidden, ignored) {
         (false, false) => "; hidden and git-ignored files were left out: set hidden=true or ignored=true to include them",
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let backend = tree(&[
             ("/README.md", ""),
             ("/src/main.rs", ""),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_cursors_of_cut_answers_lead_through_all_that_matches() {
+    async fn cursors_page_through_all_matches() {
         let names: Vec<String> = (0..1000).map(|number| format!("/d{:02}/{number:04}{}", number / 100, "x".repeat(240))).collect();
         let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
         let backend = tree(&files).await;

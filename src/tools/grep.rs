@@ -11,19 +11,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The most matching lines, or files, of one answer.
+/// The most matching lines or files in one answer.
 const LIMIT: usize = 250;
 
-/// The most lines of context on either side.
+/// The most context lines on either side.
 const CONTEXT_MAX: usize = 20;
 
-/// The most characters of a line that are shown, around its first match.
+/// The most characters shown of a line, around its first match.
 const LINE_CHARS_MAX: usize = 500;
 
-/// How many characters before the match are shown of a line that is cut.
+/// How many characters before the match a cut line shows.
 const LEAD_CHARS: usize = 100;
 
-/// What regular expressions are written with and plain text seldom.
+/// Signs of a regular expression that rarely occur in plain text.
 const REGEX_SIGNS: [&str; 14] = [".*", ".+", "\\w", "\\d", "\\s", "\\b", "\\.", "\\(", "\\[", "|", "[a-", "[A-", "[0-", "[^"];
 
 /// The arguments of `grep`.
@@ -90,7 +90,7 @@ pub enum GrepOutputMode {
 }
 
 impl Grep {
-    /// Finds up to 250 lines with a literal text beneath the root.
+    /// Finds up to 250 lines below the root that contain a literal text.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self {
             pattern: pattern.into(),
@@ -226,23 +226,23 @@ impl Grep {
     }
 }
 
-/// What is shown so far.
+/// An answer under construction.
 struct Answer {
     page: Page,
-    /// How many lines of context follow a match.
+    /// How many context lines follow a match.
     after: usize,
     files: Vec<Value>,
-    /// How many matching lines, or files, are shown.
+    /// How many matching lines or files are shown.
     matches: usize,
-    /// Where to go on, once the answer is full.
+    /// Where to continue, once the answer is full.
     cursor: Option<String>,
     lines_cut: usize,
-    /// The arguments of read_file that show more of the first line that was cut.
+    /// The arguments of `read_file` that show the rest of the first cut line.
     first_cut: Option<String>,
 }
 
 impl Answer {
-    /// Adds one file; false when the answer is full.
+    /// Adds one file; returns false when the answer is full.
     fn push_file(&mut self, file: &GrepFile, mode: GrepOutputMode) -> bool {
         let pushed = match mode {
             GrepOutputMode::Content => return self.push_lines(file),
@@ -305,7 +305,7 @@ impl Answer {
     }
 }
 
-/// Prints a line as `path:line:text`, context with `-`; each line of a match that spans several by itself.
+/// Formats a line as `path:line:text`, context lines with `-`. Each line of a multi-line match is formatted separately.
 fn printed(file: &GrepFile, line: &GrepLine, text: &str) -> String {
     let mark = if line.is_match { ':' } else { '-' };
     let pieces = text.split('\n').enumerate();
@@ -314,13 +314,13 @@ fn printed(file: &GrepFile, line: &GrepLine, text: &str) -> String {
         .collect()
 }
 
-/// Returns the number of the last line that a match spans.
+/// Returns the last line number that a match spans.
 fn last_line(line: &GrepLine) -> usize {
     line.line + memchr::memchr_iter(b'\n', &line.text).count()
 }
 
-/// Splits the lines of a file behind each match and the context that follows it: an answer ends there, as a search that goes on behind
-/// a match gives no more of its context.
+/// Splits a file's lines after each match and its context. Answers end only at these points, because a search that
+/// continues after a match does not repeat the context of that match.
 fn parts(lines: &[GrepLine], after: usize) -> Vec<&[GrepLine]> {
     let (mut parts, mut rest) = (Vec::new(), lines);
     while let Some(at) = rest.iter().position(|line| line.is_match) {
@@ -336,7 +336,8 @@ fn parts(lines: &[GrepLine], after: usize) -> Vec<&[GrepLine]> {
     parts
 }
 
-/// Returns what is shown of a line: all of it, or a part around its first match and the column where that part starts.
+/// Returns the shown text of a line: all of it, or the part around its first match and the column where that part
+/// starts.
 fn shown_text(line: &GrepLine) -> (String, Option<usize>) {
     let text = line.text_lossy();
     if text.len() <= LINE_CHARS_MAX {
@@ -358,7 +359,7 @@ mod tests {
     use crate::path::VfsPath;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let minified = format!("{}needle{}", "a".repeat(3000), "b".repeat(3000));
         let backend = tree(&[
             ("/README.md", "# Greeter\n\nSays hello.\n"),
@@ -397,7 +398,7 @@ mod tests {
         insta::assert_snapshot!(played(&backend, "grep", &calls).await);
     }
 
-    /// Calls until there is no cursor; returns every line in its page.
+    /// Follows the cursors to the end; returns the lines of each page.
     async fn all_pages(backend: &dyn Backend, mut arguments: Value) -> Vec<Vec<(String, u64, bool)>> {
         let mut pages = Vec::new();
         loop {
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_pages_of_cut_answers_are_the_whole() {
+    async fn pages_together_equal_the_whole_result() {
         let files: Vec<(String, String)> = (0..40)
             .map(|file| {
                 let lines = (0..60).map(|line| {

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The most entries of one answer.
+/// The most entries in one answer.
 const LIMIT: usize = 1000;
 
 /// The arguments of `ls`.
@@ -69,7 +69,7 @@ impl Tool for Ls {
                 page.note(format!("{} shown, there are more; to go on, set cursor={cursor:?}", render::counted(shown, "entry")))
             }
             (None, 0) if self.cursor.is_empty() => page.note(format!("`{}` is empty", self.path)),
-            (None, 0) => page.note(format!("nothing stands after `{}`", self.cursor)),
+            (None, 0) => page.note(format!("there is nothing after `{}`", self.cursor)),
             (None, _) => {}
         }
         page.note_failures(&listing.failures, listing.failures.len());
@@ -100,7 +100,7 @@ mod tests {
     use crate::backend::BackendExt;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let backend =
             tree(&[("/a.md", "x"), ("/b/c.txt", &"x".repeat(5632)), ("/b/.hidden", ""), ("/b/d/e", "x"), ("/[ls] forged", "")]).await;
         backend.create_dir("/empty").await.expect("a directory");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_cursors_of_cut_answers_lead_through_a_large_directory() {
+    async fn cursors_page_through_a_large_directory() {
         let names: Vec<String> = (0..2500).map(|number| format!("/d/{number:05}{}", "x".repeat(200))).collect();
         let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
         let backend = tree(&files).await;

@@ -1,19 +1,20 @@
-//! What an agent may call: ten file tools, each with typed arguments, a JSON Schema, and prose for a model; and beside them, in
-//! [sets](ToolSet) of their own, the tools that models know from elsewhere, over the same operations.
+//! The tools that an agent calls: ten file tools, each with typed arguments, a JSON Schema and answers worded for a
+//! model. Further [sets](ToolSet) offer tools that models know from elsewhere, over the same operations.
 //!
-//! Text becomes a [`ToolCall`] once, by [`ToolCall::from_json`]; every door (MCP, HTTP, the CLI, a transcript) does so and
-//! then runs the same call on the same [`Backend`]. A result is a [`ToolOutput`]: text of bounded size that says how to go on
-//! where it was cut, and the same facts as data. An error is a result too, so that nothing escapes to the agent's loop.
+//! [`ToolCall::from_json`] parses a call once; every entry point (MCP, HTTP, the CLI, a transcript) uses it and runs
+//! the call on a [`Backend`]. The result is a [`ToolOutput`]: text of bounded size that says how to continue where it
+//! was cut, and the same facts as data. Errors are results too, so they cannot break the agent's loop.
 //!
-//! One file holds one tool: its arguments, its schema by derivation, its run and its rendering. To add a tool, write that file
-//! and add a line to the list below. Rules that hold for all of the default set (the others answer as their makers say):
+//! Each tool is one file: its arguments with their derived schema, its execution and its rendering. To add a tool,
+//! write that file and add a line to the list below. Rules for the default set (the other sets answer as their vendors
+//! define):
 //!
 //! - Paths are absolute; a trailing slash does not matter. `ls`, `glob`, `grep` and `search` start at `/` unless told.
-//! - Results name paths as the caller's tree has them. A path that is not there is answered with near names.
-//! - What the tool itself has to say stands after the content, on lines that start with the tool's name in brackets, such as
-//!   `[read_file] ...`. Where the content has such lines of its own, the brackets are doubled, so a file cannot speak as the tool.
-//! - An optional argument that is `null` counts as left out, and the names that other tool sets have taught models
-//!   (`file_path`, `-i`, `head_limit`...) are understood.
+//! - Results use the caller's paths. A `not_found` error suggests similar paths.
+//! - The tool's own remarks follow the content, on lines that start with its name in brackets, such as `[read_file]
+//!   ...`. If the content has such lines, the brackets are doubled, so a file cannot impersonate the tool.
+//! - A `null` optional argument counts as absent, and argument names that models know from other tools (`file_path`,
+//!   `-i`, `head_limit`...) are accepted.
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorRecord, Result};
@@ -70,17 +71,17 @@ pub use text_editor::{TextEditor, TextEditorCommand};
 pub use transcript::{Transcript, TranscriptEvent};
 pub use write_file::{WriteFile, WriteFileMode};
 
-/// Makes the enum of calls and what is done alike for each of them, from the one list of tools.
+/// Generates the enum of calls and its dispatch from the list of tools.
 macro_rules! tools {
     ($($(#[$doc:meta])* $variant:ident($arguments:ty),)+) => {
-        /// One call of a tool, with its arguments checked.
+        /// A call of one tool, with checked arguments.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum ToolCall {
             $($(#[$doc])* $variant($arguments),)+
         }
 
-        /// Every tool of every set, in the order that agents are shown them.
+        /// Every tool of every set, in the order in which agents see them.
         static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| vec![$(Row::of::<$arguments>(),)+]);
 
         impl ToolCall {
@@ -125,17 +126,17 @@ tools! {
     Ls(Ls),
     /// Reads a window of a text file.
     ReadFile(ReadFile),
-    /// Writes a whole file, or adds to its end.
+    /// Writes a whole file, or appends to it.
     WriteFile(WriteFile),
     /// Replaces text within one file.
     EditFile(EditFile),
-    /// Changes several files by a patch, all or none.
+    /// Changes several files by a patch, atomically.
     ApplyPatch(ApplyPatch),
     /// Finds files by name.
     Glob(Glob),
     /// Finds lines by content.
     Grep(Grep),
-    /// Recalls files by what they are about.
+    /// Ranks files by relevance to a query.
     Search(Search),
     /// Removes a file or directory.
     Delete(Delete),
@@ -158,40 +159,41 @@ tools! {
 }
 
 impl ToolCall {
-    /// Reads a call from a tool's name and its JSON arguments.
+    /// Parses a call from a tool's name and JSON arguments.
     ///
-    /// The tools of [`ToolSet::Agent`] are read by [`ToolSet::decode`] alone: two of them have names of ours, and mean something else.
+    /// The tools of [`ToolSet::Agent`] are parsed only by [`ToolSet::decode`], because two of their names mean other
+    /// tools here.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown tool (near names are given) or a wrong argument (it is
-    /// named, with what is allowed), [`InvalidPath`](crate::ErrorKind::InvalidPath) for a path that is relative or not legal.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown tool, with similar names, or for a wrong
+    /// argument, with what is allowed. [`InvalidPath`](crate::ErrorKind::InvalidPath) for a relative or invalid path.
     ///
     /// ```
-    /// use stratafs::tools::ToolCall;
+    /// use treehold::tools::ToolCall;
     /// use serde_json::json;
     ///
     /// let call = ToolCall::from_json("read_file", json!({"path": "/notes.md", "limit": 20}))?;
     /// assert_eq!(call.name(), "read_file");
     /// let error = ToolCall::from_json("read_file", json!({"path": "/notes.md", "limit": "all"})).unwrap_err();
     /// assert!(error.message().contains("`limit`"));
-    /// # Ok::<(), stratafs::Error>(())
+    /// # Ok::<(), treehold::Error>(())
     /// ```
     pub fn from_json(name: &str, arguments: Value) -> Result<Self> {
         decode(|set| set != ToolSet::Agent, name, arguments)
     }
 
-    /// Returns what the tool is and how it behaves.
+    /// Returns the description and behaviour of the tool.
     pub fn info(&self) -> &'static ToolInfo {
         &self.row().info
     }
 
-    /// Returns the set that the tool is of.
+    /// Returns the set that the tool belongs to.
     pub fn set(&self) -> ToolSet {
         self.row().set
     }
 
-    /// Runs the call. An error becomes an output with `is_error`, whose text starts with `error [code]: `; tools beside the default
-    /// set say it in the words that their makers gave them.
+    /// Runs the call. A failure becomes an output with `is_error`, whose text starts with `error [code]: `; tools
+    /// outside the default set use the wording of their vendors.
     pub async fn run(&self, backend: &dyn Backend) -> ToolOutput {
         match self.attempt(backend).await {
             Ok(output) => output,
@@ -201,14 +203,14 @@ impl ToolCall {
     }
 }
 
-/// Prints the call as a person would write it: the tool's name and the arguments that are not as by default.
+/// Formats the call for people: the tool's name and the arguments that differ from their defaults.
 ///
 /// ```
-/// use stratafs::tools::ToolCall;
+/// use treehold::tools::ToolCall;
 ///
 /// let call = ToolCall::from_json("read_file", serde_json::json!({"path": "/a.md/", "offset": 0, "limit": 5}))?;
 /// assert_eq!(call.to_string(), r#"read_file {"limit":5,"path":"/a.md"}"#);
-/// # Ok::<(), stratafs::Error>(())
+/// # Ok::<(), treehold::Error>(())
 /// ```
 impl fmt::Display for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -221,64 +223,64 @@ impl fmt::Display for ToolCall {
     }
 }
 
-/// Returns every tool of the default set, always in the same order.
+/// Returns every tool of the default set, in a fixed order.
 pub fn tools() -> &'static [ToolInfo] {
     ToolSet::Default.tools()
 }
 
-/// What a tool is and how it behaves, as it is told to a model.
+/// The description and behaviour of a tool, for models and clients.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ToolInfo {
-    /// The name a call gives.
+    /// The name that calls use.
     pub name: &'static str,
-    /// The name a person is shown.
+    /// The name shown to people.
     pub title: &'static str,
-    /// What it does and how to use it.
+    /// What the tool does and how to use it.
     pub description: &'static str,
     /// The JSON Schema of its arguments.
     pub input_schema: Value,
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub read_only: bool,
-    /// It may remove or replace what is there.
+    /// The tool may remove or replace existing content.
     pub destructive: bool,
-    /// The same call again has no further effect.
+    /// Repeating the same call has no further effect.
     pub idempotent: bool,
 }
 
-/// What a tool answered.
+/// The answer to a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct ToolOutput {
-    /// The answer for a model, of bounded size.
+    /// The answer for the model, of bounded size.
     pub text: String,
     /// Whether the call failed.
     pub is_error: bool,
-    /// The answer for a program; file content stands in the text alone.
+    /// The answer as data; file content is in the text only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
-    /// The error for a program.
+    /// The error as data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
-    /// Whether the thread that the call changed could not be saved: `error` says why.
+    /// Whether saving the thread that the call changed has failed; `error` says why.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unsaved: bool,
 }
 
 impl ToolOutput {
-    /// Makes the answer of a call that succeeded.
+    /// Makes the answer of a successful call.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_error: false, data: None, error: None, unsaved: false }
     }
 
-    /// Adds the same facts for a program.
+    /// Adds the answer as data.
     #[must_use]
     pub fn with_data(mut self, data: Value) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// Makes the answer of a call that failed.
+    /// Makes the answer of a failed call.
     pub fn from_error(error: &Error) -> Self {
         Self {
             text: format!("error [{}]: {}", error.kind(), error.message()),
@@ -289,13 +291,13 @@ impl ToolOutput {
         }
     }
 
-    /// Makes the answer of a call whose thread could not be saved: an error, with what the call itself answered beneath it.
+    /// Makes the answer of a call whose thread could not be saved: an error, followed by the call's own answer.
     #[must_use]
     pub(crate) fn with_unsaved(self, error: &Error) -> Self {
         let failed = Self::from_error(error);
         let mut record = failed.error;
         if self.error.is_some() {
-            // The call failed by itself, and what it left is not saved either.
+            // The call itself failed too; report its error, since its changes are not saved either.
             record = self.error;
         }
         if let Some(record) = &mut record {
@@ -305,23 +307,24 @@ impl ToolOutput {
         Self { text, is_error: true, data: self.data, error: record, unsaved: true }
     }
 
-    /// Makes the answer of a call that failed, with nothing but the error's own words.
+    /// Makes the answer of a failed call whose text is only the error message.
     fn from_error_verbatim(error: &Error) -> Self {
         Self { text: error.message().to_owned(), ..Self::from_error(error) }
     }
 }
 
-/// What every tool's arguments know of their tool. The descriptions of the fields are the schema's.
+/// A tool's arguments and everything known about the tool. The doc comments of the fields become the schema's
+/// descriptions.
 trait Tool: serde::de::DeserializeOwned + Serialize + schemars::JsonSchema {
     const NAME: &'static str;
     const TITLE: &'static str;
     const DESCRIPTION: &'static str;
     const HINTS: Hints;
-    /// The set that it is shown in.
+    /// The set in which the tool is shown.
     const SET: ToolSet = ToolSet::Default;
     /// The arguments that are paths.
     const PATHS: &'static [&'static str];
-    /// Other names of arguments, each before the name it stands for.
+    /// Alternative argument names, each with the name it stands for.
     const ALIASES: &'static [(&'static str, &'static str)] = &[];
 
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput>;
@@ -329,9 +332,9 @@ trait Tool: serde::de::DeserializeOwned + Serialize + schemars::JsonSchema {
 
 /// How a tool behaves.
 enum Hints {
-    /// It changes nothing.
+    /// The tool changes nothing.
     ReadOnly,
-    /// It changes the tree.
+    /// The tool changes the tree.
     Writes { idempotent: bool },
 }
 
@@ -360,7 +363,7 @@ impl Row {
     }
 }
 
-/// Reads a call of a tool in one of the sets that are asked for.
+/// Parses a call of a tool in one of the selected sets.
 fn decode(asked: impl Fn(ToolSet) -> bool, name: &str, arguments: Value) -> Result<ToolCall> {
     match TABLE.iter().filter(|row| asked(row.set)).find(|row| row.info.name == name) {
         Some(row) => (row.decode)(&row.info, arguments),
@@ -381,20 +384,20 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_order_of_the_tools_is_fixed() {
+    fn tools_are_listed_in_a_fixed_order() {
         let names: Vec<&str> = tools().iter().map(|info| info.name).collect();
         assert_eq!(names, ["ls", "read_file", "write_file", "edit_file", "apply_patch", "glob", "grep", "search", "delete", "move"]);
     }
 
     #[test]
-    fn an_unknown_tool_is_answered_with_near_names() {
+    fn unknown_tool_is_refused_with_similar_names() {
         let error = ToolCall::from_json("read", json!({})).expect_err("no such tool");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.message().starts_with("there is no tool `read`; did you mean `read_file`?"), "{error}");
     }
 
     #[test]
-    fn a_call_and_its_future_move_between_threads() {
+    fn call_and_its_future_are_send() {
         fn is_send<T: Send>(_: &T) {}
         let backend = crate::backend::StateBackend::new();
         let call = ToolCall::from_json("ls", json!({})).expect("all arguments are optional");
@@ -402,14 +405,14 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_shown_with_their_defaults() {
+    fn arguments_include_defaults() {
         let call = ToolCall::from_json("ls", json!({"path": "/a/"})).expect("a legal call");
         assert_eq!(call.arguments(), json!({"path": "/a", "limit": 1000, "cursor": ""}));
         assert_eq!(ToolCall::from_json("ls", call.arguments()).expect("the same call"), call);
     }
 
     #[test]
-    fn every_call_is_read_back_from_its_own_arguments() {
+    fn every_call_round_trips_through_its_arguments() {
         for (name, arguments) in [
             ("ls", json!({"path": "/a", "limit": 3, "cursor": "x"})),
             ("read_file", json!({"path": "/a", "offset": 1, "limit": 2, "column": 3, "line_numbers": true})),
@@ -454,7 +457,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn whatever_is_asked_is_answered(
+        fn arbitrary_arguments_never_panic(
             tool in 0..TABLE.len(),
             asked in proptest::collection::vec(proptest::option::of(any_value()), 20),
         ) {

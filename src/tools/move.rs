@@ -1,4 +1,4 @@
-//! `move`: a file or directory stands elsewhere.
+//! `move`: moves or renames a file or directory.
 
 use super::{Hints, Tool, ToolOutput};
 use crate::backend::{Backend, BackendExt};
@@ -26,7 +26,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Moves to a path where nothing is.
+    /// Moves to a path that must not exist.
     pub fn new(from: impl Into<VfsPathBuf>, to: impl Into<VfsPathBuf>) -> Self {
         Self { from: from.into(), to: to.into(), overwrite: false }
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let backend = tree(&[("/a.md", "a"), ("/b.md", "b"), ("/d/one", "1")]).await;
         let calls = [
             json!({"from": "/a.md", "to": "/new/a.md"}),
@@ -67,9 +67,9 @@ mod tests {
             json!({"from": "/b.txt", "to": "/c.txt"}),
         ];
         let shown = played(&backend, "move", &calls).await;
-        // The raw name of this module does not belong into the name of a file.
+        // The raw identifier of this module must not appear in a file name.
         insta::with_settings!({prepend_module_to_snapshot => false}, {
-            insta::assert_snapshot!("stratafs__tools__move__tests__answers", shown);
+            insta::assert_snapshot!("treehold__tools__move__tests__answers_match_snapshot", shown);
         });
         assert_eq!(backend.read_text("/b.md").await.expect("the file"), "a");
     }

@@ -1,4 +1,4 @@
-//! A directory two levels deep, as Anthropic's memory tool and text editor show it.
+//! A directory listing two levels deep, in the format of Anthropic's memory tool and text editor.
 
 use super::memory;
 use super::render::{self, Page};
@@ -8,12 +8,13 @@ use crate::ops::{Entry, EntryKind, GlobOptions, OnFailure, ReadOptions};
 use crate::path::VfsPath;
 use serde_json::{Value, json};
 
-/// A directory has no size here. It is shown with the one that it takes on a usual disk, which is what models were shown.
+/// The size shown for directories, which have none here: what models saw on a usual disk.
 const DIRECTORY_SIZE: &str = "4K";
 
-/// Puts a directory into words and data; `shown` is its path as the caller wrote it. Of memories, links that lead out of there are left out.
+/// Renders a directory as text and data. `shown` is its path as the caller wrote it. For memories, links that lead
+/// outside are omitted.
 ///
-/// Cost: one glob, and one look at each link that it finds.
+/// Cost: one glob, and one read per link that it finds.
 ///
 /// # Errors
 /// Those of [`Backend::glob`].
@@ -54,8 +55,8 @@ pub(super) async fn outline(
     Ok((page.finish(), json!({"path": path, "entries": entries, "is_cut": is_cut})))
 }
 
-/// Returns the size of an entry and what its name ends with; none for what is neither a file nor a directory, and for a link that
-/// does not lead to one within the tree.
+/// Returns the size of an entry and the suffix of its name. Returns `None` for entries other than files, directories
+/// and links to one of these within the tree.
 async fn sized(backend: &dyn Backend, entry: &Entry) -> Option<(String, &'static str)> {
     match entry.kind {
         EntryKind::Directory => Some((DIRECTORY_SIZE.to_owned(), "/")),
@@ -69,7 +70,8 @@ async fn sized(backend: &dyn Backend, entry: &Entry) -> Option<(String, &'static
     }
 }
 
-/// Writes a size as the helpers of the SDKs do: a whole number of its unit without a decimal, any other with one.
+/// Formats a size like the helpers of Anthropic's SDKs: without a decimal if it is a whole number of its unit, else
+/// with one.
 fn size(bytes: u64) -> String {
     let unit = (bytes.checked_ilog2().unwrap_or(0) / 10).min(3);
     let value = bytes as f64 / 1024_f64.powi(unit as i32);
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_written_as_the_helpers_do() {
+    fn sizes_are_formatted_like_the_sdk_helpers() {
         for (bytes, text) in [
             (0, "0B"),
             (1, "1B"),

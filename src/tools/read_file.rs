@@ -1,4 +1,4 @@
-//! `read_file`: a window of a text file, verbatim.
+//! `read_file`: reads a window of a text file, verbatim.
 
 use super::render::{self, LINE_CHARS_MAX, Page};
 use super::{Hints, Tool, ToolOutput};
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;
 
-/// The most lines of one answer.
+/// The most lines in one answer.
 const LIMIT: usize = 2000;
 
-/// The most bytes read for one answer: four for every character it may show, and room for lines that are cut.
+/// The most bytes read for one answer: four per character that it can show, plus room for lines that are cut.
 const READ_BYTES_MAX: u64 = 1 << 20;
 
-/// How many cut lines are told one by one.
+/// The most cut lines that are reported individually.
 const CUTS_TOLD_MAX: usize = 3;
 
 /// The arguments of `read_file`.
@@ -91,7 +91,7 @@ impl ReadFile {
             let number = self.offset + lines + 1;
             let shown = self.shown_line(line, number, &mut cut);
             if !page.push(&shown) {
-                // It will be told of by the answer that shows it.
+                // The answer that shows this line will report it.
                 cut.retain(|line| *line != number);
                 break;
             }
@@ -116,7 +116,7 @@ impl ReadFile {
         ToolOutput::new(page.finish()).with_data(data)
     }
 
-    /// Renders one line with its terminator as stored; adds its number to `cut` when it is too long.
+    /// Renders one line with its stored terminator, and adds its number to `cut` if it is too long.
     fn shown_line<'a>(&self, line: &'a str, number: usize, cut: &mut Vec<usize>) -> Cow<'a, str> {
         let body = line.strip_suffix('\n').map_or(line, |line| line.strip_suffix('\r').unwrap_or(line));
         let (part, more) = render::cut_line(body, self.column, LINE_CHARS_MAX);
@@ -173,7 +173,7 @@ fn binary(call: &ReadFile, read: &FileRead) -> Error {
     .at(path)
 }
 
-/// Names the type of a binary content by how it starts.
+/// Names the type of binary content by its first bytes.
 fn sniff(content: &[u8]) -> Option<&'static str> {
     const MAGIC: [(&[u8], &str); 17] = [
         (b"\x89PNG\r\n\x1a\n", "PNG image"),
@@ -214,7 +214,7 @@ mod tests {
     use crate::backend::BackendExt;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let long = format!("short\n{}ende\nlast", "0123456789".repeat(250));
         let backend = tree(&[
             ("/five.txt", "one\ntwo\nthree\nfour\nfive\n"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_files_are_verbatim() {
+    async fn whole_file_is_returned_verbatim() {
         for content in ["a\r\nb\rc\n\n", "\u{feff}x", " \t\n", "[read_file] x\n", "a\u{2028}b\u{b}\n"] {
             let backend = tree(&[("/f", content)]).await;
             assert_eq!(call(&backend, "read_file", json!({"path": "/f"})).await.text, content);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_line_is_told_and_its_rest_can_be_read() {
+    async fn cut_line_is_reported_and_its_rest_is_readable() {
         let line = "0123456789".repeat(450);
         let backend = tree(&[("/f", &format!("a\n{line}\r\nb\n"))]).await;
         let output = call(&backend, "read_file", json!({"path": "/f"})).await;
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_offsets_of_cut_answers_lead_through_a_large_file() {
+    async fn offsets_page_through_a_large_file() {
         let lines: Vec<String> = (0..5000).map(|number| format!("{number} {}\n", "é".repeat(number % 150))).collect();
         let backend = tree(&[("/f", &lines.concat())]).await;
         let (mut seen, mut offset, mut calls) = (String::new(), 0, 0);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_did_not_fit_is_told_by_the_answer_that_shows_it() {
+    async fn cut_line_is_reported_only_by_the_answer_that_shows_it() {
         let backend = tree(&[("/f", &format!("{}\n", "x".repeat(2500)).repeat(60))]).await;
         let facts = call(&backend, "read_file", json!({"path": "/f"})).await.data.expect("facts");
         assert_eq!(facts["next_offset"], 49);
@@ -308,14 +308,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_huge_line_is_bounded_too() {
+    async fn answer_for_one_huge_line_is_bounded() {
         let backend = tree(&[("/f", &"x".repeat(3 << 20))]).await;
         let output = call(&backend, "read_file", json!({"path": "/f"})).await;
         assert!(output.text.len() < 2200, "{}", output.text.len());
     }
 
     #[test]
-    fn types_are_named_by_content() {
+    fn binary_types_are_recognized_by_content() {
         assert_eq!(sniff(b"%PDF-1.7"), Some("PDF document"));
         assert_eq!(sniff(b"RIFF....WEBPVP8"), Some("WebP image"));
         assert_eq!(sniff(b"\0\0\0\x18ftypmp42"), Some("MP4 media"));

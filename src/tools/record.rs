@@ -1,11 +1,11 @@
-//! What a durable record keeps of a call: its arguments without what files hold.
+//! What the durable record of a call keeps: its arguments without file content.
 
 use super::ToolCall;
 #[cfg(feature = "mcp")]
 use crate::path::VfsPathBuf;
 use serde_json::{Map, Value, json};
 
-/// The texts that are kept: paths, patterns and choices. Of any other only the size is.
+/// The text arguments that are kept: paths, patterns and choices. For all others only the size is recorded.
 const KEPT: [&str; 20] = [
     "path",
     "file_path",
@@ -29,23 +29,23 @@ const KEPT: [&str; 20] = [
     "output_mode",
 ];
 
-/// The arguments that are paths of the tree, of every tool.
+/// The arguments of any tool that are paths in the tree.
 #[cfg(feature = "mcp")]
 const PATH_ARGUMENTS: [&str; 8] = ["path", "file_path", "from", "to", "source", "destination", "old_path", "new_path"];
 
-/// The arguments of a call, as a durable record keeps them.
+/// The arguments of a call as recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RecordedArguments {
-    /// Without what files hold.
+    /// The arguments without file content.
     pub(crate) kept: Value,
-    /// The BLAKE3 hash of all of them as JSON, in hexadecimal.
+    /// The BLAKE3 hash of all arguments as JSON, in hexadecimal.
     pub(crate) digest: String,
-    /// How many bytes they have as JSON.
+    /// The size of all arguments as JSON, in bytes.
     pub(crate) bytes: u64,
 }
 
 impl RecordedArguments {
-    /// Records the arguments of a tool that is no [`ToolCall`].
+    /// Records the arguments of a tool that is not a [`ToolCall`].
     #[cfg(feature = "mcp")]
     pub(crate) fn of(arguments: &Map<String, Value>) -> Self {
         Self::new(arguments_without_contents(arguments), &Value::Object(arguments.clone()))
@@ -57,14 +57,14 @@ impl RecordedArguments {
     }
 }
 
-/// The longest text that is kept.
+/// The longest text that is kept, in bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// The most paths of a patch that are kept.
 const PATHS_MAX: usize = 100;
 
 impl ToolCall {
-    /// Returns the paths that the call names; none when it names none that can be read.
+    /// Returns the paths that the call names; `None` if it names none or one is invalid.
     #[cfg(feature = "mcp")]
     pub(crate) fn named_paths(&self) -> Option<Vec<VfsPathBuf>> {
         match (self, self.arguments()) {
@@ -79,13 +79,14 @@ impl ToolCall {
         }
     }
 
-    /// Returns what is recorded of the arguments.
+    /// Returns what is recorded about the arguments.
     pub(crate) fn recorded(&self) -> RecordedArguments {
         RecordedArguments::new(self.arguments_without_contents(), &self.arguments())
     }
 
-    /// Returns the arguments as JSON without contents: a text that may be one, or is long, is `{"bytes": n}`, a list of them
-    /// `{"count": n, "bytes": n}`; a patch has the `paths` it is about beside it. What is as by default is left out.
+    /// Returns the arguments as JSON without file content. A long text, or one that may be content, becomes `{"bytes":
+    /// n}`, a list of them `{"count": n, "bytes": n}`. Patches also get the `paths` they change. Arguments with default
+    /// values are omitted.
     pub fn arguments_without_contents(&self) -> Value {
         let Value::Object(arguments) = self.arguments() else { return Value::Null };
         let properties = &self.info().input_schema["properties"];
@@ -106,7 +107,7 @@ impl ToolCall {
     }
 }
 
-/// Returns the paths that the arguments of a tool name; none when they name none that can be read.
+/// Returns the paths that the arguments of a tool name; `None` if they name none or one is invalid.
 #[cfg(feature = "mcp")]
 pub(crate) fn named_paths(arguments: &Map<String, Value>) -> Option<Vec<VfsPathBuf>> {
     parsed(PATH_ARGUMENTS.iter().filter_map(|name| arguments.get(*name)?.as_str()))
@@ -118,7 +119,7 @@ fn parsed<'a>(paths: impl Iterator<Item = &'a str>) -> Option<Vec<VfsPathBuf>> {
     paths.filter(|paths| !paths.is_empty())
 }
 
-/// Returns the arguments of a tool that is no [`ToolCall`] as [`ToolCall::arguments_without_contents`] does. A list of paths is kept.
+/// Like [`ToolCall::arguments_without_contents`], for a tool that is not a [`ToolCall`]. Lists of paths are kept.
 #[cfg(feature = "mcp")]
 fn arguments_without_contents(arguments: &Map<String, Value>) -> Value {
     let kept = arguments.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
@@ -142,7 +143,7 @@ fn without_content(value: Value, is_kept: bool) -> Value {
     }
 }
 
-/// Returns the size of all texts in a value.
+/// Returns the total size of all texts in a value.
 fn text_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_told_by_their_size_alone() {
+    fn record_contains_only_the_size_of_contents() {
         let write = recorded("write_file", json!({"path": "/a.md", "content": "secret"}));
         assert_eq!((&write["path"], &write["content"]), (&json!("/a.md"), &json!({"bytes": 6})));
         let edit = recorded("edit_file", json!({"path": "/a.md", "old_string": "secret", "new_string": "s"}));
@@ -179,9 +180,9 @@ mod tests {
         assert_eq!(recorded("grep", json!({"pattern": "a".repeat(5_000)}))["pattern"], json!({"bytes": 5_000}));
     }
 
-    /// A new tool's text is not kept before somebody says that it is no content.
+    /// A new text argument must be classified as content or not before it can be kept.
     #[test]
-    fn every_text_that_is_kept_is_named() {
+    fn every_text_argument_is_classified_as_kept_or_content() {
         for info in ToolSet::ALL.iter().flat_map(|set| set.tools()) {
             let properties = info.input_schema["properties"].as_object().expect("a schema of an object");
             for (name, property) in properties.iter().filter(|(_, property)| property["type"] == "string") {

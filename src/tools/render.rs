@@ -1,17 +1,17 @@
-//! How an answer is put into words: bounded content first, then the tool's own remarks, which content cannot imitate.
+//! Rendering of answers: bounded content, then the tool's own remarks, which content cannot imitate.
 
 use crate::ops::Failure;
 
-/// The most characters of one line that an answer shows.
+/// The most characters shown of one line.
 pub(super) const LINE_CHARS_MAX: usize = 2000;
 
 /// The most characters of content in one answer: about 25,000 tokens.
 pub(super) const TEXT_CHARS_MAX: usize = 100_000;
 
-/// How many failures of a search are told one by one.
+/// The most failures of a search that are reported individually.
 const FAILURES_TOLD_MAX: usize = 5;
 
-/// An answer in the making.
+/// An answer under construction.
 #[derive(Debug)]
 pub(super) struct Page {
     tool: &'static str,
@@ -22,18 +22,18 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Starts an empty answer of a tool.
+    /// Starts an empty answer for a tool.
     pub(super) fn new(tool: &'static str) -> Self {
         Self { tool, content: String::new(), chars: 0, chars_max: TEXT_CHARS_MAX, notices: Vec::new() }
     }
 
-    /// Takes less content than [`TEXT_CHARS_MAX`].
+    /// Lowers the limit on content below [`TEXT_CHARS_MAX`].
     pub(super) fn with_chars_max(mut self, chars_max: usize) -> Self {
         self.chars_max = chars_max.min(TEXT_CHARS_MAX);
         self
     }
 
-    /// Adds content, unless it would go over what the answer takes; the first piece always fits. Tells whether it was added.
+    /// Adds content if it fits; the first piece always does. Returns whether it was added.
     #[must_use]
     pub(super) fn push(&mut self, piece: &str) -> bool {
         let chars = piece.chars().count();
@@ -50,17 +50,18 @@ impl Page {
         self.notices.push(notice.into());
     }
 
-    /// Adds a remark for each part of the tree that could not be looked at.
+    /// Adds a remark for each part of the tree that could not be read.
     pub(super) fn note_failures(&mut self, failures: &[Failure], count: usize) {
         for failure in failures.iter().take(FAILURES_TOLD_MAX) {
-            self.note(format!("`{}` could not be looked at: {}", failure.path, failure.error.message));
+            self.note(format!("`{}` could not be read: {}", failure.path, failure.error.message));
         }
         if count > FAILURES_TOLD_MAX {
-            self.note(format!("{} more could not be looked at", count - FAILURES_TOLD_MAX));
+            self.note(format!("{} more could not be read", count - FAILURES_TOLD_MAX));
         }
     }
 
-    /// Returns the text: content alone is verbatim; remarks stand after an empty line, each behind the tool's name.
+    /// Returns the text. Content without remarks is verbatim; remarks follow an empty line, each prefixed with the
+    /// tool's name.
     pub(super) fn finish(self) -> String {
         let Self { tool, content: mut text, notices, .. } = self;
         if notices.is_empty() {
@@ -82,7 +83,8 @@ impl Page {
     }
 }
 
-/// Returns what the tool's own lines start with: the name in as many brackets as no line of the content starts with.
+/// Returns the prefix of the tool's remarks: its name, in enough brackets that no line of the content starts the same
+/// way.
 fn marker(tool: &str, content: &str) -> String {
     let mut marker = format!("[{tool}]");
     while content.lines().any(|line| line.starts_with(&marker)) {
@@ -91,7 +93,7 @@ fn marker(tool: &str, content: &str) -> String {
     marker
 }
 
-/// Returns the part of a line from the character `start` on, at most `limit` characters, and whether more follows.
+/// Returns up to `limit` characters of a line from the character `start` on, and whether more follow.
 pub(super) fn cut_line(line: &str, start: usize, limit: usize) -> (&str, bool) {
     let rest = match start {
         0 => line,
@@ -106,12 +108,12 @@ pub(super) fn cut_line(line: &str, start: usize, limit: usize) -> (&str, bool) {
     }
 }
 
-/// Writes a size in bytes for people: `0B`, `512B`, `5.5K`, `2M`.
+/// Formats a size in bytes for people: `0B`, `512B`, `5.5K`, `2M`.
 pub(super) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = 'B';
     for next in ['K', 'M', 'G'] {
-        // What would round to 1024 goes up a unit.
+        // A value that would round to 1024 uses the next unit.
         if value < 1023.95 {
             break;
         }
@@ -122,7 +124,7 @@ pub(super) fn size(bytes: u64) -> String {
     if rounded.fract() == 0.0 { format!("{rounded:.0}{unit}") } else { format!("{rounded:.1}{unit}") }
 }
 
-/// Writes a count with its noun: `1 line`, `2,000 lines`, `3 entries`.
+/// Formats a count with its noun: `1 line`, `2,000 lines`, `3 entries`.
 pub(super) fn counted(count: usize, noun: &str) -> String {
     let number = thousands(count as u64);
     match (count, noun.strip_suffix('y')) {
@@ -132,7 +134,7 @@ pub(super) fn counted(count: usize, noun: &str) -> String {
     }
 }
 
-/// Writes a number with commas: `12,345`.
+/// Formats a number with commas: `12,345`.
 pub(super) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -150,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remarks_stand_apart_and_cannot_be_imitated() {
+    fn remarks_are_separated_from_content_that_imitates_them() {
         let answer = |content: &str, notices: &[&str]| {
             let mut page = Page::new("x");
             let _ = page.push(content);
@@ -167,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn content_is_bounded_but_never_nothing() {
+    fn content_is_bounded_but_never_empty() {
         let mut page = Page::new("x");
         assert!(page.push(&"a".repeat(TEXT_CHARS_MAX + 5)));
         assert!(!page.push("b"));
     }
 
     #[test]
-    fn cuts_lines_by_characters() {
+    fn lines_are_cut_at_character_boundaries() {
         assert_eq!(cut_line("añb", 0, 2), ("añ", true));
         assert_eq!(cut_line("añb", 2, 2), ("b", false));
         assert_eq!(cut_line("añb", 0, 3), ("añb", false));
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn numbers_are_formatted_for_people() {
         for (bytes, text) in
             [(0, "0B"), (1023, "1023B"), (1024, "1K"), (5632, "5.5K"), (1 << 20, "1M"), ((1 << 20) - 1, "1M"), (5 << 40, "5120G")]
         {

@@ -1,7 +1,7 @@
-//! The JSON Schemas of the tools, in the shapes that model APIs and MCP ask for.
+//! JSON Schemas of the tools, in the formats of model APIs and MCP.
 //!
-//! The schemas are plain on purpose: no unions, no nullable types, no references, no formats, and `additionalProperties` is
-//! always false, so every client's subset of JSON Schema can take them. An argument that may be left out has a default.
+//! The schemas are deliberately plain: no unions, nullable types, references or formats, and `additionalProperties` is
+//! always false, so they fit every client's subset of JSON Schema. Optional arguments have defaults.
 
 use super::{ToolInfo, ToolSet};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// Whose shape the schemas take.
+/// The API whose format a schema takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ToolFormat {
     /// The `tools` of the Anthropic Messages API.
@@ -25,7 +25,7 @@ impl ToolFormat {
     /// Every format.
     pub const ALL: [Self; 3] = [Self::Anthropic, Self::OpenAi, Self::Mcp];
 
-    /// Returns the name that the command line takes.
+    /// Returns the name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
@@ -57,7 +57,7 @@ pub fn export(format: ToolFormat) -> Value {
     ToolSet::Default.export(format)
 }
 
-/// Returns one tool in the shape of a format.
+/// Returns one tool in the given format.
 pub(super) fn shaped(info: &ToolInfo, format: ToolFormat) -> Value {
     match format {
         ToolFormat::Anthropic => json!({
@@ -96,7 +96,7 @@ pub(super) fn of_arguments<T: JsonSchema>() -> Value {
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    // The tool's own description says what the whole is for.
+    // The tool has its own description.
     if let Value::Object(object) = &mut schema {
         object.remove("description");
     }
@@ -104,13 +104,13 @@ pub(super) fn of_arguments<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Removes what a derived schema has beyond the plain subset.
+/// Reduces a derived schema to the plain subset.
 fn simplify(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     for keyword in ["$schema", "format", "title"] {
         object.remove(keyword);
     }
-    // The default of an `Option` that the schema shows as its plain type: left out.
+    // An `Option` shown as its plain type has the default `null`: absent.
     if object.get("default") == Some(&Value::Null) {
         object.remove("default");
     }
@@ -123,7 +123,7 @@ fn simplify(schema: &mut Value) {
     }
     if let Some(items) = object.get_mut("items") {
         simplify(items);
-        // A list says what its items are; the item's own heading would repeat it.
+        // The list has a description; that of its item type would repeat it.
         if let Value::Object(items) = items {
             items.remove("description");
         }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exports_in_every_format() {
+    fn exports_match_snapshots_in_every_format() {
         for format in ToolFormat::ALL {
             insta::assert_json_snapshot!(format!("export_{format}"), export(format));
             assert_eq!(format.name().parse::<ToolFormat>().expect("its own name"), format);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_sees_what_it_looks_for() {
+    fn fault_finder_reports_every_known_fault() {
         for bad in [
             json!({"type": ["string", "null"], "description": "x"}),
             json!({"anyOf": [{"type": "string"}]}),
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Names every place of a schema that some client could not take.
+    /// Lists the parts of a schema that some client might reject.
     fn faults(schema: &Value, place: &str, places: &mut Vec<String>) {
         const KEYWORDS: [&str; 9] =
             ["type", "description", "default", "enum", "minimum", "properties", "required", "additionalProperties", "items"];

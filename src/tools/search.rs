@@ -1,4 +1,4 @@
-//! `search`: files by what they are about.
+//! `search`: ranks files by relevance to a query.
 
 use super::glob::left_out;
 use super::render::{self, Page};
@@ -13,10 +13,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// How many files are returned unless the call says otherwise.
+/// The default number of files in an answer.
 const LIMIT: usize = 10;
 
-/// The most files of one answer.
+/// The most files in one answer.
 const LIMIT_MAX: usize = 50;
 
 /// The arguments of `search`.
@@ -55,7 +55,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Recalls up to 10 files beneath the root.
+    /// Searches the root for up to 10 files.
     pub fn new(query: impl Into<String>) -> Self {
         Self {
             query: query.into(),
@@ -90,7 +90,7 @@ const fn limit() -> usize {
     LIMIT
 }
 
-/// Reads a time; an empty text is none.
+/// Parses a time argument; an empty text means none.
 fn time(argument: &str, text: &str) -> Result<Option<Timestamp>> {
     if text.is_empty() {
         return Ok(None);
@@ -153,7 +153,7 @@ impl Search {
     }
 }
 
-/// Draws a file and its snippets.
+/// Renders a file with its snippets.
 fn drawn(hit: &SearchHit) -> String {
     let mut drawn = hit.path.to_string();
     if let Some(time) = hit.modified_at {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_best_stand_first_with_the_lines_that_tell_why() {
+    async fn best_files_come_first_with_matching_lines() {
         let backend = tree(&[
             ("/memories/deploy.md", "# Deploying\n\nNever deploy on Fridays.\nAsk Ada first.\n"),
             ("/memories/food.md", "Ada eats no meat.\n"),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_asked_is_refused_or_not_found_in_words() {
+    async fn invalid_and_empty_searches_are_explained() {
         let backend = tree(&[("/a.md", "text\n")]).await;
         let none = call(&backend, "search", json!({"query": "absent", "path": "/"})).await;
         assert!(none.text.starts_with("[search] no word of `absent` in 1 file beneath `/`; hidden"), "{}", none.text);

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Tools that are shown to a model together.
+/// A group of tools offered to a model together.
 ///
 /// ```
-/// use stratafs::tools::{ToolFormat, ToolSet};
+/// use treehold::tools::{ToolFormat, ToolSet};
 ///
 /// let memory = ToolSet::Memory.export(ToolFormat::Anthropic);
 /// assert_eq!(memory, serde_json::json!([{"type": "memory_20250818", "name": "memory"}]));
@@ -32,7 +32,7 @@ impl ToolSet {
     /// Every set.
     pub const ALL: [Self; 4] = [Self::Default, Self::Memory, Self::TextEditor, Self::Agent];
 
-    /// Returns the name that the command line takes.
+    /// Returns the name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -42,14 +42,14 @@ impl ToolSet {
         }
     }
 
-    /// Returns the tools, always in the same order.
+    /// Returns the tools, in a fixed order.
     pub fn tools(self) -> &'static [ToolInfo] {
         static INFOS: LazyLock<[Vec<ToolInfo>; ToolSet::ALL.len()]> = LazyLock::new(|| ToolSet::ALL.map(infos));
         let place = Self::ALL.iter().position(|set| *set == self).expect("every set is among all of them");
         &INFOS[place]
     }
 
-    /// Reads a call of a tool of this set from its name and its JSON arguments.
+    /// Parses a call of a tool of this set from its name and JSON arguments.
     ///
     /// # Errors
     /// As [`ToolCall::from_json`].
@@ -57,9 +57,10 @@ impl ToolSet {
         decode(|set| set == self, name, arguments)
     }
 
-    /// Returns the tools as a JSON array in the shape that an API asks for. A tool that the API knows by its type is named by it.
+    /// Returns the tools as a JSON array in the format of an API. Tools that the API defines itself are given by their
+    /// type.
     ///
-    /// OpenAI's `strict` is false: a strict schema requires every argument, and ours have defaults.
+    /// For OpenAI `strict` is false: strict schemas require every argument, and ours have defaults.
     pub fn export(self, format: ToolFormat) -> Value {
         let kind = match (self, format) {
             (Self::Memory, ToolFormat::Anthropic) => Some("memory_20250818"),
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_is_in_one_set_and_read_back_by_it() {
+    fn every_tool_belongs_to_one_set_that_decodes_it() {
         let names: Vec<(ToolSet, &str)> = ToolSet::ALL.iter().flat_map(|set| set.tools().iter().map(|info| (*set, info.name))).collect();
         assert_eq!(names.len(), TABLE.len());
         for (place, (set, name)) in names.iter().enumerate() {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn exports_in_every_format() {
+    fn exports_match_snapshots_in_every_format() {
         for set in [ToolSet::Memory, ToolSet::TextEditor, ToolSet::Agent] {
             for format in ToolFormat::ALL {
                 insta::assert_json_snapshot!(format!("export_{set}_{format}"), set.export(format));

@@ -1,4 +1,4 @@
-//! For the tests: the transcripts under `examples/` play to the end, and do what they tell.
+//! Tests that the transcripts under `examples/` run to the end with the advertised results.
 
 use super::{Transcript, TranscriptEvent};
 use crate::backend::{Backend, BackendExt, StateBackend};
@@ -11,7 +11,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
 }
 
-/// Threads whose state is their own, above memories that they share.
+/// Threads with their own state, above shared memories.
 struct Threads {
     memories: Arc<StateBackend>,
     open: BTreeMap<String, CompositeBackend>,
@@ -70,10 +70,10 @@ async fn load(backend: &dyn Backend, directory: &Path, to: &str) {
 }
 
 #[tokio::test]
-async fn the_memory_story_tells_the_same_every_time() {
+async fn memory_transcript_repeats_with_the_same_answers() {
     let mut threads = Threads::new();
     let first = threads.play("memory.jsonl").await;
-    assert_eq!(threads.play("memory.jsonl").await.replace("Updated", "Created"), first, "the story can be told again on the same data");
+    assert_eq!(threads.play("memory.jsonl").await.replace("Updated", "Created"), first, "the story can be repeated on the same data");
     insta::assert_snapshot!(first);
     let first_thread = threads.thread("brand-1");
     assert!(first_thread.exists("/notes.txt").await.expect("a state"));
@@ -83,7 +83,7 @@ async fn the_memory_story_tells_the_same_every_time() {
 }
 
 #[tokio::test]
-async fn the_coding_story_changes_the_repository() {
+async fn coding_transcript_edits_the_repository() {
     let mut threads = Threads::new();
     load(threads.thread("default"), &examples().join("fixtures/greeter"), "/workspace").await;
     insta::assert_snapshot!(threads.play("coding.jsonl").await);
@@ -93,7 +93,7 @@ async fn the_coding_story_changes_the_repository() {
 }
 
 #[tokio::test]
-async fn the_review_is_read_out_of_a_recorded_document() {
+async fn review_transcript_is_parsed_from_a_recorded_document() {
     let mut threads = Threads::new();
     let first = threads.play("review.json").await;
     assert_eq!(first.matches("> ").count(), 3);

@@ -1,10 +1,10 @@
-//! For the tests of this room: a small tree, calls upon it, and their answers as a reader sees them.
+//! Helpers for the tests of this module: a small tree, calls on it, and their answers as readers see them.
 
 use super::{ToolCall, ToolOutput};
 use crate::backend::{Backend, BackendExt, StateBackend};
 use serde_json::Value;
 
-/// Makes a tree of the files given.
+/// Makes a tree with the given files.
 pub(super) async fn tree(files: &[(&str, &str)]) -> StateBackend {
     let backend = StateBackend::new();
     for (path, content) in files {
@@ -18,7 +18,7 @@ pub(super) async fn call(backend: &dyn Backend, name: &str, arguments: Value) ->
     ToolCall::from_json(name, arguments).expect("a legal call").run(backend).await
 }
 
-/// Makes calls one after another and shows each with its answer.
+/// Runs calls in order and shows each with its answer.
 pub(super) async fn played(backend: &dyn Backend, name: &str, calls: &[Value]) -> String {
     let mut shown = String::new();
     for arguments in calls {

@@ -1,29 +1,29 @@
-//! Near names: what a caller may have meant by a name that is not there.
+//! Suggestions for misspelled or misplaced names.
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind};
 use crate::ops::LsOptions;
 use crate::path::{VfsPath, VfsPathBuf};
 
-/// How many names are suggested at most.
+/// The most names that are suggested.
 const NAMES_MAX: usize = 3;
 
-/// How many children of one directory are compared at most.
+/// The most children of one directory that are compared.
 const CHILDREN_MAX: usize = 1000;
 
-/// How many directories of the root are tried as the place of a path that was named without them.
+/// The most root directories tried as a prefix that the caller may have forgotten.
 const MOUNTS_MAX: usize = 6;
 
-/// How many first segments of a path are left away.
+/// The most leading segments of a path that are tried without.
 const STRIPPED_MAX: usize = 4;
 
-/// How many directories above a path are looked into, the nearest first. With the listing of the root, 16 lookups in all.
+/// The most ancestors of a path that are listed, nearest first. With the listing of the root, 16 lookups in all.
 const ABOVE_MAX: usize = 5;
 
-/// From which likeness on (1 is the same) a name is worth suggesting.
+/// The least similarity of a suggestion; 1 means equal.
 const LIKENESS_MIN: f64 = 0.6;
 
-/// Returns the names most like `wanted`, best first, at most three.
+/// Returns the names most similar to `wanted`, best first, at most three.
 pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = wanted.to_lowercase();
     let mut scored: Vec<(f64, &str)> =
@@ -32,7 +32,7 @@ pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) ->
     scored.into_iter().take(NAMES_MAX).map(|(_, name)| name).collect()
 }
 
-/// Phrases a suggestion; empty without names.
+/// Words a suggestion; empty without names.
 pub(super) fn did_you_mean<T: std::fmt::Display>(names: &[T]) -> String {
     match names {
         [] => String::new(),
@@ -40,11 +40,11 @@ pub(super) fn did_you_mean<T: std::fmt::Display>(names: &[T]) -> String {
     }
 }
 
-/// Adds the paths that may have been meant to a `not_found`; any other error is returned as it is.
+/// Adds similar paths to a `not_found` error; other errors are returned unchanged.
 ///
-/// Cost: at most 16 lookups, however deep the path and however many directories there are: up to six listings, of the root and
-/// on the way up to a directory that exists, and one `stat` for each of up to ten other places. A failure of these is no failure of
-/// the call: the error is then returned without suggestions.
+/// Cost: at most 16 lookups, however deep the path and however many directories there are: up to six listings, of the
+/// root and of ancestors up to the first that exists, and one `stat` for each of up to ten other candidates. If a
+/// lookup fails, the error is returned without suggestions.
 pub(super) async fn with_near_paths(backend: &dyn Backend, error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
@@ -64,7 +64,7 @@ pub(super) async fn with_near_paths(backend: &dyn Backend, error: Error) -> Erro
     error.with_message(message)
 }
 
-/// Finds what is alike in the nearest directory above that exists: of `/srv/docs/a.md` perhaps `/src`, when there is no `/srv`.
+/// Finds similar names in the nearest existing ancestor: for `/srv/docs/a.md` perhaps `/src`, if `/srv` does not exist.
 async fn near_siblings(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
     let mut missing = wanted;
     for _ in 0..ABOVE_MAX {
@@ -81,7 +81,7 @@ async fn near_siblings(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBu
     Vec::new()
 }
 
-/// Tries the same path with a directory of the root before it (`/src/a.rs` as `/workspace/src/a.rs`), and without its first segments.
+/// Tries the path below each root directory (`/src/a.rs` as `/workspace/src/a.rs`), and without its first segments.
 async fn elsewhere(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
     let mut places: Vec<VfsPathBuf> = Vec::new();
     if let Ok(root) = backend.ls(VfsPath::ROOT, &LsOptions::new().with_limit(CHILDREN_MAX)).await {
@@ -102,11 +102,11 @@ async fn elsewhere(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
     found
 }
 
-/// Compares two names in lower case: 1 when they are the same.
+/// Compares two names in lowercase; 1 means equal.
 fn likeness(wanted: &str, name: &str) -> f64 {
     let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned();
     let whole = strsim::normalized_damerau_levenshtein(wanted, name);
-    // `readme` for `readme.md`, `read` for `read_file`, `a.ts` for `a.tsx`.
+    // Related names: `readme` and `readme.md`, `read` and `read_file`, `a.ts` and `a.tsx`.
     let related = (wanted.len() >= 3 && name.starts_with(wanted)) || (stem(wanted).len() >= 3 && stem(wanted) == stem(name));
     if related { whole.max(0.8) } else { whole }
 }
@@ -118,7 +118,7 @@ mod tests {
     use crate::layer::{Fault, Layered};
 
     #[test]
-    fn orders_by_likeness() {
+    fn nearest_names_are_ordered_by_similarity() {
         let near = |wanted: &str, names: &[&str]| nearest(wanted, names.iter().copied()).join(" ");
         assert_eq!(near("reedme.md", &["README.md", "src", "readme.txt"]), "README.md readme.txt");
         assert_eq!(near("readme", &["README.md", "main.rs"]), "README.md");
@@ -127,9 +127,9 @@ mod tests {
         assert_eq!(near("abcd", &["abce", "abcf", "abcg", "abch"]), "abce abcf abcg");
     }
 
-    /// Each directory above the path, and the path without it, was looked up.
+    /// Regression: each ancestor of the path, and the path without it, was looked up.
     #[tokio::test]
-    async fn a_deep_path_costs_no_more_lookups_than_a_short_one() {
+    async fn lookups_for_a_deep_missing_path_are_bounded() {
         let files: Vec<(String, &str)> = (0..40).map(|mount| (format!("/mount{mount}/file"), "")).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), *content)).collect();
         let backend = Layered::new(Fault::never(), tree(&files).await);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn looks_beside_above_and_elsewhere() {
+    async fn suggestions_come_from_siblings_ancestors_and_other_mounts() {
         let backend = tree(&[
             ("/workspace/src/main.rs", ""),
             ("/workspace/docs/guide.md", ""),

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
 
 /// The arguments of `str_replace_based_edit_tool`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -92,13 +93,13 @@ impl TextEditor {
     ///
     /// ```
     /// use serde_json::json;
-    /// use stratafs::tools::{TextEditor, ToolCall, ToolSet};
+    /// use treehold::tools::{TextEditor, ToolCall, ToolSet};
     ///
     /// let definition = json!({"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 10_000});
     /// let call = ToolSet::TextEditor.decode("str_replace_based_edit_tool", json!({"command": "view", "path": "/a.md"}))?;
     /// let ToolCall::TextEditor(call) = call else { unreachable!("the set has one tool") };
     /// assert_eq!(call.with_definition(&definition).max_characters, Some(10_000));
-    /// # Ok::<(), stratafs::Error>(())
+    /// # Ok::<(), treehold::Error>(())
     /// ```
     #[must_use]
     pub fn with_definition(mut self, definition: &serde_json::Value) -> Self {
@@ -156,7 +157,10 @@ impl TextEditor {
             Some(_) => return Err(Error::invalid_argument("view_range must be [first line, last line]")),
         };
         match backend.read(&self.path, &ReadOptions::new()).await {
-            Ok(read) => self.file_view(&read, first, last),
+            Ok(read) => {
+                let view = View { path: self.path.clone(), first, last, characters_max: self.max_characters };
+                revise::worked(read, 0, move |read| view.of(read)).await
+            }
             Err(error) if error.kind() == ErrorKind::IsDirectory => {
                 let (text, data) = outline(backend, &self.path, self.path.as_str(), Self::NAME, false).await?;
                 Ok(ToolOutput::new(text).with_data(data))
@@ -165,56 +169,11 @@ impl TextEditor {
         }
     }
 
-    fn file_view(&self, read: &FileRead, first: usize, last: Option<usize>) -> Result<ToolOutput> {
-        if file::is_binary(&read.content) {
-            return Err(Error::invalid_argument(format!("{} is binary; only text can be shown", self.path)));
-        }
-        let mut lines = revise::lines(&read.content);
-        lines.pop_if(|last| last.is_empty());
-        let last = last.unwrap_or(lines.len()).min(lines.len());
-        let chars_max = self.max_characters.unwrap_or(usize::MAX).max(1);
-        let line_chars_max = LINE_CHARS_MAX.min(chars_max);
-        let mut page = Page::new(Self::NAME).with_chars_max(chars_max);
-        let (mut next, mut cut) = (first, Vec::new());
-        while next <= last {
-            let line = String::from_utf8_lossy(text::trim_terminator(lines[next - 1]));
-            let (part, more) = render::cut_line(&line, 0, line_chars_max);
-            if !page.push(&format!("{}{next}: {part}", if next > first { "\n" } else { "" })) {
-                break;
-            }
-            if more {
-                cut.push(next);
-            }
-            next += 1;
-        }
-        if next <= last {
-            let total = render::thousands(lines.len() as u64);
-            page.note(format!("lines {first}-{} of {total}; to go on, set view_range=[{next}, -1]", next - 1));
-        } else if lines.is_empty() {
-            page.note(format!("`{}` is empty", self.path));
-        } else if first > lines.len() {
-            page.note(format!("the file has {}", render::counted(lines.len(), "line")));
-        }
-        if !cut.is_empty() {
-            page.note(format!("{} cut after {} characters", render::counted(cut.len(), "line"), render::thousands(line_chars_max as u64)));
-        }
-        let data = json!({
-            "path": self.path,
-            "version": read.version,
-            "size_bytes": read.size_bytes,
-            "first_line": first,
-            "last_line": next.saturating_sub(1),
-            "total_lines": lines.len(),
-            "cut_lines": cut,
-        });
-        Ok(ToolOutput::new(page.finish()).with_data(data))
-    }
-
     async fn run_str_replace(&self, backend: &dyn Backend) -> Result<ToolOutput> {
         let (old, new) = (needed(&self.old_str, "old_str")?, self.new_str.as_deref().unwrap_or_default());
-        let edits = vec![Edit::new(old, new)];
+        let (edits, path) = (Arc::new(vec![Edit::new(old, new)]), self.path.clone());
         // The edit is the backend's; the content is read to count what it met.
-        let (changed, ()) = revise(backend, &self.path, |read| {
+        let (changed, ()) = revise(backend, &self.path, old.len() + new.len(), move |read| {
             text::edit(&read.content, &edits).map_err(|error| match error.kind() {
                 ErrorKind::NoMatch => error.with_message("No match found for replacement. Please check your text and try again."),
                 ErrorKind::Ambiguous => {
@@ -225,7 +184,7 @@ impl TextEditor {
                 }
                 _ => error,
             })?;
-            Ok((Change::Edit { path: self.path.clone(), edits: edits.clone(), expect: Some(read.version) }, ()))
+            Ok((Change::Edit { path: path.clone(), edits: edits.to_vec(), expect: Some(read.version) }, ()))
         })
         .await?;
         Ok(ToolOutput::new("Successfully replaced text at exactly one location.").with_data(json!(changed)))
@@ -246,15 +205,71 @@ impl TextEditor {
     async fn run_insert(&self, backend: &dyn Backend) -> Result<ToolOutput> {
         let text = needed(&self.insert_text, "insert_text")?;
         let line = self.insert_line.ok_or_else(|| missing("insert_line"))?;
-        let (changed, ()) = revise(backend, &self.path, |read| {
-            let (inserted, lines) = revise::insert(&read.content, line, text, true);
+        let (path, given): (_, Arc<str>) = (self.path.clone(), text.into());
+        let (changed, ()) = revise(backend, &self.path, text.len(), move |read| {
+            let (inserted, lines) = revise::insert(&read.content, line, &given, true);
             let content = inserted.ok_or_else(|| {
                 Error::invalid_argument(format!("Invalid `insert_line` parameter: {line}. It should be within the range [0, {lines}]."))
             })?;
-            Ok((Change::Write { path: self.path.clone(), content: content.into(), mode: WriteMode::IfVersion(read.version) }, ()))
+            Ok((Change::Write { path: path.clone(), content: content.into(), mode: WriteMode::IfVersion(read.version) }, ()))
         })
         .await?;
         Ok(ToolOutput::new(format!("The file {} has been edited.", self.path)).with_data(json!(changed)))
+    }
+}
+
+/// A view of a file, or of some lines of it.
+struct View {
+    path: VfsPathBuf,
+    first: usize,
+    last: Option<usize>,
+    characters_max: Option<usize>,
+}
+
+impl View {
+    fn of(self, read: &FileRead) -> Result<ToolOutput> {
+        let Self { first, last, .. } = self;
+        if file::is_binary(&read.content) {
+            return Err(Error::invalid_argument(format!("{} is binary; only text can be shown", self.path)));
+        }
+        let lines = text::count_lines(&read.content);
+        let last = last.unwrap_or(lines).min(lines);
+        let chars_max = self.characters_max.unwrap_or(usize::MAX).max(1);
+        let line_chars_max = LINE_CHARS_MAX.min(chars_max);
+        let mut page = Page::new(TextEditor::NAME).with_chars_max(chars_max);
+        let (mut next, mut cut) = (first, Vec::new());
+        for line in revise::Lines(&read.content).from(first).take((last + 1).saturating_sub(first)) {
+            let line = String::from_utf8_lossy(line);
+            let (part, more) = render::cut_line(&line, 0, line_chars_max);
+            if !page.push(&format!("{}{next}: {part}", if next > first { "\n" } else { "" })) {
+                break;
+            }
+            if more {
+                cut.push(next);
+            }
+            next += 1;
+        }
+        if next <= last {
+            let total = render::thousands(lines as u64);
+            page.note(format!("lines {first}-{} of {total}; to go on, set view_range=[{next}, -1]", next - 1));
+        } else if lines == 0 {
+            page.note(format!("`{}` is empty", self.path));
+        } else if first > lines {
+            page.note(format!("the file has {}", render::counted(lines, "line")));
+        }
+        if !cut.is_empty() {
+            page.note(format!("{} cut after {} characters", render::counted(cut.len(), "line"), render::thousands(line_chars_max as u64)));
+        }
+        let data = json!({
+            "path": self.path,
+            "version": read.version,
+            "size_bytes": read.size_bytes,
+            "first_line": first,
+            "last_line": next.saturating_sub(1),
+            "total_lines": lines,
+            "cut_lines": cut,
+        });
+        Ok(ToolOutput::new(page.finish()).with_data(data))
     }
 }
 

@@ -1,7 +1,7 @@
-//! Recorded tool calls: an agent's transcript, read as the calls it made, in order.
+//! Parsing of recorded transcripts into the tool calls they contain, in order.
 //!
-//! A transcript is JSON Lines, or one JSON document. Three shapes of a call are understood, alone on a line or anywhere inside
-//! recorded messages:
+//! A transcript is JSON Lines or a single JSON document. These shapes of a call are recognized, alone on a line or
+//! anywhere inside recorded messages:
 //!
 //! ```text
 //! {"tool": "read_file", "args": {"path": "/a.md"}}                                            ours; also "id"
@@ -10,11 +10,11 @@
 //! {"type": "function_call", "name": "read_file", "arguments": "{\"path\": \"/a.md\"}"}        OpenAI, Responses
 //! ```
 //!
-//! A line `{"thread": "t2"}` (also `tenant`, `user`, `agent`) says who makes the calls from here on; the same fields beside `tool`
-//! say so from that call on. Recorded messages that hold no call (what the user said, results of tools) are passed over, whatever else
-//! they hold. A line that is not JSON, that is none of all these, or that says something else beside `tool` is an event too,
-//! [`TranscriptEvent::Invalid`], and the reader goes on with the next: nothing that was meant as a call is passed over in silence.
-//! Calls after a line that fails to say who makes them are not made, until another line says it.
+//! A line `{"thread": "t2"}` (also `tenant`, `user`, `agent`) sets the caller for the calls that follow; the same
+//! fields beside `tool` do so from that call on. Recorded messages without calls, such as user messages and tool
+//! results, are skipped. Any other line, including one that is not JSON or has unknown fields beside `tool`, becomes
+//! [`TranscriptEvent::Invalid`] and reading continues, so no intended call is lost silently. Calls after a line that
+//! fails to set the caller are refused until another line sets it.
 
 use super::{ToolCall, ToolSet};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,44 +23,44 @@ use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};
 
-/// The longest line in bytes, and the longest document.
+/// The longest line, and the longest document, in bytes.
 pub const TRANSCRIPT_LINE_BYTES_MAX: usize = 16 << 20;
 
 /// One step of a transcript.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TranscriptEvent {
-    /// A tool was called.
+    /// A tool call.
     Call {
-        /// The line, from 1, it stands on; of a document, the line that starts it.
+        /// The line of the call, from 1; in a document, the line where the document starts.
         line: usize,
-        /// The id the recording gave it.
+        /// The recorded id of the call.
         id: Option<String>,
-        /// The name of the tool as recorded.
+        /// The recorded name of the tool.
         name: String,
-        /// The call; or what the agent is told of a tool or arguments that are wrong.
+        /// The parsed call, or the error that the agent gets for a wrong tool or argument.
         call: Result<ToolCall>,
     },
-    /// The calls that follow are made by someone else, or in another thread.
+    /// A new caller or thread for the calls that follow.
     Thread {
-        /// The line, from 1, that says so.
+        /// The line, from 1.
         line: usize,
-        /// All fields set so far. A field that the transcript never set is the player's to choose.
+        /// All fields set so far. The player chooses fields that the transcript never set.
         scope: Scope,
     },
-    /// A line cannot be read.
+    /// An invalid line.
     Invalid {
         /// The line, from 1.
         line: usize,
-        /// Why.
+        /// The reason.
         error: Error,
     },
 }
 
-/// Reads a transcript event by event, holding one line (or one document) at a time.
+/// An iterator over the events of a transcript. It holds one line, or one document, in memory at a time.
 ///
 /// ```
-/// use stratafs::tools::{Transcript, TranscriptEvent};
+/// use treehold::tools::{Transcript, TranscriptEvent};
 ///
 /// let recorded = concat!(
 ///     r#"{"role": "user", "content": "What is in the notes?"}"#, "\n",
@@ -76,12 +76,12 @@ pub struct Transcript<R> {
     tools: Option<ToolSet>,
     queue: VecDeque<TranscriptEvent>,
     started: bool,
-    /// The line that was to say who makes the calls from there on, and did not.
+    /// The line that failed to set the caller, until another line sets it.
     unknown_since: Option<usize>,
 }
 
 impl<R: BufRead> Transcript<R> {
-    /// Starts to read.
+    /// Starts reading.
     pub fn new(reader: R) -> Self {
         Self {
             lines: Lines { reader, number: 0, buffered: VecDeque::new(), ended: false },
@@ -93,7 +93,7 @@ impl<R: BufRead> Transcript<R> {
         }
     }
 
-    /// Reads all calls as those of one set of tools. Otherwise they are read as by [`ToolCall::from_json`].
+    /// Parses all calls as those of one set of tools, instead of by [`ToolCall::from_json`].
     #[must_use]
     pub fn with_tools(mut self, tools: ToolSet) -> Self {
         self.tools = Some(tools);
@@ -107,7 +107,7 @@ impl<R: BufRead> Transcript<R> {
         }
     }
 
-    /// Reads a call whose input is free text: the one argument that such a tool has.
+    /// Parses a call whose input is plain text, the value of the tool's only argument.
     fn decode_text(&self, name: &str, input: Option<&Value>) -> Result<ToolCall> {
         let input = input.and_then(Value::as_str).unwrap_or_default();
         match plain_name(name) {
@@ -125,8 +125,8 @@ impl<R: BufRead> Transcript<R> {
         }
     }
 
-    /// Reads a value that starts on the first line and does not end there. When it never ends, that line is a broken line of
-    /// its own, and what follows is read line by line.
+    /// Reads a value that starts on the first line and continues beyond it. If it never ends, the first line is invalid
+    /// by itself and the rest is read line by line.
     fn read_document(&mut self, line: usize, start: &[u8]) {
         let mut rest = Vec::new();
         match self.lines.read_rest(&mut rest) {
@@ -153,14 +153,14 @@ impl<R: BufRead> Transcript<R> {
         let id = id.and_then(Value::as_str).map(ToOwned::to_owned);
         let call = match self.unknown_since {
             Some(since) => {
-                Err(Error::invalid_argument(format!("the call is not made, as line {since} does not say who makes it; mend that line")))
+                Err(Error::invalid_argument(format!("the call is refused because line {since} fails to set the caller; correct that line")))
             }
             None => call,
         };
         self.queue.push_back(TranscriptEvent::Call { line, id, name: name.to_owned(), call });
     }
 
-    /// Finds the calls in what stands on a line by itself, which has to be of a kind that is known.
+    /// Finds the calls in a line, which must be of a known kind.
     fn walk_line(&mut self, value: &Value, line: usize) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.walk_line(item, line)),
@@ -175,12 +175,12 @@ impl<R: BufRead> Transcript<R> {
                 let held = if keys.is_empty() { "nothing".to_owned() } else { keys };
                 self.push_invalid(
                     line,
-                    Error::invalid_argument(format!("no call and no recorded message, it holds {held}; name a `tool` or a `thread`")),
+                    Error::invalid_argument(format!("neither a call nor a recorded message; it has {held}; give a `tool` or a `thread`")),
                 );
             }
             other => {
                 let shown: String = other.to_string().chars().take(40).collect();
-                self.push_invalid(line, Error::invalid_argument(format!("`{shown}` is no call; write an object with a `tool`")));
+                self.push_invalid(line, Error::invalid_argument(format!("`{shown}` is not a call; write an object with a `tool`")));
             }
         }
     }
@@ -205,7 +205,7 @@ impl<R: BufRead> Transcript<R> {
                     }
                     return;
                 }
-                // `tool` is a word of some other recording here.
+                // In other recordings `tool` may mean something else.
                 Err(_) if !tool.is_string() && object.keys().any(|name| RECORDED.contains(&name.as_str())) => {}
                 Err(error) => return self.push_invalid(line, error),
             }
@@ -243,7 +243,7 @@ impl<R: BufRead> Transcript<R> {
         }
     }
 
-    /// Takes over what an object says of who calls; tells whether it can be said so.
+    /// Applies the caller fields of an object. Returns whether they are valid.
     fn set_scope(&mut self, object: &Map<String, Value>, line: usize) -> bool {
         let mut scope = self.scope.clone();
         let mut said = false;
@@ -297,14 +297,14 @@ impl<R: BufRead> Iterator for Transcript<R> {
     }
 }
 
-/// The fields that say who calls.
+/// The fields that set the caller.
 const SCOPE: [&str; 4] = ["tenant", "user", "agent", "thread"];
 
-/// What an object has that is a recorded message, a part of one, or what carries some: one of these, and anything else.
+/// The fields of recorded messages, their parts and their containers. An object with any of these may have others too.
 const RECORDED: [&str; 11] =
     ["role", "type", "messages", "message", "choices", "input", "output", "content", "tool_calls", "tools", "function"];
 
-/// Checks one of our own lines, which holds what it may and nothing else; returns the name of the tool.
+/// Checks a line in our own shape, which allows no unknown fields. Returns the tool's name.
 fn own_call<'v>(object: &Map<String, Value>, tool: &'v Value) -> Result<&'v str> {
     let Value::String(name) = tool else {
         return Err(Error::invalid_argument(format!("`tool` is {}; give the name of a tool as a text", kind_of(tool))));
@@ -335,15 +335,15 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Returns the name and arguments of OpenAI's `function`.
+/// Returns the name and arguments of an OpenAI `function`.
 fn function(value: &Value) -> Option<(&str, Option<&Value>)> {
     let object = value.as_object()?;
-    // Without arguments it is a definition of a tool, not a call.
+    // Without arguments this is the definition of a tool, not a call.
     let arguments = object.get("arguments")?;
     Some((object.get("name")?.as_str()?, Some(arguments)))
 }
 
-/// Returns the name that the server gave a tool which a client lists as `mcp__server__name`.
+/// Returns the tool's own name from the form `mcp__server__name` that MCP clients use.
 fn plain_name(name: &str) -> &str {
     name.strip_prefix("mcp__")
         .and_then(|rest| rest.rsplit_once("__"))
@@ -352,7 +352,7 @@ fn plain_name(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Tells whether the first line that is not blank is a JSON value by itself.
+/// Returns whether the first nonblank line is a complete JSON value.
 fn starts_with_value(bytes: &[u8]) -> bool {
     bytes
         .split(|byte| *byte == b'\n')
@@ -364,18 +364,18 @@ fn not_json(error: &serde_json::Error) -> Error {
     Error::invalid_argument(format!("not JSON: {error}"))
 }
 
-/// Lines of bounded length.
+/// Reads lines of bounded length.
 #[derive(Debug)]
 struct Lines<R> {
     reader: R,
     number: usize,
-    /// Lines that were read ahead.
+    /// Lines read ahead.
     buffered: VecDeque<Vec<u8>>,
     ended: bool,
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Returns the next line and its number; none at the end. After a failure to read there is nothing more.
+    /// Returns the next line with its number; `None` at the end, and after a failed read.
     fn next(&mut self) -> Option<(usize, Result<Vec<u8>>)> {
         if self.ended && self.buffered.is_empty() {
             return None;
@@ -399,7 +399,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Reads all that is left.
+    /// Reads everything that is left.
     fn read_rest(&mut self, rest: &mut Vec<u8>) -> Result<()> {
         self.ended = true;
         let read = self.reader.by_ref().take(TRANSCRIPT_LINE_BYTES_MAX as u64 + 1).read_to_end(rest);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_our_own_lines_and_who_calls() {
+    fn own_lines_yield_calls_and_callers() {
         let text = r#"
             {"thread": "t1", "user": "ada"}
             {"tool": "ls"}
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_anthropic_blocks_alone_in_messages_and_in_a_document() {
+    fn anthropic_calls_are_found_alone_in_messages_and_in_documents() {
         let block = r#"{"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {"path": "/a"}}"#;
         let message = format!(r#"{{"role": "assistant", "content": [{{"type": "text", "text": "I look."}}, {block}]}}"#);
         let result =
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_openai_calls_of_both_apis() {
+    fn openai_calls_of_both_apis_are_found() {
         let call = r#"{"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": "{\"path\": \"/a\"}"}}"#;
         let message = format!(r#"{{"role": "assistant", "content": null, "tool_calls": [{call}, {call}]}}"#);
         assert_eq!(played(call), ["1 call_1 read_file /a"]);
@@ -506,12 +506,12 @@ mod tests {
             played(r#"{"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "*** Begin Patch"}"#),
             ["1 c2 apply_patch -"]
         );
-        // A definition of a tool is no call.
+        // The definition of a tool is not a call.
         assert_eq!(played(r#"{"tools": [{"type": "function", "function": {"name": "ls", "parameters": {}}}]}"#), [""; 0]);
     }
 
     #[test]
-    fn a_wrong_call_is_an_event_of_its_own() {
+    fn wrong_call_is_an_event_with_an_error() {
         let text = concat!(
             r#"{"tool": "bash", "args": {"command": "ls"}}"#,
             "\n",
@@ -533,23 +533,23 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_line_is_named_and_the_rest_is_read() {
+    fn malformed_line_is_reported_and_reading_continues() {
         let good = r#"{"tool": "ls"}"#;
         assert_eq!(
             played(&format!("{good}\nnonsense\n{good}\n{{\"tool\": \n{good}")),
             ["1 - ls /", "2 invalid: invalid_argument", "3 - ls /", "4 invalid: invalid_argument", "5 - ls /"]
         );
-        // A first line that is cut off is not taken for the start of a document.
+        // A truncated first line is not mistaken for the start of a document.
         assert_eq!(played(&format!("{{\"tool\": \n{good}\n\n{good}")), ["1 invalid: invalid_argument", "2 - ls /", "4 - ls /"]);
-        // A document that is broken names the line within.
+        // An invalid document reports the line of the fault within it.
         assert_eq!(played("{\n  \"messages\": [\n    oops\n  ]\n}\n"), ["3 invalid: invalid_argument"]);
         assert_eq!(played("{\"thread\": \"\"}"), ["1 invalid: invalid_argument"]);
         assert_eq!(played(""), [""; 0]);
     }
 
     #[test]
-    fn a_line_that_was_meant_as_a_call_is_not_passed_over_in_silence() {
-        for (line, told) in [
+    fn unrecognized_line_is_an_invalid_event() {
+        for (line, expected) in [
             (r#"{"tool": 7}"#, "`tool` is a number; give the name of a tool as a text"),
             (
                 r#"{"tool": "ls", "arguments": {}}"#,
@@ -558,15 +558,15 @@ mod tests {
             (r#"{"tool": "ls", "thread": 2}"#, "`thread` is a number; give a text"),
             (r#"{"tool": "ls", "id": []}"#, "`id` is a list; give a text"),
             (r#"{"thread": null}"#, "`thread` is null; give a text"),
-            (r#"{"tol": "ls", "args": {}}"#, "no call and no recorded message, it holds `args`, `tol`; name a `tool` or a `thread`"),
-            ("{}", "no call and no recorded message, it holds nothing; name a `tool` or a `thread`"),
-            (r#""ls""#, r#"`"ls"` is no call; write an object with a `tool`"#),
-            ("[1]", "`1` is no call; write an object with a `tool`"),
+            (r#"{"tol": "ls", "args": {}}"#, "neither a call nor a recorded message; it has `args`, `tol`; give a `tool` or a `thread`"),
+            ("{}", "neither a call nor a recorded message; it has nothing; give a `tool` or a `thread`"),
+            (r#""ls""#, r#"`"ls"` is not a call; write an object with a `tool`"#),
+            ("[1]", "`1` is not a call; write an object with a `tool`"),
             (r#"{"type": "tool_use", "input": {}}"#, "a `tool_use` names no tool; give its `name` as a text"),
         ] {
             let text = format!("\n{line}\n");
             match &Transcript::new(text.as_bytes()).collect::<Vec<_>>()[..] {
-                [TranscriptEvent::Invalid { line: 2, error }] => assert_eq!(error.message(), told, "{line}"),
+                [TranscriptEvent::Invalid { line: 2, error }] => assert_eq!(error.message(), expected, "{line}"),
                 other => panic!("{line}: {other:?}"),
             }
         }
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_is_made_by_whom_nobody_named() {
+    fn calls_after_an_invalid_caller_are_refused() {
         let ls = r#"{"tool": "ls"}"#;
         let text = format!("{ls}\n{{\"thread\": 5}}\n{ls}\n{{\"thread\": \"t2\"}}\n{ls}");
         assert_eq!(
@@ -591,13 +591,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_refused_and_passed_over() {
+    fn overlong_line_is_refused_and_skipped() {
         let long = "x".repeat(TRANSCRIPT_LINE_BYTES_MAX + 10);
         assert_eq!(played(&format!("{long}\n{{\"tool\": \"ls\"}}\n")), ["1 invalid: too_large", "2 - ls /"]);
     }
 
     #[test]
-    fn a_reader_that_fails_ends_the_transcript() {
+    fn failing_reader_ends_the_transcript() {
         struct Broken;
         impl Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_mcp_clients_are_understood() {
+    fn mcp_client_names_resolve_to_tool_names() {
         assert_eq!(plain_name("mcp__strata__read_file"), "read_file");
         assert_eq!(plain_name("mcp__github__create_issue"), "mcp__github__create_issue");
         assert_eq!(plain_name("ls"), "ls");
@@ -617,7 +617,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_was_recorded_is_read_to_its_end(lines in proptest::collection::vec(prop_oneof![
+        fn arbitrary_transcripts_are_read_to_the_end(lines in proptest::collection::vec(prop_oneof![
             Just(r#"{"tool": "ls"}"#.to_owned()), Just("{".to_owned()), Just("[".to_owned()), Just(String::new()),
             Just(r#"{"messages": [{"content": [{"type": "tool_use", "name": "ls", "input": 1}]}]}"#.to_owned()), ".{0,20}",
         ], 0..8)) {
@@ -625,7 +625,7 @@ mod tests {
             let good = lines.iter().filter(|line| *line == r#"{"tool": "ls"}"#).count();
             let events: Vec<TranscriptEvent> = Transcript::new(text.as_bytes()).collect();
             let calls = events.iter().filter(|event| matches!(event, TranscriptEvent::Call { call: Ok(_), .. })).count();
-            // A document may hold lines that would be calls by themselves.
+            // Lines of a document may be calls by themselves.
             prop_assert!(calls <= good);
             if lines.first().is_none_or(|first| serde_json::from_str::<Value>(first).is_ok()) {
                 prop_assert_eq!(calls, good);

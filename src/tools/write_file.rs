@@ -1,4 +1,4 @@
-//! `write_file`: a whole file, or what is added to its end.
+//! `write_file`: writes or appends to a file.
 
 use super::render;
 use super::{Hints, Tool, ToolOutput};
@@ -27,16 +27,16 @@ pub struct WriteFile {
     pub mode: WriteFileMode,
 }
 
-/// What `write_file` does with a file that is there.
+/// What `write_file` does with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteFileMode {
     /// Replaces its content.
     #[default]
     Overwrite,
-    /// Refuses.
+    /// Fails if the file exists.
     Create,
-    /// Adds to its end.
+    /// Appends to the file.
     Append,
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let backend = tree(&[("/a/b", "x")]).await;
         let calls = [
             json!({"path": "/new/file.md", "content": "one\ntwo\n"}),

@@ -1,4 +1,4 @@
-//! A batch of changes as data.
+//! A batch of changes as JSON data.
 
 use crate::error::{Error, Result};
 use crate::ops::{Change, Changed, Edit, Version, WriteMode};
@@ -9,26 +9,26 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A batch: all of it or nothing where the tree can, else up to the first failure.
+/// A batch of changes. It is atomic if the tree supports that, and otherwise applied up to the first failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ApplyRequest {
     /// The changes, in order.
     pub changes: Vec<ChangeRecord>,
-    /// Takes a part for an answer, where a batch reaches into several mounts. Default false.
+    /// Accepts a partial result if the batch spans several mounts. Default false.
     #[serde(default)]
     pub allow_partial: bool,
 }
 
 impl ApplyRequest {
-    /// Asks for changes.
+    /// Creates a request for changes.
     pub fn new(changes: &[Change], allow_partial: bool) -> Self {
         Self { changes: changes.iter().map(ChangeRecord::from).collect(), allow_partial }
     }
 }
 
-/// What a batch did, change by change.
+/// What each change of a batch did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ApplyReply {
@@ -37,7 +37,7 @@ pub struct ApplyReply {
 }
 
 impl ApplyReply {
-    /// Tells what was done.
+    /// Creates the reply.
     pub fn new(changed: Vec<Changed>) -> Self {
         Self { changed }
     }
@@ -56,17 +56,17 @@ pub enum ChangeRecord {
         /// The content, as text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content: Option<String>,
-        /// The content, as Base64: one of the two.
+        /// The content, as Base64. Give either this or `content`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content_base64: Option<String>,
-        /// Refuses where something is already. Default false.
+        /// Fails if something exists at the path. Default false.
         #[serde(default, skip_serializing_if = "is_false")]
         create_new: bool,
-        /// Refuses unless the file has this version.
+        /// Fails unless the file has this version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         if_version: Option<Version>,
     },
-    /// Adds to the end of a file, which it makes where there is none.
+    /// Adds to the end of a file, creating it if it does not exist.
     #[schemars(title = "AppendChange")]
     Append {
         /// The file.
@@ -74,22 +74,22 @@ pub enum ChangeRecord {
         /// What to add, as text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content: Option<String>,
-        /// What to add, as Base64: one of the two.
+        /// What to add, as Base64. Give either this or `content`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content_base64: Option<String>,
     },
-    /// Replaces text within a file: all replacements, in order, or none.
+    /// Replaces text in a file: all replacements in order, or none.
     #[schemars(title = "EditChange")]
     Edit {
         /// The file.
         path: VfsPathBuf,
         /// The replacements.
         edits: Vec<Edit>,
-        /// Refuses unless the file has this version.
+        /// Fails unless the file has this version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         if_version: Option<Version>,
     },
-    /// Makes a directory and those above it.
+    /// Creates a directory and its parents.
     #[schemars(title = "CreateDirectoryChange")]
     CreateDir {
         /// The directory.
@@ -100,42 +100,43 @@ pub enum ChangeRecord {
     Delete {
         /// The path.
         path: VfsPathBuf,
-        /// Removes a directory with all it holds. Default false.
+        /// Removes a directory with its contents. Default false.
         #[serde(default, skip_serializing_if = "is_false")]
         recursive: bool,
-        /// Refuses unless the file has this version.
+        /// Fails unless the file has this version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         if_version: Option<Version>,
     },
     /// Moves a file or directory.
     #[schemars(title = "RenameChange")]
     Rename {
-        /// What to move.
+        /// The path to move.
         from: VfsPathBuf,
-        /// Where to.
+        /// The target path.
         to: VfsPathBuf,
-        /// Replaces a file that is there. Default false.
+        /// Replaces an existing file. Default false.
         #[serde(default, skip_serializing_if = "is_false")]
         overwrite: bool,
     },
     /// Copies a file or directory.
     #[schemars(title = "CopyChange")]
     Copy {
-        /// What to copy.
+        /// The path to copy.
         from: VfsPathBuf,
-        /// Where to.
+        /// The target path.
         to: VfsPathBuf,
-        /// Replaces a file that is there. Default false.
+        /// Replaces an existing file. Default false.
         #[serde(default, skip_serializing_if = "is_false")]
         overwrite: bool,
     },
 }
 
 impl ChangeRecord {
-    /// Returns the change.
+    /// Converts the record to a change.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a content that is missing, given twice or no Base64, and for two conditions.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the content is missing, given twice or not Base64, or if there
+    /// are two conditions.
     pub fn into_change(self) -> Result<Change> {
         Ok(match self {
             Self::Write { path, content, content_base64, create_new, if_version } => {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_back_as_they_were() {
+    fn changes_round_trip_through_json() {
         let changes = [
             Change::Write { path: path("/a"), content: "text".into(), mode: WriteMode::Overwrite },
             Change::Write { path: path("/a"), content: Bytes::from_static(b"\xff\0"), mode: WriteMode::CreateNew },
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_given_once() {
+    fn content_must_be_given_exactly_once() {
         for json in [
             r#"{"operation": "write", "path": "/a"}"#,
             r#"{"operation": "write", "path": "/a", "content": "x", "content_base64": "eA=="}"#,

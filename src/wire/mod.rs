@@ -1,10 +1,11 @@
-//! The words that a server and its clients share: what is asked over HTTP and what is answered, as JSON.
+//! The JSON messages that a server and its clients share over HTTP.
 //!
-//! `serve` decodes these and `backend/remote` encodes them, so that both ends agree by construction. Version 1 is what stands
-//! beneath [`PREFIX`]. Within it fields are only ever added, each with what holds without it; a field that a server does not know is
-//! refused by name, so that no request is taken for less than it says.
+//! `serve` decodes them and `backend/remote` encodes them, so both ends agree by construction. Version 1 is everything beneath
+//! [`PREFIX`]. Within it, fields are only ever added, each with a default. Servers reject unknown fields by name, so no request
+//! is silently reduced to what an older server understands.
 //!
-//! A file's bytes are the body of a message and never stand in JSON; only a batch ([`ApplyRequest`]) carries contents, as text or as Base64.
+//! The content of a file is the body of a message, not JSON. Only a batch ([`ApplyRequest`]) carries contents in JSON, as text or
+//! Base64.
 
 mod change;
 mod problem;
@@ -16,20 +17,21 @@ pub use request::{
     CapabilitiesReply, GlobRequest, GrepRequest, LIMIT_MAX, LsRequest, ReadRequest, SearchRequest, StatRequest, TreeRequest,
 };
 
-/// Where version 1 stands on a server.
+/// The path prefix of version 1.
 pub const PREFIX: &str = "/v1";
 
-/// The header that names the thread that a request is about.
-pub const THREAD_HEADER: &str = "stratafs-thread";
+/// The request header that names the thread.
+pub const THREAD_HEADER: &str = "treehold-thread";
 
-/// The header that names who acts, for the history of what is changed.
-pub const ACTOR_HEADER: &str = "stratafs-actor";
+/// The request header that names the actor, recorded in the history of changes.
+pub const ACTOR_HEADER: &str = "treehold-actor";
 
-/// The header of an answer with content: the size in bytes of the whole file.
-pub const SIZE_HEADER: &str = "stratafs-size";
+/// The response header with the size of the whole file in bytes.
+pub const SIZE_HEADER: &str = "treehold-size";
 
-/// The header of an answer with a window of lines: the offset of its first line, how many lines it has, and how many the file has.
-pub const WINDOW_HEADER: &str = "stratafs-window";
+/// The response header of a window of lines: the offset of its first line, the number of its lines, and the number of lines in
+/// the file.
+pub const WINDOW_HEADER: &str = "treehold-window";
 
-/// The header of an answer with content: when it was changed last, to the microsecond.
-pub const MODIFIED_HEADER: &str = "stratafs-modified-at";
+/// The response header with the time the content was last modified, to the microsecond.
+pub const MODIFIED_HEADER: &str = "treehold-modified-at";

@@ -1,4 +1,4 @@
-//! An error as the body of an answer: `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)).
+//! Errors as response bodies: `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)).
 
 use crate::error::{Error, ErrorKind, ErrorRecord};
 use crate::ops::OpKind;
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 /// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// What only a request can meet, beside the kinds of errors of the tree. Each has a `code` and a `type` of its own.
+/// Faults of a request itself, in addition to the error kinds of the tree. Each has its own `code` and `type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestFault {
-    /// There is no such route; `/openapi.json` tells those there are.
+    /// There is no such route. `/openapi.json` lists all routes.
     NoSuchRoute,
-    /// The first request with this idempotency key still runs: ask again for its answer.
+    /// The first request with this idempotency key is still running. Repeat the request later to get its response.
     RequestRunning,
-    /// This idempotency key was used for another request: take a new one.
+    /// This idempotency key was used for a different request. Use a new key.
     KeyReused,
-    /// The server that had begun the first request with this idempotency key died: look at what is there before anything is repeated.
+    /// The server that ran the first request with this idempotency key died. Check the current state before repeating anything.
     OutcomeUnknown,
 }
 
-/// What became of the first request with an idempotency key.
+/// The state of the first request with an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum KeyState {
-    /// It runs.
+    /// It is running.
     Running,
-    /// It is done, and its answer is kept.
+    /// It is done, and its response is stored.
     Done,
-    /// Its server died before its answer was kept: it may have been done or not.
+    /// Its server died before the response was stored. It may or may not have taken effect.
     Unknown,
 }
 
@@ -46,25 +46,25 @@ impl KeyState {
     }
 }
 
-/// What is known of an idempotency key, and for how long.
+/// The state of an idempotency key, and how long it lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct KeyRecord {
-    /// What became of the first request with it.
+    /// The state of the first request with this key.
     pub state: KeyState,
-    /// After how many seconds the key may be used anew.
+    /// The number of seconds until the key can be used again.
     pub expires_in_seconds: u64,
 }
 
 impl KeyRecord {
-    /// Tells of a key.
+    /// Creates the record of a key.
     pub const fn new(state: KeyState, expires_in_seconds: u64) -> Self {
         Self { state, expires_in_seconds }
     }
 }
 
 impl RequestFault {
-    /// Every fault.
+    /// All faults.
     pub const ALL: [Self; 4] = [Self::NoSuchRoute, Self::RequestRunning, Self::KeyReused, Self::OutcomeUnknown];
 
     /// Returns the stable wire name.
@@ -77,8 +77,8 @@ impl RequestFault {
         }
     }
 
-    /// Returns the status of the answer; for keys, that of
-    /// [the draft of the IETF](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
+    /// Returns the HTTP status. Those about keys follow the [IETF
+    /// draft](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
     pub const fn status(self) -> u16 {
         match self {
             Self::NoSuchRoute => 404,
@@ -87,7 +87,7 @@ impl RequestFault {
         }
     }
 
-    /// Returns the kind of error that it is to who knows trees and no requests.
+    /// Returns the closest error kind, for callers that only know errors of trees.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::NoSuchRoute => ErrorKind::Unsupported,
@@ -97,45 +97,45 @@ impl RequestFault {
     }
 }
 
-/// An error of the tree, or of the request.
+/// An error of the tree or of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Problem {
-    /// What kind of problem it is, as a URI that stays: `urn:stratafs:error:` and the code.
+    /// The problem type as a stable URI: `urn:treehold:error:` followed by the code.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What kind of problem it is, in a few words.
+    /// A short description of the problem type.
     pub title: String,
-    /// The status of the answer.
+    /// The HTTP status.
     pub status: u16,
-    /// What went wrong and what to do.
+    /// What went wrong and what to do about it.
     pub detail: String,
-    /// What happened, as all doors of stratafs say it.
+    /// The error record, the same in all interfaces of treehold.
     #[serde(flatten)]
     pub error: ErrorRecord,
     /// The operation that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OpKind>,
-    /// Whether the failed change may have had an effect all the same.
+    /// Whether the failed change may have taken effect anyway.
     #[serde(default)]
     pub may_have_effect: bool,
-    /// The trace that the request is part of, by which the server's log tells more: 32 hexadecimal digits.
+    /// The trace of the request, by which to find it in the server's log: 32 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
-    /// What is known of the idempotency key of the request, where that is why it was refused.
+    /// The state of the request's idempotency key, if the request was rejected because of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<KeyRecord>,
 }
 
 impl Problem {
-    /// Tells of an error.
+    /// Creates a problem from an error.
     pub fn new(error: &Error) -> Self {
         let kind = error.kind();
         let mut record = ErrorRecord::from(error);
-        // It stands beside the record, where it is always said.
+        // Reported in a field of its own, which is always present.
         record.may_have_effect = false;
         Self {
-            kind: format!("urn:stratafs:error:{}", kind.code()),
+            kind: format!("urn:treehold:error:{}", kind.code()),
             title: kind.code().replace('_', " "),
             status: status(kind),
             detail: error.message().to_owned(),
@@ -147,24 +147,24 @@ impl Problem {
         }
     }
 
-    /// Tells of a fault of the request; nothing was done by it.
+    /// Creates a problem from a fault of the request, which itself had no effect.
     pub fn of_request(fault: RequestFault, detail: impl Into<String>) -> Self {
         let mut problem = Self::new(&Error::new(fault.kind(), detail).without_effect());
-        problem.kind = format!("urn:stratafs:error:{}", fault.code());
+        problem.kind = format!("urn:treehold:error:{}", fault.code());
         problem.title = fault.code().replace('_', " ");
         problem.status = fault.status();
         problem.error.code = fault.code().to_owned();
-        // The request itself did nothing, and the first one with its key may have.
+        // This request had no effect, but the first one with its key may have.
         problem.may_have_effect = fault == RequestFault::OutcomeUnknown;
         problem
     }
 
-    /// Returns the fault of the request that this tells of, if it is one.
+    /// Returns the fault of the request, if it is one.
     pub fn fault(&self) -> Option<RequestFault> {
         RequestFault::ALL.into_iter().find(|fault| fault.code() == self.error.code)
     }
 
-    /// Returns the error, as the far side had it.
+    /// Converts back to the error on the other side.
     pub fn into_error(self) -> Error {
         let mut error = match self.fault() {
             Some(fault) => Error::new(fault.kind(), self.detail.clone()),
@@ -180,7 +180,7 @@ impl Problem {
     }
 }
 
-/// Returns the status of an answer that is an error.
+/// Returns the HTTP status of an error kind.
 fn status(kind: ErrorKind) -> u16 {
     match kind {
         ErrorKind::InvalidPath | ErrorKind::InvalidArgument => 400,

@@ -1,4 +1,4 @@
-//! What reads ask: the options of each operation as data, flat, so that the same fields stand in a query and in a body.
+//! Requests of reading operations. Their options are flat, so that the same fields work in a query string and in a body.
 
 use crate::error::{Error, Result};
 use crate::ops::{
@@ -10,33 +10,33 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The most entries, matches or hits of one answer, whatever is asked for.
+/// The most entries, matches or hits in one response, whatever the request says.
 pub const LIMIT_MAX: usize = 100_000;
 
-/// What of a file to read. All of it by default; lines or bytes, not both.
+/// Which part of a file to read: lines or bytes, but not both. Default: all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct ReadRequest {
-    /// The first line, from 0, of a window of lines.
+    /// The first line of a window, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<usize>,
-    /// The most lines of the window.
+    /// The most lines in the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// The first byte, from 0, of a range; one behind the end gives nothing.
+    /// The first byte of a range, from 0. Past the end of the file, the range is empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte_offset: Option<u64>,
-    /// The most bytes of the range.
+    /// The most bytes in the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte_limit: Option<u64>,
-    /// The most bytes to answer with; more is `too_large`.
+    /// The most bytes to return. A larger result fails with `too_large`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
 }
 
 impl ReadRequest {
-    /// Asks what the options ask.
+    /// Creates a request from options.
     pub fn new(options: &ReadOptions) -> Self {
         let mut request = Self { bytes_max: Some(options.bytes_max), ..Self::default() };
         match options.range {
@@ -47,15 +47,15 @@ impl ReadRequest {
         request
     }
 
-    /// Returns the options.
+    /// Converts the request to options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a window of lines and of bytes at once.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if both lines and bytes are requested.
     pub fn options(&self) -> Result<ReadOptions> {
         let lines = self.offset.is_some() || self.limit.is_some();
         let bytes = self.byte_offset.is_some() || self.byte_limit.is_some();
         let mut options = match (lines, bytes) {
-            (true, true) => return Err(Error::invalid_argument("a read is of lines or of bytes; leave one of the two out")),
+            (true, true) => return Err(Error::invalid_argument("a read is of lines or of bytes; leave one of them out")),
             (true, false) => ReadOptions::lines(self.offset.unwrap_or(0), self.limit.unwrap_or(usize::MAX)),
             (false, true) => ReadOptions::bytes(self.byte_offset.unwrap_or(0), self.byte_limit.unwrap_or(u64::MAX)),
             (false, false) => ReadOptions::new(),
@@ -67,7 +67,7 @@ impl ReadRequest {
     }
 }
 
-/// Looks at one path.
+/// Looks up one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -87,10 +87,10 @@ pub struct LsRequest {
     /// The most entries. Default 10,000.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     pub limit: usize,
-    /// The name that the page before ended with: the `cursor` of a cut answer.
+    /// The last name of the previous page: the `cursor` of a truncated response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// Names what cannot be listed and goes on, where it would fail. Default false.
+    /// Reports what cannot be listed and continues instead of failing. Default false.
     pub partial: bool,
 }
 
@@ -101,12 +101,12 @@ impl Default for LsRequest {
 }
 
 impl LsRequest {
-    /// Asks what the options ask.
+    /// Creates a request from options.
     pub fn new(path: &VfsPath, options: &LsOptions) -> Self {
         Self { path: path.to_owned(), limit: options.limit, cursor: options.start_after.clone(), partial: is_partial(options.on_failure) }
     }
 
-    /// Returns the options.
+    /// Converts the request to options.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a limit out of bounds.
@@ -117,14 +117,14 @@ impl LsRequest {
     }
 }
 
-/// Lists what lies beneath a directory, level by level.
+/// Lists everything beneath a directory, level by level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct TreeRequest {
     /// The directory. Default `/`.
     pub path: VfsPathBuf,
-    /// How many levels. Default 3.
+    /// The number of levels. Default 3.
     #[schemars(range(min = 1, max = 1000))]
     pub depth: usize,
     /// The most entries. Default 1,000.
@@ -142,7 +142,7 @@ impl TreeRequest {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a depth or a limit out of bounds.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a depth or limit out of bounds.
     pub fn checked(self) -> Result<Self> {
         if self.depth == 0 || self.depth > 1_000 {
             return Err(Error::invalid_argument(format!("a depth of {} is not from 1 to 1000", self.depth)));
@@ -152,17 +152,17 @@ impl TreeRequest {
     }
 }
 
-/// Finds paths by a pattern.
+/// Finds paths that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct GlobRequest {
-    /// The pattern, such as `**/*.md`; one without `/` matches names at any depth.
+    /// The pattern, such as `**/*.md`. Without `/` it matches names at any depth.
     pub pattern: String,
-    /// Where the search begins. Default `/`.
+    /// The root of the search. Default `/`.
     #[serde(default = "root")]
     pub path: VfsPathBuf,
-    /// Tells `A` not from `a`. Default false.
+    /// Ignores case. Default false.
     #[serde(default)]
     pub case_insensitive: bool,
     /// Finds directories too. Default false.
@@ -172,28 +172,28 @@ pub struct GlobRequest {
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     pub limit: usize,
-    /// Where the page before ended: the `cursor` of a cut answer.
+    /// Where the previous page ended: the `cursor` of a truncated response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<VfsPathBuf>,
-    /// What is left out.
+    /// Includes names that start with a dot. Default false.
     #[serde(default)]
     pub hidden: bool,
-    /// Includes what `.gitignore` files exclude. Default false.
+    /// Includes files that `.gitignore` files exclude. Default false.
     #[serde(default)]
     pub ignored: bool,
-    /// Names what cannot be searched and goes on, where it would fail. Default false.
+    /// Reports what cannot be searched and continues instead of failing. Default false.
     #[serde(default)]
     pub partial: bool,
-    /// What stands between the caller's root and the path searched, for a tree that is mounted in another. Default `/`.
+    /// The path between the caller's root and the searched path, for a tree mounted in another. Default `/`.
     #[serde(default = "root")]
     pub base: VfsPathBuf,
-    /// Subtrees that are not entered.
+    /// Subtrees to skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prune: Vec<VfsPathBuf>,
 }
 
 impl GlobRequest {
-    /// Asks what the options ask, but for a guard, which stays with the caller.
+    /// Creates a request from options. A guard is not included; the caller must apply it.
     pub fn new(path: &VfsPath, options: &GlobOptions) -> Self {
         Self {
             pattern: options.pattern.clone(),
@@ -210,7 +210,7 @@ impl GlobRequest {
         }
     }
 
-    /// Returns the options.
+    /// Converts the request to options.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a limit out of bounds.
@@ -225,26 +225,26 @@ impl GlobRequest {
     }
 }
 
-/// Finds lines by a pattern.
+/// Finds lines that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct GrepRequest {
-    /// The text to find, or with `regex` the regular expression.
+    /// The text to find, or the regular expression if `regex` is set.
     pub pattern: String,
-    /// Where the search begins. Default `/`.
+    /// The root of the search. Default `/`.
     #[serde(default = "root")]
     pub path: VfsPathBuf,
-    /// Takes the pattern for a regular expression. Default false.
+    /// Treats the pattern as a regular expression. Default false.
     #[serde(default)]
     pub regex: bool,
-    /// Whether `A` is told from `a`. Default `sensitive`.
+    /// How to compare upper and lower case. Default `sensitive`.
     #[serde(default)]
     pub case: CaseMode,
-    /// Finds whole words only. Default false.
+    /// Matches whole words only. Default false.
     #[serde(default)]
     pub word: bool,
-    /// Finds whole lines only. Default false.
+    /// Matches whole lines only. Default false.
     #[serde(default)]
     pub whole_line: bool,
     /// Finds the lines that do not match. Default false.
@@ -253,16 +253,16 @@ pub struct GrepRequest {
     /// Lets a match span lines. Default false.
     #[serde(default)]
     pub multiline: bool,
-    /// How many lines before each match to return. Default 0.
+    /// The number of lines to return before each match. Default 0.
     #[serde(default)]
     pub before: usize,
-    /// How many lines after each match to return. Default 0.
+    /// The number of lines to return after each match. Default 0.
     #[serde(default)]
     pub after: usize,
     /// Searches only files that match one of these globs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
-    /// Searches no file that matches one of these globs.
+    /// Skips files that match one of these globs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
     /// Searches only files of these types, such as `rust`.
@@ -271,44 +271,44 @@ pub struct GrepRequest {
     /// Searches binary files too. Default false.
     #[serde(default)]
     pub binary: bool,
-    /// How bytes become text. Default `bytes`.
+    /// How to decode content. Default `bytes`.
     #[serde(default)]
     pub encoding: Encoding,
-    /// Skips larger files.
+    /// Skips files with more bytes than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_max_bytes: Option<u64>,
-    /// What to return of each file. Default `content`.
+    /// What to return for each file. Default `content`.
     #[serde(default)]
     pub output: GrepOutput,
     /// The most matches. Default 10,000.
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     pub limit: usize,
-    /// The most matches of one file.
+    /// The most matches in one file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_limit: Option<usize>,
-    /// Where the page before ended: the `cursor` of a cut answer.
+    /// Where the previous page ended: the `cursor` of a truncated response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Includes names that start with a dot. Default false.
     #[serde(default)]
     pub hidden: bool,
-    /// Includes what `.gitignore` files exclude. Default false.
+    /// Includes files that `.gitignore` files exclude. Default false.
     #[serde(default)]
     pub ignored: bool,
-    /// Names what cannot be searched and goes on, where it would fail. Default false.
+    /// Reports what cannot be searched and continues instead of failing. Default false.
     #[serde(default)]
     pub partial: bool,
-    /// What stands between the caller's root and the path searched, for a tree that is mounted in another. Default `/`.
+    /// The path between the caller's root and the searched path, for a tree mounted in another. Default `/`.
     #[serde(default = "root")]
     pub base: VfsPathBuf,
-    /// Subtrees that are not entered.
+    /// Subtrees to skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prune: Vec<VfsPathBuf>,
 }
 
 impl GrepRequest {
-    /// Asks what the options ask, but for a guard, which stays with the caller.
+    /// Creates a request from options. A guard is not included; the caller must apply it.
     pub fn new(path: &VfsPath, options: &GrepOptions) -> Self {
         Self {
             pattern: options.pattern.clone(),
@@ -339,10 +339,10 @@ impl GrepRequest {
         }
     }
 
-    /// Returns the options.
+    /// Converts the request to options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a limit out of bounds and for what is no cursor.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a limit out of bounds or an invalid cursor.
     pub fn options(self) -> Result<GrepOptions> {
         let mut options = GrepOptions::new(self.pattern);
         options.regex = self.regex;
@@ -368,64 +368,65 @@ impl GrepRequest {
     }
 }
 
-/// Recalls files by what they are about.
+/// Ranks files by the words of a query.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SearchRequest {
-    /// What to look for, in words.
+    /// The words to search for.
     pub query: String,
-    /// Where the search begins. Default `/`.
+    /// The root of the search. Default `/`.
     #[serde(default = "root")]
     pub path: VfsPathBuf,
-    /// Recalls only files that match one of these globs.
+    /// Searches only files that match one of these globs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
-    /// Recalls no file that matches one of these globs.
+    /// Skips files that match one of these globs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// Recalls only files changed at this time or later.
+    /// Searches only files modified at this time or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_since: Option<Timestamp>,
-    /// Recalls only files changed before this time.
+    /// Searches only files modified before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_before: Option<Timestamp>,
     /// The most files. Default 10.
     #[serde(default = "hits")]
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     pub limit: usize,
-    /// How many of the best to pass over. Default 0.
+    /// The number of best files to skip. Default 0.
     #[serde(default)]
     pub offset: usize,
     /// The most snippets of a file. Default 3.
     #[serde(default = "snippets")]
     #[schemars(range(max = 100))]
     pub snippets_max: usize,
-    /// Counts of files elsewhere that these are ranked among, for a tree that is mounted in another.
+    /// Statistics over files elsewhere to rank these among, for a tree mounted in another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub among: Option<crate::ops::Corpus>,
-    /// Answers only from what is at hand, without reading all files. Default false.
+    /// Returns hits beyond the limit too, up to rank 10,000, if that takes no more reading, for a caller
+    /// that ranks several trees together. Default false.
     #[serde(default)]
     pub at_hand: bool,
     /// Includes names that start with a dot. Default false.
     #[serde(default)]
     pub hidden: bool,
-    /// Includes what `.gitignore` files exclude. Default false.
+    /// Includes files that `.gitignore` files exclude. Default false.
     #[serde(default)]
     pub ignored: bool,
-    /// Names what cannot be searched and goes on, where it would fail. Default false.
+    /// Reports what cannot be searched and continues instead of failing. Default false.
     #[serde(default)]
     pub partial: bool,
-    /// What stands between the caller's root and the path searched, for a tree that is mounted in another. Default `/`.
+    /// The path between the caller's root and the searched path, for a tree mounted in another. Default `/`.
     #[serde(default = "root")]
     pub base: VfsPathBuf,
-    /// Subtrees that are not entered.
+    /// Subtrees to skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prune: Vec<VfsPathBuf>,
 }
 
 impl SearchRequest {
-    /// Asks what the options ask, but for a guard, which stays with the caller.
+    /// Creates a request from options. A guard is not included; the caller must apply it.
     pub fn new(path: &VfsPath, options: &SearchOptions) -> Self {
         Self {
             query: options.query.clone(),
@@ -447,7 +448,7 @@ impl SearchRequest {
         }
     }
 
-    /// Returns the options.
+    /// Converts the request to options.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a limit out of bounds.
@@ -467,20 +468,20 @@ impl SearchRequest {
     }
 }
 
-/// What a tree declares, and the version of what its server speaks.
+/// The capabilities of a tree, and the version of its server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct CapabilitiesReply {
-    /// The version of the program that serves it.
+    /// The version of the server program.
     pub version: String,
-    /// What the tree declares.
+    /// The capabilities of the tree.
     pub capabilities: Capabilities,
-    /// Where something is mounted in it.
+    /// The mount points in the tree.
     pub mounts: Vec<VfsPathBuf>,
 }
 
 impl CapabilitiesReply {
-    /// Tells of a tree.
+    /// Creates the reply.
     pub fn new(capabilities: Capabilities, mounts: Vec<VfsPathBuf>) -> Self {
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), capabilities, mounts }
     }
@@ -505,7 +506,7 @@ fn snippets() -> usize {
 fn checked(limit: usize) -> Result<usize> {
     if limit == 0 || limit > LIMIT_MAX {
         return Err(Error::invalid_argument(format!(
-            "a limit of {limit} is not from 1 to {LIMIT_MAX}; ask for less and go on by the cursor"
+            "a limit of {limit} is not from 1 to {LIMIT_MAX}; use a smaller limit and continue with the cursor"
         )));
     }
     Ok(limit)
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn options_come_back_as_they_were() {
+    fn options_round_trip_through_json() {
         let mut grep = GrepOptions::regex("a|b").with_case(CaseMode::Smart).with_context(1, 2).with_include("*.md").with_type("rust");
         grep = grep.with_hidden(true).with_on_failure(OnFailure::Partial).with_matches_max(7).with_file_matches_max(2);
         grep = grep.with_output(GrepOutput::Counts).with_encoding(Encoding::Auto).with_size_max_bytes(9).with_multiline(true);
@@ -559,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_the_default_of_the_operation() {
+    fn omitted_fields_have_defaults_of_operation() {
         let grep: GrepRequest = serde_json::from_str(r#"{"pattern": "x"}"#).expect("all else is optional");
         assert_eq!(grep.options().expect("legal"), GrepOptions::new("x"));
         let glob: GlobRequest = serde_json::from_str(r#"{"pattern": "x"}"#).expect("all else is optional");

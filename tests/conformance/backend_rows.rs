@@ -1,7 +1,7 @@
 //! Every backend, and composites that hold them: one row each.
 
 use crate::{indexed_trees, trees};
-use stratafs::backend_conformance;
+use treehold::backend_conformance;
 
 backend_conformance!(model, trees::model);
 backend_conformance!(state, trees::state);
@@ -13,17 +13,33 @@ backend_conformance!(store_indexed_sqlite, indexed_trees::sqlite);
 #[cfg(feature = "sled")]
 backend_conformance!(store_indexed_sled, indexed_trees::sled);
 #[cfg(feature = "postgres")]
-backend_conformance!(store_indexed_postgres, indexed_trees::postgres);
+backend_conformance!(
+    #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+    store_indexed_postgres,
+    indexed_trees::postgres
+);
 #[cfg(feature = "sqlite")]
 backend_conformance!(store_sqlite, trees::store_sqlite);
 #[cfg(feature = "sled")]
 backend_conformance!(store_sled, trees::store_sled);
 #[cfg(feature = "mysql")]
-backend_conformance!(store_mysql, trees::store_mysql);
+backend_conformance!(
+    #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
+    store_mysql,
+    trees::store_mysql
+);
 #[cfg(feature = "postgres")]
-backend_conformance!(store_postgres, trees::store_postgres);
+backend_conformance!(
+    #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+    store_postgres,
+    trees::store_postgres
+);
 #[cfg(feature = "redis")]
-backend_conformance!(store_redis, trees::store_redis);
+backend_conformance!(
+    #[ignore = "needs Redis: run scripts/servers.sh"]
+    store_redis,
+    trees::store_redis
+);
 #[cfg(feature = "filesystem")]
 backend_conformance!(filesystem, trees::filesystem);
 #[cfg(feature = "filesystem")]

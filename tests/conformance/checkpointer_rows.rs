@@ -4,11 +4,11 @@ use crate::trees::SmallPages;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use stratafs::checkpoint::{Checkpointer, MemoryCheckpointer, StoreCheckpointer};
-use stratafs::checkpointer_conformance;
-use stratafs::clock::Clock;
-use stratafs::conformance::Fresh;
-use stratafs::store::MemoryStore;
+use treehold::checkpoint::{Checkpointer, MemoryCheckpointer, StoreCheckpointer};
+use treehold::checkpointer_conformance;
+use treehold::clock::Clock;
+use treehold::conformance::Fresh;
+use treehold::store::MemoryStore;
 
 fn of(checkpointer: impl Checkpointer + 'static) -> Fresh<dyn Checkpointer> {
     Fresh::new(Arc::new(checkpointer) as Arc<dyn Checkpointer>)
@@ -54,7 +54,7 @@ checkpointer_conformance!(store_small_pages, crate::checkpointer::store_small_pa
 #[cfg(feature = "sqlite")]
 async fn store_sqlite() -> Fresh<dyn Checkpointer> {
     let directory = tempfile::tempdir().unwrap();
-    let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let store = treehold::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
     of(StoreCheckpointer::new(Arc::new(store))).keeping(directory)
 }
 
@@ -64,20 +64,18 @@ checkpointer_conformance!(store_sqlite, crate::checkpointer::store_sqlite);
 #[cfg(feature = "sled")]
 async fn store_sled() -> Fresh<dyn Checkpointer> {
     let directory = tempfile::tempdir().unwrap();
-    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    let store = treehold::store::SledStore::open(directory.path().join("store.sled")).unwrap();
     of(StoreCheckpointer::new(Arc::new(store))).keeping(directory)
 }
 
 #[cfg(feature = "sled")]
 checkpointer_conformance!(store_sled, crate::checkpointer::store_sled);
 
-/// Makes the checkpointer over a store on a server, where there is one.
+/// Makes the checkpointer over a store on a server.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 fn on(store: crate::servers::OnServer) -> Fresh<dyn Checkpointer> {
-    match store {
-        Ok((store, keep)) => of(StoreCheckpointer::new(store)).keeping(keep),
-        Err(reason) => Fresh::skipped(reason),
-    }
+    let (store, keep) = store;
+    of(StoreCheckpointer::new(store)).keeping(keep)
 }
 
 #[cfg(feature = "mysql")]
@@ -86,7 +84,11 @@ async fn store_mysql() -> Fresh<dyn Checkpointer> {
 }
 
 #[cfg(feature = "mysql")]
-checkpointer_conformance!(store_mysql, crate::checkpointer::store_mysql);
+checkpointer_conformance!(
+    #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
+    store_mysql,
+    crate::checkpointer::store_mysql
+);
 
 #[cfg(feature = "postgres")]
 async fn store_postgres() -> Fresh<dyn Checkpointer> {
@@ -94,7 +96,11 @@ async fn store_postgres() -> Fresh<dyn Checkpointer> {
 }
 
 #[cfg(feature = "postgres")]
-checkpointer_conformance!(store_postgres, crate::checkpointer::store_postgres);
+checkpointer_conformance!(
+    #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+    store_postgres,
+    crate::checkpointer::store_postgres
+);
 
 #[cfg(feature = "redis")]
 async fn store_redis() -> Fresh<dyn Checkpointer> {
@@ -102,4 +108,8 @@ async fn store_redis() -> Fresh<dyn Checkpointer> {
 }
 
 #[cfg(feature = "redis")]
-checkpointer_conformance!(store_redis, crate::checkpointer::store_redis);
+checkpointer_conformance!(
+    #[ignore = "needs Redis: run scripts/servers.sh"]
+    store_redis,
+    crate::checkpointer::store_redis
+);

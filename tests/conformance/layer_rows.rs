@@ -2,11 +2,11 @@
 
 use crate::layer_trees;
 use std::sync::Arc;
-use stratafs::StateBackend;
-use stratafs::backend_conformance;
-use stratafs::conformance::Fresh;
-use stratafs::conformance::backend::Tree;
-use stratafs::layer::{EmbeddedKind, Embedder, VectorRecall};
+use treehold::StateBackend;
+use treehold::backend_conformance;
+use treehold::conformance::Fresh;
+use treehold::conformance::backend::Tree;
+use treehold::layer::{EmbeddedKind, Embedder, VectorRecall};
 
 backend_conformance!(layer_audit, layer_trees::layer_audit);
 backend_conformance!(layer_limit, layer_trees::layer_limit);
@@ -28,7 +28,7 @@ impl Embedder for Meaningless {
         "meaningless"
     }
 
-    async fn embed(&self, texts: &[&str], _: EmbeddedKind) -> stratafs::Result<Vec<Vec<f32>>> {
+    async fn embed(&self, texts: &[&str], _: EmbeddedKind) -> treehold::Result<Vec<Vec<f32>>> {
         Ok(vec![vec![0.0; 3]; texts.len()])
     }
 }

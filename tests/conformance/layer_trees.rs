@@ -3,13 +3,13 @@
 //! A layer that only refuses (read-only) is left out, as no tree behind it could be filled.
 
 use std::time::Duration;
-use stratafs::conformance::Fresh;
-use stratafs::conformance::backend::Tree;
-use stratafs::layer::{
+use treehold::conformance::Fresh;
+use treehold::conformance::backend::Tree;
+use treehold::layer::{
     Audit, Fault, Layered, Limit, MemorySink, Operations, Permissions, Protected, Protections, Quota, QuotaLimits, Retry, Rule,
     SinkFailure, Timeout,
 };
-use stratafs::{BackendExt, StateBackend, VfsPath, VfsPathBuf};
+use treehold::{BackendExt, StateBackend, VfsPath, VfsPathBuf};
 
 pub(crate) async fn layer_audit() -> Fresh<Tree> {
     let audit = Audit::new(MemorySink::new(100)).with_sink_failure(SinkFailure::Refuse);

@@ -1,16 +1,16 @@
 //! The trees of other servers, each a real one on the loopback device, and what is kept of them: one row each.
 
 use std::sync::Arc;
-use stratafs::checkpoint::StoreCheckpointer;
-use stratafs::conformance::Fresh;
-use stratafs::conformance::backend::Tree;
-use stratafs::mcp::McpOptions;
-use stratafs::serve::{HttpServer, ServeOptions};
-use stratafs::{
+use tokio::sync::oneshot;
+use treehold::checkpoint::StoreCheckpointer;
+use treehold::conformance::Fresh;
+use treehold::conformance::backend::Tree;
+use treehold::mcp::McpOptions;
+use treehold::serve::{HttpServer, ServeOptions};
+use treehold::{
     BackendExt, CacheOptions, CachedBackend, MemoryStore, Namespace, RemoteBackend, RemoteOptions, Scope, StateBackend, StoreBackend,
     Workspace, backend_conformance,
 };
-use tokio::sync::oneshot;
 
 backend_conformance!(remote, remote);
 backend_conformance!(remote_saved, remote_saved);
@@ -69,7 +69,7 @@ async fn remote_cached() -> Fresh<Tree> {
 
 /// A feed that says nothing, and nobody but the cache who changes anything.
 async fn cached() -> Fresh<Tree> {
-    let live = futures::stream::once(async { stratafs::TreeNews::Live });
+    let live = futures::stream::once(async { treehold::TreeNews::Live });
     let feed = futures::StreamExt::boxed(futures::StreamExt::chain(live, futures::stream::pending()));
     Tree::new(CachedBackend::new(StateBackend::new(), CacheOptions::new()).with_feed(feed)).fresh()
 }

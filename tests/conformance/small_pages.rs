@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use std::fmt;
-use stratafs::Result;
-use stratafs::ops::Version;
-use stratafs::store::{
+use treehold::Result;
+use treehold::ops::Version;
+use treehold::store::{
     Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
 };
 
@@ -43,7 +43,7 @@ impl Store for SmallPages {
         self.0.scan(namespace, options).await
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<std::sync::Arc<dyn stratafs::store::LentRows>>> {
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<std::sync::Arc<dyn treehold::store::LentRows>>> {
         Ok(None)
     }
 
@@ -63,19 +63,19 @@ impl Store for SmallPages {
         self.0.sweep(limit).await
     }
 
-    async fn watch(&self, namespace: &Namespace) -> Result<stratafs::store::Watch> {
+    async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.0.watch(namespace).await
     }
 
-    async fn describe(&self) -> Result<stratafs::store::StoreDescription> {
+    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
         self.0.describe().await
     }
 
-    async fn stats(&self) -> Result<stratafs::store::StoreStats> {
+    async fn stats(&self) -> Result<treehold::store::StoreStats> {
         self.0.stats().await
     }
 
-    async fn check(&self) -> Result<Vec<stratafs::Error>> {
+    async fn check(&self) -> Result<Vec<treehold::Error>> {
         self.0.check().await
     }
 }

@@ -1,34 +1,34 @@
 //! The stores: one row each.
 
 use std::sync::Arc;
-use stratafs::conformance::Fresh;
-use stratafs::store::{MemoryStore, Store};
+use treehold::conformance::Fresh;
+use treehold::store::{MemoryStore, Store};
 
 async fn fresh_memory() -> Fresh<dyn Store> {
     Fresh::new(Arc::new(MemoryStore::new()))
 }
 
-stratafs::store_conformance!(memory, fresh_memory);
+treehold::store_conformance!(memory, fresh_memory);
 
 #[cfg(feature = "sqlite")]
 async fn fresh_sqlite() -> Fresh<dyn Store> {
     let directory = tempfile::tempdir().unwrap();
-    let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let store = treehold::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
     Fresh::new(Arc::new(store) as Arc<dyn Store>).keeping(directory)
 }
 
 #[cfg(feature = "sqlite")]
-stratafs::store_conformance!(sqlite, fresh_sqlite);
+treehold::store_conformance!(sqlite, fresh_sqlite);
 
 #[cfg(feature = "sled")]
 async fn fresh_sled() -> Fresh<dyn Store> {
     let directory = tempfile::tempdir().unwrap();
-    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    let store = treehold::store::SledStore::open(directory.path().join("store.sled")).unwrap();
     Fresh::new(Arc::new(store) as Arc<dyn Store>).keeping(directory)
 }
 
 #[cfg(feature = "sled")]
-stratafs::store_conformance!(sled, fresh_sled);
+treehold::store_conformance!(sled, fresh_sled);
 
 #[cfg(feature = "postgres")]
 async fn fresh_postgres() -> Fresh<dyn Store> {
@@ -36,7 +36,11 @@ async fn fresh_postgres() -> Fresh<dyn Store> {
 }
 
 #[cfg(feature = "postgres")]
-stratafs::store_conformance!(postgres, fresh_postgres);
+treehold::store_conformance!(
+    #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+    postgres,
+    fresh_postgres
+);
 
 #[cfg(feature = "redis")]
 async fn fresh_redis() -> Fresh<dyn Store> {
@@ -44,7 +48,11 @@ async fn fresh_redis() -> Fresh<dyn Store> {
 }
 
 #[cfg(feature = "redis")]
-stratafs::store_conformance!(redis, fresh_redis);
+treehold::store_conformance!(
+    #[ignore = "needs Redis: run scripts/servers.sh"]
+    redis,
+    fresh_redis
+);
 
 #[cfg(feature = "redis")]
 async fn fresh_redis_cluster() -> Fresh<dyn Store> {
@@ -52,7 +60,11 @@ async fn fresh_redis_cluster() -> Fresh<dyn Store> {
 }
 
 #[cfg(feature = "redis")]
-stratafs::store_conformance!(redis_cluster, fresh_redis_cluster);
+treehold::store_conformance!(
+    #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
+    redis_cluster,
+    fresh_redis_cluster
+);
 
 #[cfg(feature = "mysql")]
 async fn fresh_mysql() -> Fresh<dyn Store> {
@@ -60,4 +72,8 @@ async fn fresh_mysql() -> Fresh<dyn Store> {
 }
 
 #[cfg(feature = "mysql")]
-stratafs::store_conformance!(mysql, fresh_mysql);
+treehold::store_conformance!(
+    #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
+    mysql,
+    fresh_mysql
+);

@@ -5,12 +5,12 @@ mod small_pages;
 
 pub(crate) use small_pages::SmallPages;
 use std::sync::Arc;
-use stratafs::backend::IndexKind;
-use stratafs::composite::CompositeBackend;
-use stratafs::conformance::Fresh;
-use stratafs::conformance::backend::Tree;
-use stratafs::conformance::model::ModelBackend;
-use stratafs::{Backend, BackendExt, MemoryStore, Namespace, OverlayBackend, StateBackend, Store, StoreBackend, Subtree};
+use treehold::backend::IndexKind;
+use treehold::composite::CompositeBackend;
+use treehold::conformance::Fresh;
+use treehold::conformance::backend::Tree;
+use treehold::conformance::model::ModelBackend;
+use treehold::{Backend, BackendExt, MemoryStore, Namespace, OverlayBackend, StateBackend, Store, StoreBackend, Subtree};
 
 pub(crate) async fn model() -> Fresh<Tree> {
     Tree::new(ModelBackend::new()).fresh()
@@ -41,24 +41,22 @@ pub(crate) async fn store_indexed() -> Fresh<Tree> {
 #[cfg(feature = "sqlite")]
 pub(crate) async fn store_sqlite() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
+    let store = treehold::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
     Tree::new(rows(store)).fresh().keeping(directory)
 }
 
 #[cfg(feature = "sled")]
 pub(crate) async fn store_sled() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    let store = treehold::store::SledStore::open(directory.path().join("store.sled")).unwrap();
     Tree::new(rows(store)).fresh().keeping(directory)
 }
 
-/// Makes the tree of a store on a server, where there is one.
+/// Makes the tree of a store on a server.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 fn rows_on(store: crate::servers::OnServer) -> Fresh<Tree> {
-    match store {
-        Ok((store, keep)) => Tree::new(rows(store)).fresh().keeping(keep),
-        Err(reason) => Fresh::skipped(reason),
-    }
+    let (store, keep) = store;
+    Tree::new(rows(store)).fresh().keeping(keep)
 }
 
 #[cfg(feature = "mysql")]
@@ -79,15 +77,15 @@ pub(crate) async fn store_redis() -> Fresh<Tree> {
 #[cfg(feature = "filesystem")]
 pub(crate) async fn filesystem() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    Tree::new(stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap()).fresh().keeping(directory)
+    Tree::new(treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap()).fresh().keeping(directory)
 }
 
 #[cfg(feature = "filesystem")]
 /// The way of opening that every unix has, without `openat2`.
 pub(crate) async fn filesystem_by_component() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    let options = stratafs::FilesystemOptions::new().with_openat2(false);
-    Tree::new(stratafs::FilesystemBackend::open(directory.path(), options).unwrap()).fresh().keeping(directory)
+    let options = treehold::FilesystemOptions::new().with_openat2(false);
+    Tree::new(treehold::FilesystemBackend::open(directory.path(), options).unwrap()).fresh().keeping(directory)
 }
 
 /// A directory of the default, with mounts beside it.
@@ -160,7 +158,7 @@ pub(crate) async fn overlay_hiding() -> Fresh<Tree> {
         lower.write(name, "*\nneedle x\n").await.unwrap();
     }
     let overlay = OverlayBackend::new(arc(lower), arc(rows(MemoryStore::new())));
-    let listing = overlay.ls(stratafs::VfsPath::ROOT, &stratafs::ops::LsOptions::new()).await.unwrap();
+    let listing = overlay.ls(treehold::VfsPath::ROOT, &treehold::ops::LsOptions::new()).await.unwrap();
     for entry in listing.entries {
         overlay.delete_all(entry.path.as_str()).await.unwrap();
     }
@@ -177,7 +175,7 @@ pub(crate) async fn overlay_nested() -> Fresh<Tree> {
 #[cfg(feature = "filesystem")]
 pub(crate) async fn overlay_filesystem() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
-    let lower = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+    let lower = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
     Tree::new(OverlayBackend::new(arc(lower), arc(rows(MemoryStore::new())))).fresh().keeping(directory)
 }
 

@@ -1,20 +1,20 @@
-//! A small far side for tests: a tree behind the words of `stratafs::wire`, over HTTP/1.1 by hand, so that a test can lose an
+//! A small far side for tests: a tree behind the words of `treehold::wire`, over HTTP/1.1 by hand, so that a test can lose an
 //! answer, send another, or go away.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use stratafs::backend::BackendExt as _;
-use stratafs::ops::ApplyOptions;
-use stratafs::wire::{
-    ApplyReply, ApplyRequest, CapabilitiesReply, ChangeRecord, GlobRequest, GrepRequest, LsRequest, Problem, ReadRequest, RequestFault,
-    SearchRequest, StatRequest,
-};
-use stratafs::{Backend, Error, Result, VfsPath};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use treehold::backend::BackendExt as _;
+use treehold::ops::ApplyOptions;
+use treehold::wire::{
+    ApplyReply, ApplyRequest, CapabilitiesReply, ChangeRecord, GlobRequest, GrepRequest, LsRequest, Problem, ReadRequest, RequestFault,
+    SearchRequest, StatRequest,
+};
+use treehold::{Backend, Error, Result, VfsPath};
 
 /// A request as it came.
 #[derive(Debug, Clone)]
@@ -211,12 +211,12 @@ impl Far {
                 let read = self.tree.read(&VfsPath::parse(&path)?, &asked.options()?).await?;
                 let mut reply = Reply::new(200, "application/octet-stream", read.content.to_vec())
                     .with("etag", format!("\"{}\"", read.version))
-                    .with("stratafs-size", read.size_bytes);
+                    .with("treehold-size", read.size_bytes);
                 if let Some(at) = read.modified_at {
-                    reply = reply.with("stratafs-modified-at", at);
+                    reply = reply.with("treehold-modified-at", at);
                 }
                 if let Some(window) = read.window {
-                    reply = reply.with("stratafs-window", format!("{},{},{}", window.offset, window.lines, window.total_lines));
+                    reply = reply.with("treehold-window", format!("{},{},{}", window.offset, window.lines, window.total_lines));
                 }
                 reply
             }
@@ -274,7 +274,7 @@ fn decoded(text: &str) -> String {
 
 /// Returns a tree with a few files, and files that nobody else should see.
 pub(crate) async fn small_tree() -> Arc<dyn Backend> {
-    let tree = stratafs::StateBackend::new();
+    let tree = treehold::StateBackend::new();
     for (path, content) in
         [("/w/a.md", "one\ntwo needle\n"), ("/w/d/b.md", "needle\n"), ("/w/secret/c.md", "needle\n"), ("/other.md", "needle\n")]
     {

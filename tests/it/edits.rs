@@ -4,9 +4,9 @@ use crate::cli::Home;
 use crate::mcp::{Client, Era};
 use crate::serve::Served;
 use serde_json::{Value, json};
-use stratafs::conformance::backend::LINE_ENDING_EDITS;
-use stratafs::tools::ToolSet;
-use stratafs::{Backend, BackendExt, StateBackend};
+use treehold::conformance::backend::LINE_ENDING_EDITS;
+use treehold::tools::ToolSet;
+use treehold::{Backend, BackendExt, StateBackend};
 
 /// One row of the table.
 struct Row {

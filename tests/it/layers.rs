@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stratafs::layer::{Fault, Layered, Retry, Timeout};
-use stratafs::ops::{ApplyOptions, Change, Edit, GlobOptions, ReadOptions, WriteMode};
-use stratafs::{Backend, ErrorKind, StateBackend, VfsPath, VfsPathBuf};
+use treehold::layer::{Fault, Layered, Retry, Timeout};
+use treehold::ops::{ApplyOptions, Change, Edit, GlobOptions, ReadOptions, WriteMode};
+use treehold::{Backend, ErrorKind, StateBackend, VfsPath, VfsPathBuf};
 
 fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).unwrap()

@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "remote", feature = "serve"))]
 mod cli;
 mod composite;
 #[cfg(all(feature = "cli", feature = "serve"))]
@@ -13,7 +13,7 @@ mod far;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod layers;
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "remote", feature = "serve"))]
 mod mcp;
 mod merge;
 mod overlay;

@@ -4,8 +4,8 @@ use crate::far::{FarSide, Fate, Reply, Request, small_tree};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use stratafs::ops::{ApplyOptions, Change, GlobOptions, GrepOptions, LsOptions, PathGuard, ReadOptions, SearchOptions, WriteMode};
-use stratafs::{
+use treehold::ops::{ApplyOptions, Change, GlobOptions, GrepOptions, LsOptions, PathGuard, ReadOptions, SearchOptions, WriteMode};
+use treehold::{
     Backend, BackendExt, CacheOptions, CachedBackend, Error, ErrorKind, RemoteBackend, RemoteOptions, StateBackend, VfsPathBuf,
 };
 
@@ -52,7 +52,7 @@ async fn every_operation_is_one_request_with_its_headers() {
     let requests = far.requests.lock().clone();
     for request in &requests {
         assert_eq!(request.headers["authorization"], format!("Bearer {TOKEN}"));
-        assert_eq!((request.headers["stratafs-thread"].as_str(), request.headers["stratafs-actor"].as_str()), ("a%20b%2F%C3%BC", "ada"));
+        assert_eq!((request.headers["treehold-thread"].as_str(), request.headers["treehold-actor"].as_str()), ("a%20b%2F%C3%BC", "ada"));
         assert_eq!(request.headers["traceparent"].len(), 55);
         assert_eq!(request.headers.contains_key("idempotency-key"), request.path == "/v1/apply");
     }
@@ -76,7 +76,7 @@ async fn errors_of_the_far_side_are_in_the_callers_paths() {
     let error = tree.edit("/e", "x", "y").await.unwrap_err();
     assert_eq!((error.kind(), error.lines(), error.change()), (ErrorKind::Ambiguous, &[1, 1][..], Some(0)));
     let version = tree.stat(&path("/e")).await.unwrap().version;
-    let error = tree.write_if("/e", "z", stratafs::ops::Version::new(u64::MAX)).await.unwrap_err();
+    let error = tree.write_if("/e", "z", treehold::ops::Version::new(u64::MAX)).await.unwrap_err();
     assert_eq!((error.kind(), error.current_version()), (ErrorKind::Conflict, version));
     assert!(!error.may_have_effect());
     let changes = [Change::CreateDir { path: path("/f") }, Change::CreateDir { path: path("/e/x") }];
@@ -104,7 +104,7 @@ async fn a_change_that_stays_open_says_so() {
     let far = FarSide::serve(small_tree().await, |_| Fate::AnswerLost).await;
     let error = remote(&far.url()).append("/log", "x").await.unwrap_err();
     assert_eq!((error.kind(), error.may_have_effect(), error.path()), (ErrorKind::Unavailable, true, Some(&*path("/log"))));
-    assert_eq!(error.message(), format!("`{}` broke off before it had answered (tried 3 times)", far.url()));
+    assert_eq!(error.message(), format!("`{}` closed the connection before it answered (tried 3 times)", far.url()));
     let url = far.url();
     drop(far);
     // Nobody listens there any more: nothing can have been done.
@@ -163,7 +163,7 @@ async fn a_far_side_that_does_not_answer_is_given_up() {
 #[tokio::test]
 async fn a_hostile_far_side_is_held_to_its_bounds() {
     let json = |body: &str| Reply::new(200, "application/json", body);
-    let not_found = serde_json::to_string(&stratafs::wire::Problem::new(&Error::not_found(&path("/x")))).unwrap();
+    let not_found = serde_json::to_string(&treehold::wire::Problem::new(&Error::not_found(&path("/x")))).unwrap();
     let entry = |name: &str| format!(r#"{{"path": "{name}", "kind": "directory", "size_bytes": 0}}"#);
     let replies = [
         json("{}"),
@@ -181,8 +181,8 @@ async fn a_hostile_far_side_is_held_to_its_bounds() {
         json(r#"{"files": [{"path": "/elsewhere", "count": 1}]}"#),
         json(r#"{"files": [], "truncated": {"reason": "limit", "cursor": "nowhere"}}"#),
         Reply::new(200, "application/octet-stream", "content"),
-        Reply::new(200, "application/octet-stream", "content").with("etag", "\"zz\"").with("stratafs-size", "7"),
-        Reply::new(200, "application/octet-stream", "content").with("etag", "\"1\"").with("stratafs-size", "8"),
+        Reply::new(200, "application/octet-stream", "content").with("etag", "\"zz\"").with("treehold-size", "7"),
+        Reply::new(200, "application/octet-stream", "content").with("etag", "\"1\"").with("treehold-size", "8"),
     ];
     for reply in replies {
         let told = format!("{reply:?}");
@@ -200,7 +200,7 @@ async fn a_hostile_far_side_is_held_to_its_bounds() {
         assert!(error.may_have_effect() || error.kind() == ErrorKind::NotFound, "{told}: {error:?}");
     }
     for media_type in ["application/json", "application/octet-stream", "application/problem+json"] {
-        let reply = Reply::new(200, media_type, vec![b'['; 64 << 10]).with("etag", "\"1\"").with("stratafs-size", "1");
+        let reply = Reply::new(200, media_type, vec![b'['; 64 << 10]).with("etag", "\"1\"").with("treehold-size", "1");
         let far = FarSide::serve(small_tree().await, move |_| Fate::Endless(reply.clone())).await;
         let tree = RemoteBackend::new(&far.url(), options().with_answer_bytes_max(1 << 20)).unwrap();
         let error = tree.ls(&path("/"), &LsOptions::new()).await.unwrap_err();
@@ -265,7 +265,7 @@ async fn limits_beyond_one_answer_are_filled_by_several() {
         let glob = GlobOptions::new("**").with_limit(limit);
         let (mine, theirs) = (tree.glob(&path("/"), &glob).await.unwrap(), whole.glob(&path("/"), &glob).await.unwrap());
         assert_eq!((mine.entries.len(), mine.truncated), (theirs.entries.len(), theirs.truncated), "{limit}");
-        for output in [stratafs::ops::GrepOutput::Content, stratafs::ops::GrepOutput::Files] {
+        for output in [treehold::ops::GrepOutput::Content, treehold::ops::GrepOutput::Files] {
             let grep = GrepOptions::new("needle").with_matches_max(limit).with_output(output);
             let (mine, theirs) = (tree.grep(&path("/"), &grep).await.unwrap(), whole.grep(&path("/"), &grep).await.unwrap());
             assert_eq!((mine.files, mine.truncated.is_some()), (theirs.files, theirs.truncated.is_some()), "{limit}");
@@ -289,8 +289,8 @@ async fn what_is_kept_is_dropped_by_the_feed_of_the_far_side() {
     };
     let far = FarSide::serve(state.clone(), decide).await;
     let remote = remote(&format!("{}/w", far.url()));
-    let feed: Vec<stratafs::TreeNews> = futures::StreamExt::collect(futures::StreamExt::take(remote.changes(), 5)).await;
-    use stratafs::TreeNews::{Changed, Live, Lost};
+    let feed: Vec<treehold::TreeNews> = futures::StreamExt::collect(futures::StreamExt::take(remote.changes(), 5)).await;
+    use treehold::TreeNews::{Changed, Live, Lost};
     assert_eq!(feed, [Live, Changed(path("/a")), Lost, Live, Lost]);
     let requests = far.requests.lock().clone();
     let events: Vec<&Request> = requests.iter().filter(|request| request.path == "/v1/events").collect();
@@ -387,7 +387,7 @@ fn spoiled(answer: &serde_json::Value) -> Vec<serde_json::Value> {
 /// Whatever an answer holds, following it ends, and what passes is what may be relied on.
 #[tokio::test]
 async fn answers_with_any_bad_part_end_every_operation_with_sound_results() {
-    use stratafs::ops::GrepCursor;
+    use treehold::ops::GrepCursor;
     let tree = Arc::new(StateBackend::new());
     tree.write("/w/a.md", "füx\nneedle needle\nx\n").await.unwrap();
     tree.write("/w/b.md", "needle\n").await.unwrap();

@@ -11,13 +11,13 @@ use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stratafs::backend::StateSnapshot;
-use stratafs::checkpoint::{
+use treehold::backend::StateSnapshot;
+use treehold::checkpoint::{
     At, CheckpointId, Checkpointer, Head, ListOptions, MemoryCheckpointer, PruneOptions, PutOptions, StoreCheckpointer, diff,
 };
-use stratafs::ops::ReadOptions;
-use stratafs::store::{MemoryStore, Namespace, ScanOptions, Store};
-use stratafs::{Backend, BackendExt, ErrorKind, Scope, StateBackend};
+use treehold::ops::ReadOptions;
+use treehold::store::{MemoryStore, Namespace, ScanOptions, Store};
+use treehold::{Backend, BackendExt, ErrorKind, Scope, StateBackend};
 
 /// The files of a tree by path; a directory has no content.
 type Files = BTreeMap<String, Option<Bytes>>;
@@ -227,7 +227,7 @@ impl World {
         self.threads.iter().flat_map(|(thread, made)| made.iter().map(|made| (*thread, made))).collect()
     }
 
-    fn push(&mut self, thread: &'static str, saved: stratafs::checkpoint::Saved, files: Arc<Files>) {
+    fn push(&mut self, thread: &'static str, saved: treehold::checkpoint::Saved, files: Arc<Files>) {
         let made = self.threads.entry(thread).or_default();
         assert!(made.last().is_none_or(|last| last.id < saved.checkpoint.id));
         made.push(Kept { id: saved.checkpoint.id, files, label: saved.checkpoint.label });
@@ -369,7 +369,7 @@ impl World {
     /// Counts the rows of contents where they stand.
     async fn count_rows(&self) {
         let Some(rows) = &self.rows else { return };
-        let namespace = Namespace::new(["threads", "bodies", "acme", "ada"]).unwrap();
+        let namespace = Namespace::new(["_treehold", "threads", "bodies", "acme", "ada"]).unwrap();
         let (mut count, mut options) = (0, ScanOptions::new());
         loop {
             let page = rows.scan(&namespace, options.clone()).await.unwrap();
@@ -404,7 +404,7 @@ impl World {
             let all: BTreeSet<&String> = older.files.keys().chain(newer.files.keys()).collect();
             let mut expected: Vec<String> =
                 all.into_iter().filter(|path| older.files.get(*path) != newer.files.get(*path)).cloned().collect();
-            expected.sort_by_key(|path| stratafs::VfsPathBuf::parse(path).unwrap());
+            expected.sort_by_key(|path| treehold::VfsPathBuf::parse(path).unwrap());
             assert_eq!(paths, expected);
         }
     }
@@ -415,7 +415,7 @@ impl World {
 }
 
 fn histories(cases: u32, fresh: impl Fn() -> World) {
-    let asked = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok());
     let (cases, rng_seed) = asked.map_or((cases, RngSeed::Fixed(1)), |asked| (asked, RngSeed::Random));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 2_000, ..ProptestConfig::default() };
@@ -454,7 +454,7 @@ fn a_tree_of_snapshots_in_sqlite() {
     let number = std::sync::atomic::AtomicUsize::new(0);
     histories(8, || {
         let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        World::over(stratafs::store::SqliteStore::open(directory.path().join(format!("{number}.db"))).unwrap())
+        World::over(treehold::store::SqliteStore::open(directory.path().join(format!("{number}.db"))).unwrap())
     });
 }
 

@@ -9,9 +9,9 @@ use proptest::sample::select;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
-use stratafs::ErrorKind;
-use stratafs::ops::Version;
-use stratafs::store::{
+use treehold::ErrorKind;
+use treehold::ops::Version;
+use treehold::store::{
     Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, log_key,
 };
 
@@ -406,9 +406,9 @@ async fn scan(store: &dyn Store, model: &Model, namespace: &Namespace, options: 
     assert_eq!(page.next, rest.peek().map(|_| last), "{options:?}");
 }
 
-/// Runs histories on fresh stores of one kind; `STRATAFS_MODEL_CASES` sets how many.
+/// Runs histories on fresh stores of one kind; `TREEHOLD_MODEL_CASES` sets how many.
 fn histories<S: Store>(cases: u32, fresh: impl Fn(&Path) -> S) {
-    let cases = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
+    let cases = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4_000, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(step(), 1..40))| {
@@ -427,27 +427,24 @@ fn memory() {
 #[cfg(feature = "sqlite")]
 #[test]
 fn sqlite() {
-    histories(24, |path| stratafs::store::SqliteStore::open(path).unwrap());
+    histories(24, |path| treehold::store::SqliteStore::open(path).unwrap());
 }
 
 #[cfg(feature = "sled")]
 #[test]
 fn sled() {
-    histories(24, |path| stratafs::store::SledStore::open(path).unwrap());
+    histories(24, |path| treehold::store::SledStore::open(path).unwrap());
 }
 
 /// Runs histories on fresh stores of a server, where there is one.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 fn histories_on<F: Future<Output = crate::servers::OnServer>>(cases: u32, fresh: impl Fn() -> F) {
-    let cases = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
+    let cases = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(cases);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4_000, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(step(), 1..40))| {
         runtime.block_on(async {
-            let (store, keep) = match fresh().await {
-                Ok(parts) => parts,
-                Err(reason) => return println!("skipped: {reason}"),
-            };
+            let (store, keep) = fresh().await;
             run(&store, steps).await;
             drop((store, keep));
         });
@@ -456,18 +453,21 @@ fn histories_on<F: Future<Output = crate::servers::OnServer>>(cases: u32, fresh:
 
 #[cfg(feature = "mysql")]
 #[test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 fn mysql() {
     histories_on(32, crate::servers::mysql::fresh);
 }
 
 #[cfg(feature = "postgres")]
 #[test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 fn postgres() {
     histories_on(16, crate::servers::postgres::fresh);
 }
 
 #[cfg(feature = "redis")]
 #[test]
+#[ignore = "needs Redis: run scripts/servers.sh"]
 fn redis() {
     histories_on(32, crate::servers::redis::fresh);
 }

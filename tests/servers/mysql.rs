@@ -7,10 +7,10 @@ use mysql_async::{Conn, Opts, OptsBuilder};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use stratafs::store::{MysqlOptions, MysqlStore, Store};
 use tokio::sync::OnceCell;
+use treehold::store::{MysqlOptions, MysqlStore, Store};
 
-const VARIABLE: &str = "STRATAFS_TEST_MYSQL_URL";
+const VARIABLE: &str = "TREEHOLD_TEST_MYSQL_URL";
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A database that is dropped with this.
@@ -44,34 +44,32 @@ pub(crate) async fn administer(sql: &str) -> Result<Vec<mysql_async::Row>, Strin
     }
 }
 
-/// Makes an empty database, or says why there is none. The server is looked for once in a process.
-pub(crate) async fn database() -> Result<Database, String> {
+/// Makes an empty database. Probes the server once per process.
+///
+/// # Panics
+/// If no server answers.
+pub(crate) async fn database() -> Database {
     static SERVER: OnceCell<Result<(), String>> = OnceCell::const_new();
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     SERVER
         .get_or_init(|| async { administer("SELECT 1").await.map(drop) })
         .await
         .clone()
-        .map_err(|error| absent("mysql", VARIABLE, &error))?;
-    let name = format!("stratafs_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    administer(&format!("DROP DATABASE IF EXISTS `{name}`")).await?;
-    administer(&format!("CREATE DATABASE `{name}`")).await?;
+        .unwrap_or_else(|error| panic!("{}", absent("mysql", VARIABLE, &error)));
+    let name = format!("treehold_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    administer(&format!("DROP DATABASE IF EXISTS `{name}`")).await.unwrap();
+    administer(&format!("CREATE DATABASE `{name}`")).await.unwrap();
     let server = server_url();
     let (server, query) = server.split_once('?').map_or((server.as_str(), String::new()), |(server, query)| (server, format!("?{query}")));
     let (server, _) = server.rsplit_once('/').unwrap();
-    Ok(Database { url: format!("{server}/{name}{query}"), name })
-}
-
-/// Makes an empty database, or says why the test is skipped.
-pub(crate) async fn database_or_skip() -> Option<Database> {
-    database().await.map_err(|reason| println!("skipped: {reason}")).ok()
+    Database { url: format!("{server}/{name}{query}"), name }
 }
 
 /// Makes a fresh store.
 pub(crate) async fn fresh() -> OnServer {
-    let database = database().await?;
+    let database = database().await;
     let store = MysqlStore::open_with(MysqlOptions::new(&database.url)).await.unwrap();
-    Ok((Arc::new(store) as Arc<dyn Store>, Box::new(database)))
+    (Arc::new(store) as Arc<dyn Store>, Box::new(database))
 }
 
 impl Drop for Database {
@@ -95,4 +93,15 @@ pub(crate) async fn proxied(database: &Database) -> (Proxy, String) {
     let (user, rest) = database.url.rsplit_once('@').unwrap();
     let url = format!("{user}@127.0.0.1:{}/{}", proxy.port, rest.split_once('/').unwrap().1);
     (proxy, url)
+}
+
+/// Runs the statements of a dump in a database.
+pub(crate) async fn load(database: &Database, dump: &str) {
+    let url = database.url.replacen("mariadb://", "mysql://", 1);
+    let options = OptsBuilder::from_opts(Opts::from_url(&url).unwrap()).prefer_socket(false);
+    let mut connection = Conn::new(Opts::from(options)).await.unwrap();
+    for statement in dump.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()) {
+        connection.query_drop(statement).await.unwrap();
+    }
+    connection.disconnect().await.unwrap();
 }

@@ -4,12 +4,12 @@ use super::proxy::Proxy;
 use super::{OnServer, absent, url};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stratafs::clock::Clock;
-use stratafs::store::{PostgresOptions, PostgresStore};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
+use treehold::clock::Clock;
+use treehold::store::{PostgresOptions, PostgresStore};
 
-const VARIABLE: &str = "STRATAFS_TEST_POSTGRES_URL";
+const VARIABLE: &str = "TREEHOLD_TEST_POSTGRES_URL";
 
 /// Returns where the server is.
 pub(crate) fn server() -> String {
@@ -18,26 +18,29 @@ pub(crate) fn server() -> String {
 
 /// Makes a fresh store on the server.
 pub(crate) async fn fresh() -> OnServer {
-    let schema = schema().await?;
+    let schema = schema().await;
     let store = PostgresStore::open_with(schema.options()).await.unwrap();
-    Ok((Arc::new(store), Box::new(schema)))
+    (Arc::new(store), Box::new(schema))
 }
 
 /// Makes a fresh store on the server that takes the time from `clock`.
 pub(crate) async fn fresh_with(clock: Clock) -> OnServer {
-    let schema = schema().await?;
+    let schema = schema().await;
     let store = PostgresStore::open_with(schema.options().with_clock(clock)).await.unwrap();
-    Ok((Arc::new(store), Box::new(schema)))
+    (Arc::new(store), Box::new(schema))
 }
 
-/// Names a fresh schema, if there is a server.
-pub(crate) async fn schema() -> Result<Schema, String> {
+/// Names a fresh schema.
+///
+/// # Panics
+/// If no server answers.
+pub(crate) async fn schema() -> Schema {
     static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
-    PROBE.get_or_init(probe).await.clone()?;
+    PROBE.get_or_init(probe).await.clone().unwrap_or_else(|reason| panic!("{reason}"));
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
     let name = format!("test {}-{started}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    Ok(Schema { name, url: server() })
+    Schema { name, url: server() }
 }
 
 async fn probe() -> Result<(), String> {

@@ -5,11 +5,11 @@ use super::{OnServer, absent, url};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stratafs::store::{RedisOptions, RedisStore};
 use tokio::sync::OnceCell;
+use treehold::store::{RedisOptions, RedisStore};
 
-const VARIABLE: &str = "STRATAFS_TEST_REDIS_URL";
-const CLUSTER_VARIABLE: &str = "STRATAFS_TEST_REDIS_CLUSTER_URL";
+const VARIABLE: &str = "TREEHOLD_TEST_REDIS_URL";
+const CLUSTER_VARIABLE: &str = "TREEHOLD_TEST_REDIS_CLUSTER_URL";
 
 /// Returns where the server is.
 pub(crate) fn server() -> String {
@@ -18,41 +18,35 @@ pub(crate) fn server() -> String {
 
 /// Makes a fresh store on the server.
 pub(crate) async fn fresh() -> OnServer {
-    reach().await?;
-    Ok(store(&server()).await)
+    reach().await;
+    store(&server()).await
 }
 
-/// Returns a prefix of the server under which nothing stands, or says why there is no server.
-pub(crate) async fn prefix() -> Option<Prefix> {
-    match reach().await {
-        Ok(()) => Some(Prefix::new(&server())),
-        Err(reason) => {
-            println!("skipped: {reason}");
-            None
-        }
-    }
+/// Returns an unused prefix on the server.
+///
+/// # Panics
+/// If no server answers.
+pub(crate) async fn prefix() -> Prefix {
+    reach().await;
+    Prefix::new(&server())
 }
 
-async fn reach() -> Result<(), String> {
+async fn reach() {
     static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
-    PROBE.get_or_init(async || probe("redis", VARIABLE, &server()).await).await.clone()
+    PROBE.get_or_init(async || probe("redis", VARIABLE, &server()).await).await.clone().unwrap_or_else(|reason| panic!("{reason}"));
 }
 
 /// Makes a fresh store on the cluster.
 pub(crate) async fn fresh_in_cluster() -> OnServer {
-    let url = reach_cluster().await?;
-    Ok(store(&url).await)
+    store(&reach_cluster().await).await
 }
 
-/// Returns a prefix of the cluster under which nothing stands, or says why there is no cluster.
-pub(crate) async fn prefix_in_cluster() -> Option<Prefix> {
-    match reach_cluster().await {
-        Ok(url) => Some(Prefix::new(&url)),
-        Err(reason) => {
-            println!("skipped: {reason}");
-            None
-        }
-    }
+/// Returns an unused prefix on the cluster.
+///
+/// # Panics
+/// If no cluster answers.
+pub(crate) async fn prefix_in_cluster() -> Prefix {
+    Prefix::new(&reach_cluster().await)
 }
 
 /// Returns where the cluster is; an empty text when nobody says.
@@ -60,17 +54,19 @@ pub(crate) fn cluster() -> String {
     url(CLUSTER_VARIABLE, "")
 }
 
-async fn reach_cluster() -> Result<String, String> {
+async fn reach_cluster() -> String {
     static PROBE: OnceCell<Result<(), String>> = OnceCell::const_new();
     let url = cluster();
-    if url.is_empty() {
-        return Err(absent("redis_cluster", CLUSTER_VARIABLE, &"scripts/redis-cluster.sh starts one"));
-    }
-    PROBE.get_or_init(async || probe("redis_cluster", CLUSTER_VARIABLE, &url).await).await.clone()?;
-    Ok(url)
+    assert!(!url.is_empty(), "{}", absent("redis_cluster", CLUSTER_VARIABLE, &"scripts/redis-cluster.sh starts one"));
+    PROBE
+        .get_or_init(async || probe("redis_cluster", CLUSTER_VARIABLE, &url).await)
+        .await
+        .clone()
+        .unwrap_or_else(|reason| panic!("{reason}"));
+    url
 }
 
-async fn store(url: &str) -> (Arc<dyn stratafs::store::Store>, Box<dyn std::any::Any + Send>) {
+async fn store(url: &str) -> (Arc<dyn treehold::store::Store>, Box<dyn std::any::Any + Send>) {
     let prefix = Prefix::new(url);
     (Arc::new(prefix.open().await), Box::new(prefix))
 }

@@ -1,11 +1,11 @@
-//! The changes: each is prepared aside, checked under a lock, and takes effect by one rename.
+//! Applies changes. Each is prepared under a private name, checked under a lock, and takes effect by one rename.
 //!
-//! A file is never written in place. Its new content goes to an unfinished file in the same directory, which then takes the
-//! name: readers see the old content or the new, and so does whoever comes after a crash. A directory is likewise copied aside and
-//! put in place whole, and taken out of sight before it is removed.
+//! A file is never written in place. Its new content goes to an unfinished file in the same directory, which then takes the name,
+//! so readers see either the old content or the new, even after a crash. Likewise, a directory is copied under a
+//! private name and renamed into place, and renamed out of sight before it is removed.
 
 use super::content::{copy_all, read_up_to};
-use super::ground::{Claim, restless};
+use super::ground::{Claim, kept_being_replaced};
 use super::meta::{Meta, PERMISSIONS};
 use super::root::{OpenFile, Place, Root, check_readable};
 use super::temp::{Temp, flush};
@@ -19,31 +19,31 @@ use rustix::fs::{Mode, mkdirat};
 use rustix::io::{Errno, Result as Host};
 use std::cell::Cell;
 
-/// How often a change starts again because its directory was replaced meanwhile.
+/// How often a change is restarted because its directory was replaced meanwhile.
 pub(super) const STARTS_MAX: usize = 256;
 
-/// The largest file that is edited: its content is held in memory, twice.
+/// The largest file that can be edited, in bytes. Its content is held in memory twice.
 const EDIT_BYTES_MAX: u64 = 256 << 20;
 
-/// The mode of a new file and of a new directory, before the umask.
+/// The modes of new files and directories, before the umask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 pub(super) const DIRECTORY_MODE: Mode = PERMISSIONS;
 
-/// What a change needs to be made.
+/// Applies changes beneath one root.
 pub(super) struct Writer<'a> {
     pub(super) root: &'a Root,
     pub(super) sync: SyncMode,
     pub(super) cancel: &'a Cancel,
-    /// Whether the change under way may have taken effect.
+    /// Whether the current change may have taken effect.
     effected: Cell<bool>,
 }
 
-/// What sets one write of a whole file apart from another.
+/// The variations of writing a whole file.
 pub(super) struct Filling {
     pub(super) operation: OpKind,
-    /// Goes through a link at the end of the path.
+    /// Follow a link at the end of the path.
     pub(super) follow: bool,
-    /// Refuses to replace what another program may put there at the last moment.
+    /// Never replace an existing file, even one that appears at the last moment.
     pub(super) only_new: bool,
     /// The mode of a new file, before the umask.
     pub(super) mode: Mode,
@@ -54,7 +54,7 @@ impl<'a> Writer<'a> {
         Self { root, sync, cancel, effected: Cell::new(false) }
     }
 
-    /// Makes one change. An error says that there was no effect where that is certain.
+    /// Applies one change. Errors state whether the change certainly had no effect.
     pub(super) fn apply(&self, change: &Change) -> Result<Changed> {
         self.effected.set(false);
         let changed = self.cancel.check(change.path()).and_then(|()| match change {
@@ -82,7 +82,7 @@ impl<'a> Writer<'a> {
             (WriteMode::Overwrite | WriteMode::CreateNew, None) => Ok(()),
         };
         let only_new = mode == WriteMode::CreateNew;
-        // A link is followed to the file it stands for, but something that must be new is not made through one.
+        // Overwriting follows a link to its target; creating never goes through a link.
         let filling = Filling { operation: OpKind::Write, follow: !only_new, only_new, mode: FILE_MODE };
         self.fill(path, &filling, check, |temp| temp.write(content))
     }
@@ -116,11 +116,14 @@ impl<'a> Writer<'a> {
         let Some(old) = self.existing(path, &claim)? else { return Err(Error::not_found(path)) };
         check_expected(path, expect, old.meta.version(path))?;
         if old.meta.size_bytes > EDIT_BYTES_MAX {
-            let message = format!("`{path}` has {} bytes and edits reach up to {EDIT_BYTES_MAX}; write it anew", old.meta.size_bytes);
+            let message = format!(
+                "`{path}` has {} bytes but edits are limited to {EDIT_BYTES_MAX}; write the whole file instead",
+                old.meta.size_bytes
+            );
             return Err(Error::new(ErrorKind::TooLarge, message).at(path));
         }
         let content = read_up_to(&old.handle, old.meta.size_bytes, EDIT_BYTES_MAX).map_err(fault)?;
-        let (edited, replacements) = text::edit_until(&content, edits, self.cancel.stop()).map_err(|error| error.at(path))?;
+        let (edited, replacements) = text::edit(&content, edits).map_err(|error| error.at(path))?;
         if edited == content {
             return Ok(unchanged(OpKind::Edit, path, &old.meta).with_replacements(replacements));
         }
@@ -141,7 +144,7 @@ impl<'a> Writer<'a> {
                 let place = self.root.locate(path, false)?;
                 match mkdirat(&place.directory, &place.name, DIRECTORY_MODE) {
                     Ok(()) => self.effect(),
-                    // Another writer was faster, or it is no directory.
+                    // Either another writer created it first, or a file is in the way.
                     Err(Errno::EXIST) if self.root.try_directory(path)?.is_ok() => return Ok(changed.clone().with_entries(0)),
                     Err(errno) => return Err(self.root.fault(path, errno)),
                 }
@@ -151,7 +154,7 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// Writes a whole file: prepares it without the lock, then takes the lock, checks, and puts it in place.
+    /// Writes a whole file: prepares it without the lock, then locks, checks, and renames it into place.
     pub(super) fn fill(
         &self,
         path: &VfsPath,
@@ -166,7 +169,7 @@ impl<'a> Writer<'a> {
                 let fault = |errno| self.root.fault(path, errno);
                 for _ in 0..STARTS_MAX {
                     let place = self.root.locate(path, filling.follow)?;
-                    // Refused before anything is written, if it can be known; what counts is the check under the lock.
+                    // Fail early if possible, before writing anything. The check under the lock is the one that counts.
                     check(place.current.as_ref())?;
                     let temp = Temp::create(&place.directory, filling.mode, place.current.is_some()).map_err(fault)?;
                     fill(&temp).map_err(fault)?;
@@ -177,7 +180,7 @@ impl<'a> Writer<'a> {
                         continue;
                     }
                     check(current.as_ref())?;
-                    // Made for a file to be replaced, it has not the mode of a new one.
+                    // The unfinished file was created with the private mode of a replacement, so it cannot become a new file.
                     if place.current.is_some() && current.is_none() {
                         continue;
                     }
@@ -193,12 +196,12 @@ impl<'a> Writer<'a> {
                         Changed::new(filling.operation, path).with_created(created),
                     );
                 }
-                Err(restless(path))
+                Err(kept_being_replaced(path))
             },
         )
     }
 
-    /// Puts a file in place whose content was made from the old one under the lock.
+    /// Renames a file into place whose content was derived from the old one under the lock.
     fn publish(&self, path: &VfsPath, claim: &Claim, temp: Temp<'_>, old: Option<&OpenFile>, operation: OpKind) -> Result<Changed> {
         temp.finish(&claim.place.name, old.map(|old| &old.meta), self.sync).map_err(|errno| self.root.fault(path, errno))?;
         self.put_in_place(path, claim, temp, false, Changed::new(operation, path).with_created(old.is_none()))
@@ -215,7 +218,7 @@ impl<'a> Writer<'a> {
         Ok(changed.with_file(meta.version(path), meta.size_bytes))
     }
 
-    /// Opens the file at a claimed place; none when nothing is there.
+    /// Opens the file at a claimed place, or returns `None` if there is none.
     fn existing(&self, path: &VfsPath, claim: &Claim) -> Result<Option<OpenFile>> {
         let Some(current) = claim.place.current else { return Ok(None) };
         check_readable(path, &current)?;
@@ -226,18 +229,18 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Notes that the change has taken effect, whatever fails from here on.
+    /// Records that the change has taken effect, whatever fails from here on.
     pub(super) fn effect(&self) {
         self.effected.set(true);
     }
 
-    /// Flushes the names of a directory to the device, where the mode asks for it.
+    /// Flushes a directory to the device if the sync mode requires it.
     pub(super) fn sync_directory(&self, directory: &OwnedFd) -> Host<()> {
         if self.sync == SyncMode::Full { flush(directory) } else { Ok(()) }
     }
 }
 
-/// Refuses any other version than the one expected, if one is.
+/// Fails if a version is expected and it is not the current one.
 pub(super) fn check_expected(path: &VfsPath, expect: Option<Version>, current: Version) -> Result<()> {
     match expect {
         Some(expected) if expected != current => Err(Error::conflict(path, Some(current))),

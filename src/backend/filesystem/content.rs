@@ -1,4 +1,4 @@
-//! The bytes of one open file: all of them, a range, a window of lines, or into another file.
+//! Reads and copies open files: whole, by byte range, or by a window of lines.
 
 use super::root::OpenFile;
 use super::temp::write_all;
@@ -11,24 +11,24 @@ use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, Result as Host, pread, read};
 
-/// A window of lines of a file up to this size is cut out of the whole content; of a larger one, line by line as it is read.
+/// Up to this size, in bytes, a window of lines is cut from the whole content. Larger files are streamed.
 const WHOLE_BYTES_MAX: u64 = 8 << 20;
 
-/// The largest file that is read without a hop to a blocking thread: the copy costs less than the hop.
+/// The largest file, in bytes, that is read on the executor thread. The copy costs less than a hop to a blocking thread.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const IN_MEMORY_BYTES_MAX: u64 = 64 << 10;
 
-/// How much is read at a time where the whole is not held.
+/// The size in bytes of one read when a file is streamed.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Reads what `options` ask for.
+/// Reads the part of a file that `options` select.
 pub(super) fn read_part(path: &VfsPath, file: &OpenFile, options: &ReadOptions, fault: impl Fn(Errno) -> Error) -> Result<FileRead> {
     let size_bytes = file.meta.size_bytes;
     let (content, window) = match options.range {
         ReadRange::Whole => {
             text::check_whole(size_bytes, options)?;
             let content = read_up_to(&file.handle, size_bytes, options.bytes_max.saturating_add(1)).map_err(&fault)?;
-            // It may have grown since it was opened.
+            // The file may have grown since it was opened.
             text::check_whole(content.len() as u64, options)?;
             (Bytes::from(content), None)
         }
@@ -49,14 +49,15 @@ pub(super) fn read_part(path: &VfsPath, file: &OpenFile, options: &ReadOptions, 
     Ok(part(path, file, content, window))
 }
 
-/// Reads what `options` ask for of a small file, if all of it is in memory; none when the host would have to wait for a device.
+/// Reads the selected part of a small file if the page cache has all of it. Returns `None` if the host would have to wait for a
+/// device.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn read_part_in_memory(path: &VfsPath, file: &OpenFile, options: &ReadOptions) -> Option<Result<FileRead>> {
     let size_bytes = file.meta.size_bytes;
     if size_bytes > IN_MEMORY_BYTES_MAX {
         return None;
     }
-    // A byte of room beyond what is expected shows that there is no more.
+    // One spare byte shows whether the file ends where expected.
     let mut content = vec![0; size_bytes as usize + 1];
     let mut into = [std::io::IoSliceMut::new(&mut content)];
     let count = rustix::io::preadv2(&file.handle, &mut into, 0, rustix::io::ReadWriteFlags::NOWAIT).ok()?;
@@ -75,21 +76,21 @@ pub(super) fn read_part_in_memory(_: &VfsPath, _: &OpenFile, _: &ReadOptions) ->
 fn part(path: &VfsPath, file: &OpenFile, content: Bytes, window: Option<Window>) -> FileRead {
     let whole_bytes = content.len() as u64;
     let mut part = FileRead::new(content, file.meta.version(path), file.meta.modified_at());
-    // A file that grew since it was looked at has at least what was read of it.
+    // If the file grew since `stat`, report at least the bytes that were read.
     part.size_bytes = file.meta.size_bytes.max(whole_bytes);
     part.window = window;
     part
 }
 
-/// Reads a file from where its handle stands to its end, at most `limit` bytes. `size_bytes` is how many are expected.
+/// Reads from the current position to the end, at most `limit` bytes. `size_bytes` is the expected size.
 pub(super) fn read_up_to(file: &OwnedFd, size_bytes: u64, limit: u64) -> Host<Vec<u8>> {
     let mut content = Vec::with_capacity(size_bytes.min(limit) as usize);
     read_into(file, &mut content, size_bytes, limit)?;
     Ok(content)
 }
 
-/// Reads a file from where its handle stands until the buffer holds the bytes expected, or what there is; never much more than
-/// `limit`. A size of 0 is not believed: some files of the host are longer than they say.
+/// Reads from the current position until the buffer has `size_bytes` bytes or the file ends, and never much more than `limit`. A
+/// size of 0 is not trusted, because some host files (such as those in `/proc`) report 0.
 pub(super) fn read_into(file: &OwnedFd, content: &mut Vec<u8>, size_bytes: u64, limit: u64) -> Host<()> {
     while (content.len() as u64) < limit {
         if content.len() == content.capacity() {
@@ -105,7 +106,7 @@ pub(super) fn read_into(file: &OwnedFd, content: &mut Vec<u8>, size_bytes: u64, 
     Ok(())
 }
 
-/// Reads what fits into the spare capacity of a buffer and returns how much; 0 at the end.
+/// Reads into the spare capacity of a buffer. Returns the number of bytes read, 0 at the end.
 pub(super) fn read_more(file: &OwnedFd, content: &mut Vec<u8>) -> Host<usize> {
     loop {
         match read(file, spare_capacity(content)) {
@@ -130,7 +131,7 @@ pub(super) fn read_range(file: &OwnedFd, offset: u64, length: u64) -> Host<Vec<u
     Ok(content)
 }
 
-/// Cuts a window of lines out of a file of any size, by the rules of [`text::cut`], holding no more than the window.
+/// Cuts a window of lines out of a file of any size, by the rules of [`text::cut`]. Memory is bounded by the window.
 fn read_lines(file: &OwnedFd, offset: usize, limit: usize, bytes_max: u64, fault: impl Fn(Errno) -> Error) -> Result<(Bytes, Window)> {
     let mut buffer = Vec::with_capacity(CHUNK_BYTES);
     let mut cutter = LineCutter::new(offset, limit, bytes_max);
@@ -147,8 +148,7 @@ fn read_lines(file: &OwnedFd, offset: usize, limit: usize, bytes_max: u64, fault
     cutter.finish()
 }
 
-/// Copies a file from where its handle stands to its end, within the kernel where that can be: filesystems that share blocks
-/// then copy nothing.
+/// Copies from the current position to the end, within the kernel if possible. Filesystems that share blocks then copy no data.
 pub(super) fn copy_all(source: &OwnedFd, target: &OwnedFd) -> Host<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     match copy_in_kernel(source, target) {
@@ -158,7 +158,7 @@ pub(super) fn copy_all(source: &OwnedFd, target: &OwnedFd) -> Host<()> {
     copy_through(source, target)
 }
 
-/// How much one call copies within the kernel at most.
+/// The most bytes one call copies within the kernel.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const COPY_BYTES_MAX: usize = 1 << 30;
 
@@ -170,7 +170,7 @@ fn copy_in_kernel(source: &OwnedFd, target: &OwnedFd) -> Host<u64> {
             Ok(0) => return Ok(copied),
             Ok(count) => copied += count as u64,
             Err(Errno::INTR) => {}
-            // What is not copied yet is copied through this process, from where both handles stand.
+            // The caller copies the rest in user space, continuing at the positions of both handles.
             Err(errno) => return Err(errno),
         }
     }
@@ -204,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_of_a_large_file_are_those_of_a_small_one(
+        fn streamed_lines_equal_lines_of_whole_content(
             content in "[ab\n]{0,60}",
             chunk in 1_usize..9,
             offset in 0_usize..12,

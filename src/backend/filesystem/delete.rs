@@ -1,4 +1,4 @@
-//! Removing a file, a link or a directory.
+//! Deletes files, links and directories.
 
 use super::change::{Writer, check_expected};
 use super::directory::unfinished_name;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 
 impl Writer<'_> {
-    /// Removes what stands at a path itself: a link and not what it names.
+    /// Deletes the node at a path. A link is deleted itself, not its target.
     pub(super) fn delete(&self, path: &VfsPath, recursive: bool, expect: Option<Version>) -> Result<Changed> {
         if path.is_root() {
             return Err(Error::invalid_argument("the root cannot be deleted; name what lies in it").at(path));
@@ -29,7 +29,7 @@ impl Writer<'_> {
             EntryKind::Directory if recursive => self.delete_tree(path, claim)?,
             EntryKind::Directory => self.delete_empty(path, &claim)?,
             EntryKind::Symlink if expect.is_some() => {
-                // The version at a link is that of the file it stands for: the one that a read of it gives.
+                // The version at a link is that of its target, which is also what a read of the link returns.
                 let file = self.root.open_file(path).map_err(|_| Error::conflict(path, None))?;
                 check_expected(path, expect, file.meta.version(path))?;
                 self.delete_name(path, &claim)?
@@ -53,7 +53,7 @@ impl Writer<'_> {
     fn delete_empty(&self, path: &VfsPath, claim: &Claim) -> Result<usize> {
         let Place { directory, name, .. } = &claim.place;
         let removed = match unlinkat(directory, name, AtFlags::REMOVEDIR) {
-            // What a crash left behind, and no listing shows, does not make a directory full.
+            // Leftovers of a crash, which listings do not show, do not make a directory non-empty.
             Err(Errno::NOTEMPTY | Errno::EXIST) if sweep::empty_of_leftovers(self.root, directory, name) => {
                 unlinkat(directory, name, AtFlags::REMOVEDIR)
             }
@@ -70,7 +70,7 @@ impl Writer<'_> {
         Ok(1)
     }
 
-    /// Takes a directory out of sight at once and then removes it piece by piece, without the lock.
+    /// Renames a directory out of sight at once, then removes its contents without the lock.
     fn delete_tree(&self, path: &VfsPath, claim: Claim) -> Result<usize> {
         let fault = |errno| self.root.fault(path, errno);
         let Claim { place: Place { directory, name, .. }, lock } = claim;
@@ -80,10 +80,10 @@ impl Writer<'_> {
         drop(lock);
         let removed = self.sync_directory(&directory).and_then(|()| tree::remove(self.root, &directory, &aside));
         removed.map_err(|errno| {
-            // What could not be removed comes back in sight, unless something new stands there.
+            // Bring the rest back into sight, unless something new has taken the name.
             let _ = move_new(&directory, &aside, &directory, &name);
             let error = fault(errno);
-            let message = format!("`{path}` could not be deleted to the end, and what is left stays: {}", error.message());
+            let message = format!("`{path}` was deleted only in part, and the rest remains: {}", error.message());
             error.with_message(message)
         })
     }

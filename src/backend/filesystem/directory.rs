@@ -1,4 +1,4 @@
-//! The names in one directory, and which of them are ours.
+//! Lists the names in a directory, apart from those of unfinished writes.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
@@ -7,34 +7,35 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use uuid::Uuid;
 
-/// How a name of an unfinished write starts and ends; 32 hexadecimal digits stand between.
-const UNFINISHED: (&str, &str) = (".stratafs-", ".tmp");
+/// The prefix and suffix of an unfinished write's name. 32 hexadecimal digits stand between them.
+const UNFINISHED: (&str, &str) = (".treehold-", ".tmp");
 
-/// One name in a directory.
+/// A name in a directory.
 #[derive(Debug)]
 pub(super) struct Child {
     pub(super) name: OsString,
-    /// What it was when the directory was read; [`FileType::Unknown`] where the filesystem does not say.
+    /// Its type when the directory was read; [`FileType::Unknown`] if the filesystem does not report types.
     pub(super) file_type: FileType,
 }
 
-/// Reads all names of a directory, in no order, without those of unfinished writes.
+/// Reads the names in a directory, in no particular order, without those of unfinished writes.
 ///
-/// Cost: grows with the names; nothing is looked at beyond them.
+/// Cost: proportional to the number of names; the nodes themselves are not looked up.
 pub(super) fn children(directory: impl AsFd) -> Result<Vec<Child>> {
     let mut children = all_children(directory)?;
     children.retain(|child| !is_unfinished(child.name.as_bytes()));
     Ok(children)
 }
 
-/// Reads all names of a directory, those of unfinished writes among them.
+/// Reads the names in a directory, including those of unfinished writes.
 pub(super) fn all_children(directory: impl AsFd) -> Result<Vec<Child>> {
     let mut children = Vec::new();
     each_name(directory, |name, file_type| children.push(Child { name: OsStr::from_bytes(name).to_owned(), file_type }))?;
     Ok(children)
 }
 
-/// Calls a function for each name of a directory but `.` and `..`. The handle's position moves: give one of its own.
+/// Calls `each` for every name in a directory except `.` and `..`. This moves the position of the handle, so pass one that is not
+/// shared.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], FileType)) -> Result<()> {
     let mut buffer = Vec::with_capacity(NAMES_BUFFER_BYTES);
@@ -53,7 +54,7 @@ pub(super) fn each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], FileTy
     Ok(())
 }
 
-/// Calls a function for each name of a directory but `.` and `..`.
+/// Calls `each` for every name in a directory except `.` and `..`.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], FileType)) -> Result<()> {
     for entry in rustix::fs::Dir::read_from(directory)? {
@@ -66,16 +67,16 @@ pub(super) fn each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], FileTy
     Ok(())
 }
 
-/// How many bytes of names are fetched at a time: some 800 names.
+/// The size of the buffer for names in bytes. It holds about 800 names.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
 
-/// Opens a directory anew, with a position of its own.
+/// Opens a directory again, with an independent position.
 pub(super) fn reopen(directory: impl AsFd) -> Result<OwnedFd> {
     openat(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Returns what a child is now, without following a link, asking the host only where the directory did not say.
+/// Returns the type of a child without following links. Asks the host only if the directory did not report it.
 pub(super) fn type_of(directory: impl AsFd, child: &Child) -> Result<FileType> {
     match child.file_type {
         FileType::Unknown => Ok(FileType::from_raw_mode(statat(directory, &child.name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)),
@@ -83,13 +84,13 @@ pub(super) fn type_of(directory: impl AsFd, child: &Child) -> Result<FileType> {
     }
 }
 
-/// Makes a name for an unfinished write.
+/// Creates a unique name for an unfinished write.
 pub(super) fn unfinished_name() -> String {
-    // The time in front makes leftovers of one crash stand together; the random half keeps writers apart.
+    // The leading timestamp sorts the leftovers of one crash together; the random half keeps writers apart.
     format!("{}{}{}", UNFINISHED.0, Uuid::now_v7().simple(), UNFINISHED.1)
 }
 
-/// Tells whether a name is that of an unfinished write.
+/// Returns whether a name is that of an unfinished write.
 pub(super) fn is_unfinished(name: &[u8]) -> bool {
     name.strip_prefix(UNFINISHED.0.as_bytes())
         .and_then(|rest| rest.strip_suffix(UNFINISHED.1.as_bytes()))
@@ -101,9 +102,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_its_own_names() {
+    fn is_unfinished_accepts_only_generated_names() {
         assert!(is_unfinished(unfinished_name().as_bytes()));
-        for name in ["", ".stratafs-.tmp", ".stratafs-notes.tmp", "a.tmp", ".stratafs"] {
+        for name in ["", ".treehold-.tmp", ".treehold-notes.tmp", "a.tmp", ".treehold"] {
             assert!(!is_unfinished(name.as_bytes()), "{name}");
         }
     }

@@ -1,6 +1,6 @@
-//! What the host's error numbers mean to a caller.
+//! Translates the host's error numbers.
 //!
-//! The message speaks in paths of this tree; the host's own path and words are kept as the source, for the operator.
+//! Messages use the paths of this tree. The host path and the system's message are kept as the source, for the operator.
 
 use crate::error::{Error, ErrorKind};
 use crate::path::VfsPath;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Turns an error number met at a path into the crate's error.
+/// Converts an error number at a path to an [`Error`].
 pub(super) fn fault(host: &Path, path: &VfsPath, errno: Errno) -> Error {
     let error = match errno {
         Errno::NOENT => Error::not_found(path),
@@ -24,7 +24,7 @@ pub(super) fn fault(host: &Path, path: &VfsPath, errno: Errno) -> Error {
     error.at(path).with_source(HostError { host, errno })
 }
 
-/// Says that a path leads out of the root.
+/// Returns the message for a path that leads out of the root.
 pub(super) fn outside(path: &VfsPath) -> String {
     format!("`{path}` leads out of the root of this tree; name a path that stays within it")
 }
@@ -35,19 +35,21 @@ fn words(path: &VfsPath, errno: Errno) -> (ErrorKind, String) {
         Errno::XDEV => (ErrorKind::PermissionDenied, outside(path)),
         Errno::LOOP => (
             ErrorKind::PermissionDenied,
-            format!("`{path}` leads through a link that may not be followed, or through too many; name what it stands for"),
+            format!("`{path}` leads through a link that may not be followed, or through too many links; use the path of its target"),
         ),
         Errno::ACCESS | Errno::PERM => {
             (ErrorKind::PermissionDenied, format!("the host does not permit this at `{path}`; choose another path, or change its mode"))
         }
-        Errno::BUSY => (ErrorKind::PermissionDenied, format!("`{path}` is in use by the host, such as a mount point, and stays as it is")),
+        Errno::BUSY => {
+            (ErrorKind::PermissionDenied, format!("`{path}` is in use by the host, for example as a mount point, and cannot be changed"))
+        }
         Errno::NAMETOOLONG | Errno::ILSEQ => {
-            (ErrorKind::InvalidPath, format!("the host takes no such name as that of `{path}`; choose a shorter or plainer one"))
+            (ErrorKind::InvalidPath, format!("the host does not accept the name of `{path}`; choose a shorter or simpler one"))
         }
         Errno::NOSPC | Errno::DQUOT => {
-            (ErrorKind::QuotaExceeded, format!("there is no space left for `{path}`; delete something, then try again"))
+            (ErrorKind::QuotaExceeded, format!("there is no space left for `{path}`; delete files, then try again"))
         }
-        Errno::FBIG | Errno::OVERFLOW => (ErrorKind::TooLarge, format!("`{path}` is larger than the host's filesystem takes")),
+        Errno::FBIG | Errno::OVERFLOW => (ErrorKind::TooLarge, format!("`{path}` is larger than the host's filesystem allows")),
         Errno::NOSYS | Errno::OPNOTSUPP | Errno::NXIO | Errno::NODEV => {
             (ErrorKind::Unsupported, format!("the host's filesystem does not offer this at `{path}`"))
         }
@@ -56,7 +58,7 @@ fn words(path: &VfsPath, errno: Errno) -> (ErrorKind, String) {
     }
 }
 
-/// The host's side of an error: where it was, and what the system said.
+/// The host's side of an error: the host path and the system's message.
 #[derive(Debug)]
 struct HostError {
     host: PathBuf,
@@ -78,7 +80,7 @@ mod tests {
     use std::error::Error as _;
 
     #[test]
-    fn numbers_become_kinds() {
+    fn error_numbers_map_to_kinds() {
         let path = VfsPathBuf::parse("/a/b").expect("a legal path");
         for (errno, kind) in [
             (Errno::NOENT, ErrorKind::NotFound),

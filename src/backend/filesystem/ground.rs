@@ -1,7 +1,7 @@
-//! The ground a change stands on: the directory of its path, made if need be, locked, and still the one at the path.
+//! Locates and locks the directory that a change applies to, creating missing parents.
 //!
-//! A directory may be renamed, replaced or removed by others between any two steps. So a lock is taken by what the path leads to, and
-//! then the path is followed once more: only if both are one directory the change goes on, and otherwise it starts again.
+//! Others may rename, replace or remove a directory between any two steps. So a change locks the directory that the path leads
+//! to, then resolves the path once more. It proceeds only if both are the same directory, and starts over otherwise.
 
 use super::change::{DIRECTORY_MODE, STARTS_MAX, Writer};
 use super::lock::Lock;
@@ -15,14 +15,14 @@ use rustix::fs::{AtFlags, mkdirat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 
-/// A place under a lock.
+/// A place whose directory is locked.
 pub(super) struct Claim {
     pub(super) place: Place,
     pub(super) lock: Lock,
 }
 
 impl Writer<'_> {
-    /// Takes the lock of the directory that holds a path.
+    /// Locks the directory that holds a path.
     pub(super) fn claim(&self, path: &VfsPath, follow: bool) -> Result<Claim> {
         for _ in 0..STARTS_MAX {
             let before = self.root.locate(path, follow)?;
@@ -33,10 +33,10 @@ impl Writer<'_> {
                 return Ok(Claim { place, lock });
             }
         }
-        Err(restless(path))
+        Err(kept_being_replaced(path))
     }
 
-    /// Takes the locks of the directories that hold two paths.
+    /// Locks the directories that hold two paths.
     pub(super) fn claim_both(&self, from: &VfsPath, to: &VfsPath) -> Result<(Place, Place, Lock)> {
         for _ in 0..STARTS_MAX {
             let (old, new) = (self.root.locate(from, false)?, self.root.locate(to, false)?);
@@ -47,14 +47,14 @@ impl Writer<'_> {
                 return Ok((old, new, lock));
             }
         }
-        Err(restless(from))
+        Err(kept_being_replaced(from))
     }
 
-    /// Makes a change of a path whose parents appear by themselves. `refuse` says, before any parent is made, why nothing may be made at
-    /// the path. When others take the parents away meanwhile, it starts again.
+    /// Runs a change after creating missing parent directories, and starts over if others remove them meanwhile. `refuse` runs
+    /// before any parent is created and may reject the change.
     ///
-    /// Parents stay when the change fails later, as by a full disk: from the moment they are there, another writer may have been told
-    /// that they are, and to remove them, even empty, would take back what was acknowledged to it.
+    /// Parents remain even if the change fails later, for example because the disk is full. Once they exist, another writer may
+    /// have been told so, and removing them would undo what was acknowledged to it.
     pub(super) fn with_parents(
         &self,
         path: &VfsPath,
@@ -68,22 +68,21 @@ impl Writer<'_> {
                 continue;
             }
             match change() {
-                Err(error) if self.may_be_taken_away(path, &error) => last = Some(error),
+                Err(error) if self.may_have_lost_parents(path, &error) => last = Some(error),
                 done => return done,
             }
         }
-        Err(last.unwrap_or_else(|| restless(path)))
+        Err(last.unwrap_or_else(|| kept_being_replaced(path)))
     }
 
-    /// Tells whether a change may have failed because a directory above its path was taken away: there is no other reason why a path to
-    /// be made is not found, but for a link that leads nowhere.
-    fn may_be_taken_away(&self, path: &VfsPath, error: &Error) -> bool {
+    /// Returns whether a change may have failed because a parent directory was removed. Only this, or a dangling link, makes a
+    /// path to be created not found.
+    fn may_have_lost_parents(&self, path: &VfsPath, error: &Error) -> bool {
         let is_link = || self.root.stat(path).is_ok_and(|meta| meta.is_symlink());
         error.kind() == ErrorKind::NotFound && error.path() == Some(path) && !is_link()
     }
 
-    /// Makes a directory and those above it, step by step, if nothing speaks against it; tells whether all are there, as they are
-    /// unless one was taken away on the way. Errors are told of `path`.
+    /// Creates a directory and its missing parents. Returns false if one was removed meanwhile. Errors carry `path`.
     fn make_directories(&self, directory: &VfsPath, path: &VfsPath, refuse: impl Fn() -> Result<()>) -> Result<bool> {
         let fault = |errno| self.root.fault(path, errno);
         let mut missing = Vec::new();
@@ -112,7 +111,7 @@ impl Writer<'_> {
             handle = match self.root.open_child_directory(handle.as_fd(), name) {
                 Ok(child) => child,
                 Err(Errno::NOENT) => return Ok(false),
-                // It was not there when it was looked for as a directory, and it is there as a name.
+                // It did not resolve to a directory before, yet the name exists: a dangling link.
                 Err(Errno::LOOP | Errno::NOTDIR) if is_symlink(&handle, name) => {
                     let message = format!("`{path}` leads through a link to something that does not exist");
                     return Err(Error::new(ErrorKind::NotFound, message).at(path));
@@ -124,9 +123,9 @@ impl Writer<'_> {
     }
 }
 
-/// Says that the ground moved under a change too often.
-pub(super) fn restless(path: &VfsPath) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the directory of `{path}` was replaced again and again meanwhile; try again")).at(path)
+/// Creates the error for a path whose directory kept being replaced.
+pub(super) fn kept_being_replaced(path: &VfsPath) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the directory of `{path}` kept being replaced by others; try again")).at(path)
 }
 
 fn is_symlink(directory: &OwnedFd, name: &OsStr) -> bool {
@@ -141,9 +140,10 @@ mod tests {
     use crate::ops::Change;
     use crate::path::VfsPathBuf;
 
-    /// Parents that a failed write had made were removed again, also when another writer had been told meanwhile that they are there.
+    /// Regression: a failed write removed the parents it had created, even though another writer had meanwhile been told that
+    /// they exist.
     #[test]
-    fn a_failed_write_does_not_take_back_a_directory_that_another_was_told_of() {
+    fn failed_write_keeps_parents_acknowledged_to_another_writer() {
         let host = tempfile::tempdir().expect("a directory");
         let root = Root::open(host.path(), &FilesystemOptions::new()).expect("a root");
         let cancel = Cancel::default();

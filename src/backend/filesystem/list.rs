@@ -1,4 +1,4 @@
-//! The children of one directory, a page at a time.
+//! Lists the children of a directory, one page at a time.
 
 use super::directory::{each_name, is_unfinished};
 use super::meta::Meta;
@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// How many failures one result names at most.
+/// The most failures one result reports.
 pub(super) const FAILURES_MAX: usize = 100;
 
-/// Lists a directory. All names are read and sorted; only those of the page are looked at one by one.
+/// Lists a directory. Cost: reads and sorts all names, but looks up only the nodes on the page.
 pub(super) fn list(root: &Root, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
     let directory = root.open_directory(path)?;
     let after = options.start_after.as_deref().unwrap_or_default().as_bytes();
@@ -40,24 +40,25 @@ pub(super) fn list(root: &Root, path: &VfsPath, options: &LsOptions) -> Result<L
         };
         match statat(&directory, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(Ok(Meta::from(stat).entry(&child))),
-            // It went away since the names were read.
+            // It was removed since the names were read.
             Err(Errno::NOENT) => None,
             Err(errno) => Some(Err(root.fault(&child, errno))),
         }
     });
-    // One more than asked for tells whether there is more.
+    // One extra entry tells whether there is another page.
     let entries = entries.take(options.limit.saturating_add(1)).collect::<Result<Vec<_>>>()?;
     let mut listing = Listing::from_sorted(entries, options);
     listing.failures = failures;
     Ok(listing)
 }
 
-/// Tells of a name on the host that no path of this tree can hold, in the nearest words that one can.
+/// Returns the closest valid path for a host name that no path can express, and the error to report at it.
 pub(super) fn unnameable(parent: &VfsPath, name: &[u8]) -> (VfsPathBuf, Error) {
     let shown: String =
         String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
     let path = parent.child(&shown).unwrap_or_else(|_| parent.to_owned());
-    let message = format!("a name in `{parent}` is not UTF-8, holds a control character, or makes too long a path; rename it on the host");
+    let message =
+        format!("a name in `{parent}` is not UTF-8, contains a control character, or makes the path too long; rename it on the host");
     let error = Error::new(ErrorKind::InvalidPath, message).at(&path);
     (path, error)
 }

@@ -1,11 +1,11 @@
-//! Who may change a directory now: one writer at a time, among threads and among processes.
+//! Locks directories, so that one writer at a time changes each, across threads and processes.
 //!
-//! A change reads, checks and renames under an exclusive lock of the directory that holds the name. Between processes that is a
-//! `flock` of the directory's handle, released when it closes however the process ends. Within the process a turn is taken
-//! first, so that threads queue instead of asking the kernel again and again; it also stands alone on filesystems
-//! without `flock` on directories (NFS), where writers in other processes are then not held off.
+//! A change reads, checks and renames while it holds an exclusive lock on the directory that contains the name. Between processes
+//! this is a `flock` on a directory handle, which is released when the process ends, however it ends. Within the process a mutex
+//! is taken first, so that threads queue instead of polling the kernel. On filesystems without `flock` on directories (NFS) only
+//! the mutex remains, so writers in other processes are not excluded.
 //!
-//! Only writers that use this crate, or `flock` themselves, are held off; readers never wait.
+//! The lock excludes writers that use this crate or `flock` themselves. Readers never wait.
 
 use super::Cancel;
 use super::meta::FileId;
@@ -17,44 +17,43 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
-/// How long a change waits for others before it gives up.
+/// How long a change waits for the lock before it fails.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a waiting writer sleeps at first, and at most, before it asks again.
+/// The initial and the longest pause between two attempts to lock.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 
-/// Turns are spread over this many queues, which is all that the process keeps, however many directories there were; two
-/// directories in one queue only wait for each other.
+/// The number of mutexes, fixed however many directories there are. Two directories that share one merely wait for each other.
 const QUEUES: usize = 64;
 
 static TURNS: [Mutex<()>; QUEUES] = [const { Mutex::new(()) }; QUEUES];
 
-/// The right to change one or two directories, until dropped.
+/// Exclusive locks on one or two directories, held until dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
-    // Dropped in this order: the next thread in turn then finds the directory free.
+    // Fields drop in this order, so that the next thread to get the mutex finds the directory unlocked.
     _flocks: Vec<Flock>,
     _turns: Vec<MutexGuard<'static, ()>>,
 }
 
-/// One directory locked among processes, through a handle of its own.
+/// A directory locked between processes, through a handle of its own.
 #[derive(Debug)]
 struct Flock(OwnedFd);
 
 impl Drop for Flock {
     fn drop(&mut self) {
-        // Closing would do, unless a child of this process was forked with the handle and has not yet run its program.
+        // Closing is not enough if a forked child still shares the handle because it has not called exec yet.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 impl Lock {
-    /// Waits for the right to change directories: each by a handle of its own, in any order; the same one twice is one.
+    /// Locks directories, each given by a handle of its own, in any order. Duplicates are locked once.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when another writer kept it for 10 seconds.
+    /// [`Unavailable`](ErrorKind::Unavailable) if another writer holds a lock for 10 seconds.
     pub(super) fn take(mut directories: Vec<(FileId, OwnedFd)>, path: &VfsPath, cancel: &Cancel) -> Result<Self> {
-        // One order for all writers, so that two of them never wait for each other.
+        // Lock in a fixed order to prevent deadlocks.
         directories.sort_by_key(|(id, _)| *id);
         directories.dedup_by_key(|(id, _)| *id);
         let mut queues: Vec<usize> = directories.iter().map(|(id, _)| queue_of(*id)).collect();
@@ -82,14 +81,14 @@ fn flock_until(handle: OwnedFd, until: Instant, path: &VfsPath, cancel: &Cancel)
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE.1);
             }
-            // The filesystem has no such locks; the turn holds off the threads of this process.
+            // The filesystem has no such locks. The mutex still excludes the threads of this process.
             Err(_) => return Ok(None),
         }
     }
 }
 
 fn queue_of(id: FileId) -> usize {
-    // Neighbours in the inode table go to different queues.
+    // Spread neighbours in the inode table over different mutexes.
     (id.inode ^ id.device.rotate_left(17)) as usize % QUEUES
 }
 

@@ -1,14 +1,14 @@
-//! What the host knows of one file, and the version made of it.
+//! File metadata, and the version derived from it.
 
 use crate::ops::{Entry, EntryKind, Version};
 use crate::path::VfsPath;
 use jiff::Timestamp;
 use rustix::fs::{FileType, Mode, Stat};
 
-/// Who may read, write and run a file: its mode without what else stands in it.
+/// The permission bits of a mode.
 pub(super) const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
-/// What the host knows of one file, link or directory.
+/// The host's metadata of a file, link or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) id: FileId,
@@ -16,16 +16,16 @@ pub(super) struct Meta {
     pub(super) mode: Mode,
     pub(super) user: u32,
     pub(super) group: u32,
-    /// How many names it has.
+    /// The number of hard links.
     pub(super) links: u64,
     pub(super) size_bytes: u64,
-    /// When the content last changed, in nanoseconds since 1970.
+    /// When the content was last modified, in nanoseconds since 1970.
     pub(super) modified_ns: i128,
-    /// When anything last changed, as the kernel saw it.
+    /// When the inode was last changed, by the kernel's clock, in nanoseconds since 1970.
     changed_ns: i128,
 }
 
-/// Which file it is, whatever its name.
+/// Identifies a file independently of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FileId {
     pub(super) device: u64,
@@ -33,12 +33,12 @@ pub(super) struct FileId {
 }
 
 impl Meta {
-    /// Returns the mark of this content at this path.
+    /// Returns the version of this content at this path.
     ///
-    /// Everything that sets one content apart from another goes in: which inode it is, how long, and when it was written to the
-    /// nanosecond. Writes of this crate give every file a modification time of its own, so that an inode number
-    /// used again within one tick of the kernel's clock does not bring an old version back. The path goes in too: what was
-    /// renamed has a new version.
+    /// It is a hash of everything that tells one content from another: the inode, the size, and the times of the last
+    /// modification and change in nanoseconds. Every write of this crate has a unique modification time, so an inode number that
+    /// is reused within one tick of the kernel's clock does not bring an old version back. The path is hashed too, so a rename
+    /// changes the version.
     pub(super) fn version(&self, path: &VfsPath) -> Version {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.id.device.to_le_bytes());
@@ -53,8 +53,8 @@ impl Meta {
         Version::new(u64::from_le_bytes(number))
     }
 
-    /// Returns the line of a listing. Only files have a version: what a link names is known by following it, and the host's
-    /// birth time is that of the inode, which every replacement renews, so no creation time is claimed.
+    /// Returns the entry in a listing. Only files have a version, since that of a link depends on its target. There is no
+    /// creation time: the host's birth time is that of the inode, which every replacement renews.
     pub(super) fn entry(&self, path: &VfsPath) -> Entry {
         let entry = match self.kind {
             EntryKind::File => Entry::file(path, self.size_bytes, self.version(path)),
@@ -64,7 +64,7 @@ impl Meta {
         entry.with_times(None, self.modified_at())
     }
 
-    /// Returns when the content last changed, unless the host claims a time out of all bounds.
+    /// Returns when the content was last modified, or `None` if the host reports a time out of range.
     pub(super) fn modified_at(&self) -> Option<Timestamp> {
         Timestamp::from_nanosecond(self.modified_ns).ok()
     }
@@ -83,7 +83,7 @@ impl Meta {
 }
 
 impl From<Stat> for Meta {
-    // The widths of these numbers differ from host to host; none is wider than what it is cast to.
+    // The widths of these fields differ between hosts; none is wider than the type it is cast to.
     #[allow(clippy::unnecessary_cast, reason = "the widths differ from host to host")]
     fn from(stat: Stat) -> Self {
         let nanoseconds = |seconds: i128, rest: i128| seconds * 1_000_000_000 + rest;
@@ -102,7 +102,7 @@ impl From<Stat> for Meta {
     }
 }
 
-/// Returns what a caller sees of a host's file type.
+/// Converts a host file type to an [`EntryKind`].
 pub(super) fn kind_of(file_type: FileType) -> EntryKind {
     match file_type {
         FileType::RegularFile => EntryKind::File,
@@ -118,7 +118,7 @@ mod tests {
     use crate::path::VfsPathBuf;
 
     #[test]
-    fn everything_that_tells_contents_apart_is_in_the_version() {
+    fn version_depends_on_identity_size_times_and_path() {
         let path = VfsPathBuf::parse("/a").expect("a legal path");
         let meta = Meta {
             id: FileId { device: 1, inode: 2 },

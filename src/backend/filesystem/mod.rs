@@ -1,8 +1,8 @@
-//! A directory of the host as a tree, sealed at its root.
+//! A host directory as a tree, sealed at its root.
 //!
-//! [`root`] is where every access is opened, beneath the handle that [`seal`] keeps. [`change`] makes the changes: [`ground`] finds and
-//! locks where, [`temp`] makes each whole, [`delete`], [`transfer`] and [`tree`] move and remove. [`list`], [`content`] and [`search`]
-//! read, the last by its own [`walk`]. What the host says is put into the crate's words by [`errno`] and [`meta`].
+//! [`root`] opens every path beneath the handle that [`seal`] guards. [`change`] applies changes: [`ground`] locates and locks
+//! the directory, [`temp`] prepares new content, and [`delete`], [`transfer`] and [`tree`] move and remove nodes. [`list`],
+//! [`content`] and [`search`] read; the last uses a [`walk`] of its own. [`errno`] and [`meta`] translate what the host reports.
 
 mod change;
 mod content;
@@ -41,36 +41,35 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many threads one search takes at most when the options leave it open.
+/// The most threads one search uses by default.
 const SEARCH_THREADS_MAX: usize = 8;
 
-/// What a change waits for before it is acknowledged.
+/// What a change waits for before it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
-    /// Nothing: the change survives the end of the process, and the loss of power once the host has written it back, after a
-    /// while of its choosing.
+    /// Nothing. The change survives the end of the process. It survives a power loss only once the host has written it back.
     #[default]
     None,
-    /// The file's content is on the device. Its name may still be lost with the power.
+    /// The content of the file is on the device. Its name may still be lost in a power loss.
     File,
-    /// The file's content and its name are on the device: the change survives the loss of power.
+    /// The content of the file and its name are on the device: the change survives a power loss.
     Full,
 }
 
-/// How to open a directory of the host.
+/// Options for opening a host directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FilesystemOptions {
-    /// Makes the root directory, and those above it, when it is missing. Default false.
+    /// Creates the root directory and its parents if they are missing. Default false.
     pub create_root: bool,
-    /// Goes on into other filesystems that are mounted beneath the root. Default false: they are listed, but not entered.
+    /// Enters other filesystems that are mounted beneath the root. Default false: mount points are listed but not entered.
     pub cross_mounts: bool,
-    /// Lets the kernel resolve paths beneath the root where it can (`openat2` of Linux 5.6). Default true. Without it, and where the
+    /// Lets the kernel resolve paths beneath the root (`openat2`, Linux 5.6 or later). Default true. If disabled, or if the
     /// kernel or a sandbox refuses the call, paths are resolved one component at a time, with the same result.
     pub openat2: bool,
     /// What a change waits for. Default [`SyncMode::None`].
     pub sync: SyncMode,
-    /// How many threads one search takes; 0 for as many as the host runs at once, at most 8. Default 0.
+    /// The number of threads one search uses. 0 means the number of cores, at most 8. Default 0.
     pub search_threads: usize,
 }
 
@@ -81,33 +80,33 @@ impl Default for FilesystemOptions {
 }
 
 impl FilesystemOptions {
-    /// Opens a directory that exists, without waiting for the device.
+    /// Returns the defaults: opens an existing directory, without waiting for the device on changes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the root directory when it is missing.
+    /// Sets whether to create a missing root directory.
     #[must_use]
     pub fn with_create_root(mut self, create_root: bool) -> Self {
         self.create_root = create_root;
         self
     }
 
-    /// Goes on into other filesystems that are mounted beneath the root.
+    /// Sets whether to enter other filesystems that are mounted beneath the root.
     #[must_use]
     pub fn with_cross_mounts(mut self, cross_mounts: bool) -> Self {
         self.cross_mounts = cross_mounts;
         self
     }
 
-    /// Lets the kernel resolve paths where it can.
+    /// Sets whether to let the kernel resolve paths.
     #[must_use]
     pub fn with_openat2(mut self, openat2: bool) -> Self {
         self.openat2 = openat2;
         self
     }
 
-    /// Sets how many threads one search takes.
+    /// Sets the number of threads one search uses.
     #[must_use]
     pub fn with_search_threads(mut self, search_threads: usize) -> Self {
         self.search_threads = search_threads;
@@ -122,10 +121,10 @@ impl FilesystemOptions {
     }
 }
 
-/// A directory of the host as a tree.
+/// A host directory as a tree.
 ///
 /// ```
-/// use stratafs::{BackendExt, FilesystemBackend, FilesystemOptions};
+/// use treehold::{BackendExt, FilesystemBackend, FilesystemOptions};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -138,30 +137,31 @@ impl FilesystemOptions {
 /// # }
 /// ```
 ///
-/// **The seal.** Nothing leads out of the root: not `..`, not a link, whatever it names and whenever it is swapped in, not a magic link of
-/// `/proc`, and no mount unless [`FilesystemOptions::cross_mounts`]; all are `permission_denied`. Links that stay within, relative or
-/// absolute, are followed by reads and writes, and so is a link to the directory that a listing or search is asked of; `stat`, `delete` and `rename` are about
-/// the link itself, and searches show links and do not follow them. A link that leads nowhere is `not_found`: nothing is made through
-/// it. Devices, pipes and sockets are listed and never opened. Names that no path can hold (not UTF-8, a control character) are
-/// passed over and reported among the failures.
+/// **Sealing.** Nothing leads out of the root: not `..`, not a link, wherever it points and whenever it is swapped in, not a
+/// magic link of `/proc`, and no mount unless [`FilesystemOptions::cross_mounts`] is set. All of these fail with
+/// `permission_denied`. Relative and absolute links that stay within the root are followed by reads and writes, and at the start
+/// of a listing or search. `stat`, `delete` and `rename` apply to the link itself; searches report links without following them.
+/// A dangling link is `not_found`: nothing is created through it. Devices, pipes and sockets are listed but never opened. Names
+/// that no path can express (not UTF-8, control characters) are skipped and reported as failures.
 ///
-/// **Writes.** A file is never written in place: its new content takes its name by one rename, so readers and whoever comes after
-/// a crash see the old or the new. Permission bits are kept, and the owner where the process may; set-user-id, extended attributes and
-/// further hard links are not. A file that the process may not write to is not replaced either. An append costs the size
-/// of the file, unless its filesystem shares blocks (btrfs, XFS). A directory is copied aside and appears whole, and one that is
-/// deleted disappears at once. Unfinished writes have names that no operation shows or takes (`.stratafs-<id>.tmp`); what a killed
-/// process left of them is removed by [`FilesystemBackend::sweep`].
+/// **Writes.** A file is never written in place: its new content takes the name by one rename, so readers see either
+/// the old or the new, even after a crash. Permission bits are kept, and so is the owner if the process may set it;
+/// set-user-id bits, extended attributes and other hard links are not. A file that the process may not write to is not replaced
+/// either. An append costs as much as the size of the file, unless the filesystem shares blocks (btrfs, XFS). A copied directory
+/// appears as a whole, and a deleted one disappears at once. Unfinished writes have names that no operation shows or accepts
+/// (`.treehold-<id>.tmp`); [`FilesystemBackend::sweep`] removes those left behind by a killed process.
 ///
-/// **Writers at once.** Each change holds an exclusive `flock` of the directory of its name while it compares, prepares an edit or
-/// append, and renames. So nothing acknowledged is lost among tasks, backends and processes that use this crate. A program that
-/// writes by itself is not held off; a version shows that it did, unless it keeps the size and the host's clock does not move (some
-/// milliseconds before Linux 6.13). On filesystems without `flock` on directories, such as NFS, processes are not held off either.
+/// **Concurrent writers.** Each change holds an exclusive `flock` on the directory of its name while it compares, prepares an
+/// edit or append, and renames. So no acknowledged change is lost among tasks, backends and processes that use this crate. Other
+/// programs are not excluded. Their writes change the version, unless they keep the size and fall within one tick of the host's
+/// clock (some milliseconds before Linux 6.13). On filesystems without `flock` on directories, such as NFS, other processes are
+/// not excluded either.
 ///
-/// **Batches** are applied in order, up to the first failure, and are not atomic.
+/// **Batches** are applied in order up to the first failure. They are not atomic.
 ///
-/// **Cost.** Each operation is at most one hop to a blocking thread, however many files it is about (some 40 µs). `stat`, and reads of
-/// files up to 64 KiB, are answered without one when the kernel finds all of it in memory, which takes 1 to 3 µs. A grep takes
-/// no longer than ripgrep.
+/// **Cost.** An operation makes at most one hop to a blocking thread (about 40 µs), however many files it involves. `stat`, and
+/// reads of files up to 64 KiB, need none if the kernel has everything cached, and then take 1 to 3 µs. A grep is as fast as
+/// ripgrep.
 #[derive(Debug, Clone)]
 pub struct FilesystemBackend {
     root: Arc<Root>,
@@ -170,13 +170,13 @@ pub struct FilesystemBackend {
 }
 
 impl FilesystemBackend {
-    /// Opens a directory as the root of a tree and keeps it open: what is renamed or mounted above it later changes nothing.
+    /// Opens a directory as the root of a tree and keeps it open, so that later renames and mounts above it have no effect.
     ///
-    /// Cost: a few system calls; blocks for them.
+    /// Cost: a few blocking system calls.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when it is missing, [`NotADirectory`](ErrorKind::NotADirectory),
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied).
+    /// [`NotFound`](ErrorKind::NotFound) if the directory is missing, [`NotADirectory`](ErrorKind::NotADirectory) if it is
+    /// something else, [`PermissionDenied`](ErrorKind::PermissionDenied) if it cannot be opened.
     pub fn open(root: impl AsRef<Path>, options: FilesystemOptions) -> Result<Self> {
         let search_threads = match options.search_threads {
             0 => work::cores().min(SEARCH_THREADS_MAX),
@@ -185,19 +185,19 @@ impl FilesystemBackend {
         Ok(Self { root: Arc::new(Root::open(root.as_ref(), &options)?), sync: options.sync, search_threads })
     }
 
-    /// Removes what unfinished writes left behind when a process was killed: the private files of this crate, in the whole tree,
-    /// that were last touched longer than `age` ago. Returns how many there were.
+    /// Removes the unfinished writes that killed processes left behind: all private files of this crate in the tree that were
+    /// last modified longer than `age` ago. Returns how many were removed.
     ///
-    /// Reads never remove anything, so leftovers stay, unlisted, until this is called; a day is a safe age. Cost: one listing for
+    /// Reads never remove anything, so leftovers stay, unlisted, until this is called. A day is a safe age. Cost: one listing for
     /// each directory of the tree.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the root cannot be listed.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the root cannot be listed.
     pub async fn sweep(&self, age: Duration) -> Result<usize> {
         self.run(OpKind::Delete, VfsPath::ROOT, move |root, cancel| sweep::sweep(root, age, cancel)).await
     }
 
-    /// Returns the root as an operation asks it, which may follow no link.
+    /// Returns the root, refusing links if the operation asks for it.
     fn root(&self, refuse_links: bool) -> Arc<Root> {
         if refuse_links { Arc::new(self.root.without_links()) } else { Arc::clone(&self.root) }
     }
@@ -211,7 +211,7 @@ impl FilesystemBackend {
         self.run_on(Arc::clone(&self.root), operation, path, work).await
     }
 
-    /// Runs work that blocks, in one hop to a thread for it. Dropping the call tells the work to stop.
+    /// Runs blocking work on a blocking thread. Dropping the future tells the work to stop.
     async fn run_on<T: Send + 'static>(
         &self,
         root: Arc<Root>,
@@ -221,19 +221,24 @@ impl FilesystemBackend {
     ) -> Result<T> {
         let cancel = Cancel::default();
         let _guard = StopOnDrop(cancel.0.clone());
-        let work = move || work(&root, &cancel);
+        let held = work::held();
+        let work = move || {
+            let done = work(&root, &cancel);
+            drop(held);
+            done
+        };
         let result = match tokio::runtime::Handle::try_current() {
             Ok(runtime) => runtime.spawn_blocking(work).await.unwrap_or_else(|error| {
                 let kind = if error.is_panic() { ErrorKind::Internal } else { ErrorKind::Unavailable };
                 Err(Error::new(kind, "the work on the host ended before it was done").at(path).with_source(error))
             }),
-            // Without a runtime of tokio there is no thread to hop to; the caller's own has to do.
+            // Without a tokio runtime there is no blocking thread, so run on the caller's.
             Err(_) => work(),
         };
         result.map_err(|error| error.during(operation))
     }
 
-    /// Runs a search, whose length its caller chooses, in the turn of its owner.
+    /// Runs a search. Searches can be long, so each waits for its turn among those of the same owner.
     async fn search_in_turn<T: Send + 'static>(
         &self,
         root: Arc<Root>,
@@ -242,12 +247,12 @@ impl FilesystemBackend {
         work: impl FnOnce(&Root, &Cancel) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let done = work::run(work::LARGE, move |stop| work(&root, &Cancel(stop.clone()))).await;
-        done.flatten().map_err(|error| placed(error, path).during(operation))
+        done.flatten().map_err(|error| at_if_unset(error, path).during(operation))
     }
 }
 
 impl fmt::Display for FilesystemBackend {
-    /// Names the last part of the root: the whole path of the host is for the operator.
+    /// Shows only the last component of the root: the full host path is for the operator.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.root.host().file_name() {
             Some(name) => write!(f, "Filesystem({})", name.to_string_lossy()),
@@ -282,12 +287,12 @@ impl Backend for FilesystemBackend {
         let root = self.root(options.refuse_links);
         let in_memory = root.open_file_in_memory(path).and_then(|file| content::read_part_in_memory(path, &file, options));
         if let Some(part) = in_memory {
-            return part.map_err(|error| placed(error, path).during(OpKind::Read));
+            return part.map_err(|error| at_if_unset(error, path).during(OpKind::Read));
         }
         let (at, options) = (path.to_owned(), options.clone());
         self.run_on(root, OpKind::Read, path, move |root, _| {
             let file = root.open_file(&at)?;
-            content::read_part(&at, &file, &options, |errno| root.fault(&at, errno)).map_err(|error| placed(error, &at))
+            content::read_part(&at, &file, &options, |errno| root.fault(&at, errno)).map_err(|error| at_if_unset(error, &at))
         })
         .await
     }
@@ -301,7 +306,7 @@ impl Backend for FilesystemBackend {
         let (at, options) = (path.to_owned(), options.clone());
         let root = self.root(options.scope.refuse_links);
         self.search_in_turn(root, OpKind::Glob, path, move |root, cancel| {
-            search::glob(root, &at, &options, cancel).map_err(|error| placed(error, &at))
+            search::glob(root, &at, &options, cancel).map_err(|error| at_if_unset(error, &at))
         })
         .await
     }
@@ -310,7 +315,7 @@ impl Backend for FilesystemBackend {
         let (at, options, workers) = (path.to_owned(), options.clone(), self.search_threads);
         let root = self.root(options.scope.refuse_links);
         self.search_in_turn(root, OpKind::Grep, path, move |root, cancel| {
-            search::grep(root, &at, &options, workers, cancel).map_err(|error| placed(error, &at))
+            search::grep(root, &at, &options, workers, cancel).map_err(|error| at_if_unset(error, &at))
         })
         .await
     }
@@ -338,12 +343,12 @@ impl Backend for FilesystemBackend {
     }
 }
 
-/// Tells an error of the path it was met at, unless it knows its own.
-fn placed(error: Error, path: &VfsPath) -> Error {
+/// Sets the path of an error that has none.
+fn at_if_unset(error: Error, path: &VfsPath) -> Error {
     if error.path().is_some() { error } else { error.at(path) }
 }
 
-/// Whether the caller is gone.
+/// Tells work whether its caller has given up.
 #[derive(Debug, Clone, Default)]
 struct Cancel(Stop);
 
@@ -352,11 +357,7 @@ impl Cancel {
         self.0.is_set()
     }
 
-    fn stop(&self) -> &Stop {
-        &self.0
-    }
-
-    /// Stops work whose caller is gone.
+    /// Fails if the caller has given up.
     fn check(&self, path: &VfsPath) -> Result<()> {
         if self.is_set() { Err(Self::error(path)) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! A part of a file, read by itself: the lines that start in it.
+//! Reads one part of a file: the lines that start within it.
 
 use crate::search::{TOGETHER_BYTES_MAX, Unread, Window};
 use bytes::Bytes;
@@ -7,20 +7,20 @@ use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, Result as Host, pread};
 
-/// How much is read at first beyond a part, to find where its last line ends.
+/// How many bytes to read at first beyond a part, to find the end of its last line.
 const LINE_BYTES: usize = 1 << 10;
 
-/// Reads a part of a file into a buffer. All parts in order are the whole file; one within a long line is empty.
+/// Reads a part of a file into a buffer. The parts in order add up to the whole file; a part within a long line is empty.
 pub(super) fn read(file: &OwnedFd, number: u64, part_bytes: usize, mut buffer: Vec<u8>) -> Result<Window, Unread<Errno>> {
     buffer.clear();
     let start = number * part_bytes as u64;
-    // The byte before tells whether a line starts with the part.
+    // The preceding byte shows whether a line starts at the start of the part.
     let (from, own) = if number == 0 { (0, part_bytes) } else { (start - 1, part_bytes + 1) };
     let mut ended = fill(file, from, own, &mut buffer).map_err(Unread::Failed)?;
     let last = own - 1;
     let first = match number {
         0 => Some(0),
-        // What starts after a break at the last byte is of the next part.
+        // A line that starts after the last byte belongs to the next part.
         _ => memchr(b'\n', &buffer[..last.min(buffer.len())]).map(|at| at + 1),
     };
     let Some(first) = first.filter(|first| *first < buffer.len()) else {
@@ -39,7 +39,7 @@ pub(super) fn read(file: &OwnedFd, number: u64, part_bytes: usize, mut buffer: V
         if looked > TOGETHER_BYTES_MAX {
             return Err(Unread::TooLong);
         }
-        // Most lines are short; a long one is read in steps that grow with it.
+        // Most lines are short. A long one is read in steps that grow with it.
         let more = (looked - last).max(LINE_BYTES);
         ended = fill(file, from, looked + more, &mut buffer).map_err(Unread::Failed)?;
     };
@@ -47,7 +47,7 @@ pub(super) fn read(file: &OwnedFd, number: u64, part_bytes: usize, mut buffer: V
     Ok(Window::new(Bytes::from(buffer).slice(first..), from as usize + first))
 }
 
-/// Reads until a buffer has so many bytes of a file; tells whether the file ends before.
+/// Reads until the buffer has `bytes` bytes of the file. Returns whether the file ended before.
 fn fill(file: &OwnedFd, from: u64, bytes: usize, buffer: &mut Vec<u8>) -> Host<bool> {
     buffer.reserve_exact(bytes - buffer.len());
     while buffer.len() < bytes {
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_the_file_in_whole_lines(
+        fn parts_add_up_to_file_and_hold_whole_lines(
             lines in prop::collection::vec(0_usize..40, 0..40),
             is_ended: bool,
             part_bytes in 1_usize..50,

@@ -1,7 +1,7 @@
-//! The root of a tree: its paths, opened beneath the seal and told of in the crate's words.
+//! The root of a tree: opens paths beneath the seal and reports errors by the paths of the tree.
 //!
-//! What may not be read is refused before it is opened: a pipe would wait, a device may do something. Changes are made by name within a
-//! directory that was opened beneath the seal; the last name is never followed by a change itself.
+//! Nodes that may not be read are rejected before they are opened, because opening a pipe would block and opening a device may
+//! have effects. Changes act on a name within a directory opened beneath the seal, and never follow the last name.
 
 use super::FilesystemOptions;
 use super::directory::is_unfinished;
@@ -22,17 +22,17 @@ use std::sync::Arc;
 /// Opens a directory to list, lock or flush it.
 const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Opens a file to read it. A pipe that took its place does not block, and a terminal does not become ours.
+/// Opens a file to read it. If a pipe took its place, the call does not block; a terminal does not become the controlling one.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// A sealed directory of the host.
+/// A sealed host directory.
 #[derive(Debug, Clone)]
 pub(super) struct Root {
     seal: Seal,
     host: Arc<Path>,
 }
 
-/// A name in an open directory, and what stands there.
+/// A name in an open directory, and the node it refers to.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) directory: OwnedFd,
@@ -41,7 +41,7 @@ pub(super) struct Place {
     pub(super) current: Option<Meta>,
 }
 
-/// A file held open for reading.
+/// A file that is open for reading.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) handle: OwnedFd,
@@ -52,7 +52,7 @@ impl Root {
     /// Opens a directory as a root.
     pub(super) fn open(host: &Path, options: &FilesystemOptions) -> Result<Self> {
         if options.create_root {
-            // Whether it worked, and why not, is what the opening below says.
+            // Ignore the result: the opening below reports why the directory is unusable.
             let _ = std::fs::create_dir_all(host);
         }
         let seal = Seal::open(host, options).map_err(|errno| {
@@ -66,27 +66,28 @@ impl Root {
         Ok(Self { seal, host: host.into() })
     }
 
-    /// Returns the same root, which follows no link.
+    /// Returns the same root, but refusing all links.
     pub(super) fn without_links(&self) -> Self {
         Self { seal: self.seal.without_links(), host: self.host.clone() }
     }
 
-    /// Returns the host's path of the root.
+    /// Returns the host path of the root.
     pub(super) fn host(&self) -> &Path {
         &self.host
     }
 
-    /// Turns an error number met at a path into an error.
+    /// Converts an error number at a path to an error.
     pub(super) fn fault(&self, path: &VfsPath, errno: Errno) -> Error {
         fault(&self.host, path, errno)
     }
 
-    /// Looks at a path, without following a link at its end.
+    /// Inspects a path without following a link at its end.
     pub(super) fn stat(&self, path: &VfsPath) -> Result<Meta> {
         self.seal.look(relative(path)?, false).map_err(|errno| self.fault(path, errno))
     }
 
-    /// Returns where a path leads to once every link is followed; none when that is outside, is not there, or has no legal path.
+    /// Returns the target of a path after following all links, or `None` if it is outside the root, missing, or has no valid
+    /// path.
     pub(super) fn leads_to(&self, path: &VfsPath) -> Option<VfsPathBuf> {
         let resolved = self.seal.resolve(relative(path).ok()?, true).ok()?;
         let names: Option<Vec<&str>> = resolved.names().iter().map(|name| name.to_str()).collect();
@@ -94,8 +95,8 @@ impl Root {
         self.stat(&path).ok().map(|_| path)
     }
 
-    /// Looks at a path like [`Root::stat`], if nothing but memory is needed for it; none when the host would have to wait for a
-    /// device.
+    /// Inspects a path like [`Root::stat`] if the kernel has everything cached. Returns `None` if the host would have to wait for
+    /// a device.
     pub(super) fn stat_in_memory(&self, path: &VfsPath) -> Option<Result<Meta>> {
         let meta = match relative(path) {
             Ok(relative) => self.seal.open_in_memory(relative, LOOK | OFlags::NOFOLLOW)?.and_then(fstat),
@@ -104,11 +105,11 @@ impl Root {
         Some(meta.map(Meta::from).map_err(|errno| self.fault(path, errno)))
     }
 
-    /// Opens a directory to list it; a link to one is followed.
+    /// Opens a directory to list it, following a link at the end of the path.
     pub(super) fn open_directory(&self, path: &VfsPath) -> Result<OwnedFd> {
         let relative = relative(path)?;
         self.seal.open_at(relative, LIST).map_err(|errno| match errno {
-            // Either the path itself is no directory or something above it is none.
+            // Either the path itself is not a directory, or one of its parents is not.
             Errno::NOTDIR if self.seal.look(relative, true).is_ok() => {
                 let error = Error::not_a_directory(path);
                 match self.seal.look(relative, false).is_ok_and(|meta| meta.is_symlink()) {
@@ -120,12 +121,12 @@ impl Root {
         })
     }
 
-    /// Opens a directory and leaves it to the caller to say what an error number means.
+    /// Opens a directory, and returns the raw error number for the caller to interpret.
     pub(super) fn try_directory(&self, path: &VfsPath) -> Result<Host<OwnedFd>> {
         Ok(self.seal.open_at(relative(path)?, LIST))
     }
 
-    /// Opens a regular file to read it; a link to one is followed. Anything else is refused before it is opened.
+    /// Opens a regular file for reading, following a link at the end of the path. Anything else is rejected before it is opened.
     pub(super) fn open_file(&self, path: &VfsPath) -> Result<OpenFile> {
         let relative = relative(path)?;
         let behind = |errno| self.fault_behind_link(path, relative, errno);
@@ -136,8 +137,8 @@ impl Root {
         Ok(OpenFile { handle, meta })
     }
 
-    /// Opens a regular file like [`Root::open_file`], if nothing but memory is needed for it; none when the host would have to wait, and
-    /// when anything else than a file is there.
+    /// Opens a regular file like [`Root::open_file`] if the kernel has everything cached. Returns `None` if the host would have
+    /// to wait, or if the path is not a regular file.
     pub(super) fn open_file_in_memory(&self, path: &VfsPath) -> Option<OpenFile> {
         let relative = relative(path).ok()?;
         let look = self.seal.open_in_memory(relative, LOOK)?.ok()?;
@@ -149,8 +150,8 @@ impl Root {
         meta.is_file().then_some(OpenFile { handle, meta })
     }
 
-    /// Finds the directory and name that a change of a path is made by. `follow` goes through a link at the end of the path, to the
-    /// file that it stands for.
+    /// Finds the directory and name that a change to a path acts on. With `follow`, a link at the end of the path is resolved to
+    /// its target.
     pub(super) fn locate(&self, path: &VfsPath, follow: bool) -> Result<Place> {
         let relative = relative(path)?;
         let Some(parent) = path.parent() else { return Err(Error::is_directory(path)) };
@@ -169,33 +170,33 @@ impl Root {
         }
         let directory = openat(self.seal.parent_of(&resolved), ".", LIST, Mode::empty()).map_err(fault)?;
         let place = Place::new(directory, resolved.name().to_owned()).map_err(fault)?;
-        // What was found through the link may be gone by now; then the caller's path names nothing.
+        // If the target of the link is gone by now, the path names nothing.
         if place.current.is_none() { Err(Error::not_found(path)) } else { Ok(place) }
     }
 
-    /// Opens a directory beneath an open one, by one name that is not followed.
+    /// Opens a directory by its name in an open directory, without following links.
     pub(super) fn open_child_directory(&self, parent: BorrowedFd<'_>, name: &OsStr) -> Host<OwnedFd> {
         self.seal.open_name(parent, name, LIST)
     }
 
-    /// Opens a regular file beneath an open directory, by one name that is not followed; none when it is no regular file.
+    /// Opens a file by its name in an open directory, without following links. Returns `None` if it is not a regular file.
     pub(super) fn open_child_file(&self, parent: BorrowedFd<'_>, name: &OsStr) -> Host<Option<OpenFile>> {
         let handle = self.seal.open_name(parent, name, READ)?;
         let meta = Meta::from(fstat(&handle)?);
         Ok(meta.is_file().then_some(OpenFile { handle, meta }))
     }
 
-    /// Explains an error at a path whose last component may be a link that leads nowhere.
+    /// Converts an error number at a path whose last component may be a link, and explains the link.
     fn fault_behind_link(&self, path: &VfsPath, relative: &str, errno: Errno) -> Error {
         let error = self.fault(path, errno);
         let is_link = || self.seal.look(relative, false).is_ok_and(|meta| meta.is_symlink());
         match errno {
             Errno::NOENT if is_link() => error.with_message(format!("`{path}` is a link to something that does not exist")),
             Errno::LOOP if !self.seal.follows_links() => error.with_message(format!(
-                "`{path}` leads through a link, which may lead past the rules of this tree; name what it leads to by its own path"
+                "`{path}` leads through a link, which could bypass the rules of this tree; use the path of its target"
             )),
             Errno::LOOP if is_link() => error.with_message(format!(
-                "`{path}` is a link that leads in a circle, or through too many others; name a file by its own path"
+                "`{path}` is a link that leads in a circle or through too many others; use the path of the file itself"
             )),
             _ => error,
         }
@@ -214,7 +215,7 @@ impl Place {
     }
 }
 
-/// Refuses what may not be read: directories, and devices, pipes and sockets, which are never opened.
+/// Fails for nodes that cannot be read: directories, and devices, pipes and sockets, which are never opened.
 pub(super) fn check_readable(path: &VfsPath, meta: &Meta) -> Result<()> {
     match meta.kind {
         EntryKind::File => Ok(()),
@@ -227,12 +228,12 @@ pub(super) fn check_readable(path: &VfsPath, meta: &Meta) -> Result<()> {
     }
 }
 
-/// Returns a path as the host takes it beneath the root, unless a name in it is kept for unfinished writes.
+/// Returns a path relative to the root, as the host expects it. Fails if a component is reserved for unfinished writes.
 fn relative(path: &VfsPath) -> Result<&str> {
     match path.segments().find(|name| is_unfinished(name.as_bytes())) {
         None => Ok(relative_unchecked(path)),
         Some(name) => {
-            let message = format!("`{name}` is kept for unfinished writes; choose another name");
+            let message = format!("`{name}` is reserved for unfinished writes; choose another name");
             Err(Error::new(ErrorKind::InvalidPath, message).at(path))
         }
     }

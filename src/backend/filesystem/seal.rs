@@ -1,17 +1,17 @@
 //! The seal: a directory handle beneath which everything is opened, and that nothing leads out of.
 //!
-//! On Linux the kernel keeps it ([`openat2`]): `..`, links that leave, magic links of `/proc` and, unless asked for,
-//! mounts are refused while a path is resolved, so there is no moment between a check and a use. Where the kernel does not
-//! offer the call, or a sandbox filters it, the path is walked one component at a time, each opened without following from the handle of
-//! the one before; links are then read and spliced in here, with the same refusals. What a walk cannot tell is a mount of the same
-//! filesystem. Links that stay within the root are followed in both ways; an
-//! absolute link into it, which the kernel refuses too, is walked.
+//! On Linux the kernel enforces it ([`openat2`]). It refuses `..`, links that leave the root, magic links of `/proc` and, unless
+//! allowed, mounts while it resolves a path, so there is no gap between check and use. If the kernel lacks the call or a sandbox
+//! filters it, the path is walked one component at a time. Each component is opened without following links from the handle of
+//! the one before; links are read and spliced in here, and the same things are refused. The walk cannot detect a mount of the
+//! same filesystem. Both ways follow links that stay within the root. The kernel refuses absolute links into the root too, so
+//! these are always walked.
 //!
-//! This room speaks in the host's words; [`Root`](super::root::Root) says them in the crate's.
+//! This module returns raw error numbers; [`Root`](super::root::Root) converts them.
 
 use super::FilesystemOptions;
 use super::meta::Meta;
-use super::openat2::{self, LOOK, PASS, Ways};
+use super::openat2::{self, Crossings, LOOK, PASS};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, readlinkat, statat};
 use rustix::io::{Errno, Result};
@@ -20,43 +20,43 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many links one path may lead through, the kernel's own number.
+/// The most links in one path, the same as the kernel's limit.
 const LINKS_MAX: usize = 40;
 
-/// How often a path is resolved again when a rename elsewhere disturbed it.
+/// How often resolution is retried when a concurrent rename disturbs it.
 const DISTURBED_MAX: usize = 64;
 
-/// A directory held open, with the rules of its seal.
+/// An open directory and the rules of its seal.
 #[derive(Debug, Clone)]
 pub(super) struct Seal {
     handle: Arc<OwnedFd>,
     device: u64,
-    ways: Ways,
+    crossings: Crossings,
     by_kernel: bool,
-    /// Whether the kernel can say that it would have to wait, instead of waiting.
+    /// Whether the kernel can report that it would have to wait instead of waiting.
     from_memory: bool,
-    /// The host's paths of the root, as it was named and without links: what absolute links within it begin with.
+    /// The host paths of the root, as given and with links resolved. Absolute links into the root start with one of them.
     hosts: Arc<[PathBuf]>,
 }
 
-/// Where a path ends once every link in it is replaced by what it names.
+/// Where a path ends after all links in it are replaced by their targets.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    /// The directory that holds the last name; none for the root.
+    /// The directory that holds the last name; `None` for the root.
     parent: Option<OwnedFd>,
     /// The real names from the root down; empty for the root.
     names: Vec<OsString>,
 }
 
-/// How far a walk by component came.
+/// Where a walk by components stopped.
 enum Walked {
-    /// To the last name, whose directory this is (none for the root).
+    /// At the last name, in this directory (`None` for the root).
     Whole(Option<OwnedFd>),
-    /// To a name that became something else between a look and a step.
+    /// At a name that changed between inspecting and opening it.
     Disturbed,
-    /// To a `..` that a link brought.
+    /// At a `..` that came from a link.
     Parent(usize),
-    /// To a link.
+    /// At a link.
     Link { index: usize, target: OsString },
 }
 
@@ -65,32 +65,32 @@ impl Seal {
     pub(super) fn open(host: &Path, options: &FilesystemOptions) -> Result<Self> {
         let handle = rustix::fs::open(host, PASS, Mode::empty())?;
         let device = Meta::from(fstat(&handle)?).id.device;
-        let ways = Ways { mounts: options.cross_mounts, links: true };
-        // A kernel without the call and a sandbox that filters it answer alike: not with a handle.
-        let by_kernel = options.openat2 && openat2::open_beneath(&handle, ".", PASS, ways).is_ok();
-        let from_memory = by_kernel && !ways.mounts && openat2::is_local(&handle);
+        let crossings = Crossings { mounts: options.cross_mounts, links: true };
+        // A kernel without the call and a sandbox that filters it both fail here.
+        let by_kernel = options.openat2 && openat2::open_beneath(&handle, ".", PASS, crossings).is_ok();
+        let from_memory = by_kernel && !crossings.mounts && openat2::is_local(&handle);
         let mut hosts = vec![std::path::absolute(host).unwrap_or_else(|_| host.to_owned())];
         hosts.extend(std::fs::canonicalize(host).ok().filter(|real| *real != hosts[0]));
-        Ok(Self { handle: Arc::new(handle), device, ways, by_kernel, from_memory, hosts: hosts.into() })
+        Ok(Self { handle: Arc::new(handle), device, crossings, by_kernel, from_memory, hosts: hosts.into() })
     }
 
-    /// Returns the same seal, which follows no link: a path that leads through one is refused with [`Errno::LOOP`].
+    /// Returns the same seal, but refusing paths that lead through a link, with [`Errno::LOOP`].
     pub(super) fn without_links(&self) -> Self {
-        Self { ways: Ways { links: false, ..self.ways }, ..self.clone() }
+        Self { crossings: Crossings { links: false, ..self.crossings }, ..self.clone() }
     }
 
-    /// Tells whether links that stay within the root are followed.
+    /// Returns whether links that stay within the root are followed.
     pub(super) fn follows_links(&self) -> bool {
-        self.ways.links
+        self.crossings.links
     }
 
-    /// Opens a path. With [`OFlags::NOFOLLOW`] a link at its end is not followed.
+    /// Opens a path. With [`OFlags::NOFOLLOW`], a link at its end is not followed.
     pub(super) fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
         if self.by_kernel {
             for _ in 0..DISTURBED_MAX {
-                match openat2::open_beneath(&self.handle, path, flags, self.ways) {
+                match openat2::open_beneath(&self.handle, path, flags, self.crossings) {
                     Err(Errno::INTR | Errno::AGAIN) => {}
-                    // The kernel takes every absolute link for one that leaves the root; a walk tells those that come back to it.
+                    // The kernel reports every absolute link as leaving the root. A walk finds those that lead back into it.
                     Err(Errno::XDEV) => break,
                     other => return other,
                 }
@@ -100,21 +100,21 @@ impl Seal {
         self.open_checked(self.parent_of(&resolved), resolved.name(), flags)
     }
 
-    /// Opens a path if all that is needed for it is in memory; none when the host would have to wait, or cannot tell.
+    /// Opens a path if the kernel has everything cached. Returns `None` if the host would have to wait, or cannot tell.
     pub(super) fn open_in_memory(&self, path: &str, flags: OFlags) -> Option<Result<OwnedFd>> {
         if !self.from_memory {
             return None;
         }
-        match openat2::open_in_memory(&self.handle, path, flags, self.ways) {
+        match openat2::open_in_memory(&self.handle, path, flags, self.crossings) {
             Err(Errno::AGAIN | Errno::XDEV) => None,
             other => Some(other),
         }
     }
 
-    /// Opens what stands at one name in an open directory, following no link.
+    /// Opens one name in an open directory without following links.
     pub(super) fn open_name(&self, directory: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
         if self.by_kernel {
-            match openat2::open_name(directory, name, flags, self.ways) {
+            match openat2::open_name(directory, name, flags, self.crossings) {
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 other => return other,
             }
@@ -122,7 +122,7 @@ impl Seal {
         self.open_checked(directory, name, flags)
     }
 
-    /// Looks at a path without opening what stands there.
+    /// Inspects a path without opening the node.
     pub(super) fn look(&self, path: &str, follow: bool) -> Result<Meta> {
         if self.by_kernel {
             let flags = if follow { LOOK } else { LOOK | OFlags::NOFOLLOW };
@@ -133,10 +133,11 @@ impl Seal {
         if self.is_within(&meta) { Ok(meta) } else { Err(Errno::XDEV) }
     }
 
-    /// Walks a path one component at a time, each opened without following from the one before, and splices in what links name.
+    /// Walks a path one component at a time, opening each from the one before without following links, and splices in the targets
+    /// of links.
     ///
-    /// Every link met starts the walk again with its text in place of its name. A `..` of such a text is met when all before it is
-    /// known to be directories and no links, so it takes away exactly the name before it.
+    /// Every link restarts the walk with its target in place of its name. When the walk reaches a `..` from a link, everything
+    /// before it is known to be a directory and not a link, so the `..` cancels exactly the name before it.
     pub(super) fn resolve(&self, path: &str, follow_last: bool) -> Result<Resolved> {
         let mut names: Vec<OsString> = path.split('/').filter(|name| !matches!(*name, "" | ".")).map(OsString::from).collect();
         let (mut links, mut disturbed) = (0, 0);
@@ -147,7 +148,7 @@ impl Seal {
                 Walked::Disturbed => disturbed += 1,
                 Walked::Parent(0) => return Err(Errno::XDEV),
                 Walked::Parent(index) => drop(names.drain(index - 1..=index)),
-                Walked::Link { .. } if !self.ways.links || links == LINKS_MAX => return Err(Errno::LOOP),
+                Walked::Link { .. } if !self.crossings.links || links == LINKS_MAX => return Err(Errno::LOOP),
                 Walked::Link { index, target } => {
                     links += 1;
                     match self.beneath_root(&target)? {
@@ -159,7 +160,7 @@ impl Seal {
         }
     }
 
-    /// Returns the directory that holds what a path was resolved to.
+    /// Returns the directory that holds the node a path resolved to.
     pub(super) fn parent_of<'a>(&'a self, resolved: &'a Resolved) -> BorrowedFd<'a> {
         resolved.parent.as_ref().map_or(self.handle.as_fd(), AsFd::as_fd)
     }
@@ -200,16 +201,16 @@ impl Seal {
 
     fn open_checked(&self, directory: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
         let handle = openat(directory, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-        if self.ways.mounts || self.is_within(&Meta::from(fstat(&handle)?)) { Ok(handle) } else { Err(Errno::XDEV) }
+        if self.crossings.mounts || self.is_within(&Meta::from(fstat(&handle)?)) { Ok(handle) } else { Err(Errno::XDEV) }
     }
 
-    /// Returns the part beneath our root of a link that starts at the host's root; none of a relative link.
+    /// Returns the part of an absolute link target beneath the root, or `None` for a relative link.
     ///
-    /// What it names is opened beneath the root's handle like anything else, so no link leaves a root that was moved on the host, or whose
-    /// name now means another directory.
+    /// The result is opened beneath the root handle like any other path, so no link leaves the root, even if the root was moved
+    /// on the host or its name now refers to another directory.
     ///
     /// # Errors
-    /// [`Errno::XDEV`] for one that leads elsewhere.
+    /// [`Errno::XDEV`] for a link that leads elsewhere.
     fn beneath_root<'t>(&self, target: &'t OsStr) -> Result<Option<&'t [u8]>> {
         let target = Path::new(target);
         if !target.is_absolute() {
@@ -220,12 +221,12 @@ impl Seal {
     }
 
     fn is_within(&self, meta: &Meta) -> bool {
-        self.ways.mounts || meta.id.device == self.device
+        self.crossings.mounts || meta.id.device == self.device
     }
 }
 
 impl Resolved {
-    /// Returns the last name; of the root, `.`.
+    /// Returns the last name, or `.` for the root.
     pub(super) fn name(&self) -> &OsStr {
         self.names.last().map_or(OsStr::new("."), OsString::as_os_str)
     }
@@ -240,7 +241,7 @@ impl Resolved {
     }
 }
 
-/// Cuts the text of a link into names.
+/// Splits the target of a link into names.
 fn link_names(target: &[u8]) -> Vec<OsString> {
     let names = target.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
     names.map(|name| OsStr::from_bytes(name).to_owned()).collect()

@@ -1,9 +1,9 @@
-//! Finding paths and lines: a [`Walk`] gives what the filter selects, in path order, and the shared rules of
+//! Searches paths and lines. A [`Walk`] yields what the filter selects, in path order; the shared rules of
 //! [`search`](crate::search) do the rest.
 //!
-//! A glob looks at what matched, and at nothing else. A grep reads on several threads while the walk goes on; a file costs an open, a
-//! look, a read and a close, into a buffer that each thread keeps. A large file is searched bit by bit, on the threads that are free where
-//! each bit can be searched by itself, unless a match may span lines: then it is held whole.
+//! A glob inspects only what matched. A grep reads files on several threads while the walk goes on; each file takes an open, a
+//! stat, a read and a close, into a buffer that the thread reuses. A large file is searched in windows, on several threads if its
+//! lines can be searched independently. If matches may span lines, the file is read whole.
 
 use super::Cancel;
 use super::content::{read_into, read_more, read_range};
@@ -28,35 +28,36 @@ use std::mem::take;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The largest file that is searched as a whole, for matches over lines.
+/// The largest file, in bytes, that is searched for matches across lines.
 const SEARCH_BYTES_MAX: u64 = 1 << 30;
 
-/// Up to this size a file is read at once; of a larger one the start is looked at first, as most large files are binary.
+/// Files up to this size, in bytes, are read at once. Of a larger file the start is checked first, as most large files are
+/// binary.
 const AT_ONCE_BYTES: u64 = 64 << 10;
 
-/// The most bytes of files that searches hold in memory as a whole at once, whatever the number of threads and searches: a larger file is
-/// held alone. Files that fit the buffer of a thread do not count.
+/// The most bytes of whole files that all searches together hold in memory. A larger file is held alone. Files that fit a
+/// thread's buffer do not count.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
 
 static WHOLE: Memory = Memory::new(WHOLE_BYTES_MAX);
 
-/// The largest buffer that a thread keeps for its next file; a larger file is searched in windows.
+/// The largest buffer, in bytes, that a thread keeps for its next file. A larger file is searched in windows.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// How much of a large file is read and searched at a time: little enough to be found in the processor's cache by the search.
+/// How much of a large file is read and searched at a time, in bytes. Small enough to stay in the processor's cache.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// From this size on a file is worth the threads that search it.
+/// The smallest file, in bytes, that is searched on several threads.
 const SHARED_BYTES: u64 = 8 << 20;
 
-/// How many threads search one file at most: what they read comes over one bus.
+/// The most threads that search one file. More would only compete for memory bandwidth.
 const SHARED_WORKERS_MAX: usize = 4;
 
 thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Finds paths by pattern.
+/// Finds paths that match a pattern.
 pub(super) fn glob(root: &Root, path: &VfsPath, options: &GlobOptions, cancel: &Cancel) -> Result<GlobResult> {
     let filter = PathFilter::for_glob(path, options)?;
     let mut failures = Vec::new();
@@ -70,7 +71,7 @@ pub(super) fn glob(root: &Root, path: &VfsPath, options: &GlobOptions, cancel: &
             fail(path, &error);
             None
         }
-        // Links, devices and pipes are no files; they are found where more than files is asked for.
+        // Links, devices and pipes are not files. They are reported only if directories are too.
         Met::Selected(selected) if !options.directories && selected.file_type != FileType::RegularFile => None,
         Met::Selected(Selected { directory, path, .. }) => match statat(&directory, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(Meta::from(stat).entry(&path)),
@@ -88,7 +89,7 @@ pub(super) fn glob(root: &Root, path: &VfsPath, options: &GlobOptions, cancel: &
     Ok(result)
 }
 
-/// Finds lines by pattern.
+/// Finds lines that match a pattern.
 pub(super) fn grep(root: &Root, path: &VfsPath, options: &GrepOptions, workers: usize, cancel: &Cancel) -> Result<GrepResult> {
     let filter = PathFilter::for_grep(path, options)?;
     let matcher = GrepMatcher::compile(options)?;
@@ -121,15 +122,15 @@ pub(super) fn grep(root: &Root, path: &VfsPath, options: &GrepOptions, workers: 
     Ok(collector.finish())
 }
 
-/// What each thread needs to search a file.
+/// The context that search threads share.
 struct Search<'a> {
     root: &'a Root,
     matcher: &'a GrepMatcher,
     cancel: &'a Cancel,
     workers: usize,
-    /// Whether a file is being searched on several threads, which one is at a time.
+    /// Whether a file is being searched on several threads. Only one is at a time.
     shares: AtomicBool,
-    /// Whether nothing more is asked for: a large file being searched is given up.
+    /// Whether a limit was reached, so that threads abandon large files.
     over: AtomicBool,
 }
 
@@ -140,7 +141,7 @@ impl Search<'_> {
             Met::Selected(Selected { directory, path, .. }) => {
                 let outcome = match self.root.open_child_file(directory.as_fd(), OsStr::new(path.name())) {
                     Ok(Some(file)) => self.file(&path, file),
-                    // It is no regular file any more.
+                    // It is not a regular file any more.
                     Ok(None) => FileOutcome::Gone,
                     Err(errno) if is_gone(errno) => FileOutcome::Gone,
                     Err(errno) => FileOutcome::Failed(self.root.fault(&path, errno)),
@@ -155,7 +156,7 @@ impl Search<'_> {
         if self.matcher.is_too_large(size_bytes) {
             return FileOutcome::TooLarge;
         }
-        let read = if size_bytes > BUFFER_BYTES_MAX as u64 && self.matcher.takes_windows() {
+        let read = if size_bytes > BUFFER_BYTES_MAX as u64 && self.matcher.supports_windows() {
             self.in_windows(path, &file)
         } else {
             self.whole(path, &file)
@@ -168,7 +169,7 @@ impl Search<'_> {
             return Ok(FileOutcome::TooLarge);
         }
         let size_bytes = file.meta.size_bytes;
-        let held = (size_bytes > BUFFER_BYTES_MAX as u64).then(|| WHOLE.hold(size_bytes, || self.is_given_up()));
+        let held = (size_bytes > BUFFER_BYTES_MAX as u64).then(|| WHOLE.hold(size_bytes, || self.is_cancelled()));
         let Some(_held) = held.map_or(Some(None), |held| held.map(Some)) else { return Ok(FileOutcome::Gone) };
         let mut content = BUFFER.take();
         content.clear();
@@ -184,7 +185,7 @@ impl Search<'_> {
         Ok(outcome)
     }
 
-    /// Reads a file; tells false when its start showed that it is binary and not searched.
+    /// Reads a file. Returns false if its start shows that it is a binary file to be skipped.
     fn read(&self, file: &OpenFile, content: &mut Vec<u8>) -> Host<bool> {
         let size_bytes = file.meta.size_bytes;
         if size_bytes > AT_ONCE_BYTES {
@@ -199,11 +200,11 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// Searches a large file bit by bit: on the threads that are free, where each bit can be searched by itself.
+    /// Searches a large file in windows, on several threads if its windows can be searched independently.
     fn in_windows(&self, path: &VfsPath, file: &OpenFile) -> Host<FileOutcome> {
         let Some(seeker) = self.matcher.seek(|| path) else { return Ok(FileOutcome::Gone) };
         let size_bytes = file.meta.size_bytes;
-        if size_bytes < SHARED_BYTES || self.workers == 1 || !seeker.takes_parts() {
+        if size_bytes < SHARED_BYTES || self.workers == 1 || !seeker.supports_parts() {
             return self.in_turn(file, seeker);
         }
         let start = read_range(&file.handle, 0, BINARY_PROBE_BYTES as u64)?;
@@ -215,7 +216,7 @@ impl Search<'_> {
         outcome
     }
 
-    /// Reads and searches one window after the other.
+    /// Reads and searches one window after another.
     fn in_turn(&self, file: &OpenFile, mut seeker: Seeker<'_>) -> Host<FileOutcome> {
         let mut text = Decoded::new(|buffer| read_more(&file.handle, buffer), self.matcher.encoding());
         let mut windows = Windows::new(|buffer| text.read(buffer), WINDOW_BYTES, self.matcher.window_context());
@@ -223,7 +224,7 @@ impl Search<'_> {
             return Ok(FileOutcome::Binary);
         }
         let mut buffer = BUFFER.take();
-        while !self.is_given_up() {
+        while !self.is_cancelled() {
             let window = match windows.next(take(&mut buffer)) {
                 Ok(Some(window)) => window,
                 Ok(None) => break,
@@ -239,9 +240,10 @@ impl Search<'_> {
         Ok(seeker.finish())
     }
 
-    /// Reads and searches the parts of a file on several threads: each on one, in whose cache it then lies.
+    /// Reads and searches the parts of a file on several threads. Each part is read by the thread that searches it, so it is in
+    /// that core's cache.
     fn in_parts(&self, file: &OpenFile, mut seeker: Seeker<'_>) -> Host<FileOutcome> {
-        let parts = (0..file.meta.size_bytes.div_ceil(WINDOW_BYTES as u64)).take_while(|_| !self.is_given_up());
+        let parts = (0..file.meta.size_bytes.div_ceil(WINDOW_BYTES as u64)).take_while(|_| !self.is_cancelled());
         let mut unread = None;
         let find = |number| {
             let window = part::read(&file.handle, number, WINDOW_BYTES, BUFFER.take())?;
@@ -259,7 +261,7 @@ impl Search<'_> {
         unread.map_or_else(|| Ok(seeker.finish()), Unread::outcome)
     }
 
-    fn is_given_up(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         self.cancel.is_set() || self.over.load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! What a crash left behind: unfinished writes that nobody will finish.
+//! Removes the unfinished writes that crashed processes left behind.
 
 use super::directory::{all_children, is_unfinished, type_of};
 use super::meta::Meta;
@@ -14,12 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How old a leftover is that nobody can be writing to any more: one day.
+/// The age at which a leftover certainly has no writer any more: one day.
 const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
 
-/// Removes the unfinished writes of a whole tree that were last touched longer than `age` ago, and returns how many there were.
+/// Removes the unfinished writes of a whole tree that were last modified longer than `age` ago. Returns how many were removed.
 ///
-/// What cannot be opened is passed over: nobody wrote there either.
+/// Directories that cannot be opened are skipped: nobody could have written there either.
 pub(super) fn sweep(root: &Root, age: Duration, cancel: &Cancel) -> Result<usize> {
     let before_ns = before(age);
     let mut removed = 0;
@@ -34,7 +34,7 @@ pub(super) fn sweep(root: &Root, age: Duration, cancel: &Cancel) -> Result<usize
     Ok(removed)
 }
 
-/// Removes what unfinished writes left in a directory if it holds nothing else, and nobody works on any of it; tells whether it did.
+/// Removes the leftovers in a directory if it contains nothing else and none has a live writer. Returns whether it did.
 pub(super) fn empty_of_leftovers(root: &Root, parent: &OwnedFd, name: &OsStr) -> bool {
     let Ok(directory) = root.open_child_directory(parent.as_fd(), name) else { return false };
     let before_ns = before(LEFTOVER_AGE);
@@ -47,7 +47,7 @@ fn before(age: Duration) -> i128 {
     time::now_ns().saturating_sub(i128::try_from(age.as_nanos()).unwrap_or(i128::MAX))
 }
 
-/// Sweeps one directory and returns the directories in it.
+/// Sweeps one directory and returns its subdirectories.
 fn sweep_directory(root: &Root, directory: &Arc<OwnedFd>, before_ns: i128, removed: &mut usize) -> Vec<(Arc<OwnedFd>, OsString)> {
     let mut directories = Vec::new();
     for child in all_children(directory).unwrap_or_default() {
@@ -60,12 +60,12 @@ fn sweep_directory(root: &Root, directory: &Arc<OwnedFd>, before_ns: i128, remov
     directories
 }
 
-/// Removes an unfinished write whose writer has gone: nobody holds its lock. Where that cannot be told, its age decides.
+/// Removes an unfinished write whose writer is gone, which is the case if its lock is free. Without locks, its age decides.
 fn remove_abandoned(root: &Root, directory: &OwnedFd, name: &OsStr, before_ns: i128) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(handle) = openat(directory, name, flags, Mode::empty()) else { return remove_old(root, directory, name, before_ns) };
     match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
-        // The lock is held until it is gone, so a writer that has just made it sees that it was taken away.
+        // Hold the lock until the file is removed, so that a writer that has just created it notices the removal.
         Ok(()) => remove_old(root, directory, name, i128::MAX),
         Err(Errno::WOULDBLOCK) => false,
         Err(_) => remove_old(root, directory, name, before_ns),

@@ -1,16 +1,16 @@
-//! Modification times that tell one write from the next.
+//! Modification times that distinguish one write from the next.
 
 use parking_lot::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How far ahead of the clock a file's time may be and still be passed over, rather than taken for a wrong date: one day.
+/// A file dated up to this far ahead of the clock still gets a later time. Beyond it, the date is taken for an error. One day.
 const AHEAD_MAX_NS: i128 = 86_400 * 1_000_000_000;
 
 /// The last time handed out in this process.
 static LAST_NS: Mutex<i128> = Mutex::new(i128::MIN);
 
-/// Returns the time for a write, in nanoseconds since 1970: now, but after every one handed out in this process and after
-/// `old_ns`, the time of what it replaces. A file dated more than a day ahead is brought back to the present.
+/// Returns the modification time for a write, in nanoseconds since 1970: the current time, made later than every one handed out
+/// in this process and than `old_ns`, the time of the replaced file. If that is more than a day ahead, it is ignored.
 pub(super) fn next_ns(old_ns: Option<i128>) -> i128 {
     let own = {
         let now = now_ns();
@@ -24,7 +24,7 @@ pub(super) fn next_ns(old_ns: Option<i128>) -> i128 {
     }
 }
 
-/// Returns the time now, in nanoseconds since 1970.
+/// Returns the current time in nanoseconds since 1970.
 pub(super) fn now_ns() -> i128 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => since.as_nanos() as i128,
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_unique_and_after_what_they_replace() {
+    fn write_times_are_unique_and_later_than_replaced_ones() {
         let first = next_ns(None);
         let second = next_ns(None);
         assert!(second > first);

@@ -1,11 +1,11 @@
-//! Moving and copying.
+//! Renames and copies.
 
 use super::Cancel;
 use super::change::{DIRECTORY_MODE, Filling, STARTS_MAX, Writer};
 use super::content::copy_all;
 use super::directory::{each_name, reopen, unfinished_name};
 use super::errno::outside;
-use super::ground::restless;
+use super::ground::kept_being_replaced;
 use super::meta::Meta;
 use super::root::{OpenFile, Place, Root, check_readable};
 use super::temp::{Temp, check_writable, hold, move_new};
@@ -20,7 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 impl Writer<'_> {
-    /// Moves what stands at a path itself: a link and not what it names.
+    /// Renames the node at a path. A link is renamed itself, not its target.
     pub(super) fn rename(&self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Changed> {
         check_no_root(from, to, "moved")?;
         let source = self.root.stat(from)?;
@@ -50,7 +50,7 @@ impl Writer<'_> {
         }
         self.cancel.check(from)?;
         let moved = match names {
-            // Of two names of one file a rename would keep both.
+            // For two hard links to one file, rename would do nothing and keep both.
             Names::TwoOfOneFile => unlinkat(&old.directory, &old.name, AtFlags::empty()),
             Names::OneEntry | Names::Spellings => renameat(&old.directory, &old.name, &new.directory, &new.name),
             Names::TwoFiles if new.current.is_some() => {
@@ -67,8 +67,8 @@ impl Writer<'_> {
         Ok(if meta.is_file() { changed.with_file(meta.version(to), meta.size_bytes) } else { changed })
     }
 
-    /// Tells what two places are to each other. Only of names that are known to be two may one be removed: how many names a file has
-    /// does not tell, as another may be somewhere else.
+    /// Determines how the two places of a rename relate. One name may be removed only if they are known to be two hard links to
+    /// one file. The link count does not tell, as another link may be elsewhere.
     fn names_of(&self, old: &Place, new: &Place) -> Host<Names> {
         let is_same = matches!((&old.current, &new.current), (Some(source), Some(target)) if source.id == target.id);
         if !is_same {
@@ -77,11 +77,11 @@ impl Writer<'_> {
         if old.directory_id != new.directory_id {
             return Ok(Names::TwoOfOneFile);
         }
-        // Two paths lead to one directory where one of them goes through a link.
+        // Two paths lead to one directory if one of them goes through a link.
         if old.name == new.name {
             return Ok(Names::OneEntry);
         }
-        // On a host that ignores case, a name in other letters is no other name: then the directory does not hold both.
+        // On a case-insensitive host, both spellings may be one name. Then the directory does not list both.
         let mut held = 0;
         each_name(reopen(&old.directory)?, |name, _| {
             held += usize::from(name == old.name.as_bytes() || name == new.name.as_bytes());
@@ -89,7 +89,7 @@ impl Writer<'_> {
         Ok(if held == 2 { Names::TwoOfOneFile } else { Names::Spellings })
     }
 
-    /// Copies the file or directory that a path stands for, through a link at its end. Links within a directory are copied as links.
+    /// Copies the file or directory at a path, following a link at its end. Links within a directory are copied as links.
     pub(super) fn copy(&self, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Changed> {
         check_no_root(from, to, "copied")?;
         match self.root.open_file(from) {
@@ -139,7 +139,7 @@ impl Writer<'_> {
                     self.sync_directory(&place.directory).map_err(fault)?;
                     return Ok(Changed::new(OpKind::Copy, to).with_created(true).with_entries(entries));
                 }
-                Err(restless(to))
+                Err(kept_being_replaced(to))
             },
         )
     }
@@ -169,25 +169,25 @@ impl Writer<'_> {
     }
 }
 
-/// What the two places of a rename are to each other.
+/// How the two places of a rename relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Names {
-    /// Two files, or nothing is at the target.
+    /// Two files, or nothing at the target.
     TwoFiles,
-    /// Two names of one file.
+    /// Two hard links to one file.
     TwoOfOneFile,
-    /// One name, met by two paths.
+    /// One name, reached by two paths.
     OneEntry,
-    /// One name, written in two ways, of which the host keeps the one it was given last.
+    /// Two spellings of one name. The host keeps the last one given.
     Spellings,
 }
 
-/// A directory being filled beside the name it will take; removed with all it holds when dropped before that.
+/// A directory filled next to its final name. Removed with its contents when dropped before it takes that name.
 struct TempTree<'a> {
     root: &'a Root,
     parent: &'a OwnedFd,
     name: OsString,
-    /// Held, so that nobody takes it for a leftover.
+    /// Held so that no sweep takes the directory for a leftover.
     _handle: OwnedFd,
     published: bool,
 }
@@ -199,7 +199,7 @@ impl<'a> TempTree<'a> {
             mkdirat(parent, &name, DIRECTORY_MODE)?;
             match root.open_child_directory(parent.as_fd(), &name) {
                 Ok(handle) if hold(&handle)? => return Ok(Self { root, parent, name, _handle: handle, published: false }),
-                // A sweep took it for a leftover.
+                // Retry if a sweep took the directory for a leftover.
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
@@ -215,7 +215,7 @@ impl<'a> TempTree<'a> {
 impl Drop for TempTree<'_> {
     fn drop(&mut self) {
         if !self.published {
-            // What cannot be removed now is removed by a sweep.
+            // If this fails, a sweep removes the directory later.
             let _ = tree::remove(self.root, self.parent, &self.name);
         }
     }

@@ -1,4 +1,4 @@
-//! Whole directories: removed and copied by handle, never through a link and never onto another filesystem.
+//! Removes and copies whole directories by handle, without following links or entering other filesystems.
 
 use super::Cancel;
 use super::SyncMode;
@@ -12,10 +12,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat
 use rustix::io::{Errno, Result as Host};
 use std::ffi::{OsStr, OsString};
 
-/// How many directories a removal holds open at once; what lies deeper is first moved up.
+/// The most directories a removal holds open at once. Deeper ones are moved up first.
 const DEPTH_MAX: usize = 64;
 
-/// How often a directory is emptied again when others keep adding to it.
+/// How often a directory is emptied again if others keep adding to it.
 const REFILLS_MAX: usize = 16;
 
 /// A directory being emptied.
@@ -26,10 +26,10 @@ struct Emptied {
     refills: usize,
 }
 
-/// Removes a directory with all it holds and returns how many entries there were, itself included.
+/// Removes a directory with its contents. Returns the number of removed entries, including itself.
 ///
-/// A tree of any depth is removed with a bounded number of handles: a directory too far down is moved up to the top and
-/// removed from there.
+/// Uses a bounded number of handles for a tree of any depth: a directory too far down is moved up to the top and removed from
+/// there.
 pub(super) fn remove(root: &Root, parent: &OwnedFd, name: &OsStr) -> Host<usize> {
     let mut removed = 0;
     let mut stack = vec![Emptied::open(root, parent.as_fd(), name)?];
@@ -91,7 +91,7 @@ enum Removed {
     Directory,
 }
 
-/// Removes a name that is no directory.
+/// Removes a name unless it is a directory.
 fn remove_child(directory: BorrowedFd<'_>, child: &Child) -> Host<Removed> {
     match type_of(directory, child) {
         Ok(FileType::Directory) => return Ok(Removed::Directory),
@@ -102,7 +102,7 @@ fn remove_child(directory: BorrowedFd<'_>, child: &Child) -> Host<Removed> {
     match unlinkat(directory, &child.name, AtFlags::empty()) {
         Ok(()) => Ok(Removed::Gone),
         Err(Errno::NOENT) => Ok(Removed::Missing),
-        // It became a directory since the names were read; which of the two is said differs from host to host.
+        // It has become a directory since the names were read. Hosts differ in which of the two errors they return.
         Err(Errno::ISDIR | Errno::PERM) if is_directory(directory, &child.name) => Ok(Removed::Directory),
         Err(errno) => Err(errno),
     }
@@ -112,12 +112,12 @@ fn is_directory(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
     rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| Meta::from(stat).is_directory())
 }
 
-/// What kept a directory from being copied.
+/// Why a directory could not be copied.
 pub(super) enum CopyFault {
     Host(Errno),
-    /// A device, pipe or socket stands in it.
+    /// It contains a device, pipe or socket.
     Special,
-    /// The caller is gone.
+    /// The caller has given up.
     Cancelled,
 }
 
@@ -135,9 +135,9 @@ struct Copied {
     left: Vec<Child>,
 }
 
-/// Copies all that a directory holds into an empty one and returns how many entries there are, the directory itself included.
+/// Copies the contents of a directory into an empty one. Returns the number of entries, including the directory itself.
 ///
-/// Links are copied as links, with their text, whatever it names; mode bits are kept as far as the umask allows.
+/// Links are copied as links with the same target. Mode bits are kept as far as the umask allows.
 pub(super) fn copy(root: &Root, source: OwnedFd, target: OwnedFd, sync: SyncMode, cancel: &Cancel) -> Result<usize, CopyFault> {
     let mut copied = 1;
     let mut stack = vec![Copied::start(source, target)?];
@@ -155,7 +155,7 @@ pub(super) fn copy(root: &Root, source: OwnedFd, target: OwnedFd, sync: SyncMode
             Ok(FileType::Directory) => {
                 let source = root.open_child_directory(level.source.as_fd(), name)?;
                 let mode = Meta::from(fstat(&source)?).mode;
-                // Whatever its mode will be, it has to be filled first.
+                // Whatever its final mode, the directory must be writable until it is filled.
                 mkdirat(&level.target, name, (mode & PERMISSIONS) | Mode::RWXU)?;
                 let target = root.open_child_directory(level.target.as_fd(), name)?;
                 stack.push(Copied::start(source, target)?);
@@ -163,7 +163,7 @@ pub(super) fn copy(root: &Root, source: OwnedFd, target: OwnedFd, sync: SyncMode
             Ok(FileType::Symlink) => symlinkat(&*readlinkat(&level.source, name, Vec::new())?, &level.target, name)?,
             Ok(FileType::RegularFile) => copy_file(root, level, name, sync)?,
             Ok(_) => return Err(CopyFault::Special),
-            // It went away while others were copied.
+            // It was removed meanwhile.
             Err(Errno::NOENT) => continue,
             Err(errno) => return Err(errno.into()),
         }
@@ -181,7 +181,7 @@ impl Copied {
 
     fn finish(&self, sync: SyncMode) -> Host<()> {
         let mode = Meta::from(fstat(&self.target)?).mode;
-        // What the umask took stays away, what the source lacks goes.
+        // Remove what the source lacks, without restoring what the umask removed.
         if !self.mode.contains(mode & Mode::RWXU) {
             fchmod(&self.target, mode & self.mode & PERMISSIONS)?;
         }

@@ -1,11 +1,11 @@
-//! A walk over a directory in path order, for searches.
+//! Walks a directory in path order, for searches.
 //!
-//! Every directory is opened from the handle of the one above it, by one name that is not followed, and every file likewise. A
-//! walk that joins paths and opens those, as general walkers do (`ignore`, `walkdir`), follows a directory that is swapped for a
-//! link between its listing and its opening; this one ends there, so no swap leads it out of the root.
+//! Every directory and file is opened by name from the handle of its parent, without following links. Walkers that join paths and
+//! open those (`ignore`, `walkdir`) follow a directory that is swapped for a link between listing and opening it. This one stops
+//! there, so no swap leads it out of the root.
 //!
-//! Path order means that the names of a directory are sorted, and that what lies beneath a name comes before the next one: then
-//! results need no sorting, a limit ends the walk, and a cursor skips whole directories.
+//! In path order, the names in a directory are sorted and everything beneath a name comes before the next one. So results need no
+//! sorting, a limit ends the walk, and a cursor skips whole directories.
 
 use super::Cancel;
 use super::directory::{each_name, is_unfinished};
@@ -14,25 +14,26 @@ use super::root::Root;
 use crate::error::{Error, Result};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::{IgnoreFiles, PathFilter, ignore::IGNORE_FILE_NAMES};
+use crate::work;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-/// The largest ignore file that counts; beyond it something else has the name.
+/// The largest ignore file that is read, in bytes. A larger file is hardly an ignore file.
 const IGNORE_FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// What a walk met.
+/// What a walk meets.
 #[derive(Debug)]
 pub(super) enum Met {
     /// A path that the filter selects.
     Selected(Selected),
-    /// A path that could not be looked at.
+    /// A path that could not be inspected.
     Failed(VfsPathBuf, Error),
 }
 
-/// A path that the filter selects, held by the directory it is in.
+/// A path that the filter selects, with a handle on its parent.
 #[derive(Debug)]
 pub(super) struct Selected {
     pub(super) directory: Arc<OwnedFd>,
@@ -40,14 +41,14 @@ pub(super) struct Selected {
     pub(super) file_type: FileType,
 }
 
-/// A walk under way.
+/// A walk in progress.
 pub(super) struct Walk<'a> {
     root: &'a Root,
     filter: &'a PathFilter,
     cancel: &'a Cancel,
     ignore_files: IgnoreFiles,
     stack: Vec<Level>,
-    /// What was met out of turn, to be given next.
+    /// Failures to be returned next.
     failed: Vec<(VfsPathBuf, Error)>,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Walk<'a> {
 struct Level {
     handle: Arc<OwnedFd>,
     path: VfsPathBuf,
-    /// The names still to come, the next one last.
+    /// The remaining names, the next one last.
     names: Vec<Name>,
 }
 
@@ -65,10 +66,10 @@ struct Name {
 }
 
 impl<'a> Walk<'a> {
-    /// Starts beneath a directory, where all that the filter selects lies.
+    /// Starts a walk beneath `path`, at the deepest directory that contains everything the filter can select.
     ///
     /// # Errors
-    /// Those of opening the directory. What is missing on the way from there to where the filter's patterns lead just holds nothing.
+    /// Errors of opening `path`. If a directory between `path` and the start is missing, the walk is merely empty.
     pub(super) fn start(root: &'a Root, path: &VfsPath, filter: &'a PathFilter, cancel: &'a Cancel) -> Result<Self> {
         let top = Arc::new(root.open_directory(path)?);
         let mut walk = Self { root, filter, cancel, ignore_files: IgnoreFiles::new(), stack: Vec::new(), failed: Vec::new() };
@@ -79,7 +80,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Goes from the directory searched down to the one where the patterns lead, and lists it.
+    /// Descends from the searched directory to the one where the patterns lead, and lists it.
     fn descend(&mut self, top: Arc<OwnedFd>, path: &VfsPath, bound: &VfsPath) {
         let mut handle = top;
         let below = bound.strip_prefix(path).unwrap_or(VfsPath::ROOT);
@@ -118,14 +119,14 @@ impl<'a> Walk<'a> {
         let contents = [0, 1].map(|index| if ignores[index] { self.ignore_file(&handle, IGNORE_FILE_NAMES[index]) } else { None });
         self.insert_ignore_files(&path, contents);
         names.sort_unstable_by(|one, other| other.bytes.cmp(&one.bytes));
-        // A directory whose last name this was is closed first, so that a deep and narrow tree takes few handles.
+        // Close directories without remaining names first, so that a deep and narrow tree needs few handles.
         while self.stack.last().is_some_and(|level| level.names.is_empty()) {
             self.stack.pop();
         }
         self.stack.push(Level { handle, path, names });
     }
 
-    /// Decides what becomes of one name.
+    /// Processes one name.
     fn meet(&mut self, name: &Name) -> Option<Selected> {
         let level = self.stack.last()?;
         let Some(path) = std::str::from_utf8(&name.bytes).ok().and_then(|name| level.path.child(name).ok()) else {
@@ -157,14 +158,14 @@ impl<'a> Walk<'a> {
         selects.then_some(Selected { directory, path, file_type })
     }
 
-    /// Keeps what could not be looked at. What went away, or is no directory any more, is no failure: it is not there.
+    /// Records a failure, unless the path was removed or replaced meanwhile.
     fn note(&mut self, path: &VfsPath, errno: Errno) {
         if !is_gone(errno) {
             self.failed.push((path.to_owned(), self.root.fault(path, errno)));
         }
     }
 
-    /// Keeps a name that is no path, unless a name like it is left out anyway.
+    /// Records a name that no path can express, unless the filter would skip it anyway.
     fn note_unnameable(&mut self, name: &Name) {
         let Some(level) = self.stack.last() else { return };
         let (path, error) = unnameable(&level.path, &name.bytes);
@@ -190,7 +191,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads an ignore file of a directory. One that is no regular file, or cannot be read, says nothing.
+    /// Reads an ignore file of a directory. Returns `None` if it is not a regular file or cannot be read.
     fn ignore_file(&self, directory: &OwnedFd, name: &str) -> Option<Vec<u8>> {
         if !self.filter.respects_ignore_files() {
             return None;
@@ -218,6 +219,7 @@ impl Iterator for Walk<'_> {
             }
             match self.stack.last_mut()?.names.pop() {
                 Some(name) => {
+                    work::advance(ENTRY_BYTES);
                     if let Some(selected) = self.meet(&name) {
                         return Some(Met::Selected(selected));
                     }
@@ -228,7 +230,10 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// Tells whether an error number says that a path is not there any more, or not as what it was listed.
+/// What a look at one name counts for, in bytes that are searched.
+const ENTRY_BYTES: usize = 4 << 10;
+
+/// Returns whether an error number means that a path was removed or replaced since it was listed.
 pub(super) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
 }

@@ -20,13 +20,16 @@ use crate::ops::{Change, Changed, Edit, OpKind, Version, WriteMode};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::text;
 use crate::work::Pace;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use jiff::Timestamp;
 use std::future::Future;
 
 /// The most bytes that the paths of all directories take together that one batch makes: eight of the deepest, or some hundred thousand as
 /// they are usually.
 const MADE_BYTES_MAX: u64 = 32 << 20;
+
+/// The most files and directories that one batch moves and copies.
+const MOVED_ENTRIES_MAX: usize = 1_000_000;
 
 /// What one batch sees of a tree and does to it: what it did so far is visible to it, and to nobody else before the end.
 pub(super) trait TreeTransaction: Send {
@@ -156,12 +159,17 @@ impl Done {
 /// Those of [`Backend::apply`](super::Backend::apply), with the path, the operation and the index of the change.
 pub(super) async fn apply<T: TreeTransaction>(tree: &mut T, changes: &[Change]) -> Result<Vec<Done>> {
     let mut results = Vec::with_capacity(changes.len());
+    let mut moved = 0;
     for (index, change) in changes.iter().enumerate() {
         tree.pace().step().await;
         let done = apply_one(tree, change).await.and_then(|done| check_made(tree).map(|()| done)).map_err(|error| {
             let error = if error.path().is_none() { error.at(change.path()) } else { error };
             error.during(change.kind()).in_batch(index, 0)
         })?;
+        if matches!(change, Change::Copy { .. } | Change::Rename { .. }) {
+            moved += done.changed.entries;
+            check_moved(moved).map_err(|error| error.at(change.path()).during(change.kind()).in_batch(index, 0))?;
+        }
         results.push(done);
     }
     Ok(results)
@@ -174,6 +182,15 @@ fn check_made<T: TreeTransaction>(tree: &T) -> Result<()> {
     }
     let message =
         format!("the batch makes directories whose paths take over {MADE_BYTES_MAX} bytes together; make fewer at once, or less deep");
+    Err(Error::new(ErrorKind::TooLarge, message))
+}
+
+/// Bounds what a batch moves and copies: each copy may be of all that those before it made, so a few dozen ask for more than any memory holds.
+fn check_moved(entries: usize) -> Result<()> {
+    if entries <= MOVED_ENTRIES_MAX {
+        return Ok(());
+    }
+    let message = format!("the batch moves and copies over {MOVED_ENTRIES_MAX} files and directories; do it in parts");
     Err(Error::new(ErrorKind::TooLarge, message))
 }
 
@@ -219,11 +236,9 @@ async fn append<T: TreeTransaction>(tree: &mut T, path: &VfsPath, content: &Byte
     }
     let old = tree.content(path).await?;
     check_size(tree, path, old.len().saturating_add(content.len()))?;
-    let mut new = BytesMut::with_capacity(old.len() + content.len());
-    new.extend_from_slice(&old);
-    new.extend_from_slice(content);
+    let new = text::joined(&old, content).await?;
     let size_bytes = new.len() as u64;
-    let mark = tree.put_file(path, new.freeze(), Times::default());
+    let mark = tree.put_file(path, new, Times::default());
     Ok(landed(changed, mark, size_bytes))
 }
 

@@ -64,11 +64,11 @@ const READS_MAX: usize = 8;
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::backend::{OverlayApplyOptions, OverlayDiffOptions};
-/// use stratafs::{BackendExt, OverlayBackend, StateBackend};
+/// use treehold::backend::{OverlayApplyOptions, OverlayDiffOptions};
+/// use treehold::{BackendExt, OverlayBackend, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let project = Arc::new(StateBackend::new());
 /// project.write("/src/main.rs", "fn main() {}\n").await?;
 /// let overlay = OverlayBackend::new(project.clone(), Arc::new(StateBackend::new()));

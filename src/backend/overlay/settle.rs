@@ -20,7 +20,9 @@ use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Bound;
 
 /// The most bytes of content that are handed at once to a lower tree whose batches are not atomic.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -90,8 +92,8 @@ impl OverlayApplyOptions {
     }
 
     fn strategy_of(&self, path: &VfsPath) -> Option<OverlayStrategy> {
-        let named = self.strategies.iter().filter(|(above, _)| path.starts_with(above));
-        named.max_by_key(|(above, _)| above.as_str().len()).map(|(_, strategy)| *strategy).or(self.strategy)
+        let nearest = path.ancestors().filter_map(|above| self.strategies.get(above)).last();
+        self.strategies.get(path).or(nearest).copied().or(self.strategy)
     }
 }
 
@@ -160,9 +162,9 @@ impl OverlayBackend {
                 // A part was written before somebody changed the tree beneath: applying again tells of that.
                 return Ok(all);
             }
-            let is_again = |path: &VfsPathBuf| applied.applied.iter().chain(&applied.dropped).any(|again| again.path == *path);
-            all.applied.retain(|before| !is_again(&before.path));
-            all.dropped.retain(|before| !is_again(&before.path));
+            let again: HashSet<&VfsPath> = applied.applied.iter().chain(&applied.dropped).map(|again| &*again.path).collect();
+            all.applied.retain(|before| !again.contains(&*before.path));
+            all.dropped.retain(|before| !again.contains(&*before.path));
             all.applied.extend(applied.applied);
             all.dropped.extend(applied.dropped);
             all.applied.sort_by(|a, b| a.path.cmp(&b.path));
@@ -282,7 +284,7 @@ impl OverlayBackend {
         let mut directories = Vec::new();
         let mut writes = Vec::new();
         let mut removals = Vec::new();
-        let replaced: Vec<&VfsPath> =
+        let replaced: BTreeSet<&VfsPath> =
             differences.iter().filter(|difference| becomes_other(difference)).map(|difference| &*difference.path).collect();
         for (of, difference) in differences.iter().enumerate() {
             let path = difference.path.clone();
@@ -291,7 +293,7 @@ impl OverlayBackend {
                 recursive: false,
                 expect: if is_plain(before) { before.version } else { None },
             });
-            let makes_way = replaced.iter().any(|above| path.starts_with(above));
+            let makes_way = is_at_or_beneath(&difference.path, &replaced);
             match (&difference.after, removal) {
                 (None, Some(change)) if makes_way => way.push(Step { change, of }),
                 (None, Some(change)) => removals.push(Step { change, of }),
@@ -376,7 +378,7 @@ fn close(dropped: &mut BTreeSet<VfsPathBuf>, differences: &[OverlayDifference]) 
     }
     for difference in differences.iter().rev() {
         let had_children = difference.before.as_ref().is_some_and(Entry::is_directory);
-        let keeps = || dropped.iter().any(|path| path.starts_with(&difference.path));
+        let keeps = || holds_any(dropped, &difference.path);
         if had_children && !dropped.contains(&difference.path) && keeps() {
             dropped.insert(difference.path.clone());
         }
@@ -388,13 +390,22 @@ fn chosen(differences: Vec<OverlayDifference>, paths: &[VfsPathBuf]) -> Vec<Over
     if paths.is_empty() {
         return differences;
     }
+    let paths: BTreeSet<&VfsPath> = paths.iter().map(|path| &**path).collect();
     let is_needed = |difference: &OverlayDifference| {
         let becomes_directory =
             difference.kind == OverlayDifferenceKind::Changed && difference.after.as_ref().is_some_and(Entry::is_directory);
-        becomes_directory && paths.iter().any(|path| path.starts_with(&difference.path))
+        becomes_directory && holds_any(&paths, &difference.path)
     };
-    differences
-        .into_iter()
-        .filter(|difference| paths.iter().any(|path| difference.path.starts_with(path)) || is_needed(difference))
-        .collect()
+    differences.into_iter().filter(|difference| is_at_or_beneath(&difference.path, &paths) || is_needed(difference)).collect()
+}
+
+/// Tells whether a path is one of others, or beneath one. Cost: a look for each directory above it.
+pub(super) fn is_at_or_beneath<P: Borrow<VfsPath> + Ord>(path: &VfsPath, others: &BTreeSet<P>) -> bool {
+    others.contains(path) || path.ancestors().any(|above| others.contains(above))
+}
+
+/// Tells whether one of some paths is at or beneath another. Cost: one look, as what lies beneath a path follows it directly.
+fn holds_any<P: Borrow<VfsPath> + Ord>(paths: &BTreeSet<P>, above: &VfsPath) -> bool {
+    let mut behind = paths.range::<VfsPath, _>((Bound::Included(above), Bound::Unbounded));
+    behind.next().is_some_and(|path| path.borrow().starts_with(above))
 }

@@ -5,6 +5,7 @@
 use super::difference::{OverlayDifference, conflict};
 use super::marks::{Base, Intent, MARKS, Mark, TREE, base_of, mark_path, tree_path};
 use super::merge::{Pages, about, absent, of_upper};
+use super::settle::is_at_or_beneath;
 use super::transaction::{lost_turn, take_turn};
 use super::{ATTEMPTS_MAX, OverlayBackend, pause};
 use crate::backend::{Backend, BackendExt};
@@ -53,8 +54,9 @@ impl OverlayBackend {
             self.change_upper(Plan::Clear).await?;
             return Ok(differences);
         }
+        let named: BTreeSet<&VfsPath> = paths.iter().map(|path| &**path).collect();
         let dropped: Vec<OverlayDifference> =
-            differences.into_iter().filter(|difference| paths.iter().any(|path| difference.path.starts_with(path))).collect();
+            differences.into_iter().filter(|difference| is_at_or_beneath(&difference.path, &named)).collect();
         self.review(ReviewPurpose::Change, &dropped, true).await?;
         let paths: Vec<&VfsPath> = paths.iter().map(|path| &**path).collect();
         self.drop_each(&paths).await?;

@@ -1,4 +1,4 @@
-//! Where another server is: its URL, taken apart and checked before anything is sent.
+//! The URL of another server, parsed and checked before anything is sent.
 
 use crate::error::{Error, Result};
 use crate::path::VfsPathBuf;
@@ -6,46 +6,46 @@ use reqwest::Url;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-/// A server, and the directory of its tree that is meant.
+/// A server, and the directory of its tree that this backend shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     /// Scheme, host and port, with the path `/`.
     pub(super) origin: Url,
-    /// What of the far tree is meant.
+    /// The directory within the remote tree.
     pub(super) base: VfsPathBuf,
 }
 
 impl Address {
-    /// Takes a URL apart. Nothing is looked up.
+    /// Parses a URL, without any lookup.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for what is no URL of a server, and for one that would send a token
-    /// in the clear. A URL that holds a secret is not repeated.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid server URL, and for one that would send a
+    /// token unencrypted. The message never repeats a URL that contains a secret.
     pub(super) fn parse(text: &str, allows_plain_http: bool) -> Result<Self> {
         let refused = |why: &str| Err(Error::invalid_argument(format!("{why}; write the server as `https://HOST:PORT/DIRECTORY`")));
-        let Ok(mut url) = Url::parse(text) else { return refused("the URL of the far server is none") };
+        let Ok(mut url) = Url::parse(text) else { return refused("the URL of the remote server is invalid") };
         if !matches!(url.scheme(), "http" | "https") {
-            return refused("the URL of the far server is of neither `https` nor `http`");
+            return refused("the URL of the remote server must use `https` or `http`");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return refused("the URL of the far server names a user, and its token is given apart from it");
+            return refused("the URL of the remote server must not contain a user; configure its token separately");
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return refused("the URL of the far server has a query or a fragment");
+            return refused("the URL of the remote server must not have a query or a fragment");
         }
-        let Some(host) = url.host_str() else { return refused("the URL of the far server names no host") };
+        let Some(host) = url.host_str() else { return refused("the URL of the remote server has no host") };
         if url.scheme() == "http" && !allows_plain_http && !is_loopback(host) {
             return Err(Error::invalid_argument(format!(
-                "`http://{host}` would be sent to in the clear, its token too; use `https`, or allow it by `plain_http = true`"
+                "`http://{host}` would receive content and token unencrypted; use `https`, or allow this with `plain_http = true`"
             )));
         }
-        let Some(path) = decoded(url.path()) else { return refused("the path in the URL of the far server is not UTF-8") };
+        let Some(path) = decoded(url.path()) else { return refused("the path in the URL of the remote server is not UTF-8") };
         let base = VfsPathBuf::parse(&path)?;
         url.set_path("/");
         Ok(Self { origin: url, base })
     }
 
-    /// Returns the server as messages name it: scheme, host and port.
+    /// Returns the server's name in messages: scheme, host and port.
     pub(super) fn peer(&self) -> String {
         self.origin.as_str().trim_end_matches('/').to_owned()
     }
@@ -56,7 +56,7 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Undoes percent-encoding; none for what is not UTF-8 then.
+/// Decodes percent-encoding; `None` if the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -71,7 +71,8 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Percent-encodes what is not a letter, a digit or one of `-._~` (RFC 3986, unreserved), so that any text fits into a header.
+/// Percent-encodes all but the unreserved characters of RFC 3986 (letters, digits and `-._~`), so that any text fits
+/// into a header.
 pub(super) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_a_server_and_a_directory() {
+    fn url_parses_into_server_and_directory() {
         for (url, peer, base) in [
             ("https://host:7777", "https://host:7777", "/"),
             ("https://host/workspace/", "https://host", "/workspace"),
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_and_what_would_tell_a_secret_is_refused() {
+    fn invalid_or_insecure_url_is_refused_without_revealing_secrets() {
         for url in [
             "host:7777",
             "ftp://host",
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_fits_into_a_header() {
+    fn encoded_text_fits_into_a_header() {
         assert_eq!(encoded("ada-1._~"), "ada-1._~");
         assert_eq!(encoded("a b/%\r\n€"), "a%20b%2F%25%0D%0A%E2%82%AC");
         assert_eq!(decoded(&encoded("a b/%\r\n€")).as_deref(), Some("a b/%\r\n€"));

@@ -1,9 +1,10 @@
-//! What another server may answer. Every answer is input: it is checked here against the question before anything else reads it.
+//! Validation of another server's answers. Every answer is untrusted input and is checked against its request before
+//! use.
 //!
-//! An answer that passes names only paths that were asked about, in order and each once; its cursor lies after all that it holds and
-//! after where the question began, so a caller that follows cursors ends; ranges lie in their texts, on the boundaries of characters;
-//! and every number is small enough to be added to others. Anything else is [`Corrupt`](crate::ErrorKind::Corrupt), and the message
-//! names the peer.
+//! A valid answer names only requested paths, in order and once each. Its cursor lies after all its entries and after
+//! the start of the request, so following cursors terminates. Match ranges lie within their texts, on character
+//! boundaries. Numbers are small enough to be added up. Any other answer is [`Corrupt`](crate::ErrorKind::Corrupt),
+//! with a message that names the peer.
 
 use super::no_answer;
 use crate::error::Result;
@@ -15,16 +16,16 @@ use crate::path::{VfsPath, VfsPathBuf};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// The most that anything is counted by: the sum of a million such numbers still fits.
+/// The greatest count in an answer; a million such counts still add up without overflow.
 const COUNT_MAX: u64 = 1 << 43;
 
-/// The most bytes that one file may claim to have, which is what a number of JSON holds exactly.
+/// The largest file size in an answer: JSON numbers are exact up to this.
 const SIZE_MAX: u64 = 1 << 53;
 
-/// The most words that a query is taken apart into, whatever the far side counts as one.
+/// The most words in a query, whatever the remote side counts as a word.
 const WORDS_MAX: usize = 10_000;
 
-/// The checks of the answers of one peer.
+/// Checks the answers of one peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Check<'a> {
     peer: &'a str,
@@ -35,27 +36,27 @@ impl<'a> Check<'a> {
         Self { peer }
     }
 
-    /// Refuses an answer unless a condition holds.
+    /// Rejects the answer unless a condition holds.
     fn ensure(self, holds: bool, what: &str) -> Result<()> {
         if holds { Ok(()) } else { Err(no_answer(self.peer, what)) }
     }
 
     fn number(self, number: impl TryInto<u64>) -> Result<()> {
         let fits = number.try_into().is_ok_and(|number: u64| number <= COUNT_MAX);
-        self.ensure(fits, "a number beyond all bounds")
+        self.ensure(fits, "a number out of range")
     }
 
     fn size(self, size_bytes: u64) -> Result<()> {
-        self.ensure(size_bytes <= SIZE_MAX, "a size beyond all bounds")
+        self.ensure(size_bytes <= SIZE_MAX, "a size out of range")
     }
 
-    /// Checks that what came is no more than what was asked for.
+    /// Checks that the answer has no more items than requested.
     fn limit(self, came: usize, limit: usize) -> Result<()> {
-        self.ensure(came <= limit, "more than was asked for")
+        self.ensure(came <= limit, "more than was requested")
     }
 
     fn asked_path(self, is_asked: bool) -> Result<()> {
-        self.ensure(is_asked, "paths that were not asked for")
+        self.ensure(is_asked, "paths that were not requested")
     }
 
     fn order(self, is_ordered: bool) -> Result<()> {
@@ -63,16 +64,16 @@ impl<'a> Check<'a> {
     }
 
     fn cursor(self, goes_on: bool) -> Result<()> {
-        self.ensure(goes_on, "a cursor that does not go on")
+        self.ensure(goes_on, "a cursor that does not advance")
     }
 
-    /// Checks the answer of a `stat`.
+    /// Checks the answer to a `stat`.
     pub(super) fn stat(self, path: &VfsPath, entry: &Entry) -> Result<()> {
         self.asked_path(*entry.path == *path)?;
         self.size(entry.size_bytes)
     }
 
-    /// Checks one answer of an `ls`.
+    /// Checks one page of an `ls`.
     pub(super) fn listing(self, path: &VfsPath, options: &LsOptions, listing: &Listing) -> Result<()> {
         self.limit(listing.entries.len(), options.limit)?;
         let mut last = options.start_after.as_deref();
@@ -85,14 +86,14 @@ impl<'a> Check<'a> {
         self.failures(path, &listing.failures, listing.failures.len(), usize::MAX)?;
         let Some(cut) = &listing.truncated else { return Ok(()) };
         let cursor = cut.cursor.as_str();
-        // The name that came last, or one after it that was left out.
+        // The cursor is the last name, or a later one that was left out.
         self.cursor(match listing.entries.last() {
             Some(entry) => entry.name() <= cursor,
             None => !cursor.is_empty() && options.start_after.as_deref().is_none_or(|start| start < cursor),
         })
     }
 
-    /// Checks one answer of a `glob`.
+    /// Checks one page of a `glob`.
     pub(super) fn glob(self, path: &VfsPath, options: &GlobOptions, result: &GlobResult) -> Result<()> {
         self.limit(result.entries.len(), options.limit)?;
         let start = options.start_after.as_deref();
@@ -111,14 +112,14 @@ impl<'a> Check<'a> {
         }))
     }
 
-    /// Checks one answer of a `grep`.
+    /// Checks one page of a `grep`.
     pub(super) fn grep(self, path: &VfsPath, options: &GrepOptions, result: &GrepResult) -> Result<()> {
         let start = options.start_after.as_ref();
         let mut last: Option<&VfsPath> = None;
         for file in &result.files {
             self.asked_path(file.path.starts_with(path))?;
             self.order(last.is_none_or(|last| last < &*file.path))?;
-            // The file that the last answer was cut in goes on in this one.
+            // A file that the last page cut continues on this one.
             self.order(start.is_none_or(|start| match options.output {
                 GrepOutput::Content => start.path <= file.path,
                 GrepOutput::Files | GrepOutput::Counts => start.path < file.path || start.line != GrepCursor::END,
@@ -140,7 +141,7 @@ impl<'a> Check<'a> {
     fn grep_file(self, options: &GrepOptions, file: &GrepFile) -> Result<()> {
         self.number(file.count)?;
         let wants_lines = options.output == GrepOutput::Content;
-        self.ensure(wants_lines || file.lines.is_empty(), "lines that were not asked for")?;
+        self.ensure(wants_lines || file.lines.is_empty(), "lines that were not requested")?;
         let mut next = 1;
         let mut matches = 0;
         for line in &file.lines {
@@ -151,14 +152,14 @@ impl<'a> Check<'a> {
             matches += usize::from(line.is_match);
             self.grep_ranges(line)?;
         }
-        self.ensure(!wants_lines || matches == file.count, "another number of matches than it counts")
+        self.ensure(!wants_lines || matches == file.count, "a match count that differs from its matches")
     }
 
     fn grep_ranges(self, line: &GrepLine) -> Result<()> {
         self.ranges(&line.ranges, line.text.len(), |_| true)
     }
 
-    /// Checks the answer of a `search`.
+    /// Checks the answer to a `search`.
     pub(super) fn search(self, path: &VfsPath, options: &SearchOptions, result: &SearchResult) -> Result<()> {
         self.limit(result.hits.len(), options.limit)?;
         self.limit(result.words.len(), WORDS_MAX)?;
@@ -171,14 +172,14 @@ impl<'a> Check<'a> {
         self.corpus(result.words.len(), &result.corpus)?;
         self.failures(path, &result.failures, result.failures_count, GrepResult::FAILURES_MAX)?;
         let Some(cut) = &result.truncated else { return Ok(()) };
-        // Without a number there is more and no way to it.
+        // A cursor that is not a number could not be continued from.
         let goes_on = |cursor: &str| cursor.parse::<usize>().is_ok_and(|next| next > options.offset && next <= SearchOptions::RANK_MAX);
         self.cursor(cut.cursor.is_empty() || goes_on(&cut.cursor))
     }
 
     fn hit(self, options: &SearchOptions, words: usize, hit: &SearchHit) -> Result<()> {
         self.size(hit.size_bytes)?;
-        self.ensure(hit.score.is_finite(), "a score that is no number")?;
+        self.ensure(hit.score.is_finite(), "a score that is not a number")?;
         self.ensure(hit.frequencies.len() == words, "frequencies of other words")?;
         self.limit(hit.snippets.len(), options.snippets_max)?;
         for snippet in &hit.snippets {
@@ -194,12 +195,12 @@ impl<'a> Check<'a> {
         [corpus.files, corpus.words].iter().chain(&corpus.files_with).try_for_each(|count| self.number(*count))
     }
 
-    /// Checks that ranges lie in a text, in order, without touching into each other, where characters begin and end.
+    /// Checks that ranges lie within a text, in order, without overlap and on character boundaries.
     fn ranges(self, ranges: &[Range<usize>], len: usize, is_boundary: impl Fn(usize) -> bool) -> Result<()> {
         let mut last = 0;
         for range in ranges {
             let lies_in = last <= range.start && range.start <= range.end && range.end <= len;
-            self.ensure(lies_in && is_boundary(range.start) && is_boundary(range.end), "a match that is not in its line")?;
+            self.ensure(lies_in && is_boundary(range.start) && is_boundary(range.end), "a match outside its line")?;
             last = range.end;
         }
         Ok(())
@@ -207,21 +208,21 @@ impl<'a> Check<'a> {
 
     fn failures(self, path: &VfsPath, failures: &[Failure], count: usize, named_max: usize) -> Result<()> {
         self.limit(failures.len(), named_max)?;
-        self.ensure(failures.len() <= count, "another number of failures than it counts")?;
+        self.ensure(failures.len() <= count, "a failure count that differs from its failures")?;
         self.number(count)?;
-        // A mount may fail as a whole, and what is asked about lies in it.
+        // A mount may fail as a whole, and the request may lie within it.
         failures.iter().try_for_each(|failure| self.asked_path(failure.path.starts_with(path) || path.starts_with(&failure.path)))
     }
 
-    /// Checks the answer of a `read`.
+    /// Checks the answer to a `read`.
     pub(super) fn read(self, options: &ReadOptions, read: &FileRead) -> Result<()> {
         self.size(read.size_bytes)?;
         let came = read.content.len() as u64;
         match options.range {
-            ReadRange::Whole => self.ensure(came == read.size_bytes, "a part of a content"),
+            ReadRange::Whole => self.ensure(came == read.size_bytes, "only a part of the content"),
             ReadRange::Bytes { offset, limit } => {
                 let fits = came <= limit && came <= read.size_bytes.saturating_sub(offset);
-                self.ensure(fits, "more than was asked for")
+                self.ensure(fits, "more than was requested")
             }
             ReadRange::Lines { limit, .. } => {
                 self.ensure(came <= read.size_bytes, "more than the file holds")?;
@@ -230,12 +231,12 @@ impl<'a> Check<'a> {
                 self.limit(window.lines, limit)?;
                 let ends = memchr::memchr_iter(b'\n', &read.content).count();
                 let lines = ends + usize::from(!read.content.is_empty() && !read.content.ends_with(b"\n"));
-                self.ensure(lines == window.lines, "another number of lines than it counts")
+                self.ensure(lines == window.lines, "a line count that differs from its lines")
             }
         }
     }
 
-    /// Checks what changes are said to have done.
+    /// Checks the results reported for changes.
     pub(super) fn changed(self, changes: &[Change], changed: &[Changed]) -> Result<()> {
         let is_of = |changed: &Changed, change: &Change| {
             changed.operation == change.kind() && *changed.path == *change.target().unwrap_or(change.path())

@@ -1,4 +1,4 @@
-//! Requests and their answers: sent, repeated where that is safe, held to a bound, and turned into errors.
+//! Sending requests: retries where they are safe, bounds on answers, and conversion of errors.
 
 use super::address::{Address, encoded};
 use super::{RemoteOptions, no_answer};
@@ -18,48 +18,48 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing::{Instrument, debug_span};
 
-/// The ceiling of the pause before the second attempt, which doubles.
+/// The upper bound of the pause before the second attempt; it doubles with each attempt.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The most bytes of an answer that is an error, and of its message.
+/// The most bytes of an error answer, and of its message.
 const PROBLEM_BYTES_MAX: u64 = 1 << 20;
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
-/// Another server: where it is, and the connections to it.
+/// A server and the connections to it.
 pub(super) struct Far {
     client: Client,
     address: Address,
     peer: String,
     pub(super) options: RemoteOptions,
-    /// What the far tree declares, once that is known.
+    /// The capabilities of the remote tree, once known.
     declared: OnceLock<Capabilities>,
-    /// Whether somebody asks that now.
+    /// Whether a task is fetching the capabilities.
     asking: Mutex<bool>,
 }
 
-/// One request, as often as it is sent.
+/// A request, which may be sent several times.
 pub(super) struct Ask {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) body: Option<Bytes>,
-    /// Of a request that changes something: what tells its attempts from other requests.
+    /// For changes: the idempotency key that all attempts share.
     pub(super) key: Option<String>,
-    /// The most bytes of its answer.
+    /// The most bytes of the answer.
     pub(super) bytes_max: u64,
 }
 
-/// An answer that is no error.
+/// A successful answer.
 pub(super) struct Answer {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 struct Failed {
     error: Error,
-    /// Whether another may do better.
+    /// Whether another attempt may succeed.
     in_passing: bool,
-    /// Whether the far side may have done what it was asked.
+    /// Whether the request may have taken effect.
     effect_open: bool,
 }
 
@@ -68,17 +68,17 @@ impl Far {
         let peer = address.peer();
         let is_encrypted = address.origin.scheme() == "https";
         let builder = Client::builder()
-            .user_agent(concat!("stratafs/", env!("CARGO_PKG_VERSION")))
+            .user_agent(concat!("treehold/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers(&options)?)
             .tls_backend_preconfigured(tls(is_encrypted)?)
             .connect_timeout(options.connect_timeout)
             .pool_idle_timeout(Duration::from_secs(60))
             .tcp_keepalive(Duration::from_secs(30))
-            // A server that sends us elsewhere would choose who is asked next.
+            // Never follow redirects: the other server would choose where requests go.
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false);
-        // What goes in the clear goes to no third party by the word of a variable.
+        // Unencrypted requests must not go through a proxy that an environment variable names.
         let builder = if is_encrypted { builder } else { builder.no_proxy() };
         let client = builder
             .build()
@@ -90,13 +90,13 @@ impl Far {
         &self.peer
     }
 
-    /// Returns what the far tree declares, as far as that is known.
+    /// Returns the capabilities of the remote tree as far as they are known.
     pub(super) fn declared(&self) -> Capabilities {
         let unknown = || Capabilities::new().with_atomic_batch(false).with_symlinks(true).with_indexed(true);
         self.declared.get().cloned().unwrap_or_else(unknown)
     }
 
-    /// Asks what the far tree declares.
+    /// Fetches the capabilities of the remote tree.
     pub(super) async fn ask_capabilities(&self) -> Result<Capabilities> {
         let bytes_max = PROBLEM_BYTES_MAX;
         let ask = Ask { method: Method::GET, url: self.url(["capabilities"]), body: None, key: None, bytes_max };
@@ -104,7 +104,7 @@ impl Far {
         Ok(self.declared.get_or_init(|| reply.capabilities).clone())
     }
 
-    /// Asks that beside the first call, without making it wait.
+    /// Fetches the capabilities in the background, without delaying the current call.
     pub(super) fn ask_capabilities_beside(self: &Arc<Self>) {
         if self.declared.get().is_some() || std::mem::replace(&mut *self.asking.lock(), true) {
             return;
@@ -112,13 +112,13 @@ impl Far {
         let far = self.clone();
         tokio::spawn(async move {
             if let Err(error) = far.ask_capabilities().await {
-                tracing::debug!(peer = far.peer, %error, "what the far tree declares is not known yet");
+                tracing::debug!(peer = far.peer, %error, "the capabilities of the remote tree are not known yet");
             }
             *far.asking.lock() = false;
         });
     }
 
-    /// Makes the URL of something beneath `/v1`.
+    /// Makes the URL of a resource below `/v1`.
     pub(super) fn url<'s>(&self, segments: impl IntoIterator<Item = &'s str>) -> Url {
         let mut url = self.address.origin.clone();
         url.path_segments_mut()
@@ -129,12 +129,12 @@ impl Far {
         url
     }
 
-    /// Starts a request that is not repeated: the feed of changes.
+    /// Starts a request without retries, for the change feed.
     pub(super) fn get(&self, url: Url) -> RequestBuilder {
         self.client.get(url)
     }
 
-    /// Sends a request until it is answered, or may not be sent again.
+    /// Sends a request until it is answered or must not be sent again.
     pub(super) async fn ask(&self, ask: &Ask) -> Result<Answer> {
         let trace = TraceContext::current().map_or_else(TraceContext::new, |context| context.child());
         let span = debug_span!(
@@ -159,10 +159,10 @@ impl Far {
             };
             effect_open |= failed.effect_open && ask.key.is_some();
             if !failed.in_passing || attempts >= self.options.attempts_max {
-                return Err(told(failed.error, ask, attempts, effect_open));
+                return Err(with_attempts(failed.error, ask, attempts, effect_open));
             }
             let pause = random_pause(PAUSE, u32::try_from(attempts - 1).unwrap_or(u32::MAX));
-            tracing::debug!(peer = self.peer, attempts, ?pause, %trace, error = %failed.error, "the far side failed in passing, trying again");
+            tracing::debug!(peer = self.peer, attempts, ?pause, %trace, error = %failed.error, "the remote server failed temporarily; retrying");
             tokio::time::sleep(pause).await;
         }
     }
@@ -186,7 +186,7 @@ impl Far {
         let bytes_max = if is_error { ask.bytes_max.min(PROBLEM_BYTES_MAX) } else { ask.bytes_max };
         let headers = response.headers().clone();
         let body = match self.body(response, bytes_max).await {
-            // What an error has to say is cut, and its status still tells what it is.
+            // An overlong error is dropped; its status still says what it is.
             Err(failed) if is_error && failed.error.kind() == ErrorKind::TooLarge => Bytes::new(),
             body => body?,
         };
@@ -196,12 +196,12 @@ impl Far {
         }
     }
 
-    /// Reads a body up to a bound, whatever its header promised.
+    /// Reads a body up to a bound, whatever length its header declares.
     async fn body(&self, mut response: Response, bytes_max: u64) -> Result<Bytes, Failed> {
         let large = || Failed {
             error: Error::new(
                 ErrorKind::TooLarge,
-                format!("the answer of `{}` has over {bytes_max} bytes; ask for less at once", self.peer),
+                format!("the answer of `{}` has over {bytes_max} bytes; request less at once", self.peer),
             ),
             in_passing: false,
             effect_open: true,
@@ -220,26 +220,26 @@ impl Far {
         Ok(body.freeze())
     }
 
-    /// Makes the failure of a request without an answer, or with the half of one.
+    /// Makes the failure of a request whose answer is missing or incomplete.
     fn unreached(&self, error: reqwest::Error) -> Failed {
         let is_unsent = error.is_connect();
         let ran_out = error.is_timeout() && !is_unsent;
         let (kind, what) = match (is_unsent, ran_out) {
             (true, _) => (ErrorKind::Unavailable, "cannot be reached"),
             (false, true) => (ErrorKind::Deadline, "did not answer in time"),
-            (false, false) => (ErrorKind::Unavailable, "broke off before it had answered"),
+            (false, false) => (ErrorKind::Unavailable, "closed the connection before it answered"),
         };
         let message = format!("`{}` {what}", self.peer);
         Failed { error: Error::new(kind, message).with_source(error.without_url()), in_passing: !ran_out, effect_open: !is_unsent }
     }
 
-    /// Makes the failure of an answer that is an error.
+    /// Makes the failure for an error answer.
     fn refusal(&self, status: StatusCode, media_type: &str, body: &[u8], ask: &Ask) -> Failed {
         let peer = &self.peer;
         if status == StatusCode::UNAUTHORIZED {
             let message = match self.options.token {
-                Some(_) => format!("`{peer}` does not take the token it was given; look whether it is still valid"),
-                None => format!("`{peer}` asks for a token; name one as `token` of the peer"),
+                Some(_) => format!("`{peer}` rejects its token; check that the token is still valid"),
+                None => format!("`{peer}` requires a token; set `token` of the peer"),
             };
             return Failed { error: Error::new(ErrorKind::PermissionDenied, message), in_passing: false, effect_open: false };
         }
@@ -248,8 +248,8 @@ impl Far {
             let fault = problem.fault();
             let error = shortened(problem.into_error());
             if fault == Some(RequestFault::RequestRunning) {
-                // The first attempt runs on though its connection is gone, and its answer comes later.
-                let message = format!("`{peer}` is still at an earlier attempt of this change");
+                // The first attempt continues without its connection, and its answer comes later.
+                let message = format!("`{peer}` is still processing an earlier attempt of this change");
                 return Failed { error: Error::new(ErrorKind::Unavailable, message), in_passing: true, effect_open: true };
             }
             let may_have_effect = error.may_have_effect() || error.applied() > 0;
@@ -262,24 +262,26 @@ impl Far {
             }
             StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => (ErrorKind::Deadline, "did not answer in time", false),
             StatusCode::FORBIDDEN => (ErrorKind::PermissionDenied, "refuses the request", false),
-            StatusCode::PAYLOAD_TOO_LARGE => (ErrorKind::TooLarge, "takes no request as large as this one", false),
-            _ if status.is_redirection() => (ErrorKind::Unsupported, "sends elsewhere, where nobody goes; name that address itself", false),
-            _ if status.is_client_error() => (ErrorKind::Unsupported, "does not know the request; is it a stratafs server?", false),
+            StatusCode::PAYLOAD_TOO_LARGE => (ErrorKind::TooLarge, "does not accept a request this large", false),
+            _ if status.is_redirection() => {
+                (ErrorKind::Unsupported, "redirects elsewhere, and redirects are not followed; use the target address itself", false)
+            }
+            _ if status.is_client_error() => (ErrorKind::Unsupported, "does not support the request; is it a treehold server?", false),
             _ if status.is_server_error() => (ErrorKind::Internal, "failed", false),
-            // That includes a success that says it is a problem and is none.
+            // This includes an answer with a success status and the content type of an error.
             _ => return Failed { error: no_answer(peer, format_args!("status {status}")), in_passing: false, effect_open: true },
         };
         let error = Error::new(kind, format!("`{peer}` {what} (status {})", status.as_u16()));
         Failed { error, in_passing, effect_open: status.is_server_error() }
     }
 
-    /// Reads an answer in JSON.
+    /// Parses a JSON answer.
     pub(super) fn json<T: serde::de::DeserializeOwned>(&self, answer: &Answer) -> Result<T> {
         let media_type = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if essence(media_type) != "application/json" {
-            return Err(no_answer(&self.peer, "what is not JSON"));
+            return Err(no_answer(&self.peer, "something other than JSON"));
         }
-        serde_json::from_slice(&answer.body).map_err(|error| no_answer(&self.peer, "JSON that means something else").with_source(error))
+        serde_json::from_slice(&answer.body).map_err(|error| no_answer(&self.peer, "unexpected JSON").with_source(error))
     }
 }
 
@@ -289,8 +291,8 @@ impl fmt::Debug for Far {
     }
 }
 
-/// Says how often it was tried, and what is known of a change.
-fn told(error: Error, ask: &Ask, attempts: usize, effect_open: bool) -> Error {
+/// Adds the number of attempts, and whether a change may have taken effect.
+fn with_attempts(error: Error, ask: &Ask, attempts: usize, effect_open: bool) -> Error {
     let error = match attempts {
         1 => error,
         _ => {
@@ -300,14 +302,14 @@ fn told(error: Error, ask: &Ask, attempts: usize, effect_open: bool) -> Error {
     };
     match (&ask.key, error.change()) {
         (None, _) => error.without_effect(),
-        // The far tree says itself what became of its batch.
+        // The remote tree itself reports what became of its batch.
         (Some(_), Some(_)) => error,
         (Some(_), None) if effect_open => error.with_unknown_effect(),
         (Some(_), None) => error.without_effect(),
     }
 }
 
-/// Cuts a message that nobody would read.
+/// Shortens an overlong message.
 fn shortened(error: Error) -> Error {
     let message = error.message();
     if message.len() <= MESSAGE_BYTES_MAX {
@@ -321,7 +323,7 @@ fn media_type(response: &Response) -> String {
     essence(response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()).to_ascii_lowercase()
 }
 
-/// Returns a media type without its parameters.
+/// Returns a media type without parameters.
 fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
@@ -331,22 +333,23 @@ fn headers(options: &RemoteOptions) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     if let Some(token) = &options.token {
-        // The error says nothing of what stands in it.
+        // The error does not reveal the token.
         let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim_end()))
-            .map_err(|_| Error::invalid_argument("the token of the peer is not made of visible ASCII alone"))?;
+            .map_err(|_| Error::invalid_argument("the token of the peer must consist of visible ASCII characters"))?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
     for (name, value) in [(THREAD_HEADER, &options.thread), (ACTOR_HEADER, &options.actor)] {
         if let Some(value) = value {
-            let value = HeaderValue::from_str(&encoded(value)).expect("what is percent-encoded is visible ASCII");
+            let value = HeaderValue::from_str(&encoded(value)).expect("percent-encoded text is visible ASCII");
             headers.insert(HeaderName::from_static(name), value);
         }
     }
     Ok(headers)
 }
 
-/// Makes what encrypts. The roots of the system are read once a process; what goes in the clear needs none.
+/// Makes the TLS configuration. The system's root certificates are read once per process, and only if encryption is
+/// used.
 fn tls(is_encrypted: bool) -> Result<ClientConfig> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let roots = match is_encrypted {
@@ -360,12 +363,12 @@ fn tls(is_encrypted: bool) -> Result<ClientConfig> {
             .clone(),
     };
     if is_encrypted && roots.is_empty() {
-        let message = "this system has no root certificates; name a file of them by the variable `SSL_CERT_FILE`";
+        let message = "this system has no root certificates; set the variable `SSL_CERT_FILE` to a file of them";
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|source| Error::new(ErrorKind::Internal, "TLS cannot be set up; this is a fault of the program").with_source(source))?
+        .map_err(|source| Error::new(ErrorKind::Internal, "TLS cannot be set up; this is a bug in the program").with_source(source))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -1,4 +1,4 @@
-//! The feed of changes of another server: server-sent events, followed for as long as somebody listens.
+//! The change feed of another server: server-sent events, followed while somebody listens.
 
 use super::client::Far;
 use crate::backend::TreeNews;
@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause before the feed is asked for again, which doubles, and the longest.
+/// The first pause before reconnecting, which doubles, and its maximum.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The most bytes of one event: paths have 4096, and one event names two.
+/// The most bytes in one event. An event names up to two paths of 4,096 bytes each.
 const EVENT_BYTES_MAX: usize = 256 << 10;
 
-/// Follows the changes beneath a directory of the far tree.
+/// Follows the changes below a directory of the remote tree.
 pub(super) fn follow(far: Arc<Far>, base: VfsPathBuf) -> BoxStream<'static, TreeNews> {
     let feed = Feed { far, base, last_id: None, connection: None, attempts: 0, news: VecDeque::new() };
     stream::unfold(feed, async |mut feed| Some((feed.next().await, feed))).boxed()
@@ -29,7 +29,7 @@ pub(super) fn follow(far: Arc<Far>, base: VfsPathBuf) -> BoxStream<'static, Tree
 struct Feed {
     far: Arc<Far>,
     base: VfsPathBuf,
-    /// The last event that came, where the feed goes on.
+    /// The id of the last event, from which the feed resumes.
     last_id: Option<String>,
     connection: Option<(Response, Parser)>,
     /// How often connecting has failed in a row.
@@ -50,13 +50,13 @@ impl Feed {
             let chunk = tokio::time::timeout(self.far.options.feed_silence_max, response.chunk()).await;
             let events = match chunk {
                 Ok(Ok(Some(chunk))) => parser.feed(&chunk),
-                // Ended, broken, or silent for longer than a living server is.
+                // The connection ended, failed, or was silent for too long.
                 Ok(Ok(None) | Err(_)) | Err(_) => None,
             };
             match events {
                 Some(events) => events.into_iter().for_each(|event| self.take(event)),
                 None => {
-                    tracing::debug!(peer = self.far.peer(), "the feed of changes is lost");
+                    tracing::debug!(peer = self.far.peer(), "the change feed was interrupted");
                     self.connection = None;
                     self.news.push_back(TreeNews::Lost);
                 }
@@ -75,7 +75,7 @@ impl Feed {
         if let Some(thread) = &self.far.options.thread {
             url.query_pairs_mut().append_pair("thread", thread);
         }
-        // What is compressed may be held back until a block of it is full.
+        // Compressed events could be held back until a block is full.
         let mut request = self.far.get(url).header(ACCEPT, "text/event-stream").header(ACCEPT_ENCODING, "identity");
         if let Some(id) = &self.last_id {
             request = request.header("last-event-id", id);
@@ -84,7 +84,7 @@ impl Feed {
         let Ok(Ok(response)) = sent else { return };
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if response.status() != StatusCode::OK || !media_type.starts_with("text/event-stream") {
-            tracing::debug!(peer = self.far.peer(), status = response.status().as_u16(), "there is no feed of changes");
+            tracing::debug!(peer = self.far.peer(), status = response.status().as_u16(), "the server offers no change feed");
             return;
         }
         self.connection = Some((response, Parser::default()));
@@ -100,10 +100,10 @@ impl Feed {
                     let changed = std::iter::once(&change.path).chain(&change.target).filter_map(|path| seen_from(&self.base, path));
                     self.news.extend(changed.map(TreeNews::Changed));
                 }
-                // Something changed, and nobody knows what.
+                // Something unknown changed.
                 Err(_) => self.news.push_back(TreeNews::Reset),
             },
-            // How far the stream is, and what later servers may tell.
+            // Progress marks, and events that later servers may add.
             _ => {}
         }
         if let Some(id) = event.id {
@@ -112,7 +112,7 @@ impl Feed {
     }
 }
 
-/// Returns what a change of the far tree changes in the one at a base: of a directory above the base, all of it.
+/// Maps a changed path of the remote tree to the tree at `base`. A change above the base maps to the root.
 fn seen_from(base: &VfsPath, changed: &VfsPath) -> Option<VfsPathBuf> {
     match changed.strip_prefix(base) {
         Some(path) => Some(path.to_owned()),
@@ -121,7 +121,7 @@ fn seen_from(base: &VfsPath, changed: &VfsPath) -> Option<VfsPathBuf> {
     }
 }
 
-/// What is used of the data of a change.
+/// The relevant fields of a change event.
 #[derive(Debug, Deserialize)]
 struct ChangeEvent {
     path: VfsPathBuf,
@@ -137,17 +137,18 @@ struct Event {
     id: Option<String>,
 }
 
-/// Cuts a stream of bytes into events, as the [HTML standard](https://html.spec.whatwg.org/multipage/server-sent-events.html) says.
+/// Splits a byte stream into events as defined by the [HTML
+/// standard](https://html.spec.whatwg.org/multipage/server-sent-events.html).
 #[derive(Debug, Default)]
 struct Parser {
     line: Vec<u8>,
-    /// Whether the last byte was a `\r`, after which a `\n` ends no other line.
+    /// Whether the last byte was `\r`; a following `\n` belongs to the same line end.
     after_return: bool,
     event: Event,
 }
 
 impl Parser {
-    /// Takes bytes and returns the events that they end; none once one is too large.
+    /// Takes bytes and returns the events that they complete; `None` once an event is too large.
     fn feed(&mut self, bytes: &[u8]) -> Option<Vec<Event>> {
         let mut events = Vec::new();
         for &byte in bytes {
@@ -182,9 +183,9 @@ impl Parser {
                 }
                 self.event.data.push_str(value);
             }
-            // It goes back as a header.
+            // The id is sent back as a header.
             "id" if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic()) => self.event.id = Some(value.to_owned()),
-            // Comments keep the connection, other fields are for others.
+            // Comments keep the connection alive; other fields are not used.
             _ => {}
         }
         None
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_cut_wherever_the_bytes_are() {
+    fn events_parse_across_arbitrary_chunk_boundaries() {
         let text = ": hello\n\nevent: change\r\nid: 7\r\ndata: {\"a\"\r\ndata:1}\r\n\r\nevent:reset\rdata\r\rretry: 3\n\n";
         let all = vec![event("change", "{\"a\"\n1}", Some("7")), event("reset", "", None)];
         assert_eq!(Parser::default().feed(text.as_bytes()), Some(all.clone()));
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_end_is_not_held() {
+    fn oversized_event_is_rejected() {
         let mut parser = Parser::default();
         let fed = (0..10_000).try_for_each(|_| parser.feed(&[b'x'; 100]).map(drop));
         assert!(fed.is_none() && parser.line.len() <= EVENT_BYTES_MAX + 1);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_from_the_base() {
+    fn changed_paths_are_mapped_relative_to_the_base() {
         let path = |text: &str| VfsPathBuf::parse(text).expect("a legal path");
         let base = path("/w/x");
         for (changed, seen) in

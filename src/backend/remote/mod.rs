@@ -1,18 +1,19 @@
-//! The tree of another server as a backend: a client of what [`serve`](https://docs.rs/stratafs) offers beneath `/v1`.
+//! A backend on the tree of another server, through the HTTP API below `/v1`.
 //!
-//! Every operation is one round trip on a pool of connections, a batch goes as a whole. What is asked and answered are the words
-//! of [`wire`](crate::wire), so errors come as the far side had them: kind, message, path, lines, versions, and what took effect.
+//! Every operation is one round trip on pooled connections; a batch is sent as a whole. Requests and answers use the
+//! types of [`wire`](crate::wire), so errors arrive complete: kind, message, path, lines, versions and what took
+//! effect.
 //!
-//! - A read is repeated when the far side could not be reached or was busy. A batch is repeated too, under one idempotency key for all
-//!   attempts: one whose answer was lost is answered again, and not done again.
-//! - A failure of the network is `unavailable`, names the peer, and says whether a change may have had an effect.
-//! - What the far side sends is input: it is held to a bound and checked before anything reads it. An answer names the paths that were
-//!   asked about and no others, in order; its cursors go on, its ranges lie in their texts, and a 200 that is no answer is an error
-//!   and not an empty tree.
-//! - The token stands in no message and in no log.
+//! - Reads are retried if the server was unreachable or busy. So are batches, with one idempotency key for all
+//!   attempts: if an answer was lost, the server repeats the answer, not the batch.
+//! - Network failures are `unavailable`, name the peer, and say whether a change may have taken effect.
+//! - Answers are untrusted input: bounded and validated before use. An answer may name only requested paths, in order;
+//!   its cursors must advance, and its ranges must lie within their texts. A 200 without a valid answer is an error,
+//!   not an empty tree.
+//! - The token never appears in messages or logs.
 //!
-//! `address` takes the URL apart, `client` sends and repeats, `check` checks answers, `tree` is the operations, `page` goes on where
-//! one answer is not enough, and `events` follows what changes over there.
+//! `address` parses the URL, `client` sends and retries, `check` validates answers, `tree` implements the operations,
+//! `page` combines several answers, and `events` follows the change feed.
 
 mod address;
 mod check;
@@ -36,27 +37,28 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How another server is spoken to.
+/// Options for connecting to another server.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RemoteOptions {
-    /// What the far side asks for as `Authorization: Bearer`. Shown nowhere.
+    /// The token for `Authorization: Bearer`; never shown.
     token: Option<String>,
-    /// The thread over there. Default: the far side's own.
+    /// The thread on the remote server. Default: the server's own choice.
     pub thread: Option<String>,
-    /// Who acts, for the far side's history of changes.
+    /// The actor recorded in the remote server's change history.
     pub actor: Option<String>,
-    /// How long to wait for a connection. Default 5 s.
+    /// The time limit for connecting. Default 5 s.
     pub connect_timeout: Duration,
-    /// How long one attempt may take, its answer included. Default 60 s.
+    /// The time limit for one attempt, including its answer. Default 60 s.
     pub timeout: Duration,
-    /// How often a request is sent at most, where that is safe. Default 4.
+    /// The most attempts of a request that is safe to repeat. Default 4.
     pub attempts_max: usize,
-    /// The most bytes of an answer that is no content of a file. Default 64 MiB; content is bounded by what a read asks for.
+    /// The most bytes of an answer other than file content. Default 64 MiB. File content is bounded by the read's own
+    /// limit.
     pub answer_bytes_max: u64,
-    /// Allows `http` to other hosts than this one. Default false: content and token would go in the clear.
+    /// Whether to allow `http` to other hosts, which sends content and token unencrypted. Default false.
     pub plain_http: bool,
-    /// How long the feed of changes may be silent before it counts as lost. Default 60 s.
+    /// How long the change feed may be silent before it counts as lost. Default 60 s.
     pub feed_silence_max: Duration,
 }
 
@@ -77,7 +79,7 @@ impl Default for RemoteOptions {
 }
 
 impl RemoteOptions {
-    /// Speaks without a token, about the thread that the far side chooses.
+    /// Uses no token, and the thread that the server chooses.
     pub fn new() -> Self {
         Self::default()
     }
@@ -89,49 +91,49 @@ impl RemoteOptions {
         self
     }
 
-    /// Sets the thread over there.
+    /// Sets the thread on the remote server.
     #[must_use]
     pub fn with_thread(mut self, thread: impl Into<String>) -> Self {
         self.thread = Some(thread.into());
         self
     }
 
-    /// Sets who acts.
+    /// Sets the actor recorded in the change history.
     #[must_use]
     pub fn with_actor(mut self, actor: impl Into<String>) -> Self {
         self.actor = Some(actor.into());
         self
     }
 
-    /// Sets how long to wait for a connection, and how long one attempt may take.
+    /// Sets the time limits for connecting and for one attempt.
     #[must_use]
     pub fn with_timeouts(mut self, connect: Duration, request: Duration) -> Self {
         (self.connect_timeout, self.timeout) = (connect, request);
         self
     }
 
-    /// Sets how often a request is sent at most; 0 counts as 1.
+    /// Sets the most attempts of a request; 0 counts as 1.
     #[must_use]
     pub fn with_attempts_max(mut self, attempts_max: usize) -> Self {
         self.attempts_max = attempts_max.max(1);
         self
     }
 
-    /// Sets the most bytes of an answer that is no content of a file.
+    /// Sets the most bytes of an answer other than file content.
     #[must_use]
     pub fn with_answer_bytes_max(mut self, answer_bytes_max: u64) -> Self {
         self.answer_bytes_max = answer_bytes_max;
         self
     }
 
-    /// Allows `http` to other hosts than this one.
+    /// Sets whether `http` to other hosts is allowed.
     #[must_use]
     pub fn with_plain_http(mut self, plain_http: bool) -> Self {
         self.plain_http = plain_http;
         self
     }
 
-    /// Sets how long the feed of changes may be silent.
+    /// Sets how long the change feed may be silent before it counts as lost.
     #[must_use]
     pub fn with_feed_silence_max(mut self, feed_silence_max: Duration) -> Self {
         self.feed_silence_max = feed_silence_max;
@@ -155,15 +157,16 @@ impl fmt::Debug for RemoteOptions {
     }
 }
 
-/// The tree of another stratafs server, or a directory of it.
+/// The tree of another treehold server, or a directory within it.
 ///
-/// A guard of a search ([`SearchScope::guard`](crate::ops::SearchScope::guard)) is a function and cannot be sent: what it refuses is
-/// left out of what comes back, pages are fetched on until the limit is filled, and counts of files are of those returned.
+/// A search guard ([`SearchScope::guard`](crate::ops::SearchScope::guard)) is a function and cannot be sent. So it is
+/// applied here: refused paths are dropped, further pages are fetched until the limit is reached, and file counts cover
+/// only what is returned.
 ///
-/// What the far tree declares is asked for with the first call, beside it, or by [`RemoteBackend::connect`]; until the answer is
-/// there, batches do not count as atomic and changes as kept by nothing.
+/// The remote tree's capabilities are fetched in the background with the first call, or by [`RemoteBackend::connect`].
+/// Until they are known, the backend claims neither atomic batches nor durability.
 ///
-/// Cost: one round trip an operation; more only with a guard, or for a limit over [`LIMIT_MAX`](crate::wire::LIMIT_MAX).
+/// Cost: one round trip per operation; more with a guard or for a limit over [`LIMIT_MAX`](crate::wire::LIMIT_MAX).
 #[derive(Debug, Clone)]
 pub struct RemoteBackend {
     far: Arc<Far>,
@@ -172,13 +175,13 @@ pub struct RemoteBackend {
 }
 
 impl RemoteBackend {
-    /// Makes the client of a server: `https://HOST:PORT`, with the path of a directory of its tree to stand on that. Nothing is
-    /// sent yet. The roots that the system trusts are read, which blocks for some milliseconds.
+    /// Makes the client of a server, given as `https://HOST:PORT` with an optional path of a directory within its tree.
+    /// Sends nothing. Blocks for some milliseconds to read the system's root certificates.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a URL that is none, that names a user, or that is `http` to another
-    /// host where that is not allowed; for a token, thread or actor that fits in no header;
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) without root certificates.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a URL that is invalid, contains a user, or uses
+    /// `http` to another host without permission, and for a token, thread or actor that does not fit into a header.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if no root certificates can be found.
     pub fn new(url: &str, options: RemoteOptions) -> Result<Self> {
         let address = Address::parse(url, options.plain_http)?;
         let base = address.base.clone();
@@ -190,7 +193,7 @@ impl RemoteBackend {
         Ok(Self { far, base, tree })
     }
 
-    /// Checks a URL without opening anything: all that [`RemoteBackend::new`] refuses of it.
+    /// Checks a URL as [`RemoteBackend::new`] does, without opening anything.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), as [`RemoteBackend::new`].
@@ -198,7 +201,7 @@ impl RemoteBackend {
         Address::parse(url, plain_http).map(drop)
     }
 
-    /// Asks the far side what its tree declares, which [`Backend::capabilities`] then says.
+    /// Fetches the capabilities of the remote tree, which [`Backend::capabilities`] reports from then on.
     ///
     /// # Errors
     /// Those of any call: [`Unavailable`](crate::ErrorKind::Unavailable), [`PermissionDenied`](crate::ErrorKind::PermissionDenied).
@@ -206,12 +209,12 @@ impl RemoteBackend {
         self.far.ask_capabilities().await
     }
 
-    /// Returns the server as messages name it: scheme, host and port.
+    /// Returns the server's name in messages: scheme, host and port.
     pub fn peer(&self) -> &str {
         self.far.peer()
     }
 
-    /// Returns where in the far tree this one stands.
+    /// Returns the directory of the remote tree that this backend shows.
     pub fn base(&self) -> &VfsPath {
         &self.base
     }
@@ -221,8 +224,8 @@ impl RemoteBackend {
         &*self.tree
     }
 
-    /// Follows what changes in the tree, whoever changes it. The stream has no end: a lost connection is told and made again, and
-    /// goes on after the last event that came.
+    /// Follows the changes in the tree, whoever makes them. The stream never ends: a lost connection is reported,
+    /// reestablished, and resumed after the last event.
     pub fn changes(&self) -> BoxStream<'static, super::TreeNews> {
         events::follow(self.far.clone(), self.base.clone())
     }
@@ -237,9 +240,9 @@ impl fmt::Display for RemoteBackend {
     }
 }
 
-/// Makes the error of an answer that is none: what came is not repeated, it may hold anything.
+/// Makes the error for an invalid answer. Its content is not repeated, because it may contain anything.
 fn no_answer(peer: &str, what: impl fmt::Display) -> Error {
-    Error::new(crate::ErrorKind::Corrupt, format!("`{peer}` answered with {what}; is it a stratafs server of this version?"))
+    Error::new(crate::ErrorKind::Corrupt, format!("`{peer}` answered with {what}; is it a treehold server of this version?"))
 }
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Results that one answer does not fill: limits beyond what a server answers at once, and guards, which stay here.
+//! Results that take several answers, because of limits beyond one answer or guards that are applied here.
 
 use super::client::Far;
 use crate::error::Result;
@@ -10,13 +10,13 @@ use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::rank;
 use crate::wire::LIMIT_MAX;
 
-/// The fewest entries that are asked for at once where some may be left out.
+/// The fewest entries to request when a guard may drop some.
 const GUARDED_PAGE_MIN: usize = 256;
 
-/// How many answers without anything to show are read before a result is cut.
+/// How many answers without a visible entry are read before the result is cut.
 const PAGES_MAX: usize = 10_000;
 
-/// Lists, with as many answers as the limit takes.
+/// Lists a directory, with as many answers as the limit takes.
 pub(super) async fn ls(far: &Far, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
     let mut asked = options.clone();
     let mut listing = Listing::default();
@@ -43,7 +43,7 @@ pub(super) async fn ls(far: &Far, path: &VfsPath, options: &LsOptions) -> Result
     }
 }
 
-/// Finds paths, leaving out what the guard refuses.
+/// Finds paths, dropping those that the guard refuses.
 pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
     let admits = Admits::new(path, options.scope.guard.as_ref());
     let mut asked = options.clone();
@@ -61,8 +61,8 @@ pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Re
             return Ok(result);
         }
         let Some(cut) = page.truncated else { return Ok(result) };
-        let is_told = !admits.leaves_out() && asked.limit >= left;
-        if (is_told && left > 0) || cut.reason != TruncationReason::Limit {
+        let is_exact = !admits.leaves_out() && asked.limit >= left;
+        if (is_exact && left > 0) || cut.reason != TruncationReason::Limit {
             result.truncated = Some(admits.truncation(cut, result.entries.last().map(|entry| entry.path.to_string())));
             return Ok(result);
         }
@@ -72,7 +72,7 @@ pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Re
     Ok(result)
 }
 
-/// Finds lines, leaving out what the guard refuses.
+/// Finds lines, dropping files that the guard refuses.
 pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
     let admits = Admits::new(path, options.scope.guard.as_ref());
     let mut asked = options.clone();
@@ -82,7 +82,7 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
         let left = options.matches_max - matches;
         asked.matches_max = left.clamp(1, LIMIT_MAX);
         if left == 0 {
-            // All that is left to learn is whether there is more.
+            // Only whether more matches exist is left to find out.
             (asked.matches_max, asked.before, asked.after) = (page_size(0, &admits), 0, 0);
         }
         let page = far.grep_page(path, &asked).await?;
@@ -105,7 +105,7 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
                 GrepOutput::Content => file.count,
                 GrepOutput::Files | GrepOutput::Counts => 1,
             };
-            // A file that was cut by a page goes on in the next.
+            // A file cut at the end of a page continues on the next.
             match result.files.last_mut() {
                 Some(last) if last.path == file.path && options.output == GrepOutput::Content => {
                     last.count += file.count;
@@ -118,8 +118,8 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
             }
         }
         let Some(cut) = page.truncated else { return Ok(result) };
-        let is_told = !admits.leaves_out() && asked.matches_max >= left;
-        if (is_told && left > 0) || cut.reason != TruncationReason::Limit {
+        let is_exact = !admits.leaves_out() && asked.matches_max >= left;
+        if (is_exact && left > 0) || cut.reason != TruncationReason::Limit {
             let shown = (!result.files.is_empty()).then(|| grep_cursor(&result, options));
             result.truncated = Some(admits.truncation(cut, shown));
             return Ok(result);
@@ -130,12 +130,12 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
     Ok(result)
 }
 
-/// Recalls files, leaving out what the guard refuses. Ranks are then those among the files that are left.
+/// Searches files, dropping those that the guard refuses. Ranks are then relative to the remaining files.
 pub(super) async fn search(far: &Far, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
     let admits = Admits::new(path, options.scope.guard.as_ref());
     let mut asked = options.clone();
     if !admits.leaves_out() {
-        // A server answers no search for nothing.
+        // Servers reject a search with limit 0.
         asked.limit = options.limit.clamp(1, LIMIT_MAX);
         let mut result = far.search_page(path, &asked).await?;
         if options.limit == 0 && !options.at_hand {
@@ -174,7 +174,7 @@ pub(super) async fn search(far: &Far, path: &VfsPath, options: &SearchOptions) -
     Ok(result)
 }
 
-/// Counts the files that came and were let through: what the far side counted tells of those that were not.
+/// Counts the files that passed the guard; the server's counts would reveal the others.
 fn counted(result: &SearchResult) -> Corpus {
     let mut corpus = Corpus::new(result.words.len());
     for hit in &result.hits {
@@ -185,7 +185,7 @@ fn counted(result: &SearchResult) -> Corpus {
     corpus
 }
 
-/// What of the tree beneath a path a guard lets through.
+/// Decides which paths below `path` a guard admits.
 struct Admits<'a> {
     path: &'a VfsPath,
     guard: Option<&'a PathGuard>,
@@ -200,31 +200,31 @@ impl<'a> Admits<'a> {
         self.guard.is_some()
     }
 
-    /// Tells whether a walk under the guard would come to a path: it admits the path, and each directory on the way.
+    /// Returns whether a walk under the guard would reach a path: it admits the path and every directory above it.
     fn path(&self, found: &VfsPath, is_directory: bool) -> bool {
         let Some(guard) = self.guard else { return true };
         let mut above = found.ancestors().filter(|above| above.starts_with(self.path) && *above != self.path && *above != found);
         above.all(|above| guard.admits(above, true)) && guard.admits(found, is_directory)
     }
 
-    /// What could not be read may be a directory or a file: it is told of when both may be seen.
+    /// An unreadable path may be a directory or a file, so it is reported only if the guard admits both.
     fn failure(&self, failure: &Failure) -> bool {
         self.path(&failure.path, true) && self.path(&failure.path, false)
     }
 
-    /// Names, where something is left out, only a place that was shown.
+    /// If entries may be dropped, the cursor must be one that was shown.
     fn truncation(&self, cut: Truncation, shown: Option<String>) -> Truncation {
         if self.leaves_out() { Truncation { reason: cut.reason, cursor: shown.unwrap_or_default() } } else { cut }
     }
 }
 
-/// Returns how many to ask for when there is room for so many.
+/// Returns how many entries to request for `left` open places.
 fn page_size(left: usize, admits: &Admits<'_>) -> usize {
     let least = if admits.leaves_out() { GUARDED_PAGE_MIN } else { 1 };
     left.clamp(least, LIMIT_MAX)
 }
 
-/// Returns where a grep ended, by what it returned.
+/// Returns the cursor after the last match of a result.
 fn grep_cursor(result: &GrepResult, options: &GrepOptions) -> String {
     let Some(file) = result.files.last() else {
         return options.start_after.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The operations of a tree, each a request. What comes back is about what was asked for, or it is no answer.
+//! The tree operations, each one request with a validated answer.
 
 use super::check::Check;
 use super::client::{Answer, Ask, Far};
@@ -25,7 +25,7 @@ use std::fmt;
 use uuid::Uuid;
 
 impl Far {
-    /// Asks one of the questions that have a body.
+    /// Sends a request with a body.
     async fn question<Q: Serialize + Sync, T: DeserializeOwned>(&self, name: &str, question: &Q) -> Result<(T, Answer)> {
         let body = serde_json::to_vec(question).expect("requests are plain data");
         let bytes_max = self.options.answer_bytes_max;
@@ -34,10 +34,11 @@ impl Far {
         Ok((self.json(&answer)?, answer))
     }
 
-    /// Refuses an answer that is empty because it is another one: all fields of a result may be left out but the one it is named for.
+    /// Rejects an answer that parses only because all its fields are optional: the field that names the result must be
+    /// present.
     fn check_field(&self, answer: &Answer, field: &str) -> Result<()> {
         let fields: HashMap<String, IgnoredAny> = self.json(answer)?;
-        if fields.contains_key(field) { Ok(()) } else { Err(no_answer(self.peer(), "JSON that means something else")) }
+        if fields.contains_key(field) { Ok(()) } else { Err(no_answer(self.peer(), "unexpected JSON")) }
     }
 
     fn check(&self) -> Check<'_> {
@@ -88,12 +89,12 @@ impl Far {
         }
         let bytes_max = match options.range {
             ReadRange::Whole | ReadRange::Bytes { .. } => options.bytes_max,
-            // One line over the limit is still given.
+            // One line beyond the limit may still be returned.
             ReadRange::Lines { .. } => options.bytes_max.max(self.options.answer_bytes_max),
         };
         let answer = self.ask(&Ask { method: Method::GET, url, body: None, key: None, bytes_max }).await?;
         let headers = &answer.headers;
-        let lacks = |what| no_answer(self.peer(), format_args!("a content without {what}"));
+        let lacks = |what| no_answer(self.peer(), format_args!("content without {what}"));
         let mut read = FileRead::new(answer.body.clone(), version(headers).ok_or_else(|| lacks("its version"))?, None);
         read.size_bytes = header(headers, SIZE_HEADER).ok_or_else(|| lacks("its size"))?;
         read.modified_at = header::<Timestamp>(headers, MODIFIED_HEADER);
@@ -114,13 +115,13 @@ impl Far {
             bytes_max: self.options.answer_bytes_max,
         };
         let answer = self.ask(&ask).await?;
-        // It was done, whatever the answer says.
+        // The changes were applied, whatever the answer says.
         let reply: ApplyReply = self.json(&answer).map_err(Error::with_unknown_effect)?;
         self.check().changed(changes, &reply.changed).map_err(Error::with_unknown_effect)?;
         Ok(reply.changed)
     }
 
-    /// Says what an error is about, where it does not say so itself.
+    /// Adds the path and operation to an error without them.
     fn about(&self, error: Error, path: &VfsPath, operation: OpKind) -> Error {
         let error = if error.path().is_none() { error.at(path) } else { error };
         error.during(operation)
@@ -131,7 +132,7 @@ fn header<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<T> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads a strong tag: the version, and behind it how the answer was compressed.
+/// Parses a strong tag: the version, possibly followed by the compression of the answer.
 fn version(headers: &HeaderMap) -> Option<Version> {
     let tag = headers.get(ETAG)?.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
     let tag = ["-gzip", "-br", "-zstd"].into_iter().find_map(|suffix| tag.strip_suffix(suffix)).unwrap_or(tag);
@@ -194,7 +195,7 @@ impl Backend for Far {
         let Some(first) = changes.first() else { return Ok(Vec::new()) };
         self.apply_once(changes, options).await.map_err(|error| {
             let error = match error.change() {
-                // An index that is none of ours would send a caller to the wrong change.
+                // An index outside the batch would mislead the caller about which change failed.
                 Some(index) if index >= changes.len() || error.applied() > index => {
                     no_answer(self.peer(), "an error about another batch").with_unknown_effect()
                 }
@@ -202,7 +203,7 @@ impl Backend for Far {
             };
             let at_fault = error.change().and_then(|index| changes.get(index)).unwrap_or(first);
             let kind = if changes.len() == 1 || error.change().is_some() { at_fault.kind() } else { OpKind::Apply };
-            // A refusal that names no change is about the request, and the first change is where a caller looks.
+            // A refusal without an index concerns the request, so attribute it to the first change.
             let is_of_tree = !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Internal);
             let error = match (error.change(), is_of_tree, changes.len()) {
                 (None, true, 1) => error.in_batch(0, 0),

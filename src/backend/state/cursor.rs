@@ -1,21 +1,22 @@
-//! A place in a tree that goes on in path order and seeks.
+//! A position in a tree, advancing in path order with seeks.
 
 use super::page::{Child, Link, Miss, Page, Row, child_of};
 use crate::path::VfsPath;
 use std::sync::Arc;
 
-/// A place between the rows of a tree.
+/// A position between the rows of a tree.
 ///
-/// When a page is not in memory the cursor says so and stays where it is: once the page is loaded, the same call goes on.
+/// If a page is not in memory, the call fails with a [`Miss`] and leaves the cursor in place. Once the page is loaded,
+/// the same call continues.
 #[derive(Clone)]
 pub(super) struct Cursor<'t> {
-    /// The inner pages on the way, each with the number of the next child.
+    /// The inner pages above, each with the index of its next child.
     above: Vec<(&'t [Child], usize)>,
-    /// The rows of the leaf that are still ahead.
+    /// The remaining rows of the current leaf.
     rows: &'t [Row],
-    /// The page that is entered next.
+    /// The page to enter next.
     entering: Option<&'t Arc<Link>>,
-    /// What is passed over before the next row, after a seek.
+    /// The rows to skip after a seek.
     until: Option<Until<'t>>,
 }
 
@@ -23,7 +24,7 @@ pub(super) struct Cursor<'t> {
 enum Until<'t> {
     /// Rows before this path.
     At(&'t VfsPath),
-    /// Rows at this path, before it and beneath it.
+    /// Rows before, at and below this path.
     Behind(&'t VfsPath),
 }
 
@@ -37,22 +38,22 @@ impl Until<'_> {
 }
 
 impl<'t> Cursor<'t> {
-    /// Stands before all rows.
+    /// Starts before all rows.
     pub(super) fn new(root: &'t Arc<Link>) -> Self {
         Self { above: Vec::new(), rows: &[], entering: Some(root), until: None }
     }
 
-    /// Stands before the first row at or behind a path.
+    /// Starts before the first row at or after a path.
     pub(super) fn at(root: &'t Arc<Link>, path: &'t VfsPath) -> Self {
         Self { until: Some(Until::At(path)), ..Self::new(root) }
     }
 
-    /// Stands before the first row behind all that lies at or beneath a path.
+    /// Starts before the first row after everything at or below a path.
     pub(super) fn behind(root: &'t Arc<Link>, path: &'t VfsPath) -> Self {
         Self { until: Some(Until::Behind(path)), ..Self::new(root) }
     }
 
-    /// Passes over the rows that lie beneath a path, which the cursor has just met.
+    /// Skips the rows below the path that the cursor has just returned.
     pub(super) fn skip_beneath(&mut self, path: &VfsPath) -> Result<(), Miss> {
         loop {
             self.enter()?;
@@ -61,7 +62,7 @@ impl<'t> Cursor<'t> {
             if !self.rows.is_empty() {
                 return Ok(());
             }
-            // Whole pages are passed over without being entered.
+            // Skip whole pages without entering them.
             let Some((children, next)) = self.above.last_mut() else { return Ok(()) };
             let lies_beneath = |child: &Child| child.first.starts_with(path);
             while children.get(*next + 1).is_some_and(lies_beneath) {
@@ -69,7 +70,7 @@ impl<'t> Cursor<'t> {
             }
             match children.get(*next) {
                 Some(child) if lies_beneath(child) => {
-                    // The rest of it may lie behind.
+                    // The end of this page may lie after the skipped rows.
                     self.entering = Some(&child.link);
                     *next += 1;
                 }
@@ -81,7 +82,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Goes to the next row.
+    /// Returns the next row.
     pub(super) fn next(&mut self) -> Result<Option<&'t Row>, Miss> {
         loop {
             self.enter()?;
@@ -102,7 +103,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Enters the page that is to be entered, down to a leaf.
+    /// Descends into the page to enter, down to a leaf.
     fn enter(&mut self) -> Result<(), Miss> {
         while let Some(link) = self.entering {
             match link.page()? {

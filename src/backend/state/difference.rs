@@ -1,7 +1,7 @@
-//! Where two trees differ.
+//! The differences between two trees.
 //!
-//! Both are gone through side by side. A page that both share is passed over without being looked at, or loaded: so the cost grows
-//! with what differs, and not with what there is.
+//! Both trees are walked in parallel. Shared pages are skipped without being read or loaded, so the cost is
+//! proportional to the differences, not to the size of the trees.
 
 use super::StateNode;
 use super::page::{Child, Link, Miss, Page, Row};
@@ -11,14 +11,14 @@ use crate::path::{VfsPath, VfsPathBuf};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// One path at which two snapshots differ.
+/// A path at which two snapshots differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateDifference {
-    /// Only the newer one has the path.
+    /// Only the newer snapshot has the path.
     Added(VfsPathBuf, Arc<StateNode>),
-    /// Both have it, with another version or as another kind: what the older one has, and the newer.
+    /// Both have the path, with a different version or kind: the older node, then the newer.
     Changed(VfsPathBuf, Arc<StateNode>, Arc<StateNode>),
-    /// Only the older one has the path.
+    /// Only the older snapshot has the path.
     Removed(VfsPathBuf, Arc<StateNode>),
 }
 
@@ -30,7 +30,7 @@ impl StateDifference {
         }
     }
 
-    /// Returns what the older snapshot has.
+    /// Returns the older snapshot's node.
     pub fn older(&self) -> Option<&Arc<StateNode>> {
         match self {
             Self::Added(..) => None,
@@ -38,7 +38,7 @@ impl StateDifference {
         }
     }
 
-    /// Returns what the newer snapshot has.
+    /// Returns the newer snapshot's node.
     pub fn newer(&self) -> Option<&Arc<StateNode>> {
         match self {
             Self::Added(_, newer) | Self::Changed(_, _, newer) => Some(newer),
@@ -59,7 +59,7 @@ impl StateDifference {
     }
 }
 
-/// Returns up to `limit` differences in path order, behind a path.
+/// Returns up to `limit` differences after a path, in path order.
 pub(super) async fn differences(older: &Tree, newer: &Tree, start_after: Option<&VfsPath>, limit: usize) -> Result<Vec<StateDifference>> {
     let mut sides = [Side::new(older), Side::new(newer)];
     let mut found = Vec::new();
@@ -70,7 +70,7 @@ pub(super) async fn differences(older: &Tree, newer: &Tree, start_after: Option<
                 found.extend(difference.filter(|difference| start_after.is_none_or(|after| difference.path() > after)));
             }
             Ok(None) => break,
-            // Either source will do for what both have.
+            // Shared pages can be loaded from either source.
             Err((0, miss)) => older.load(miss).await?,
             Err((_, miss)) => newer.load(miss).await?,
         }
@@ -78,10 +78,10 @@ pub(super) async fn differences(older: &Tree, newer: &Tree, start_after: Option<
     Ok(found)
 }
 
-/// What stands at one path in the older tree and in the newer one.
+/// The rows of the older and the newer tree at one path.
 type Pair<'t> = (Option<&'t Row>, Option<&'t Row>);
 
-/// Goes to the next path at which the trees may differ. A miss names the side it was met on.
+/// Advances to the next path at which the trees may differ. A miss names the side where it occurred.
 fn step<'t>(sides: &mut [Side<'t>; 2]) -> Result<Option<Pair<'t>>, (usize, Miss)> {
     loop {
         let [older, newer] = sides;
@@ -92,8 +92,8 @@ fn step<'t>(sides: &mut [Side<'t>; 2]) -> Result<Option<Pair<'t>>, (usize, Miss)
                 newer.pass();
                 continue;
             }
-            // What begins first is entered first, and of two that begin together the higher: so that both come to stand before
-            // the same page.
+            // Enter the page that begins first, or of two that begin together the higher one, so that both sides arrive
+            // at shared pages at the same time.
             (Ahead::Page(_, at), Ahead::Page(_, other)) => match at.cmp(other) {
                 Ordering::Less => 0,
                 Ordering::Greater => 1,
@@ -117,12 +117,12 @@ fn step<'t>(sides: &mut [Side<'t>; 2]) -> Result<Option<Pair<'t>>, (usize, Miss)
     }
 }
 
-/// A place in one of the trees, before a row or before a page that was not entered.
+/// A position in one of the trees, before a row or before a page not yet entered.
 struct Side<'t> {
     root: Option<&'t Arc<Link>>,
     above: Vec<(&'t [Child], usize)>,
     rows: &'t [Row],
-    /// How far above the leaves the page ahead is; that of the root is known once it was entered.
+    /// The height of the next page above the leaves; for the root it is known only after entering it.
     height: usize,
 }
 
@@ -150,7 +150,7 @@ impl<'t> Side<'t> {
         }
     }
 
-    /// Passes over the page ahead.
+    /// Skips the next page.
     fn pass(&mut self) {
         self.root = None;
         if let Some((_, next)) = self.above.last_mut() {
@@ -159,7 +159,7 @@ impl<'t> Side<'t> {
         self.leave();
     }
 
-    /// Takes the row ahead.
+    /// Takes the next row.
     fn take(&mut self) -> Option<&'t Row> {
         let (row, rest) = self.rows.split_first()?;
         self.rows = rest;
@@ -167,7 +167,7 @@ impl<'t> Side<'t> {
         Some(row)
     }
 
-    /// Enters the page ahead.
+    /// Enters the next page.
     fn enter(&mut self) -> Result<(), Miss> {
         let Ahead::Page(link, _) = self.ahead() else { return Ok(()) };
         if self.root.is_some() {
@@ -196,7 +196,7 @@ impl<'t> Side<'t> {
         }
     }
 
-    /// Leaves the pages of which nothing is ahead.
+    /// Leaves finished pages.
     fn leave(&mut self) {
         while self.rows.is_empty() && self.above.last().is_some_and(|(children, next)| *next >= children.len()) {
             self.above.pop();
@@ -205,7 +205,7 @@ impl<'t> Side<'t> {
     }
 }
 
-/// Returns how far above the leaves a page is.
+/// Returns the height of a page above the leaves.
 fn height(link: &Arc<Link>) -> Result<usize, Miss> {
     let mut height = 0;
     let mut page = link.page()?;
@@ -223,9 +223,10 @@ mod tests {
     use crate::path::VfsPath;
     use jiff::Timestamp;
 
-    /// Two forks of a thread count their versions on from one number: what the same number had in both was taken for the same.
+    /// Regression: two forks of a thread count versions from the same number, and equal versions were taken for equal
+    /// content.
     #[tokio::test]
-    async fn forks_that_gave_one_version_to_other_contents_differ() {
+    async fn forks_with_equal_versions_and_different_contents_differ() {
         let of = |content: &'static str| {
             let node = StateNode::file(content, Version::new(7), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
             let path = VfsPath::parse("/a").expect("a legal path").into_owned();

@@ -1,4 +1,4 @@
-//! A tree that takes some of what another tree has.
+//! Building a tree that takes some nodes from another tree.
 
 use super::StateNode;
 use super::page::Miss;
@@ -11,37 +11,36 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use std::sync::Arc;
 
-/// What is to stand at a path.
+/// What a path becomes.
 #[derive(Debug, Clone)]
 pub(crate) enum Graft {
-    /// Nothing; a directory goes only if nothing is left in it.
+    /// Nothing. A directory is removed only if it is empty afterwards.
     Nothing,
-    /// What another tree has there, which is saved in the same place as this one, or is in memory. Its content is shared, and not
-    /// loaded.
+    /// The node of another tree, which is in memory or saved in the same store. Its content is shared, not loaded.
     Node(Arc<StateNode>),
-    /// A file of a content.
+    /// A file with this content.
     Content(Bytes),
 }
 
 impl Graft {
-    /// Tells whether nothing is to stand there.
+    /// Returns whether the path becomes empty.
     pub(crate) fn is_nothing(&self) -> bool {
         matches!(self, Self::Nothing)
     }
 }
 
 impl StateSnapshot {
-    /// Returns the tree with other things at some paths; directories that they need appear by themselves. What is put gets
-    /// versions above all that either tree gave out.
+    /// Returns the tree with the given paths replaced; missing parent directories are created. Replaced nodes get
+    /// versions above all that either tree has issued.
     ///
-    /// Cost: grows with the number of paths; contents are neither loaded nor copied.
+    /// Cost: proportional to the number of paths; contents are neither loaded nor copied.
     ///
     /// # Errors
-    /// [`Internal`](ErrorKind::Internal) when a file would stand where a directory is, or beneath a file.
+    /// [`Internal`](ErrorKind::Internal) when a file would be at the path of a directory, or below a file.
     pub(crate) async fn grafted(&self, mut grafts: Vec<(VfsPathBuf, Graft)>, issued: u64, now: Timestamp) -> Result<Self> {
         grafts.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut grafting = Grafting { tree: self.tree.branch(), issued: issued.max(self.tree.version()), now };
-        // What lies in a directory goes before it; and all that goes, before what comes in its place.
+        // Remove the contents of a directory before the directory, and remove everything before adding.
         for (path, graft) in grafts.iter().rev() {
             let stands = grafting.get(path).await?;
             if let Some(node) = stands.filter(|node| !is_kept(node, graft)) {
@@ -57,11 +56,12 @@ impl StateSnapshot {
         }
         let Grafting { mut tree, issued, .. } = grafting;
         tree.set_version(issued + 1);
+        tree.check_entries(&self.tree).await?;
         Ok(Self { tree })
     }
 }
 
-/// Tells whether what stands at a path stays, or is replaced as the same kind.
+/// Returns whether the current node stays or is replaced by one of the same kind.
 fn is_kept(stands: &StateNode, graft: &Graft) -> bool {
     match graft {
         Graft::Nothing => false,
@@ -77,7 +77,7 @@ enum Put<'g> {
 
 struct Grafting {
     tree: Tree,
-    /// The highest version given out.
+    /// The highest version issued.
     issued: u64,
     now: Timestamp,
 }
@@ -87,7 +87,8 @@ impl Grafting {
         self.tree.with(|tree| Ok(tree.get(path)?.cloned())).await
     }
 
-    /// Changes the tree. A change that met what is not in memory may be half done, so each is of a copy, which is one pointer.
+    /// Changes the tree. A change that fails with a miss may be half done, so each works on a copy, which is one
+    /// pointer.
     async fn change(&mut self, change: impl Fn(&mut Tree) -> Result<(), Miss>) -> Result<()> {
         loop {
             let mut tree = self.tree.clone();
@@ -142,5 +143,5 @@ impl Grafting {
 }
 
 fn misplaced(path: &VfsPath) -> Error {
-    Error::new(ErrorKind::Internal, "a file and a directory were to stand at one path").at(path)
+    Error::new(ErrorKind::Internal, "a file and a directory would be at the same path").at(path)
 }

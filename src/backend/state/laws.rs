@@ -1,4 +1,4 @@
-//! The laws of a tree's pages, against a `BTreeMap` of the same nodes.
+//! Property tests of the tree's pages, against a `BTreeMap` of the same nodes.
 
 use super::cursor::Cursor;
 use super::difference::{StateDifference, differences};
@@ -25,13 +25,13 @@ fn size_bytes(version: u64) -> u64 {
     version % 7
 }
 
-/// What is done to a tree.
+/// One operation on a tree.
 #[derive(Debug, Clone)]
 enum Act {
     Put(VfsPathBuf),
     Remove(VfsPathBuf),
     RemoveBeneath(VfsPathBuf),
-    /// Many files, one after the other by name, as a copy makes them.
+    /// Many files in name order, as a copy creates them.
     Fill(VfsPathBuf, u16),
 }
 
@@ -73,7 +73,7 @@ fn apply(tree: &mut Tree, model: &mut Model, act: &Act, version: &mut u64) {
     }
 }
 
-/// Checks what pages promise; returns the height.
+/// Checks the invariants of a page; returns its height.
 fn check_page(link: &Arc<Link>, is_root: bool) -> usize {
     match link.loaded().expect("in memory") {
         Page::Leaf(rows) => {
@@ -136,7 +136,7 @@ fn check(tree: &Tree, model: &Model, probes: &[VfsPathBuf]) {
     }
 }
 
-/// Returns the paths at which two models differ, with what each has.
+/// Returns the paths at which two models differ, with each side's version.
 fn model_differences(older: &Model, newer: &Model) -> Vec<(VfsPathBuf, Option<u64>, Option<u64>)> {
     let mut paths: Vec<&VfsPathBuf> = older.keys().chain(newer.keys()).collect();
     paths.sort();
@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_tree_is_a_sorted_map(acts in prop::collection::vec(acts(), 1..120), cut in 0_usize..120, probes in prop::collection::vec(paths(), 8)) {
+    fn tree_behaves_like_a_sorted_map(acts in prop::collection::vec(acts(), 1..120), cut in 0_usize..120, probes in prop::collection::vec(paths(), 8)) {
         let (mut tree, mut model, mut version) = (Tree::default(), Model::new(), 0);
         let (mut older, mut older_model) = (tree.clone(), model.clone());
         for (index, act) in acts.iter().enumerate() {
@@ -168,10 +168,10 @@ proptest! {
     }
 }
 
-/// The page in which a run ends was joined with the one before it, which then went as a whole. Pages are half full here, as they
-/// are when files do not come in the order of their names.
+/// Regression: the page where a removed range ended was merged with the page before it, and then removed as a whole.
+/// The pages are half full here, as when files are not created in name order.
 #[test]
-fn what_stands_behind_a_run_that_is_removed_stays() {
+fn removing_a_directory_keeps_the_rows_after_it() {
     for count in (0..60).map(|step| step * 11 + 1) {
         for ends in 0..12_usize {
             let mut tree = Tree::default();
@@ -180,7 +180,7 @@ fn what_stands_behind_a_run_that_is_removed_stays() {
                 .flat_map(|(name, count)| (0..count).map(move |index| path(&format!("{name}/f{index:04}"))))
                 .collect();
             for index in 0..all.len() {
-                // A prime that no count is a multiple of: each path comes once.
+                // A prime that does not divide any of the counts, so that each path occurs once.
                 tree.insert(&all[index * 7_919 % all.len()], node(1)).expect("in memory");
             }
             tree.remove_beneath(&path("/m")).expect("in memory");
@@ -190,9 +190,9 @@ fn what_stands_behind_a_run_that_is_removed_stays() {
     }
 }
 
-/// A change to one of many files shares all pages with the tree before it but those on the way.
+/// A change to one of many files copies only the pages on its path.
 #[test]
-fn a_change_copies_the_pages_on_its_way() {
+fn change_copies_only_the_pages_on_its_path() {
     fn pages(link: &Arc<Link>, into: &mut Vec<*const Link>) {
         into.push(Arc::as_ptr(link));
         if let Page::Inner(children) = link.loaded().expect("in memory") {

@@ -1,22 +1,22 @@
-//! Where a tree was saved last: what its stored pages may be relied on to stay for.
+//! Which checkpoint holds the saved pages of a tree.
 //!
-//! A tree goes on from one state to the next, and a page that has left it does not come back. So once all of a state is held by
-//! a checkpoint, the stored pages of every later state of the same line are among those that this checkpoint holds. A backend
-//! that starts from a snapshot, or goes back to one, starts a line of its own.
+//! A tree evolves from state to state, and a page that was dropped from it never returns. So once a checkpoint holds a
+//! whole state, it also holds the saved pages of every later state of the same line. A backend that starts from a
+//! snapshot, or is restored to one, starts a new line.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What holds all stored pages of a state.
+/// The checkpoint that holds all saved pages of a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
-    /// The source it stands in.
+    /// The source that contains it.
     pub(crate) origin: u32,
-    /// What the source calls it.
+    /// Its name in the source.
     pub(crate) name: Arc<str>,
 }
 
-/// What is known of a line of states: the number of the newest change that was saved, and what holds it.
+/// The last saved version of a line of states, and the checkpoint that holds it.
 pub(crate) type Known = Option<(u64, Holder)>;
 
 /// One line of states.
@@ -28,13 +28,13 @@ impl Lineage {
         Arc::new(Self(Mutex::new(known)))
     }
 
-    /// Returns what is known.
+    /// Returns the last save.
     pub(super) fn known(&self) -> Known {
         self.0.lock().clone()
     }
 
-    /// Replaces what was known, unless it is another by now, and marks the pages that were saved with it: nobody sees the marks
-    /// and not what holds them.
+    /// Replaces the last save if it is still `before`, and marks the saved pages under the same lock, so that nobody
+    /// sees the marks without the holder.
     pub(super) fn settle(&self, before: &Known, after: (u64, Holder), mark: impl FnOnce()) {
         let mut known = self.0.lock();
         if *known == *before {

@@ -1,4 +1,4 @@
-//! Where pages and contents that are not in memory come from.
+//! Loading pages and contents that are not in memory.
 
 use super::StateNode;
 use super::page::{Link, Miss, Page, PageId};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where saved pages and contents stand.
+/// A store of saved pages and contents.
 #[async_trait]
 pub(crate) trait PageSource: Send + Sync + fmt::Debug {
     /// Returns pages in the order of `ids`.
@@ -16,7 +16,7 @@ pub(crate) trait PageSource: Send + Sync + fmt::Debug {
     /// Cost: one round trip.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for one that is gone or illegible, and those of the store.
+    /// [`Corrupt`](ErrorKind::Corrupt) for a missing or unreadable page, and those of the store.
     async fn pages(&self, ids: &[PageId]) -> Result<Vec<Page>>;
 
     /// Returns contents in the order of `hashes`.
@@ -28,7 +28,7 @@ pub(crate) trait PageSource: Send + Sync + fmt::Debug {
     async fn bodies(&self, hashes: &[[u8; 32]]) -> Result<Vec<Bytes>>;
 }
 
-/// Loads what was missed.
+/// Loads what a miss names.
 pub(super) async fn load(source: Option<&Arc<dyn PageSource>>, miss: Miss) -> Result<()> {
     match miss {
         Miss::Page(link) => load_pages(source, &[link]).await,
@@ -40,7 +40,7 @@ pub(super) async fn load(source: Option<&Arc<dyn PageSource>>, miss: Miss) -> Re
     }
 }
 
-/// Loads pages, those that are in memory left out.
+/// Loads pages, except those already in memory.
 pub(super) async fn load_pages(source: Option<&Arc<dyn PageSource>>, links: &[Arc<Link>]) -> Result<()> {
     let missing: Vec<(&Arc<Link>, PageId)> =
         links.iter().filter(|link| link.loaded().is_none()).filter_map(|link| Some((link, link.id()?))).collect();
@@ -53,7 +53,7 @@ pub(super) async fn load_pages(source: Option<&Arc<dyn PageSource>>, links: &[Ar
     Ok(())
 }
 
-/// Returns the contents of files, without keeping in memory those that are not there.
+/// Returns the contents of files, without keeping newly loaded ones in memory.
 pub(super) async fn bodies(source: Option<&Arc<dyn PageSource>>, nodes: &[Arc<StateNode>]) -> Result<Vec<Bytes>> {
     let unread = nodes.iter().enumerate().filter(|(_, node)| node.content().is_none());
     let unread: Vec<(usize, [u8; 32])> = unread.filter_map(|(at, node)| Some((at, node.body()?.hash))).collect();
@@ -67,5 +67,5 @@ pub(super) async fn bodies(source: Option<&Arc<dyn PageSource>>, nodes: &[Arc<St
 }
 
 fn no_source() -> Error {
-    Error::new(ErrorKind::Internal, "a part of a tree is not in memory and it is unknown where it was saved")
+    Error::new(ErrorKind::Internal, "a part of a tree is neither in memory nor in a known store")
 }

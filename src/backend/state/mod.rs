@@ -1,9 +1,9 @@
-//! The state tier: a tree in memory, of which a snapshot is O(1).
+//! The state tier: a tree in memory with O(1) snapshots.
 //!
-//! Nodes live in the pages of a B+tree that share structure. A batch works on a clone of the tree, which is one pointer, and
-//! swaps it in when all of it succeeded, so readers never wait for a writer and never see half of a batch. What makes a tree
-//! durable is the checkpointer's: it takes a [`StateSnapshot`] and writes the pages that are not saved yet; and a tree that was
-//! saved is loaded page by page, as it is looked at.
+//! The nodes live in pages of a persistent B+tree. A batch changes a clone of the tree, which is one pointer, and
+//! replaces the tree if all of it succeeds. So readers never wait for writers and never see half a batch. Durability
+//! comes from the checkpointer, which takes a [`StateSnapshot`] and writes the pages that are not saved yet. Saved
+//! trees are loaded page by page on access.
 
 mod cursor;
 mod difference;
@@ -37,7 +37,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
+    OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
 };
 use crate::path::VfsPath;
 use crate::store::whole_microseconds;
@@ -45,17 +45,18 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use std::fmt;
 
-/// A tree in memory.
+/// A tree in memory, kept by checkpoints.
 ///
-/// Bodies are shared: a read copies nothing. Versions follow the clock: the first one given out by a new backend is above the
-/// microseconds since 1970 at its start, so that what is restored after a crash never gives out a version again that the lost
-/// part of its life had given to other content.
+/// Bodies are shared, so reads copy nothing. Versions follow the clock: a new backend's first version exceeds the
+/// microseconds since 1970 at its start. So after a crash, a restored tree never reissues a version that the lost part
+/// of its life gave to other content.
 ///
-/// Cost: a look grows with the logarithm of the number of files, a listing with the children, a change with the content and, as a
-/// look does, with the way to it; a recursive delete counts without a walk. An idle file takes its content and less than 300 bytes.
+/// Cost: a lookup is logarithmic in the number of files, a listing linear in the children, a change linear in the
+/// content plus one lookup. A recursive delete counts its entries without a walk. An idle file takes its content plus
+/// less than 300 bytes.
 pub struct StateBackend {
     live: RwLock<Live>,
-    /// Held for the length of a batch, so that batches follow one another; readers do not take it.
+    /// Held during a batch, so that batches run one after the other. Readers do not take it.
     turn: tokio::sync::Mutex<()>,
     clock: Clock,
 }
@@ -63,7 +64,7 @@ pub struct StateBackend {
 #[derive(Clone)]
 struct Live {
     tree: Tree,
-    /// The highest version number given out.
+    /// The highest version issued.
     issued: u64,
 }
 
@@ -80,7 +81,7 @@ impl StateBackend {
         Self::with_clock(snapshot, Clock::system())
     }
 
-    /// Makes a tree that continues from a snapshot and takes the time from `clock`.
+    /// Makes a tree that continues from a snapshot and reads the time from `clock`.
     pub fn with_clock(snapshot: &StateSnapshot, clock: Clock) -> Self {
         let started = u64::try_from(clock.now().as_microsecond()).unwrap_or(0);
         let tree = snapshot.tree.branch();
@@ -88,45 +89,46 @@ impl StateBackend {
         Self { live: RwLock::new(Live { tree, issued }), turn: tokio::sync::Mutex::new(()), clock }
     }
 
-    /// Returns the tree as it is now.
+    /// Returns the current tree.
     ///
     /// Cost: O(1).
     pub fn snapshot(&self) -> StateSnapshot {
         StateSnapshot { tree: self.live.read().tree.clone() }
     }
 
-    /// Returns the version of the newest change: the same as a snapshot's as long as nothing changed since it was taken.
+    /// Returns the version of the newest change. It equals a snapshot's version as long as nothing has changed since
+    /// the snapshot.
     pub fn version(&self) -> Version {
         Version::new(self.live.read().tree.version())
     }
 
-    /// Makes the tree what it was at a snapshot. Versions given out meanwhile are not given out again.
+    /// Restores the tree to a snapshot. Versions issued since are not reused.
     ///
     /// Cost: O(1).
     pub async fn restore(&self, snapshot: &StateSnapshot) {
         self.pause().await.restore(snapshot);
     }
 
-    /// Keeps the tree as it is until what is returned is dropped: changes wait, readers do not.
+    /// Blocks changes until the guard is dropped; reads continue.
     pub(crate) async fn pause(&self) -> Paused<'_> {
         Paused { backend: self, _turn: self.turn.lock().await }
     }
 
-    /// Swaps the tree; what only the old one held is freed after the lock is released.
+    /// Replaces the tree. What only the old one held is freed after the lock is released.
     fn replace(&self, live: Live) {
         let old = std::mem::replace(&mut *self.live.write(), live);
         drop(old);
     }
 }
 
-/// A tree that nobody else changes.
+/// A tree whose changes are blocked.
 pub(crate) struct Paused<'b> {
     backend: &'b StateBackend,
     _turn: tokio::sync::MutexGuard<'b, ()>,
 }
 
 impl Paused<'_> {
-    /// Makes the tree what it was at a snapshot, as [`StateBackend::restore`] does.
+    /// Restores the tree to a snapshot, like [`StateBackend::restore`].
     pub(crate) fn restore(self, snapshot: &StateSnapshot) {
         let issued = self.backend.live.read().issued.max(snapshot.tree.version());
         self.backend.replace(Live { tree: snapshot.tree.branch(), issued });
@@ -192,7 +194,9 @@ impl Backend for StateBackend {
                 continue;
             }
             let done = done?;
-            if let Some((tree, issued)) = transaction.finish() {
+            if let Some((changed, issued)) = transaction.finish() {
+                changed.check_entries(&tree).await.map_err(|error| error.at(changes[0].path()).during(OpKind::Apply))?;
+                let tree = changed;
                 self.replace(Live { tree, issued });
             }
             return Ok(done.into_iter().map(|done| done.resolve(|put| StateTransaction::version_of_put(issued, put))).collect());
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listing_passes_over_what_lies_beneath() {
+    async fn listing_skips_descendants_of_children() {
         let tree = StateBackend::new();
         for file in ["/a/x/1", "/a/x/y/2", "/a/x-/3", "/a/x.md", "/a/z", "/ab", "/b/c"] {
             tree.write(file, "").await.expect("written");
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_batch_and_many_edits_leave_turns_to_others() {
+    async fn long_batch_yields_to_other_tasks() {
         let tree = StateBackend::new();
         let write = |number: usize| Change::Write { path: path(&format!("/d/{number}")), content: "x".into(), mode: WriteMode::Overwrite };
         let batch: Vec<Change> = (0..5_000).map(write).collect();
@@ -268,9 +272,9 @@ mod tests {
         assert!(done.is_ok() && turns > 0, "{turns}");
     }
 
-    /// A batch of 2 MB made directories of 5.7 GB, by their paths.
+    /// Regression: a batch of 2 MB created directories whose paths took 5.7 GB.
     #[tokio::test]
-    async fn a_batch_that_makes_directories_of_long_paths_without_end_is_refused_whole() {
+    async fn batch_creating_excessive_directory_paths_is_refused() {
         let tree = StateBackend::new();
         let make = |number: usize| Change::CreateDir { path: path(&format!("/{number}{}", "/d".repeat(1_000))) };
         let error = tree.apply(&(0..100).map(make).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect_err("too many");
@@ -279,8 +283,46 @@ mod tests {
         tree.apply(&[make(1)], &ApplyOptions::new()).await.expect("one is fine");
     }
 
+    /// A few dozen copies of what those before them made asked for more than any memory holds.
     #[tokio::test]
-    async fn a_batch_is_seen_whole_or_not_at_all() {
+    async fn copies_of_copies_are_refused_whole_beyond_a_bound() {
+        let tree = StateBackend::new();
+        let write = |number: usize| Change::Write { path: path(&format!("/d/{number}")), content: "x".into(), mode: WriteMode::Overwrite };
+        tree.apply(&(0..10_000).map(write).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect("written");
+        let double = |number: usize| {
+            let (copy, within) = (path("/copy"), path(&format!("/d/copy-{number}")));
+            [
+                Change::Copy { from: path("/d"), to: copy.clone(), overwrite: false },
+                Change::Rename { from: copy, to: within, overwrite: false },
+            ]
+        };
+        let batch: Vec<Change> = (0..30).flat_map(double).collect();
+        let error = tree.apply(&batch, &ApplyOptions::new()).await.expect_err("2^30 times ten thousand");
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::TooLarge, 0));
+        assert_eq!(names(&tree, "/").await, ["d"]);
+    }
+
+    /// Batches one after the other made as many directories as anybody liked.
+    #[tokio::test]
+    async fn a_tree_takes_no_more_entries_than_its_bound_over_all_batches() {
+        let tree = StateBackend::new();
+        let make = |number: usize| Change::CreateDir { path: path(&format!("/d/{number}")) };
+        tree.apply(&(0..50_000).map(make).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect("made");
+        let mut copies = 0;
+        let error = loop {
+            match tree.copy("/d", &format!("/copy-{copies}")).await {
+                Ok(_) => copies += 1,
+                Err(error) => break error,
+            }
+            assert!(copies < 20, "nothing bounds the tree");
+        };
+        assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+        tree.create_dir("/more").await.expect("there is room for one");
+        tree.delete_all("/d").await.expect("what makes it smaller is allowed");
+    }
+
+    #[tokio::test]
+    async fn failed_batch_leaves_the_tree_unchanged() {
         let tree = StateBackend::new();
         tree.write("/a", "old").await.expect("written");
         let before = tree.version();
@@ -299,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn versions_are_not_used_again_after_a_crash_or_a_restore() {
+    async fn versions_are_not_reused_after_a_crash_or_restore() {
         let (tree, micros) = ticking();
         tree.write("/a", "one").await.expect("written");
         let saved = tree.snapshot();
@@ -319,7 +361,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn times_follow_the_clock_and_an_overwrite_keeps_the_first() {
+    async fn times_follow_the_clock_and_overwrite_keeps_creation_time() {
         let (tree, micros) = ticking();
         tree.write("/d/a", "one").await.expect("written");
         micros.fetch_add(5, Ordering::Relaxed);
@@ -335,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_snapshot_stays_and_tells_what_changed() {
+    async fn snapshot_is_immutable_and_reports_differences() {
         let tree = StateBackend::new();
         for index in 0..1_000 {
             tree.write(&format!("/d{}/f{index}", index % 10), index.to_string()).await.expect("written");
@@ -368,7 +410,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_snapshot_tells_when_a_path_became_another_kind() {
+    async fn differences_include_paths_that_changed_kind() {
         let tree = StateBackend::new();
         tree.write("/d/x/y", "").await.expect("written");
         tree.write("/f", "").await.expect("written");
@@ -397,9 +439,9 @@ mod tests {
         assert_eq!(behind, forth[2..4]);
     }
 
-    /// Directories a few bytes of path apart, as deep as a path goes: nothing recurses with their depth, on a small stack too.
+    /// The deepest possible tree. Nothing may recurse with its depth, so a small stack suffices.
     #[test]
-    fn a_tree_as_deep_as_paths_go_is_used_and_freed() {
+    fn deepest_possible_tree_works_on_a_small_stack() {
         let deepest = "/d".repeat(crate::path::PATH_BYTES_MAX / 2);
         let work = async move {
             let tree = StateBackend::new();
@@ -423,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_search_goes_on_behind_its_cursor_wherever_that_is() {
+    async fn search_continues_after_any_cursor() {
         let tree = StateBackend::new();
         for file in ["/a/1", "/a/b/2", "/a/b/3", "/a/c", "/d", "/e/4"] {
             tree.write(file, "needle").await.expect("written");
@@ -444,11 +486,11 @@ mod tests {
         tree.write("/.gitignore", "b/\n").await.expect("written");
         assert_eq!(after("/", "**", "/a/b/2").await, ["/a/c", "/d", "/e/4"]);
         assert_eq!(after("/", "a/b/*", "/a").await, Vec::<String>::new());
-        assert_eq!(after("/a/b", "*", "/a").await, ["/a/b/2", "/a/b/3"], "what is searched itself is not asked about");
+        assert_eq!(after("/a/b", "*", "/a").await, ["/a/b/2", "/a/b/3"], "the searched directory itself is never a cursor");
     }
 
     #[tokio::test]
-    async fn a_snapshot_of_nodes_without_their_directory_is_refused() {
+    async fn snapshot_of_nodes_without_their_directory_is_refused() {
         let node = || StateNode::file("x", Version::new(1), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
         for (places, version) in [(vec!["/d/a"], 1), (vec!["/a", "/a/b"], 1), (vec!["/"], 1), (vec!["/a"], 0), (vec!["/a", "/a"], 1)] {
             let nodes = places.iter().map(|place| (path(place), node()));

@@ -1,4 +1,4 @@
-//! What stands at one path of a tree in memory.
+//! The nodes of a tree in memory.
 
 use super::page::{Miss, Totals};
 use crate::file::is_binary;
@@ -11,34 +11,34 @@ use std::sync::{Arc, OnceLock};
 
 /// A file or directory of a [`StateSnapshot`](super::StateSnapshot).
 ///
-/// The content of a file that was saved may stand where it is saved, and not in memory, until it is first read. There is one of
-/// these for each file, so every word counts.
+/// The content of a saved file stays in the store until it is first read. There is one node per file, so its size
+/// matters.
 #[derive(Clone)]
 pub struct StateNode {
     content: OnceLock<Bytes>,
     body: OnceLock<StoredBody>,
-    /// Whether the content is binary, once a search has asked: the next is spared half its way.
+    /// Whether the content is binary; cached because finding out takes half as long as a search.
     binary: OnceLock<bool>,
     size_bytes: u64,
-    /// The number of the version, or [`DIRECTORY`].
+    /// The version number, or [`DIRECTORY`].
     version: u64,
     created_at: Microseconds,
     modified_at: Microseconds,
 }
 
-/// Stands in place of a directory's version.
+/// The value of `version` that marks a directory.
 const DIRECTORY: u64 = u64::MAX;
 
-/// The content of a file where it is saved.
+/// The location of a file's saved content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredBody {
-    /// Which source it is saved in.
+    /// The source that it is saved in.
     pub(crate) origin: u32,
     /// The BLAKE3 hash of the content.
     pub(crate) hash: [u8; 32],
 }
 
-/// A time in half the memory of a [`Timestamp`], since 1970.
+/// Microseconds since 1970, half the size of a [`Timestamp`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Microseconds(i64);
 
@@ -55,7 +55,7 @@ impl From<Microseconds> for Timestamp {
 }
 
 impl StateNode {
-    /// Makes a file. Times are kept in whole microseconds.
+    /// Makes a file. Times are truncated to whole microseconds.
     pub fn file(content: impl Into<Bytes>, version: Version, created_at: Timestamp, modified_at: Timestamp) -> Self {
         let content = content.into();
         let size_bytes = content.len() as u64;
@@ -71,7 +71,7 @@ impl StateNode {
         }
     }
 
-    /// Makes a file whose content stands where it is saved.
+    /// Makes a file whose content is saved and not in memory.
     pub(crate) fn saved_file(body: StoredBody, size_bytes: u64, version: Version, created_at: Timestamp, modified_at: Timestamp) -> Self {
         let content = if size_bytes == 0 { OnceLock::from(Bytes::new()) } else { OnceLock::new() };
         let version = version.number().min(DIRECTORY - 1);
@@ -99,17 +99,17 @@ impl StateNode {
         }
     }
 
-    /// Tells whether this is a directory.
+    /// Returns whether this is a directory.
     pub fn is_directory(&self) -> bool {
         self.version == DIRECTORY
     }
 
-    /// Returns the content of a file, shared, if it is in memory; of a directory, none.
+    /// Returns the content of a file, shared, if it is in memory; `None` for a directory.
     pub fn content(&self) -> Option<&Bytes> {
         self.content.get()
     }
 
-    /// Returns the content of a file, shared; of a directory, that of an empty file.
+    /// Returns the content of a file, shared; empty for a directory.
     pub(super) fn loaded(self: &Arc<Self>) -> Result<Bytes, Miss> {
         match self.content() {
             Some(content) => Ok(content.clone()),
@@ -118,32 +118,32 @@ impl StateNode {
         }
     }
 
-    /// Takes the content that was loaded; what is there already stays.
+    /// Stores loaded content, unless content is already present.
     pub(crate) fn load(&self, content: Bytes) {
         let _ = self.content.set(content);
     }
 
-    /// Tells whether the content of a file, which is in memory, is binary.
+    /// Returns whether the given content of this file is binary, and caches the result.
     pub(super) fn is_binary(&self, content: &[u8]) -> bool {
         *self.binary.get_or_init(|| is_binary(content))
     }
 
-    /// Returns where the content of a file is saved, if it is.
+    /// Returns the location of the saved content, if there is one.
     pub(crate) fn body(&self) -> Option<&StoredBody> {
         self.body.get()
     }
 
-    /// Remembers where the content of a file was saved; a place it has already stays.
+    /// Records the location of the saved content, unless one is already known.
     pub(crate) fn set_body(&self, body: StoredBody) {
         let _ = self.body.set(body);
     }
 
-    /// Returns the size in bytes; of a directory, 0.
+    /// Returns the size in bytes; 0 for a directory.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Returns the version of a file; of a directory, none.
+    /// Returns the version of a file; `None` for a directory.
     pub fn version(&self) -> Option<Version> {
         (!self.is_directory()).then_some(Version::new(self.version))
     }
@@ -153,12 +153,12 @@ impl StateNode {
         self.created_at.into()
     }
 
-    /// Returns when the content of a file last changed; of a directory, none.
+    /// Returns when the content of a file last changed; `None` for a directory.
     pub fn modified_at(&self) -> Option<Timestamp> {
         (!self.is_directory()).then(|| self.modified_at.into())
     }
 
-    /// Returns the node as a line of a listing.
+    /// Returns the node as an entry of a listing.
     pub fn entry(&self, path: impl Into<VfsPathBuf>) -> Entry {
         let entry = match self.version() {
             Some(version) => Entry::file(path, self.size_bytes(), version),
@@ -167,30 +167,30 @@ impl StateNode {
         entry.with_times(Some(self.created_at()), self.modified_at())
     }
 
-    /// Returns what the node counts for.
+    /// Returns the node's contribution to totals.
     pub(super) fn totals(&self) -> Totals {
         Totals { entries: 1, size_bytes: self.size_bytes() }
     }
 
-    /// Returns the node with another version; a directory has none.
+    /// Returns the node with another version; directories have none.
     pub(super) fn at_version(&self, version: Version) -> Self {
         let version = if self.is_directory() { DIRECTORY } else { version.number().min(DIRECTORY - 1) };
         Self { version, ..self.clone() }
     }
 
-    /// Returns the BLAKE3 hash of the content of a file, if that is saved or in memory.
+    /// Returns the BLAKE3 hash of a file's content, if that is saved or in memory.
     ///
-    /// Cost: that of hashing the content if it is not saved.
+    /// Cost: hashing the content, unless it is saved.
     pub(crate) fn hash(&self) -> Option<[u8; 32]> {
         self.body().map(|body| body.hash).or_else(|| self.content().map(|content| *blake3::hash(content).as_bytes()))
     }
 }
 
-/// Equal when nothing differs: files of one version, times and content, or directories made at the same time.
+/// Files are equal if version, times and content are equal, directories if they were created at the same time.
 ///
-/// Within one line of states a version is never used again for other content. But two that go on from one checkpoint at the same
-/// instant give out the same numbers: so contents are compared too, by their hashes, or byte for byte in memory. Only where one is
-/// saved and the other is not, and their versions, times and sizes agree, it is not looked at.
+/// Within one line of states a version is never reused for other content. But two lines that continue from one
+/// checkpoint at the same instant issue the same versions, so contents are compared too: by hash, or bytewise in
+/// memory. Contents are not compared only if one is saved, the other is not, and versions, times and sizes agree.
 impl PartialEq for StateNode {
     fn eq(&self, other: &Self) -> bool {
         let is_same_content = || match (self.body(), other.body(), self.content(), other.content()) {

@@ -1,56 +1,58 @@
-//! The pages that hold the nodes of a tree: a persistent B+tree in path order.
+//! The pages that hold a tree's nodes: a persistent B+tree in path order.
 //!
-//! A clone of a tree is one pointer. A change copies the pages from the root to one leaf, so two trees share all others, and what
-//! lies beneath a directory is a run of neighbours. A page may stand in a [`PageSource`](super::PageSource) and not in memory:
-//! whoever meets such a one is told by a [`Miss`], has it loaded and goes on. A page without a place in a source was made since the
-//! last save, so what a save has to write is found without looking at the rest.
+//! Cloning a tree copies one pointer. A change copies the pages from the root to one leaf, so the two trees share all
+//! others. Everything below a directory is a contiguous range. A page may be in a [`PageSource`](super::PageSource)
+//! instead of in memory: an operation that meets one fails with a [`Miss`], and its caller loads the page and retries.
+//! A page without an id in a source was created since the last save, so a save finds the pages to write without
+//! visiting the rest.
 //!
-//! Invariants: rows are in strict path order; a child's `first` is at most the path of its first row and above all rows before it;
-//! no page but a root is empty; totals are those of the rows beneath.
+//! Invariants: rows are in strict path order. A child's `first` is at most the path of its first row and greater than
+//! all rows before it. Only the root may be empty. Totals are those of the rows below.
 
 use super::StateNode;
 use crate::path::{SharedPath, VfsPath};
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// The most rows of a leaf. Small, as a save writes whole pages: 16 rows take about 1 KiB.
+/// The most rows in a leaf: about 1 KiB. Small, because a save writes whole pages.
 pub(super) const ROWS_MAX: usize = 16;
 
 /// The most children of an inner page: about 600 bytes when saved.
 pub(super) const CHILDREN_MAX: usize = 24;
 
-/// The most bytes that a page takes when saved, about, unless it holds fewer than [`ITEMS_MIN`]: deep paths make pages of fewer rows.
+/// The approximate size limit of a saved page with at least [`ITEMS_MIN`] items. Pages of deep paths so have fewer
+/// rows.
 const PAGE_BYTES_MAX: usize = 1_400;
 
-/// How few items are not split for their bytes.
+/// Pages with fewer items are not split for their size in bytes.
 const ITEMS_MIN: usize = 6;
 
-/// A page of nodes, or of pages.
+/// A page of nodes or of child pages.
 #[derive(Debug, Clone)]
 pub(crate) enum Page {
     /// Nodes in path order.
     Leaf(Vec<Row>),
-    /// Pages in path order, all of one height.
+    /// Child pages in path order, all of the same height.
     Inner(Vec<Child>),
 }
 
-/// A node and where it stands.
+/// A node with its path.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) path: SharedPath,
     pub(crate) node: Arc<StateNode>,
 }
 
-/// A page beneath an inner page.
+/// A child page of an inner page.
 #[derive(Debug, Clone)]
 pub(crate) struct Child {
-    /// No row beneath is before it.
+    /// A lower bound of the paths below.
     pub(crate) first: SharedPath,
     pub(crate) totals: Totals,
     pub(crate) link: Arc<Link>,
 }
 
-/// How many nodes there are, and the bytes of all files among them.
+/// The number of nodes, and the bytes of all files among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) entries: u64,
@@ -72,25 +74,25 @@ impl std::iter::Sum for Totals {
     }
 }
 
-/// Where a page stands in a source.
+/// The location of a page in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PageId {
-    /// Which source.
+    /// The source.
     pub(crate) origin: u32,
-    /// The pack of pages.
+    /// The pack that contains the page.
     pub(crate) pack: u64,
-    /// Which page of the pack.
+    /// The index of the page within the pack.
     pub(crate) index: u32,
 }
 
-/// A page in memory, in a source, or both.
+/// A page in memory, in a source, or in both.
 #[derive(Debug)]
 pub(crate) struct Link {
     page: OnceLock<Page>,
     stored: OnceLock<PageId>,
 }
 
-/// What is not in memory.
+/// Something required that is not in memory.
 #[derive(Debug, Clone)]
 pub(crate) enum Miss {
     /// A page.
@@ -100,47 +102,47 @@ pub(crate) enum Miss {
 }
 
 impl Link {
-    /// Makes a page that stands in memory alone.
+    /// Makes a page that is only in memory.
     pub(crate) fn new(page: Page) -> Arc<Self> {
         Arc::new(Self { page: OnceLock::from(page), stored: OnceLock::new() })
     }
 
-    /// Makes a page that stands in a source alone.
+    /// Makes a page that is only in a source.
     pub(crate) fn stored_at(id: PageId) -> Arc<Self> {
         Arc::new(Self { page: OnceLock::new(), stored: OnceLock::from(id) })
     }
 
-    /// Returns the page, if it is in memory.
+    /// Returns the page if it is in memory.
     pub(crate) fn loaded(&self) -> Option<&Page> {
         self.page.get()
     }
 
-    /// Returns the page.
+    /// Returns the page, or a miss if it is not in memory.
     pub(super) fn page(self: &Arc<Self>) -> Result<&Page, Miss> {
         self.page.get().ok_or_else(|| Miss::Page(self.clone()))
     }
 
-    /// Takes what was loaded; what is there already stays.
+    /// Stores a loaded page, unless one is already present.
     pub(crate) fn load(&self, page: Page) {
         let _ = self.page.set(page);
     }
 
-    /// Returns where the page is stored.
+    /// Returns the location of the saved page, if it is saved.
     pub(crate) fn id(&self) -> Option<PageId> {
         self.stored.get().copied()
     }
 
-    /// Remembers where the page was stored; a place it has already stays.
+    /// Records the location of the saved page, unless one is already known.
     pub(crate) fn set_id(&self, id: PageId) {
         let _ = self.stored.set(id);
     }
 
-    /// Tells whether both are the same page.
+    /// Returns whether both links refer to the same page.
     pub(super) fn is_same(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         Arc::ptr_eq(self, other) || self.id().is_some_and(|id| other.id() == Some(id))
     }
 
-    /// Returns the page to be changed, which then stands in memory alone: this one if nobody else holds it, or a copy.
+    /// Returns the page for modification, copied first if it is shared. It is then only in memory.
     fn page_mut(link: &mut Arc<Self>) -> Result<&mut Page, Miss> {
         link.page()?;
         match Arc::get_mut(link) {
@@ -148,12 +150,12 @@ impl Link {
             None => *link = Self::new(link.page()?.clone()),
         }
         let page = Arc::get_mut(link).and_then(|own| own.page.get_mut());
-        Ok(page.expect("a page that nobody else holds and that is in memory"))
+        Ok(page.expect("the page is in memory and not shared"))
     }
 }
 
 impl Page {
-    /// Returns the totals of all rows beneath.
+    /// Returns the totals of all rows below.
     pub(crate) fn totals(&self) -> Totals {
         match self {
             Self::Leaf(rows) => rows.iter().map(|row| row.node.totals()).sum(),
@@ -168,7 +170,7 @@ impl Page {
         }
     }
 
-    /// Returns the least path that may stand beneath.
+    /// Returns the least path that may occur below.
     fn first(&self) -> &SharedPath {
         match self {
             Self::Leaf(rows) => &rows[0].path,
@@ -177,12 +179,12 @@ impl Page {
     }
 }
 
-/// Returns which child a path stands beneath, if it does.
+/// Returns the index of the child that may contain a path.
 pub(super) fn child_of(children: &[Child], path: &VfsPath) -> usize {
     children.partition_point(|child| *child.first <= *path).saturating_sub(1)
 }
 
-/// Puts a node at a path, in place of what stands there.
+/// Puts a node at a path, replacing the current one.
 pub(super) fn insert(root: &mut Arc<Link>, path: &SharedPath, node: &Arc<StateNode>) -> Result<(), Miss> {
     if let Some(right) = insert_into(root, path, node)? {
         let left = root.clone();
@@ -193,7 +195,7 @@ pub(super) fn insert(root: &mut Arc<Link>, path: &SharedPath, node: &Arc<StateNo
     Ok(())
 }
 
-/// Inserts beneath a page; returns the page that was split off at its end.
+/// Inserts below a page. Returns the page split off at its end, if any.
 fn insert_into(link: &mut Arc<Link>, path: &SharedPath, node: &Arc<StateNode>) -> Result<Option<Child>, Miss> {
     match Link::page_mut(link)? {
         Page::Leaf(rows) => {
@@ -218,9 +220,9 @@ fn insert_into(link: &mut Arc<Link>, path: &SharedPath, node: &Arc<StateNode>) -
     }
 }
 
-/// What stands in a page, by its place.
+/// An item of a page, ordered by its path.
 trait Placed {
-    /// About how many bytes an item takes when saved, beside its place.
+    /// The approximate saved size of an item in bytes, without its path.
     const BYTES: usize;
 
     fn place(&self) -> &VfsPath;
@@ -242,19 +244,20 @@ impl Placed for Child {
     }
 }
 
-/// Splits what has become too long. What grows at its end is split there: paths often come in order, and pages stay full then.
+/// Splits an oversized page. A page that grows at its end is split there, because paths often arrive in order and pages
+/// then stay full.
 fn split<T: Placed>(items: &mut Vec<T>, max: usize, newest: &VfsPath) -> Option<Vec<T>> {
     if items.len() <= max && !is_heavy(items) {
         return None;
     }
     let grows_at_end = items.last().is_some_and(|last| last.place() <= newest);
     let right = items.split_off(if grows_at_end { items.len() - 1 } else { items.len() / 2 });
-    // What is split grows again only if it is changed, and there may be very many of them.
+    // The split page grows again only if it changes, and there may be very many pages.
     items.shrink_to_fit();
     Some(right)
 }
 
-/// Tells whether items take more bytes than a page should: a place counts by what it does not share with the one before.
+/// Returns whether items exceed the size of a page. A path counts without the prefix shared with the one before.
 fn is_heavy<T: Placed>(items: &[T]) -> bool {
     let most: usize = items.iter().map(|item| T::BYTES + item.place().as_str().len()).sum();
     if items.len() < ITEMS_MIN || most <= PAGE_BYTES_MAX {
@@ -272,12 +275,12 @@ fn split_off(page: Page) -> Child {
     Child { first: page.first().clone(), totals: page.totals(), link: Link::new(page) }
 }
 
-/// Where a path stands beside a run of neighbours: before it, in it, or behind it.
+/// A contiguous range of paths: tells whether a path is before, in or after it.
 pub(super) trait Run: Fn(&VfsPath) -> Ordering {}
 
 impl<F: Fn(&VfsPath) -> Ordering> Run for F {}
 
-/// Returns the run of all that lies beneath a directory.
+/// Returns the range of everything below a directory.
 pub(super) fn beneath(directory: &VfsPath) -> impl Run {
     move |path| {
         if path <= directory {
@@ -290,21 +293,21 @@ pub(super) fn beneath(directory: &VfsPath) -> impl Run {
     }
 }
 
-/// Returns the run of one path alone.
+/// Returns the range of one path.
 pub(super) fn only(wanted: &VfsPath) -> impl Run {
     move |path| path.cmp(wanted)
 }
 
-/// Returns the children that rows of a run may stand beneath, each with whether all its rows do.
+/// Returns the children that may overlap a range, each with whether it lies entirely within.
 fn touched<R: Run>(children: &[Child], run: &R) -> Vec<(usize, bool)> {
     let start = children.partition_point(|child| run(&child.first) == Ordering::Less).saturating_sub(1);
     let end = children.partition_point(|child| run(&child.first) != Ordering::Greater);
     let is_in: Vec<bool> = children[start..end].iter().map(|child| run(&child.first) == Ordering::Equal).collect();
-    // All rows of a child are in the run if its first place is and that of the next one is too.
+    // A child lies within the range if its first path and that of the next child do.
     (start..end).map(|at| (at, is_in[at - start] && is_in.get(at + 1 - start).copied().unwrap_or(false))).collect()
 }
 
-/// Returns the totals of a run.
+/// Returns the totals of a range.
 pub(super) fn totals(link: &Arc<Link>, run: &impl Run) -> Result<Totals, Miss> {
     match link.page()? {
         Page::Leaf(rows) => Ok(rows.iter().filter(|row| run(&row.path) == Ordering::Equal).map(|row| row.node.totals()).sum()),
@@ -318,17 +321,17 @@ pub(super) fn totals(link: &Arc<Link>, run: &impl Run) -> Result<Totals, Miss> {
     }
 }
 
-/// Removes a run.
+/// Removes a range.
 pub(super) fn remove(root: &mut Arc<Link>, run: &impl Run) -> Result<(), Miss> {
     remove_from(root, run)?;
-    // A root of one page is that page.
+    // Replace a root that has a single child by that child.
     loop {
         let only = match root.page()? {
             Page::Inner(children) if children.len() == 1 => children[0].link.clone(),
             Page::Inner(children) if children.is_empty() => Link::new(Page::Leaf(Vec::new())),
             _ => return Ok(()),
         };
-        // What is not in memory stays beneath a root of one page until it is.
+        // A child that is not in memory stays below the root until it is loaded.
         if only.loaded().is_none() {
             return Ok(());
         }
@@ -357,7 +360,8 @@ fn remove_from(link: &mut Arc<Link>, run: &impl Run) -> Result<(), Miss> {
                     children[at].totals = page.totals();
                 }
             }
-            // Only now, as a page that goes as a whole must not be joined with one that stays. Those at the two ends are left.
+            // Merge only after removing, because a page about to be removed must not be merged with one that stays.
+            // Only the pages at the two ends of the range can be small.
             if let Some((start, _)) = touched.first() {
                 [start + 1, *start].into_iter().for_each(|at| join(children, at));
             }
@@ -366,7 +370,7 @@ fn remove_from(link: &mut Arc<Link>, run: &impl Run) -> Result<(), Miss> {
     Ok(())
 }
 
-/// Joins a page that has become small with the one behind it or before it, if both are in memory and fit.
+/// Merges a small page with its successor or predecessor, if both are in memory and fit into one page.
 fn join(children: &mut Vec<Child>, at: usize) {
     for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
         let Some([one, other]) = children.get(left..left + 2) else { continue };

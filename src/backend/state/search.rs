@@ -1,8 +1,8 @@
 //! Finding paths and lines in a tree in memory.
 //!
-//! A search works on a tree that nobody changes. A small one is done at once; a large one on a blocking thread, and its files
-//! on all cores. Of a tree that was saved the pages that a search meets are loaded, more and more at a time, and the contents that
-//! it selects are read in chunks and not kept.
+//! A search works on an immutable tree. Small trees are searched at once, large ones on a blocking thread, with the
+//! files on all cores. In a saved tree, the pages that the search meets are loaded, in growing numbers at a time. The
+//! contents that it selects are read in chunks and not kept in memory.
 
 use super::StateNode;
 use super::cursor::Cursor;
@@ -14,23 +14,27 @@ use crate::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::search::ignore::IGNORE_FILE_NAMES;
 use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, Yield, parallel};
+use crate::work;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most entries of a tree that is walked without a thread of its own: some tenths of a millisecond.
+/// The most entries that are walked without a separate thread: some tenths of a millisecond.
 const ENTRIES_AT_ONCE: u64 = 1_024;
 
-/// The most bytes of a tree that is searched without a thread of its own: some tenths of a millisecond.
+/// The most bytes that are searched without a separate thread: some tenths of a millisecond.
 const BYTES_AT_ONCE: u64 = 1 << 20;
 
-/// The most pages that are loaded at once for a search.
+/// What a look at one entry counts for, in bytes that are searched.
+const ENTRY_BYTES: usize = 512;
+
+/// The most pages loaded at once for a search.
 const PAGES_AHEAD_MAX: usize = 4_096;
 
-/// How many files of a tree that was saved are searched at once, at most.
+/// The most files of a saved tree searched at once.
 const CHUNK_FILES: usize = 2_048;
 
-/// How many bytes end a chunk; one file may go over it.
+/// The bytes that end a chunk; its last file may exceed them.
 const CHUNK_BYTES: u64 = 8 << 20;
 
 /// Finds paths by pattern.
@@ -54,7 +58,7 @@ pub(super) async fn glob(tree: &Tree, path: &VfsPath, options: &GlobOptions) -> 
             Ok(result) => return Ok(result),
             Err((miss, from)) => tree.load_ahead(miss, &stretch.within, &from, ahead).await?,
         }
-        // Each time the search starts over, so the loads have to become few.
+        // Every miss restarts the search, so load more pages each time.
         ahead = (ahead * 2).min(PAGES_AHEAD_MAX);
     }
 }
@@ -95,7 +99,7 @@ async fn grep_one(path: &VfsPath, content: Bytes, matcher: GrepMatcher, options:
     Ok(collector.finish())
 }
 
-/// Where a search stopped for what is not in memory: it, and the path that was reached.
+/// The miss that stopped a search, and the path that it had reached.
 type Missed = (Miss, VfsPathBuf);
 
 fn find(tree: &Tree, walk: Walk, stretch: &Stretch, options: &GlobOptions, stop: &AtomicBool) -> Result<GlobResult, Missed> {
@@ -107,7 +111,7 @@ fn find(tree: &Tree, walk: Walk, stretch: &Stretch, options: &GlobOptions, stop:
     }
 }
 
-/// Searches a tree that is in memory as a whole.
+/// Searches a tree that is entirely in memory.
 fn search(
     tree: &Tree,
     walk: Walk,
@@ -130,7 +134,7 @@ fn search(
     collector.finish()
 }
 
-/// Searches a tree that was saved, chunk by chunk.
+/// Searches a saved tree, chunk by chunk.
 async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: GrepMatcher, options: &GrepOptions) -> Result<GrepResult> {
     let matcher = Arc::new(matcher);
     let mut collector = GrepCollector::new(options);
@@ -140,7 +144,7 @@ async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: Grep
         let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
         let wanted: Vec<Arc<StateNode>> = nodes.iter().filter(|node| node.size_bytes() <= size_max_bytes).cloned().collect();
         let mut contents = tree.contents(&wanted).await?.into_iter();
-        // What is too large is not read; what was read is in the order it was asked for.
+        // Files that are too large are not read; the contents are in the order of the requests.
         let mut body = |node: Arc<StateNode>| {
             let content = if node.size_bytes() <= size_max_bytes { contents.next() } else { None };
             content.map_or(Body::Decided(FileOutcome::TooLarge), Body::Read)
@@ -155,16 +159,16 @@ async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: Grep
     Ok(collector.finish())
 }
 
-/// The files that a search selects, some at a time.
+/// Produces the files that a search selects, in chunks.
 struct Chunk {
     stretch: Stretch,
-    /// The last file of the chunk before.
+    /// The last file of the previous chunk.
     after: Option<VfsPathBuf>,
     ahead: usize,
 }
 
 impl Chunk {
-    /// Returns the next files; none at the end.
+    /// Returns the next files; `None` at the end.
     async fn next(&mut self, tree: &Tree, root: &VfsPath, options: &GrepOptions) -> Result<Option<Vec<(VfsPathBuf, Arc<StateNode>)>>> {
         if let Some(after) = &self.after {
             self.stretch.from.clone_from(after);
@@ -201,12 +205,12 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Takes files until there are enough; tells where it stopped before for what is not in memory.
+    /// Collects files until the chunk is full. Returns the miss that stopped it earlier, if any.
     fn gather(&mut self, tree: &Tree, walk: Walk, stretch: &Stretch, stop: &AtomicBool) -> Option<Missed> {
         let mut found = Found::new(tree, walk, stretch, stop);
         while self.files.len() < CHUNK_FILES && self.size_bytes < CHUNK_BYTES {
             let Some((path, node)) = found.next() else { return found.missed.take() };
-            // What was reached when something was missed is met once more.
+            // The file at which a miss occurred is met again.
             let last = self.files.last().map(|(last, _)| &**last).or(self.after.as_deref());
             if last != Some(path) {
                 self.size_bytes += node.size_bytes();
@@ -217,13 +221,13 @@ impl Gathered {
     }
 }
 
-/// The nodes that a walk selects, in path order, until it is told to stop or meets what is not in memory.
+/// Iterates over the nodes that a walk selects, in path order, until stopped or until a miss.
 struct Found<'t> {
     tree: &'t Tree,
     walk: Walk,
     within: &'t VfsPath,
     cursor: Cursor<'t>,
-    /// The row whose decision waits for what was missed.
+    /// The row whose decision waits for the miss.
     reached: &'t VfsPath,
     missed: Option<Missed>,
     stop: &'t AtomicBool,
@@ -244,7 +248,7 @@ impl<'t> Found<'t> {
             self.add_ignore_files(above)?;
         }
         if let Some(directory) = self.walk.obstacle(stretch) {
-            // One above all that is searched leaves nothing; behind another the search goes on.
+            // A cursor above the searched directory leaves nothing; after any other cursor the search continues.
             let start = if directory.starts_with(&stretch.within) { directory } else { &stretch.within };
             self.cursor = self.tree.behind(start);
         } else if *stretch.from == *self.walk.root() {
@@ -254,7 +258,7 @@ impl<'t> Found<'t> {
         Ok(())
     }
 
-    /// Decides about a row, and passes over what lies beneath it if it is not to be entered; tells whether it is selected.
+    /// Decides about a row, and skips everything below it if it must not be entered. Returns whether it is selected.
     fn visit(&mut self, row: &'t Row) -> Result<bool, Miss> {
         let visit = self.walk.visit(&row.path, row.node.is_directory());
         if visit.entered {
@@ -284,6 +288,7 @@ impl<'t> Found<'t> {
         while !self.stop.load(Ordering::Relaxed) {
             let Some(row) = self.cursor.next()?.filter(|row| row.path.starts_with(self.within)) else { break };
             self.reached = &row.path;
+            work::advance(ENTRY_BYTES);
             if self.visit(row)? {
                 return Ok(Some((&row.path, &row.node)));
             }

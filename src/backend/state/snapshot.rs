@@ -1,4 +1,4 @@
-//! A tree in memory at one instant.
+//! A tree in memory at one moment.
 
 use super::difference::{StateDifference, differences};
 use super::lineage::{Holder, Known};
@@ -19,18 +19,17 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// A [`StateBackend`](super::StateBackend) as it was at one instant: immutable, and itself a read-only backend.
+/// A [`StateBackend`](super::StateBackend) at one moment: immutable, and itself a read-only backend.
 ///
-/// It shares all nodes and bodies with the tree it was taken of and with other snapshots, so that taking and cloning one is
-/// O(1) and it costs memory only for what changed since. Of one that was saved, what is looked at is loaded when it is first
-/// needed.
+/// It shares all nodes and bodies with the tree it was taken from and with other snapshots. So taking and cloning one
+/// is O(1), and it uses memory only for what has changed since. A saved snapshot is loaded on access.
 ///
 /// # Examples
 /// ```
-/// use stratafs::{BackendExt, StateBackend};
+/// use treehold::{BackendExt, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let tree = StateBackend::new();
 /// tree.write("/a.md", "one").await?;
 /// let before = tree.snapshot();
@@ -51,14 +50,14 @@ impl StateSnapshot {
         Self::default()
     }
 
-    /// Makes a tree of nodes, with the version the snapshot has.
+    /// Makes a tree from nodes, with the given version.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) when a node stands in no directory, a path occurs twice, or a version is newer than
-    /// the snapshot's.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the directory of a node is missing, a path occurs twice, or a node's
+    /// version exceeds the snapshot's.
     pub fn from_nodes<P: AsRef<VfsPath>>(nodes: impl IntoIterator<Item = (P, StateNode)>, version: Version) -> Result<Self> {
         let mut nodes: Vec<(P, StateNode)> = nodes.into_iter().collect();
-        // In path order a directory comes before what is in it, and pages are filled one after the other.
+        // In path order, a directory precedes its contents and pages fill up one after the other.
         nodes.sort_by(|(one, _), (other, _)| one.as_ref().cmp(other.as_ref()));
         let mut tree = Tree::default();
         for (path, node) in nodes {
@@ -79,72 +78,72 @@ impl StateSnapshot {
         Ok(Self { tree })
     }
 
-    /// Makes a tree that was saved, of the page that all others lie beneath, with what holds it.
+    /// Makes a saved tree from its root page, with the checkpoint that holds it.
     pub(crate) fn saved(root: Arc<Link>, version: Version, source: Arc<dyn PageSource>, holder: Holder) -> Self {
         Self { tree: Tree::saved(root, version.number(), source, holder) }
     }
 
-    /// Returns what is known of the line of states that this one is of.
+    /// Returns the last save of this line of states.
     pub(crate) fn known(&self) -> Known {
         self.tree.lineage().known()
     }
 
-    /// Remembers what holds this state now, and calls `mark`, unless something else than `before` is known by now.
+    /// Records the checkpoint that now holds this state and calls `mark`, if the last save is still `before`.
     pub(crate) fn settle(&self, before: &Known, holder: Holder, mark: impl FnOnce()) {
         self.tree.lineage().settle(before, (self.tree.version(), holder), mark);
     }
 
-    /// Returns the page that all others lie beneath.
+    /// Returns the root page.
     pub(crate) fn root(&self) -> &Arc<Link> {
         self.tree.root()
     }
 
-    /// Returns where what is not in memory stands; none when all of it is.
+    /// Returns the source of pages that are not in memory; `None` if all are.
     pub(crate) fn source(&self) -> Option<&Arc<dyn PageSource>> {
         self.tree.source()
     }
 
-    /// Returns the contents of nodes of this tree, without keeping in memory those that are not there.
+    /// Returns the contents of nodes, without keeping newly loaded ones in memory.
     pub(crate) async fn contents(&self, nodes: &[Arc<StateNode>]) -> Result<Vec<Bytes>> {
         self.tree.contents(nodes).await
     }
 
-    /// Returns the version of the newest change in it: two snapshots of one tree with the same one are the same.
+    /// Returns the version of the newest change. Snapshots of one tree with equal versions are equal.
     pub fn version(&self) -> Version {
         Version::new(self.tree.version())
     }
 
-    /// Returns how many files and directories there are, the root left out.
+    /// Returns the number of files and directories, without the root.
     ///
     /// # Errors
-    /// Those of the store, for a snapshot that was saved.
+    /// Those of the store, for a saved snapshot.
     pub async fn count(&self) -> Result<u64> {
         Ok(self.totals().await?.0)
     }
 
-    /// Returns how many files and directories there are, and the size in bytes of all files together.
+    /// Returns the number of files and directories, and the total size of all files in bytes.
     ///
     /// Cost: O(1).
     ///
     /// # Errors
-    /// Those of the store, for a snapshot that was saved.
+    /// Those of the store, for a saved snapshot.
     pub async fn totals(&self) -> Result<(u64, u64)> {
         let totals = self.tree.with(|tree| Ok(tree.root().page()?.totals())).await?;
         Ok((totals.entries, totals.size_bytes))
     }
 
-    /// Returns the node at a path; of the root, none.
+    /// Returns the node at a path; `None` for the root.
     ///
     /// # Errors
-    /// Those of the store, for a snapshot that was saved.
+    /// Those of the store, for a saved snapshot.
     pub async fn node(&self, path: &VfsPath) -> Result<Option<Arc<StateNode>>> {
         self.tree.with(|tree| Ok(tree.get(path)?.cloned())).await
     }
 
-    /// Returns up to `limit` nodes behind a path in path order, the root left out. Contents are not loaded.
+    /// Returns up to `limit` nodes after a path in path order, without the root. Contents are not loaded.
     ///
     /// # Errors
-    /// Those of the store, for a snapshot that was saved.
+    /// Those of the store, for a saved snapshot.
     pub async fn nodes(&self, start_after: Option<&VfsPath>, limit: usize) -> Result<Vec<(VfsPathBuf, Arc<StateNode>)>> {
         let start = start_after.unwrap_or(VfsPath::ROOT);
         let mut cursor = self.tree.from(start);
@@ -163,22 +162,23 @@ impl StateSnapshot {
         Ok(nodes)
     }
 
-    /// Returns up to `limit` paths, behind `start_after` and in path order, at which this snapshot differs from an older one.
+    /// Returns up to `limit` paths after `start_after`, in path order, at which this snapshot differs from an older
+    /// one.
     ///
-    /// Cost: grows with what differs, as pages that both share are passed over, and not loaded.
+    /// Cost: proportional to the differences; shared pages are neither visited nor loaded.
     ///
     /// # Errors
-    /// Those of the store, for snapshots that were saved.
+    /// Those of the store, for saved snapshots.
     pub async fn differences(&self, older: &Self, start_after: Option<&VfsPath>, limit: usize) -> Result<Vec<StateDifference>> {
         differences(&older.tree, &self.tree, start_after, limit).await
     }
 }
 
 fn corrupt(path: &VfsPath) -> Error {
-    Error::new(crate::ErrorKind::Corrupt, format!("a saved tree holds `{path}` where it cannot stand; run `stratafs doctor`")).at(path)
+    Error::new(crate::ErrorKind::Corrupt, format!("a saved tree holds `{path}` at an impossible place; run `treehold doctor`")).at(path)
 }
 
-/// Equal when both are the same pages.
+/// Snapshots are equal if they share their root page.
 impl PartialEq for StateSnapshot {
     fn eq(&self, other: &Self) -> bool {
         self.tree.version() == other.tree.version() && self.tree.root().is_same(other.tree.root())

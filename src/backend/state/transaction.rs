@@ -1,4 +1,4 @@
-//! One batch over a tree in memory: a clone of it that is changed and, at the end, takes the place of the old one.
+//! A batch on a tree in memory: it changes a clone, which replaces the tree at the end.
 
 use super::StateNode;
 use super::node::StoredBody;
@@ -14,28 +14,28 @@ use jiff::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A batch in the making.
+/// A batch in progress.
 pub(super) struct StateTransaction {
     /// The tree before the batch.
     before: Tree,
     tree: Tree,
     now: Timestamp,
-    /// The highest version number given out before the batch.
+    /// The highest version issued before the batch.
     issued: u64,
     puts: usize,
-    /// The bytes of the paths of directories that the batch makes.
+    /// The bytes of the paths of directories that the batch creates.
     made_bytes: u64,
     pace: Pace,
     changed: bool,
-    /// Where contents that the batch read are saved, by their place in memory, which they keep: one that is moved or copied is
-    /// not saved again.
+    /// The saved locations of contents that the batch has read, by address and length in memory, so that moved or
+    /// copied content is not saved again. The `Bytes` keep the addresses valid.
     saved: HashMap<(usize, usize), (Bytes, StoredBody)>,
-    /// What a change needed and was not in memory: the batch is to be done again once it is.
+    /// The miss that a change met; the batch is repeated once it is loaded.
     missed: Option<Miss>,
 }
 
 impl StateTransaction {
-    /// Starts a batch at a time, whose versions follow on `issued`.
+    /// Starts a batch at time `now`, with versions above `issued`.
     pub(super) fn new(tree: Tree, now: Timestamp, issued: u64) -> Self {
         Self {
             before: tree.clone(),
@@ -51,24 +51,24 @@ impl StateTransaction {
         }
     }
 
-    /// Returns the version that a put of this batch makes.
+    /// Returns the version that a put of this batch gets.
     pub(super) fn version_of_put(issued: u64, put: usize) -> Version {
         Version::new(issued + 1 + put as u64)
     }
 
-    /// Ends the batch: returns the tree, and the highest version number given out; none when nothing changed.
+    /// Ends the batch. Returns the tree and the highest version issued; `None` if nothing changed.
     pub(super) fn finish(self) -> Option<(Tree, u64)> {
         if !self.changed {
             return None;
         }
-        // Directories and deletes take a number too, so that an equal number means an equal tree.
+        // Batches that only touch directories or delete also take a number, so that equal numbers mean equal trees.
         let issued = self.issued + (self.puts as u64).max(1);
         let mut tree = self.tree;
         tree.set_version(issued);
         Some((tree, issued))
     }
 
-    /// Takes what the batch met that was not in memory, if it did.
+    /// Takes the miss that the batch met, if any.
     pub(super) fn take_missed(&mut self) -> Option<Miss> {
         self.missed.take()
     }
@@ -86,7 +86,7 @@ impl StateTransaction {
         }
     }
 
-    /// Returns the node at a path that was looked at.
+    /// Returns the node at a path that was looked up before.
     fn known(&self, path: &VfsPath) -> Option<&StateNode> {
         self.tree.get(path).ok().flatten().map(|node| &**node)
     }

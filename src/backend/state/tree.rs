@@ -1,6 +1,6 @@
-//! A tree of nodes, and how it is looked at and changed.
+//! A tree of nodes: lookups and changes.
 //!
-//! What needs a page or content that is not in memory fails with a [`Miss`]; [`Tree::with`] loads it and does it again.
+//! Operations that need a page or content not in memory fail with a [`Miss`]; [`Tree::with`] loads it and retries.
 
 use super::StateNode;
 use super::cursor::Cursor;
@@ -8,17 +8,20 @@ use super::lineage::{Holder, Lineage};
 use super::load::{self, PageSource};
 use super::page::{self, Link, Miss, Page, Row, Totals, beneath, child_of, only};
 use crate::backend::flat::beneath_a_file;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Entry, FileRead, Listing, LsOptions, ReadOptions, Version};
 use crate::path::{SharedPath, VfsPath};
 use crate::text;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// How many pages are loaded at once when neighbours are read one after the other.
+/// How many pages are loaded at once for sequential reads.
 pub(super) const PAGES_AHEAD: usize = 32;
 
-/// All nodes of a tree but the root, which is always a directory.
+/// The most files and directories of a tree.
+const ENTRIES_MAX: u64 = if cfg!(test) { 400_000 } else { 2_000_000 };
+
+/// All nodes of a tree except the root, which is always a directory.
 #[derive(Clone)]
 pub(crate) struct Tree {
     root: Arc<Link>,
@@ -34,43 +37,43 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Makes a tree of a page that was saved, with what holds it.
+    /// Makes a saved tree from its root page, with the checkpoint that holds it.
     pub(crate) fn saved(root: Arc<Link>, version: u64, source: Arc<dyn PageSource>, holder: Holder) -> Self {
         Self { root, version, source: Some(source), lineage: Lineage::new(Some((version, holder))) }
     }
 
-    /// Returns the same tree at the start of a line of its own.
+    /// Returns the same tree at the start of a new line of states.
     pub(super) fn branch(&self) -> Self {
         let known = self.lineage.known().filter(|(version, _)| *version <= self.version);
         Self { lineage: Lineage::new(known), ..self.clone() }
     }
 
-    /// Returns what is known of the line of states that this one is of.
+    /// Returns the line of states that this tree belongs to.
     pub(super) fn lineage(&self) -> &Lineage {
         &self.lineage
     }
 
-    /// Returns the number of the newest change.
+    /// Returns the version of the newest change.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Sets the number of the newest change.
+    /// Sets the version of the newest change.
     pub(super) fn set_version(&mut self, version: u64) {
         self.version = version;
     }
 
-    /// Returns the page that all others lie beneath.
+    /// Returns the root page.
     pub(crate) fn root(&self) -> &Arc<Link> {
         &self.root
     }
 
-    /// Returns where what is not in memory stands.
+    /// Returns the source of pages that are not in memory.
     pub(crate) fn source(&self) -> Option<&Arc<dyn PageSource>> {
         self.source.as_ref()
     }
 
-    /// Does something with the tree; what it misses is loaded, and then it is done again.
+    /// Runs an operation on the tree, loading what it misses and retrying.
     pub(super) async fn with<'t, T>(&'t self, mut act: impl FnMut(&'t Self) -> Result<T, Stop>) -> Result<T> {
         loop {
             match act(self) {
@@ -81,13 +84,13 @@ impl Tree {
         }
     }
 
-    /// Loads what was missed.
+    /// Loads what a miss names.
     pub(super) async fn load(&self, miss: Miss) -> Result<()> {
         load::load(self.source.as_ref(), miss).await
     }
 
-    /// Loads what was missed, and if that is a page, up to `pages` in all of those that hold what stands at `from` and behind, at or
-    /// beneath `within`.
+    /// Loads what a miss names. If that is a page, loads up to `pages` pages in all, for the rows at or below `within`
+    /// from `from` on.
     pub(super) async fn load_ahead(&self, miss: Miss, within: &VfsPath, from: &VfsPath, pages: usize) -> Result<()> {
         let Miss::Page(missed) = miss else { return self.load(miss).await };
         let mut links = Vec::new();
@@ -98,12 +101,12 @@ impl Tree {
         load::load_pages(self.source.as_ref(), &links).await
     }
 
-    /// Returns the contents of nodes, without keeping in memory those that are not there.
+    /// Returns the contents of nodes, without keeping newly loaded ones in memory.
     pub(crate) async fn contents(&self, nodes: &[Arc<StateNode>]) -> Result<Vec<Bytes>> {
         load::bodies(self.source.as_ref(), nodes).await
     }
 
-    /// Returns the node at a path; of the root, none.
+    /// Returns the node at a path; `None` for the root.
     pub(super) fn get(&self, path: &VfsPath) -> Result<Option<&Arc<StateNode>>, Miss> {
         let mut link = &self.root;
         loop {
@@ -117,22 +120,22 @@ impl Tree {
         }
     }
 
-    /// Puts a node into a directory that is there.
+    /// Puts a node into an existing directory.
     pub(super) fn insert(&mut self, path: &VfsPath, node: StateNode) -> Result<(), Miss> {
         page::insert(&mut self.root, &SharedPath::from(path), &Arc::new(node))
     }
 
-    /// Removes one node, beneath which nothing lies.
+    /// Removes one node without descendants.
     pub(super) fn remove(&mut self, path: &VfsPath) -> Result<(), Miss> {
         page::remove(&mut self.root, &only(path))
     }
 
-    /// Removes all that lies beneath a directory.
+    /// Removes everything below a directory.
     pub(super) fn remove_beneath(&mut self, directory: &VfsPath) -> Result<(), Miss> {
         page::remove(&mut self.root, &beneath(directory))
     }
 
-    /// Returns what lies beneath a directory in all.
+    /// Returns the totals of everything below a directory.
     pub(super) fn totals(&self, directory: &VfsPath) -> Result<Totals, Miss> {
         match (directory.is_root(), self.root.loaded()) {
             (true, Some(page)) => Ok(page.totals()),
@@ -140,27 +143,43 @@ impl Tree {
         }
     }
 
-    /// Returns a place before the first row at or behind a path.
+    /// Checks that the tree has no more than [`ENTRIES_MAX`] files and directories, unless it grew no further than another.
+    ///
+    /// # Errors
+    /// [`QuotaExceeded`](ErrorKind::QuotaExceeded) for more, and those of loading its first page.
+    pub(super) async fn check_entries(&self, before: &Self) -> Result<()> {
+        let entries = self.with(|tree| Ok(tree.totals(VfsPath::ROOT)?.entries)).await?;
+        if entries <= ENTRIES_MAX || entries <= before.with(|tree| Ok(tree.totals(VfsPath::ROOT)?.entries)).await? {
+            return Ok(());
+        }
+        let message = format!(
+            "the thread would have {entries} files and directories and may have at most {ENTRIES_MAX}; delete what is no longer needed, \
+             or keep it in another mount"
+        );
+        Err(Error::new(ErrorKind::QuotaExceeded, message))
+    }
+
+    /// Returns a cursor before the first row at or after a path.
     pub(super) fn from<'t>(&'t self, path: &'t VfsPath) -> Cursor<'t> {
         Cursor::at(&self.root, path)
     }
 
-    /// Returns a place before the first row behind all that lies at or beneath a path.
+    /// Returns a cursor before the first row after everything at or below a path.
     pub(super) fn behind<'t>(&'t self, path: &'t VfsPath) -> Cursor<'t> {
         Cursor::behind(&self.root, path)
     }
 
-    /// Returns a place before all that lies beneath a directory.
+    /// Returns a cursor over everything below a directory.
     pub(super) fn beneath<'t>(&'t self, directory: &'t VfsPath) -> Result<Beneath<'t>, Miss> {
         let mut cursor = if directory.is_root() { Cursor::new(&self.root) } else { Cursor::at(&self.root, directory) };
-        // The directory itself is the first row at its path.
+        // The first row at its path is the directory itself.
         if !directory.is_root() && self.get(directory)?.is_some() {
             cursor.next()?;
         }
         Ok(Beneath { cursor, directory })
     }
 
-    /// Looks at one path.
+    /// Returns the entry of one path.
     pub(super) fn stat(&self, path: &VfsPath) -> Result<Entry, Stop> {
         if path.is_root() {
             return Ok(Entry::directory(path));
@@ -181,7 +200,7 @@ impl Tree {
         }
     }
 
-    /// Checks that a directory stands at a path.
+    /// Checks that a path is a directory.
     pub(super) fn directory(&self, path: &VfsPath) -> Result<(), Stop> {
         if path.is_root() {
             return Ok(());
@@ -206,7 +225,7 @@ impl Tree {
         while entries.len() <= options.limit {
             match cursor.next() {
                 Ok(Some(row)) if row.path.starts_with(path) => {
-                    // A cursor that is no name was not passed over by seeking.
+                    // A cursor that is not a name was not skipped by seeking.
                     if row.path.name() > after {
                         entries.push(row.node.entry(&*row.path));
                     }
@@ -224,7 +243,7 @@ impl Tree {
         Ok(Listing::from_sorted(entries, options))
     }
 
-    /// Returns what was asked for of the file at a path.
+    /// Returns the requested part of the file at a path.
     pub(super) async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
         let (node, content) = self
             .with(|tree| {
@@ -232,10 +251,10 @@ impl Tree {
                 Ok((node, node.loaded()?))
             })
             .await?;
-        cut(path, node, &content, options)
+        cut(path, node, &content, options).await
     }
 
-    /// Makes the error of a path where nothing is.
+    /// Makes the error for a path without a node.
     fn missing(&self, path: &VfsPath) -> Result<Error, Miss> {
         for above in path.ancestors().filter(|above| !above.is_root()) {
             if self.get(above)?.is_some_and(|node| !node.is_directory()) {
@@ -246,22 +265,22 @@ impl Tree {
     }
 }
 
-/// A place in what lies beneath a directory.
+/// A cursor over everything below a directory.
 pub(super) struct Beneath<'t> {
     pub(super) cursor: Cursor<'t>,
     directory: &'t VfsPath,
 }
 
 impl<'t> Beneath<'t> {
-    /// Goes to the next row.
+    /// Returns the next row.
     pub(super) fn next(&mut self) -> Result<Option<&'t Row>, Miss> {
         Ok(self.cursor.next()?.filter(|row| row.path.starts_with(self.directory)))
     }
 }
 
-/// Why an act on a tree stopped.
+/// Why an operation on a tree stopped.
 pub(super) enum Stop {
-    /// It needs what is not in memory.
+    /// It needs something that is not in memory.
     Missed(Miss),
     /// It failed.
     Failed(Error),
@@ -279,7 +298,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Collects pages that are not in memory and may hold rows at or behind `from` that lie at or beneath `within`.
+/// Collects pages that are not in memory and may hold rows at or after `from` that lie at or below `within`.
 fn collect_unloaded(link: &Arc<Link>, within: &VfsPath, from: &VfsPath, max: usize, into: &mut Vec<Arc<Link>>) {
     match link.loaded() {
         None => into.push(link.clone()),
@@ -296,9 +315,9 @@ fn collect_unloaded(link: &Arc<Link>, within: &VfsPath, from: &VfsPath, max: usi
     }
 }
 
-/// Cuts what was asked for out of a file.
-pub(super) fn cut(path: &VfsPath, node: &StateNode, content: &Bytes, options: &ReadOptions) -> Result<FileRead> {
-    let (cut, window) = text::cut(content, options).map_err(|error| error.at(path))?;
+/// Cuts the requested part out of a file.
+async fn cut(path: &VfsPath, node: &StateNode, content: &Bytes, options: &ReadOptions) -> Result<FileRead> {
+    let (cut, window) = text::cut_apart(content, options).await.map_err(|error| error.at(path))?;
     let mut read = FileRead::new(cut, node.version().unwrap_or(Version::new(0)), node.modified_at());
     read.size_bytes = content.len() as u64;
     read.window = window;

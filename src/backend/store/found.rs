@@ -1,6 +1,6 @@
-//! What a listing or a glob met: entries in order, and the rows that could not be read.
+//! Collects one page of a listing or glob: entries in order, and the rows that could not be read.
 //!
-//! One bad row must not hide the good ones, nor pass for absent: it is named among the failures of the page it stands on.
+//! A damaged row must neither hide the intact ones nor look absent, so it is reported among the failures of its page.
 
 use super::rows::Place;
 use crate::error::{Error, ErrorRecord};
@@ -8,30 +8,30 @@ use crate::ops::{Entry, Failure};
 use crate::path::VfsPath;
 use crate::store::Item;
 
-/// How many failures one result names at most.
+/// The most failures one result reports.
 pub(super) const FAILURES_MAX: usize = 100;
 
-/// A page in the making.
+/// A page being collected.
 pub(super) struct Found {
     limit: usize,
     entries: Vec<Entry>,
     failures: Vec<Failure>,
-    /// Of the failures, how many stand before the last entry of the page: the rest belong to the next one if there is more.
+    /// How many of the failures come before the last entry of the page. The rest belong to the next page, if there is one.
     settled: usize,
 }
 
 impl Found {
-    /// Starts an empty page of up to `limit` entries.
+    /// Creates an empty page of up to `limit` entries.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, entries: Vec::new(), failures: Vec::new(), settled: 0 }
     }
 
-    /// Returns how many entries there are; one more than the limit tells that there are more.
+    /// Returns the number of entries. One more than the limit means that there is another page.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Adds what a row met in a directory stands for.
+    /// Adds the entry of a row met in `directory`, or a failure if the row cannot be read.
     pub(super) fn push_row(&mut self, directory: &VfsPath, item: &Item) {
         match Place::of(&item.key) {
             Ok(place) => self.push(place, item),
@@ -39,7 +39,7 @@ impl Found {
         }
     }
 
-    /// Adds a node.
+    /// Adds the entry of a row whose path is known.
     pub(super) fn push(&mut self, place: Place, item: &Item) {
         let path = place.path.clone();
         match place.entry(item) {
@@ -53,7 +53,7 @@ impl Found {
         }
     }
 
-    /// Adds what could not be read, at the path of the error or, where it has none, near `path`.
+    /// Adds a failure at the path of the error, or at `path` if the error has none.
     pub(super) fn fail(&mut self, error: Error, path: &VfsPath) {
         if self.entries.len() <= self.limit && self.failures.len() < FAILURES_MAX {
             let path = error.path().unwrap_or(path).to_owned();
@@ -61,7 +61,7 @@ impl Found {
         }
     }
 
-    /// Returns the entries, one over the limit where there are more, and the failures of the page.
+    /// Returns the failures of the page and its entries, plus one extra entry if there are more.
     pub(super) fn finish(mut self) -> (Vec<Entry>, Vec<Failure>) {
         if self.entries.len() > self.limit {
             self.failures.truncate(self.settled);

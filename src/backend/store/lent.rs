@@ -1,8 +1,7 @@
-//! Finding lines in rows that the store lends.
+//! Grep over rows that the store lends.
 //!
-//! They are searched where they are, all in one go and on all cores: nothing is asked for page by page, and only what is found is
-//! made into anything. What is selected, in which order, and where it is cut is what a [`StoreWalk`](super::walk::StoreWalk) over
-//! pages gives.
+//! The rows are searched in place, in one pass on all cores, without paging; only matches are copied. Selection, order and limits
+//! are the same as for a [`StoreWalk`](super::walk::StoreWalk) over pages.
 
 use super::rows::{KeyReader, after_directory, file_key};
 use super::search::{path_of, search_body};
@@ -16,22 +15,22 @@ use crate::store::{LentRow, LentRows};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most rows of a tree that is searched without a thread of its own: some tenths of a millisecond.
+/// The most rows searched on the calling thread: some tenths of a millisecond.
 const ROWS_AT_ONCE: usize = 1_024;
 
-/// The most bytes of a tree that is searched without a thread of its own: some tenths of a millisecond.
+/// The most bytes searched on the calling thread: some tenths of a millisecond.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// What of a tree is searched.
+/// The part of a tree to search.
 pub(super) struct LentStretch {
     pub(super) rows: Arc<dyn LentRows>,
-    /// What decides about a row. The ignore files down to `from` are known to it.
+    /// Decides which rows are selected. It already has the ignore files of all directories down to `from`.
     pub(super) walk: Walk,
-    /// Where the walk begins.
+    /// The directory where the walk begins.
     pub(super) from: VfsPathBuf,
-    /// The key of a file that comes before all others.
+    /// The key of a file that comes before all others, if any.
     pub(super) first: Option<String>,
-    /// The keys that follow: from this one on, and before that one; none where nothing follows.
+    /// The range of the remaining keys: from the first, up to but excluding the second. `None` if there are none.
     pub(super) keys: Option<(String, Option<String>)>,
 }
 
@@ -46,7 +45,7 @@ pub(super) async fn grep(stretch: LentStretch, matcher: Arc<GrepMatcher>, option
 }
 
 impl LentStretch {
-    /// Tells whether the search takes no time that others would notice.
+    /// Returns whether the search is short enough for the calling thread.
     fn is_small(&self) -> bool {
         let Some((start, end)) = &self.keys else { return true };
         let (mut rows, mut bytes) = (0, 0);
@@ -83,24 +82,25 @@ impl LentStretch {
     }
 }
 
-/// The rows that a walk selects, in path order, and the error of each that is no node of the tree; until it is told to stop.
+/// Iterates over the rows that a walk selects, in path order, with an error for each row that does not belong to the tree. Ends
+/// early when `stop` is set.
 struct Found<'r> {
     first: Option<LentRow<'r>>,
     ahead: Box<dyn Iterator<Item = LentRow<'r>> + Send + 'r>,
-    /// The key before which the rows end.
+    /// The exclusive end of the rows.
     end: Option<String>,
     reader: KeyReader,
     rules: Rules<'r>,
-    /// The start of the keys of the last row's siblings, where all files of plain names among them are selected.
+    /// The key prefix of the last row's siblings, if every sibling file with an ordinary name is selected.
     taken: Option<String>,
     stop: &'r AtomicBool,
 }
 
-/// What decides about rows.
+/// Decides which rows are selected.
 struct Rules<'r> {
     rows: &'r dyn LentRows,
     walk: Walk,
-    /// The directories above the last row, the deepest last, whose ignore files are known.
+    /// The directories above the last row, deepest last. Their ignore files are loaded.
     open: Vec<VfsPathBuf>,
 }
 
@@ -116,7 +116,7 @@ impl<'r> Found<'r> {
         Self { first, ahead, end, reader: KeyReader::new(), rules: Rules { rows, walk, open }, taken: None, stop }
     }
 
-    /// Decides about a row; none where it is not selected.
+    /// Returns the row if it is selected, or an error if it does not belong to the tree.
     fn visit(&mut self, row: LentRow<'r>) -> Option<Result<LentRow<'r>>> {
         let directories = self.reader.directories();
         let is_directory = match self.reader.read(row.key()) {
@@ -137,7 +137,7 @@ impl<'r> Found<'r> {
         visit.selected.then_some(Ok(row))
     }
 
-    /// Tells whether a row is a file that is selected as its siblings are.
+    /// Returns whether a row is a file that is selected like its siblings, without evaluating the rules.
     fn is_taken(&self, key: &str) -> bool {
         let name = self.taken.as_ref().and_then(|start| key.strip_prefix(start.as_str()));
         name.is_some_and(|name| !name.starts_with('.') && path::is_name(name)) && key.len() < PATH_BYTES_MAX
@@ -165,7 +165,7 @@ impl<'r> Iterator for Found<'r> {
 }
 
 impl Rules<'_> {
-    /// Learns the rules of a directory, and of those above it.
+    /// Loads the ignore files of a directory and of its parents.
     fn enter(&mut self, directory: &VfsPath) {
         self.open.retain(|open| directory.starts_with(open));
         let known = self.open.len();
@@ -174,7 +174,7 @@ impl Rules<'_> {
             return;
         }
         for directory in &self.open[known..] {
-            // A directory whose path is too long for the name has no such file.
+            // If the path would be too long, the file cannot exist.
             let content = |name: &&str| Some(self.rows.get(&file_key(&directory.child(name).ok()?))?.value());
             let contents = IGNORE_FILE_NAMES.each_ref().map(content);
             self.walk.add_ignore_files(directory, contents.map(|content| content.map(|content| &content[..])));

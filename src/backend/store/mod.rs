@@ -1,11 +1,12 @@
 //! The store tier: a tree in the rows of one namespace of a [`Store`].
 //!
-//! Each file and each directory is a row; [`rows`] tells which. Nothing is kept in memory, so any number of backends, threads
-//! and processes see one tree, as durable as the store. Changes are optimistic ([`transaction`]); a lost race is done again.
+//! Each file and each directory is a row; [`rows`] maps paths to keys. The backend caches no files, so any number of backends,
+//! threads and processes share one tree that is as durable as the store. Changes are optimistic ([`transaction`]) and retried
+//! after a lost race.
 //!
-//! Round trips, where nothing else changes the same rows: `stat`, `read` and a page of `ls` one. A write, append, edit or delete
-//! of a file one read and one commit; only the commit when the change says itself what to expect (`CreateNew`, `IfVersion`, a
-//! delete with a version). What is missing on the way costs one read more: the parents of a new file, the reason of a failure.
+//! Round trips, without contention: one for `stat`, `read` and a page of `ls`; one read and one commit for a write, append, edit
+//! or delete of a file. A change with a condition of its own (`CreateNew`, `IfVersion`, a delete with a version) needs only the
+//! commit. Missing rows cost one more read: to find the parents of a new file, or the reason of a failure.
 
 mod found;
 mod index;
@@ -23,7 +24,7 @@ pub use self::index::{IndexKind, IndexProgress, IndexState};
 pub use self::verify::Verification;
 
 use self::found::Found;
-use self::index::{Indexes, Standing};
+use self::index::{Indexes, Presence};
 use self::rows::{Place, SEPARATOR, directory_key, file_key};
 use self::transaction::{INDEX_CONDITIONS, StoreTransaction};
 use super::Backend;
@@ -41,27 +42,27 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a batch that lost a race is done again.
+/// How often a batch is retried after losing a race.
 const ATTEMPTS_MAX: u32 = 1_000;
 
-/// The longest wait before a batch is done again.
+/// The longest pause before a retry.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// The most rows asked for in one page of a listing.
+/// The most rows requested for one page of a listing.
 const PAGE_ROWS: usize = 4_096;
 
 /// A tree in one namespace of a store.
 ///
-/// Versions are those of the rows. A batch is one commit of the store, so it is atomic and as durable as the store. A rename or
-/// copy of a directory reads and writes all that lies beneath it, up to 1 GiB in one batch.
+/// Versions are row versions. A batch is one commit of the store, so it is atomic and as durable as the store. Renaming or
+/// copying a directory reads and writes everything beneath it, up to 1 GiB in one batch.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use stratafs::{BackendExt, MemoryStore, Namespace, StoreBackend};
+/// use treehold::{BackendExt, MemoryStore, Namespace, StoreBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let tree = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["acme", "ada", "memories"])?);
 /// tree.write("/notes/todo.md", "milk").await?;
 /// assert_eq!(tree.read_text("/notes/todo.md").await?, "milk");
@@ -77,20 +78,21 @@ pub struct StoreBackend {
 }
 
 impl StoreBackend {
-    /// Shows a namespace of a store as a tree.
+    /// Creates a backend on a namespace of a store.
     pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
         let indexes = Arc::new(Indexes::new(&namespace, &[]));
         Self { store, namespace, time_to_live: None, indexes }
     }
 
-    /// Keeps an index of a kind: with [`IndexKind::Trigram`] a grep for a literal text or an expression finds its files without
-    /// reading the others, with [`IndexKind::Words`] a ranked search reads only the best. It may be called once for each kind.
+    /// Maintains an index of the given kind. With [`IndexKind::Trigram`], a grep reads only files that may match. With
+    /// [`IndexKind::Words`], a ranked search reads only the best files. Call it once for each kind.
     ///
-    /// Of a tree that holds files already [`StoreBackend::build_index`] has to be called; until it is done searches read all
-    /// files as before. A namespace of 16 components, or of 1,024 bytes, has no room for an index beside it, and gets none. An index
-    /// that is there is kept by every backend and process that writes to the tree, whether or not it asked for one, until
-    /// [`StoreBackend::remove_index`]. Cost: a row more for each file written and kind: of trigrams of 64 bytes to 64 KiB, about
-    /// an eighth of the content, of words some bytes for each different word; see `docs/search.md`.
+    /// If the tree already has files, call [`StoreBackend::build_index`]; until it is done, searches read all files. A namespace
+    /// of 16 components or 1,024 bytes has no room for an index and gets none. Once an index exists, every backend and process
+    /// that writes to the tree maintains it, whether or not it was configured to, until [`StoreBackend::remove_index`].
+    ///
+    /// Cost: one more row for each file and kind. A trigram row has 64 bytes to 64 KiB, about an eighth of the content; a word
+    /// row has a few bytes for each distinct word. See `docs/search.md`.
     #[must_use]
     pub fn with_index(mut self, kind: IndexKind) -> Self {
         let mut wanted = self.indexes.wanted();
@@ -99,24 +101,24 @@ impl StoreBackend {
         self
     }
 
-    /// Lets a file go away by itself some time after it was last written, moved or copied. Directories stay.
+    /// Makes files expire this long after they were last written, moved or copied. Directories do not expire.
     #[must_use]
     pub fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = Some(time_to_live);
         self
     }
 
-    /// Returns the store.
+    /// Returns the underlying store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Returns the namespace.
+    /// Returns the namespace that holds the tree.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Makes the error of a path where no row is. Cost: one round trip for a path that is not directly beneath the root.
+    /// Creates the error for a path without a row. Cost: one round trip unless the path is directly beneath the root.
     async fn missing(&self, path: &VfsPath) -> Error {
         let above: Vec<String> = path.ancestors().filter(|above| !above.is_root()).map(file_key).collect();
         if above.is_empty() {
@@ -138,7 +140,7 @@ impl StoreBackend {
         let mut found = Found::new(options.limit);
         let mut is_there = path.is_root();
         loop {
-            // One more than asked tells whether there are more, and the directory's own row comes first.
+            // Request one extra row for the directory itself, and one to learn whether there are more.
             scan.limit = options.limit.saturating_sub(found.len()).saturating_add(2).min(PAGE_ROWS);
             let page = self.store.scan(&self.namespace, scan.clone()).await?;
             for entry in page.entries {
@@ -159,7 +161,7 @@ impl StoreBackend {
                 _ => break,
             }
         }
-        // Neither a child nor the directory's own row was met: it is missing, or the listing went on behind all children.
+        // No child and no row of the directory itself: either it is missing, or the page starts after its last child.
         if !is_there && !self.stat(path).await?.is_directory() {
             return Err(Error::not_a_directory(path));
         }
@@ -169,7 +171,7 @@ impl StoreBackend {
         Ok(listing)
     }
 
-    /// Does a batch once; none when something it relies on changed before it was committed.
+    /// Runs a batch once. Returns `None` if a row it depends on changed before the commit.
     async fn attempt(&self, mut transaction: StoreTransaction<'_>, changes: &[Change], riders: &[Rider]) -> Result<Option<Vec<Changed>>> {
         let done = flat::apply(&mut transaction, changes).await?;
         let puts: Vec<Option<usize>> = done.iter().map(Done::put).collect();
@@ -203,17 +205,17 @@ impl StoreBackend {
                 None => pause(attempt).await,
             }
         }
-        let message = format!("others changed the same files {ATTEMPTS_MAX} times meanwhile; try again");
+        let message = format!("concurrent changes to the same files made this one fail {ATTEMPTS_MAX} times; try again");
         Err(Error::new(ErrorKind::Unavailable, message).without_effect())
     }
 }
 
-/// Sets the path of an error that names none.
-fn located(error: Error, path: &VfsPath) -> Error {
+/// Sets the path of an error that has none.
+fn at_if_unset(error: Error, path: &VfsPath) -> Error {
     if error.path().is_none() { error.at(path) } else { error }
 }
 
-/// Waits a little before a batch is done again: longer and longer, and never as long as the others that lost.
+/// Pauses before a retry: exponential backoff with full jitter.
 async fn pause(attempt: u32) {
     let ceiling = Duration::from_micros(100).saturating_mul(1 << attempt.min(10)).min(PAUSE_MAX);
     let random = RandomState::new().hash_one(attempt);
@@ -231,7 +233,7 @@ impl fmt::Display for StoreBackend {
 impl Backend for StoreBackend {
     fn capabilities(&self) -> Capabilities {
         let store = self.store.capabilities();
-        let indexed = self.indexes.standing(IndexKind::Trigram) == Standing::Present;
+        let indexed = self.indexes.presence(IndexKind::Trigram) == Presence::Present;
         Capabilities::new().with_durability(store.durability).with_file_bytes_max(store.value_bytes_max).with_indexed(indexed)
     }
 
@@ -255,19 +257,19 @@ impl Backend for StoreBackend {
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.list(path, options).await.map_err(|error| located(error, path))
+        self.list(path, options).await.map_err(|error| at_if_unset(error, path))
     }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        search::glob(self, path, options).await.map_err(|error| located(error, path))
+        search::glob(self, path, options).await.map_err(|error| at_if_unset(error, path))
     }
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        search::grep(self, path, options).await.map_err(|error| located(error, path))
+        search::grep(self, path, options).await.map_err(|error| at_if_unset(error, path))
     }
 
     async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        recall::search(self, path, options).await.map_err(|error| located(error, path))
+        recall::search(self, path, options).await.map_err(|error| at_if_unset(error, path))
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
@@ -278,7 +280,7 @@ impl Backend for StoreBackend {
         let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
         let op = Op::apply(changes);
         let riders = Rider::taken(&options.along, &self.store);
-        self.apply_all(changes, &riders).await.map_err(|error| located(error, op.path).during(op.kind))
+        self.apply_all(changes, &riders).await.map_err(|error| at_if_unset(error, op.path).during(op.kind))
     }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {

@@ -1,7 +1,7 @@
-//! Reads of one file, without more of its body in memory than is asked for.
+//! Reads of one file that keep no more of its body in memory than necessary.
 //!
-//! The first part of a body comes with its row, in one round trip, and most files end with it. Of a longer file a range of bytes is read as
-//! it is asked for; a window of lines is cut while all of the body passes by, part by part.
+//! The first part of a body comes with its row in one round trip, which is enough for most files. From a longer file, a byte
+//! range is read directly; a window of lines is cut while the whole body streams through in parts.
 
 use super::rows::{self, file_key};
 use super::{StoreBackend, pause};
@@ -15,13 +15,13 @@ use crate::text::{self, LineCutter};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// How often a window of lines is begun again when the file was changed meanwhile.
+/// How often a read is restarted because the file changed meanwhile.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// Reads what `options` ask for of a file.
+/// Reads the part of a file that `options` select.
 ///
-/// Cost: one round trip for up to 4 MiB and for a range of bytes. A larger file that is asked for whole takes a second one, and a window of its lines
-/// one for each 4 to 16 MiB of it.
+/// Cost: one round trip for a byte range and for files of up to 4 MiB. For a larger file, one more to read it whole, or one for
+/// each 4 to 16 MiB to cut a window of lines.
 pub(super) async fn read(tree: &StoreBackend, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
     let first = match options.range {
         ReadRange::Bytes { offset, limit } => offset..offset.saturating_add(limit.min(options.bytes_max)),
@@ -49,14 +49,14 @@ pub(super) async fn read(tree: &StoreBackend, path: &VfsPath, options: &ReadOpti
         if let Some((content, window)) = cut {
             return Ok(file(&record, &part.item, content, window));
         }
-        // Parts of two versions are no file.
+        // Parts of different versions do not make a file.
         pause(attempt).await;
     }
     let message = format!("`{path}` was changed {ATTEMPTS_MAX} times while it was read; read it again, or read a range of bytes");
     Err(Error::new(ErrorKind::Unavailable, message).at(path))
 }
 
-/// Cuts a window of lines out of a body of which the first part was read; none when the file has changed since.
+/// Cuts a window of lines out of a body whose first part was read. Returns `None` if the file has changed since.
 async fn lines(tree: &StoreBackend, path: &VfsPath, first: &ItemPart, mut cutter: LineCutter) -> Result<Option<(Bytes, Window)>> {
     cutter.push(&first.item.value).map_err(|error| error.at(path))?;
     let mut at = first.item.value.len() as u64;
@@ -75,13 +75,13 @@ async fn get(tree: &StoreBackend, path: &VfsPath, range: Range<u64>) -> Result<O
     tree.store.get_part(&tree.namespace, &file_key(path), range).await.map_err(|error| error.at(path))
 }
 
-/// Returns the record of a file, once its body is as long as it says.
+/// Returns the record of a file after checking it against the length of the body.
 fn checked(path: &VfsPath, part: &ItemPart) -> Result<FileRecord> {
     let record = rows::record(path, &part.item)?;
-    if record.size_bytes == part.value_bytes { Ok(record) } else { Err(rows::torn(path, &record, part.value_bytes)) }
+    if record.size_bytes == part.value_bytes { Ok(record) } else { Err(rows::size_mismatch(path, &record, part.value_bytes)) }
 }
 
-/// Makes the error of a path where no file is.
+/// Creates the error for a path without a file.
 async fn absent(tree: &StoreBackend, path: &VfsPath) -> Error {
     match tree.stat(path).await {
         Ok(entry) if entry.is_directory() => Error::is_directory(path),

@@ -1,8 +1,8 @@
-//! Recalling files by the index of their words.
+//! Ranked search with the word index.
 //!
-//! The index tells the score of every file that holds a word of the query; the best are then read, as a grep reads files: by a
-//! walk that leaves out what the options do not select. What a file is found with is counted from its body, so it is of the
-//! version that is named. The search ends when enough files stand above the best that was not read.
+//! The index yields the score of every file that contains a word of the query. The best files are then read like a grep reads
+//! them, by a walk that skips what the options do not select. Word counts in the result come from the body that was read, so they
+//! match the reported version. The search ends when enough files rank above the best unread one.
 
 use super::StoreBackend;
 use super::index::{Posting, Postings};
@@ -23,21 +23,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many files are read at first for each that is wanted, as some may not be selected.
+/// How many files to read in the first chunk for each wanted result, as some may not be selected.
 const FILES_FOR_ONE: usize = 4;
 
-/// How many files are read at once at least.
+/// The fewest files read at once.
 const CHUNK_FILES_MIN: usize = 32;
 
-/// How many files are read at once at most.
+/// The most files read at once.
 const CHUNK_FILES_MAX: usize = 2_048;
 
-/// How many bytes of contents are read before their words are counted, on all cores; one file may go over it.
+/// How many bytes of content to read before counting words, on all cores. A single file may exceed this.
 const CHUNK_BYTES: u64 = 8 << 20;
 
-/// Recalls files by words; where the tree has no index of words by reading all that is selected.
+/// Runs a ranked search. Without a word index, reads all selected files.
 pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-    // The index weighs words by all files. Where some are hidden from the caller, weights and counts must not tell of them.
+    // The index weighs words by all files. If some files are hidden from the caller, weights and counts must not reveal them.
     if options.scope.guard.is_some() || hides_files(backend, options).await? {
         return search_by_reading(backend, path, options).await;
     }
@@ -47,17 +47,17 @@ pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &Sea
     let weighed_by = options.weighed_by(&corpus);
     let mut reading = Reading { backend, path, options, query, found: Vec::new(), failed: SearchResult::default() };
     let Some(walk) = reading.walk().await? else {
-        // What was named is searched whatever its name.
+        // A path that names a file is searched whatever its name.
         return search_by_reading(backend, path, options).await;
     };
-    // It looked at the path, and what is to be read is told each time.
+    // This walk only looked up the path; each chunk starts a walk of its own.
     drop(walk);
     let prefix = directory_key(path);
     unread.retain(|key| key.starts_with(&prefix));
     let mut best = scored(&weighed_by, files.into_iter().filter(|file| file.key.starts_with(&prefix)));
     let wanted = options.end();
     let mut chunk_files = wanted.saturating_mul(FILES_FOR_ONE).clamp(CHUNK_FILES_MIN, CHUNK_FILES_MAX);
-    // The best come last, to be taken away.
+    // The best files are at the end, where `pop` takes them.
     let mut next = Some(unread);
     while let Some(mut keys) = next.take() {
         while keys.len() < chunk_files
@@ -69,7 +69,7 @@ pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &Sea
         chunk_files = (chunk_files * 2).min(CHUNK_FILES_MAX);
         let Some((unseen, key)) = best.last() else { break };
         let unseen_path = Place::of(key)?.path;
-        // Of equals the first by path stands first, and they come in that order.
+        // Ties are ordered by path.
         let stands_before = |found: &&Found| {
             let score = rank::score(&weighed_by, found.features.words, &found.features.frequencies);
             score > *unseen || (score == *unseen && found.path < unseen_path)
@@ -80,7 +80,7 @@ pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &Sea
     reading.finish(corpus).await
 }
 
-/// Tells whether the tree has files where other mounts stand, which are hidden.
+/// Returns whether the tree has files at or beneath paths that mounts hide.
 async fn hides_files(backend: &StoreBackend, options: &SearchOptions) -> Result<bool> {
     let files: Vec<String> = options.scope.prune.iter().map(|hidden| file_key(hidden)).collect();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
@@ -96,7 +96,7 @@ async fn hides_files(backend: &StoreBackend, options: &SearchOptions) -> Result<
     Ok(false)
 }
 
-/// Returns the keys of files with their scores, the best last.
+/// Returns the keys of files with their scores, best last.
 fn scored(corpus: &Corpus, files: impl Iterator<Item = Posting>) -> Vec<(f64, String)> {
     let score = |file: Posting| (rank::score(corpus, file.length, &file.frequencies), file.key);
     let mut scored: Vec<(f64, String)> = files.map(score).collect();
@@ -104,25 +104,25 @@ fn scored(corpus: &Corpus, files: impl Iterator<Item = Posting>) -> Vec<(f64, St
     scored
 }
 
-/// The files that are read, some at a time.
+/// Reads files and collects those found.
 struct Reading<'r> {
     backend: &'r StoreBackend,
     path: &'r VfsPath,
     options: &'r SearchOptions,
     query: Arc<Query>,
     found: Vec<Found>,
-    /// What could not be read.
+    /// The failures: files that could not be read.
     failed: SearchResult,
 }
 
 impl<'r> Reading<'r> {
-    /// Starts a walk over what the options select; none when the path is a file.
+    /// Starts a walk over what the options select. Returns `None` if the path is a file.
     async fn walk(&self) -> Result<Option<StoreWalk<'r>>> {
         let walk = Walk::new(self.path, PathFilter::for_grep(self.path, &self.options.selection())?);
         StoreWalk::begin(self.backend, walk, self.path, None).await
     }
 
-    /// Reads those of some files that the options select.
+    /// Reads those of the given files that the options select.
     async fn read_selected(&mut self, keys: BTreeSet<String>) -> Result<()> {
         let Some(mut walk) = self.walk().await? else { return Ok(()) };
         walk.only(keys.clone());
@@ -130,7 +130,7 @@ impl<'r> Reading<'r> {
             let (mut selected, mut size_bytes) = (BTreeSet::new(), 0);
             for one in page {
                 let item = one?.item;
-                // Where a glob names one file the walk meets it first, each time.
+                // If a glob names a single file, every walk visits it first.
                 if !keys.contains(&item.key) {
                     continue;
                 }
@@ -153,7 +153,7 @@ impl<'r> Reading<'r> {
         Ok(())
     }
 
-    /// Reads files and counts their words on all cores.
+    /// Reads files and counts their words, on all cores.
     async fn read(&mut self, keys: BTreeSet<String>) -> Result<()> {
         if keys.is_empty() {
             return Ok(());
@@ -163,7 +163,7 @@ impl<'r> Reading<'r> {
         let mut items = Vec::with_capacity(read.len());
         for (key, item) in keys.iter().zip(read) {
             match item {
-                // One that is gone is found no more.
+                // Skip files that were removed meanwhile.
                 Ok(item) => items.extend(item),
                 Err(error) => self.fail(Place::of(key)?.path, &error),
             }
@@ -202,7 +202,7 @@ impl<'r> Reading<'r> {
     }
 }
 
-/// Counts what a file has of the words of a query; none when it has none of them, or another time than the options ask for.
+/// Counts the words of the query in a file. Returns `None` if it contains none, or if its modification time is not selected.
 fn found(query: &Query, options: &SearchOptions, item: &Item) -> Result<Option<Found>> {
     let path = Place::of(&item.key)?.path;
     let record = rows::record(&path, item)?;
@@ -225,7 +225,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn what_is_hidden_is_not_told_of_by_counts() {
+    async fn search_counts_exclude_files_hidden_by_permissions() {
         let rows = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["tree"]).expect("a plain name"));
         let tree = rows.with_index(IndexKind::Words);
         for path in ["/open.md", "/secret/a.md", "/secret/b.md"] {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_mount_hides_is_not_told_of_by_counts() {
+    async fn search_counts_exclude_files_hidden_by_mounts() {
         let rows = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["tree"]).expect("a plain name"));
         let tree = rows.with_index(IndexKind::Words);
         for path in ["/open.md", "/mounted/a.md", "/file"] {

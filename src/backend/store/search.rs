@@ -1,10 +1,12 @@
-//! Finding paths and lines in the rows of a store.
+//! Searching paths and lines in the rows of a store.
 //!
-//! A glob reads keys only. A grep of rows that the store has in memory searches them there ([`lent`](super::lent)). Of others it
-//! reads the bodies of what it selects, in chunks bounded in bytes, and searches one chunk on
-//! all cores while the store brings the next; once most of what stands on a page is selected, pages come with their bodies, but for
-//! those that the engine has looked into and found to hold no match. Where
-//! the tree has an index ([`index`](super::index)) it reads what the index names.
+//! A glob reads keys only. A grep picks the cheapest of these ways to read files:
+//!
+//! - If the tree has a trigram index, it reads only the files that the [index](super::index) names.
+//! - If the store keeps its rows in memory, it searches them in place ([`lent`](super::lent)).
+//! - Otherwise it reads the bodies of the selected files in chunks of bounded size, and searches one chunk on all cores while the
+//!   store fetches the next. Once it selects most files of a page, it reads pages with their bodies, except for bodies in which
+//!   the engine has found no match.
 
 use super::StoreBackend;
 use super::found::Found;
@@ -28,16 +30,16 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// How many files the first chunk has at most: few, as a limit may end the search with it.
+/// The most files in the first chunk. It is small because a limit may end the search within it.
 const CHUNK_FILES_FIRST: usize = 64;
 
-/// How many files a chunk has at most.
+/// The most files in a chunk.
 const CHUNK_FILES_MAX: usize = 2_048;
 
-/// How many bytes of bodies a chunk has for each file it may have; one file may go over it.
+/// The bytes of bodies a chunk may have for each of its files. A single file may exceed this.
 const FILE_BYTES: u64 = 4 << 10;
 
-/// Finds paths by pattern.
+/// Finds paths that match a pattern.
 pub(super) async fn glob(backend: &StoreBackend, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
     let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
     let walk = StoreWalk::begin(backend, walk, path, options.start_after.as_deref()).await?;
@@ -58,7 +60,7 @@ pub(super) async fn glob(backend: &StoreBackend, path: &VfsPath, options: &GlobO
     Ok(result)
 }
 
-/// Finds lines by pattern.
+/// Finds lines that match a pattern.
 pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
     let matcher = Arc::new(GrepMatcher::compile(options)?);
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
@@ -77,7 +79,7 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
             if let Some(rows) = backend.store.lend(&backend.namespace).await? {
                 return lent::grep(walk.over(rows), matcher, options).await;
             }
-            walk.only_holding(literal_of(options));
+            walk.only_containing(literal_of(options));
         }
     }
     let mut chunks = Chunks { backend, walk, waiting: VecDeque::new(), size_max_bytes, files_max: CHUNK_FILES_FIRST, with_values: false };
@@ -91,7 +93,7 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
                 (collector, ControlFlow::Continue(())) => (collector, fetched.await),
             },
             Either::Right((next, searched)) => match searched.await? {
-                // What came after the end does not count, and neither does that it could not be read.
+                // The search has ended, so discard the next chunk, even if reading it failed.
                 (collector, ControlFlow::Break(())) => (collector, Ok(None)),
                 (collector, ControlFlow::Continue(())) => (collector, next),
             },
@@ -102,17 +104,17 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
     Ok(collector.finish())
 }
 
-/// A file that a grep selects.
+/// A file that a grep selected.
 enum File {
-    /// Its row, read with its body.
+    /// A row that was read with its body.
     Read(Item),
-    /// Its row, whose body of so many bytes the store left out, as nothing in it matches.
+    /// A row without its body, which has this many bytes. The store left it out because nothing in it matches.
     LeftOut(Item, u64),
-    /// What it gives, without being searched.
+    /// A file whose outcome is known without searching it.
     Decided(VfsPathBuf, FileOutcome),
 }
 
-/// Searches the files of one chunk; a break says that a limit was reached.
+/// Searches the files of one chunk. Breaks if a limit was reached.
 async fn search_files(
     matcher: Arc<GrepMatcher>,
     collector: GrepCollector,
@@ -120,7 +122,7 @@ async fn search_files(
     size_max_bytes: u64,
 ) -> Result<(GrepCollector, ControlFlow<()>)> {
     let size_bytes = files.iter().map(|file| if let File::Read(item) = file { item.value.len() as u64 } else { 0 }).sum();
-    // What a row holds is read here, on all cores, and not where rows are met one after another.
+    // Decode rows here, on all cores, rather than on the task that fetches them.
     let search = move |file: &mut File| match file {
         File::Read(item) => search_row(&matcher, item, size_max_bytes).unwrap_or_else(FileOutcome::Failed),
         File::LeftOut(item, size_bytes) => search_left_out(&matcher, item, *size_bytes, size_max_bytes).unwrap_or_else(FileOutcome::Failed),
@@ -133,7 +135,7 @@ async fn search_files(
     search_each(collector, files, size_bytes, search, path).await
 }
 
-/// Searches the body of a row. Its path is made only where something is told of it.
+/// Searches the body of a row. Its path is built only if needed.
 pub(super) fn search_body(
     matcher: &GrepMatcher,
     (key, meta, body): (&str, &[u8], &Bytes),
@@ -146,18 +148,18 @@ pub(super) fn search_body(
         return Ok(FileOutcome::TooLarge);
     }
     if !rows::is_whole(&record, body) {
-        return Err(rows::torn(&path(), &record, body.len() as u64));
+        return Err(rows::size_mismatch(&path(), &record, body.len() as u64));
     }
     Ok(matcher.search_if_text(path, body, is_binary))
 }
 
-/// Searches a row that was given away. Of its body only what is found is kept.
+/// Searches an owned row. Only the matches of its body are kept.
 fn search_row(matcher: &GrepMatcher, item: &Item, size_max_bytes: u64) -> Result<FileOutcome> {
     let row = (item.key.as_str(), &item.meta[..], &item.value);
     Ok(search_body(matcher, row, size_max_bytes, || is_binary(&item.value))?.detached())
 }
 
-/// Gives what [`search_row`] gives of the same row with its body.
+/// Returns the outcome that [`search_row`] would have for the same row with its body.
 fn search_left_out(matcher: &GrepMatcher, item: &Item, size_bytes: u64, size_max_bytes: u64) -> Result<FileOutcome> {
     let path = || path_of(&item.key);
     let record = FileRecord::from_bytes(&item.meta).map_err(|error| error.at(&path()))?;
@@ -165,12 +167,12 @@ fn search_left_out(matcher: &GrepMatcher, item: &Item, size_bytes: u64, size_max
         return Ok(FileOutcome::TooLarge);
     }
     if record.size_bytes != size_bytes {
-        return Err(rows::torn(&path(), &record, size_bytes));
+        return Err(rows::size_mismatch(&path(), &record, size_bytes));
     }
-    Ok(matcher.search_in_vain(path))
+    Ok(matcher.search_without_matches(path))
 }
 
-/// Returns the path of a row that a walk selected, by its key.
+/// Returns the path of a row that a walk selected.
 pub(super) fn path_of(key: &str) -> VfsPathBuf {
     Place::of(key).expect("the walk read this key as that of a path").path
 }
@@ -181,14 +183,14 @@ struct Chunks<'b> {
     walk: StoreWalk<'b>,
     waiting: VecDeque<Result<Selected>>,
     size_max_bytes: u64,
-    /// How many files the next chunk has at most.
+    /// The most files the next chunk may have.
     files_max: usize,
-    /// Whether pages are read with bodies, as most of them are wanted.
+    /// Whether to read pages with bodies, because most of them are selected.
     with_values: bool,
 }
 
 impl Chunks<'_> {
-    /// Returns the next files; none at the end.
+    /// Returns the next chunk, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<File>>> {
         let mut files: Vec<File> = Vec::new();
         let mut unread = Vec::new();
@@ -238,7 +240,7 @@ impl Chunks<'_> {
         Ok(Some(files))
     }
 
-    /// Reads the rows of the files that were not read with their bodies, in one request.
+    /// Reads the rows that were fetched without their bodies, in one request.
     async fn read_bodies(&self, files: &mut [File], unread: &[(usize, String)]) -> Result<()> {
         if unread.is_empty() {
             return Ok(());
@@ -255,8 +257,8 @@ impl Chunks<'_> {
     }
 }
 
-/// Reads rows with their bodies in one request. Where that meets a damaged one each is read by itself, so that one does not
-/// keep the others from being searched.
+/// Reads rows with their bodies in one request. If a row is damaged, reads each row by itself, so that the intact ones are still
+/// searched.
 pub(super) async fn read_each(backend: &StoreBackend, keys: &[&str]) -> Result<Vec<Result<Option<Item>>>> {
     match backend.store.get_many(&backend.namespace, keys, true).await {
         Err(error) if error.kind() == ErrorKind::Corrupt => {}

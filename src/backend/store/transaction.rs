@@ -1,12 +1,13 @@
-//! One batch over a store: what it reads, what it relies on, and what it writes at the end in one commit.
+//! One batch of changes on a store: the rows it reads, the preconditions it derives from them, and the writes of its single
+//! commit.
 //!
-//! A batch is optimistic. Every row whose presence, absence or version decided something becomes a precondition of the
-//! commit; when one no longer holds the batch is done again on fresh rows. Because each batch keeps the invariants of
-//! [`flat`](crate::backend::flat) and relies on what it saw, they hold whatever other processes do at the same time: a row of a file
-//! or directory proves that all directories above it are there.
+//! Batches are optimistic. Every row whose presence, absence or version affected a decision becomes a precondition of the commit.
+//! If one no longer holds, the batch is redone with fresh rows. Since every batch preserves the invariants of
+//! [`flat`](crate::backend::flat) and depends on what it saw, they hold under any concurrent changes: the row of a file or
+//! directory proves that all its parent directories exist.
 
 use super::StoreBackend;
-use super::index::{self, KINDS, Standings, ToIndex};
+use super::index::{self, KINDS, Presences, ToIndex};
 use super::rows::{self, Place, directory_key, file_key};
 use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,37 +22,37 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
 use std::ops::Bound;
 
-/// The most bytes of content that one rename or copy of a directory takes through memory.
+/// The most content, in bytes, that the rename or copy of one directory may load into memory.
 pub(super) const SUBTREE_BYTES_MAX: u64 = 1 << 30;
 
-/// How many of the conditions of a batch, the first, are those about indexes.
+/// How many of a batch's preconditions are about indexes. They come first.
 pub(super) const INDEX_CONDITIONS: usize = KINDS;
 
-/// How many rows a page of a subtree holds.
+/// The number of rows in a page of a subtree scan.
 const PAGE_ROWS: usize = 1_000;
 
-/// A batch in the making.
+/// A batch being prepared.
 pub(super) struct StoreTransaction<'b> {
     backend: &'b StoreBackend,
-    /// Which indexes the batch takes it that the tree has.
-    indexes: Standings,
-    /// Rows as they were read, by key.
+    /// Which indexes the batch assumes to exist.
+    indexes: Presences,
+    /// Rows that were read, by key.
     facts: HashMap<String, Fact>,
-    /// What must still hold at the commit, by key.
+    /// Preconditions on single rows, by key.
     conditions: BTreeMap<String, Condition>,
-    /// What must still hold of whole subtrees.
+    /// Preconditions on whole subtrees.
     beneath: Vec<(String, Condition)>,
-    /// What the batch itself left at a path; none where it removed a file.
+    /// What the batch itself has put at each path; `None` where it removed a file.
     pending: BTreeMap<VfsPathBuf, Option<Pending>>,
-    /// Directories removed with all that the store holds beneath them.
+    /// Directories that the batch removes with everything the store has beneath them.
     gone: BTreeSet<VfsPathBuf>,
-    /// The bytes of the paths of directories that it makes.
+    /// The total length in bytes of the paths of directories the batch creates.
     made_bytes: u64,
     pace: Pace,
     writes: Vec<BatchWrite>,
-    /// Of each put of a file, which put of the whole batch it is.
+    /// The position of each file put among all puts of the batch.
     puts_of_files: Vec<usize>,
-    /// The puts into tails of indexes whose values are made when all is known to go well, by their places among the writes.
+    /// Puts into index tails, by position among the writes. Their values are computed just before the commit.
     to_index: Vec<(usize, ToIndex)>,
     puts: usize,
     /// The newest version in the store before the first scan of this batch.
@@ -75,7 +76,7 @@ impl<'b> StoreTransaction<'b> {
     pub(super) fn new(backend: &'b StoreBackend) -> Self {
         Self {
             backend,
-            indexes: backend.indexes.standings(),
+            indexes: backend.indexes.presences(),
             facts: HashMap::new(),
             conditions: BTreeMap::new(),
             beneath: Vec::new(),
@@ -91,8 +92,9 @@ impl<'b> StoreTransaction<'b> {
         }
     }
 
-    /// Takes for granted what a single change says itself of the rows it needs, and tells whether it said enough to read none:
-    /// that a file has the version expected, or that a new one has a directory to stand in. The commit finds out.
+    /// Fills in the rows of a single change from its own condition, so that none has to be read: a file with the expected
+    /// version, or an absent file whose parent exists. The commit verifies these assumptions. Returns whether the change permits
+    /// this.
     pub(super) fn assume(&mut self, changes: &[Change]) -> bool {
         let (path, expected) = match changes {
             [Change::Write { path, mode: WriteMode::IfVersion(version), .. } | Change::Delete { path, expect: Some(version), .. }] => {
@@ -114,14 +116,15 @@ impl<'b> StoreTransaction<'b> {
         true
     }
 
-    /// Stands in for a row that was not read: all that is used of it is that it is there, and its version.
+    /// Fills in a row that was not read. Only its presence and version are used.
     fn assume_row(&mut self, key: String, meta: Bytes, version: Version) {
         let never = Timestamp::UNIX_EPOCH;
         let item = Item::new(key.clone(), meta, Bytes::new(), version, never, never);
         self.facts.insert(key, Fact { item: Some(item), has_value: false });
     }
 
-    /// Reads the rows that the changes will most likely need, at most one request for records and one for contents, both at once.
+    /// Reads the rows that the changes will probably need, with at most two concurrent requests: one for records, one for
+    /// contents.
     pub(super) async fn prefetch(&mut self, changes: &[Change]) -> Result<()> {
         let mut records = BTreeSet::new();
         let mut contents = BTreeSet::new();
@@ -150,11 +153,11 @@ impl<'b> StoreTransaction<'b> {
         Ok(())
     }
 
-    /// Commits the batch, and what rides along, and returns the version of each put of a file. `puts` says which of these each change is
-    /// about.
+    /// Commits the batch together with its riders. Returns the version of each put of a file. `puts` has for each change the
+    /// index of the file put it made, if any.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when something it relies on has changed, and those of the store.
+    /// [`Conflict`](ErrorKind::Conflict) if a precondition no longer holds, and errors of the store.
     pub(super) async fn commit(mut self, riders: &[Rider], puts: &[Option<usize>]) -> Result<Vec<Version>> {
         if self.writes.is_empty() {
             return Ok(Vec::new());
@@ -202,12 +205,12 @@ impl<'b> StoreTransaction<'b> {
         }
     }
 
-    /// Returns a row as it was read, if it was.
+    /// Returns a row that was read: `None` if it was not read, `Some(None)` if it is absent.
     fn known(&self, key: &str) -> Option<Option<&Item>> {
         self.facts.get(key).map(|fact| fact.item.as_ref())
     }
 
-    /// Reads what is not known yet of a path, and with it of the directories above, as they are asked next.
+    /// Reads the rows at a path unless they are known. Also reads those of its parent directories, which are needed next.
     async fn look(&mut self, path: &VfsPath) -> Result<()> {
         let keys = [file_key(path), directory_key(path)];
         if keys.iter().any(|key| matches!(self.known(key), Some(Some(_)))) || keys.iter().all(|key| self.known(key).is_some()) {
@@ -220,7 +223,7 @@ impl<'b> StoreTransaction<'b> {
         Ok(())
     }
 
-    /// Makes the commit depend on a row; a stronger condition stays.
+    /// Adds a precondition on a row, unless a stronger one exists.
     fn require(&mut self, key: String, condition: Condition) {
         let kept = self.conditions.entry(key).or_insert_with(|| condition.clone());
         if *kept == Condition::Exists {
@@ -228,17 +231,17 @@ impl<'b> StoreTransaction<'b> {
         }
     }
 
-    /// Tells whether the batch removed what the store holds at a path.
+    /// Returns whether the batch has removed what the store has at a path.
     fn is_gone(&self, path: &VfsPath) -> bool {
         self.gone.contains(path) || path.ancestors().any(|above| self.gone.contains(above))
     }
 
-    /// Tells whether the batch decides what is at a path, so that the row there does not count.
+    /// Returns whether the batch determines what is at a path, so that the stored row does not count.
     fn is_overlaid(&self, path: &VfsPath) -> bool {
         self.pending.contains_key(path) || self.is_gone(path)
     }
 
-    /// Returns what the batch left beneath a directory, in path order.
+    /// Returns what the batch has put beneath a directory, in path order.
     fn pending_beneath(&self, directory: &VfsPath) -> impl Iterator<Item = (&VfsPathBuf, &Pending)> {
         self.pending
             .range::<VfsPath, _>((Bound::Excluded(directory), Bound::Unbounded))
@@ -246,8 +249,8 @@ impl<'b> StoreTransaction<'b> {
             .filter_map(|(path, pending)| pending.as_ref().map(|pending| (path, pending)))
     }
 
-    /// Returns the rows beneath a directory that the batch did not take away or replace, a page at a time to `take`; with an
-    /// error those that are no node of the tree.
+    /// Passes each row beneath a directory to `take`, except those that the batch has removed or replaced. A row that does not
+    /// belong to the tree comes with an error in place of its path.
     async fn scan_beneath(
         &mut self,
         directory: &VfsPath,
@@ -275,7 +278,7 @@ impl<'b> StoreTransaction<'b> {
         }
     }
 
-    /// Makes the commit depend on that nothing was put beneath a directory since before the batch first scanned.
+    /// Adds the precondition that nothing was put beneath a directory since the batch first scanned.
     fn require_unchanged_beneath(&mut self, directory: &VfsPath) {
         let since = self.since.unwrap_or(Version::new(0));
         self.beneath.push((directory_key(directory), Condition::NoneBeneathSince(since)));
@@ -353,7 +356,7 @@ impl TreeTransaction for StoreTransaction<'_> {
         if let Some(Fact { item: Some(item), has_value: true }) = self.facts.get(&key) {
             return rows::body(path, item);
         }
-        // Another version than the one pinned makes the commit fail, and the batch is done again.
+        // If the version differs from the pinned one, the commit fails and the batch is redone.
         let item = self.backend.store.get(&self.backend.namespace, &key).await?;
         item.map_or_else(|| Err(Error::not_found(path)), |item| rows::body(path, &item))
     }
@@ -366,7 +369,7 @@ impl TreeTransaction for StoreTransaction<'_> {
             return Ok(true);
         }
         let prefix = directory_key(directory);
-        // What lies beneath a path follows it directly.
+        // In path order, the contents of a directory follow it directly.
         let from = (Bound::Included(directory), Bound::Unbounded);
         let is_beneath = |path: Option<&VfsPathBuf>| path.is_some_and(|path| path.starts_with(directory));
         let pending = self.pending.range::<VfsPath, _>(from).next().map(|(path, _)| path);
@@ -406,7 +409,7 @@ impl TreeTransaction for StoreTransaction<'_> {
         self.scan_beneath(directory, true, |place, item| {
             let place = place?;
             let Some(rest) = left.checked_sub(item.value.len() as u64) else {
-                let message = format!("`{directory}` holds over {SUBTREE_BYTES_MAX} bytes; move or copy what lies in it bit by bit");
+                let message = format!("`{directory}` holds over {SUBTREE_BYTES_MAX} bytes; move or copy its contents in parts");
                 return Err(Error::new(ErrorKind::TooLarge, message).at(directory));
             };
             left = rest;
@@ -487,13 +490,13 @@ impl TreeTransaction for StoreTransaction<'_> {
     }
 }
 
-/// Returns the keys that decide whether a file or directory can be put at a path.
+/// Returns the keys of the rows that determine whether a file or directory can be put at a path.
 fn keys_of(path: &VfsPath) -> [String; 3] {
     [file_key(path), directory_key(path), path.parent().map(directory_key).unwrap_or_default()]
 }
 
-/// Returns the file that a row stands for. One whose record cannot be read is a file all the same, so that it can be replaced and
-/// deleted and is never taken for absent; whoever asks for its content is told.
+/// Returns the file that a row represents. A row with an unreadable record still counts as a file, so that it can be replaced or
+/// deleted and never looks absent; reading its content fails.
 fn file_node(path: &VfsPath, item: &Item) -> FileNode {
     let record = rows::record(path, item).ok();
     let modified_at = record.map_or(item.modified_at, |record| rows::modified_at(&record, item));

@@ -1,7 +1,7 @@
-//! Who goes first when tasks of one process edit the same file.
+//! Serializes tasks of one process that edit the same file.
 //!
-//! Correctness is the store's preconditions alone. But writers that race on one row would do all but one of their rounds
-//! for nothing, so those of one process wait for one another here.
+//! The preconditions of the store alone ensure correctness. But when writers race for one row, all but one of them waste their
+//! round trips, so those of one process wait for each other here.
 
 use crate::store::{Namespace, Store};
 use std::collections::BTreeSet;
@@ -10,19 +10,19 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// How many turns there are. Files share one by hash, which makes some wait without need and none for ever.
+/// The number of locks. Files share locks by hash, which may delay a task needlessly but never forever.
 const TURNS: usize = 1_024;
 
-/// One table for all backends of the process, as several of them may stand on one store. It is of one size, 1,024 locks, however
-/// many stores and files there were.
+/// One table for all backends of the process, because several may use the same store. Its size is fixed, whatever the number of
+/// stores and files.
 static TABLE: LazyLock<Vec<Mutex<()>>> = LazyLock::new(|| (0..TURNS).map(|_| Mutex::new(())).collect());
 
-/// The turns that a batch holds.
+/// The locks that a batch holds.
 pub(super) struct Turns {
     _held: Vec<MutexGuard<'static, ()>>,
 }
 
-/// Waits for the turn of every key.
+/// Locks every key, waiting for other holders.
 pub(super) async fn take(store: &Arc<dyn Store>, namespace: &Namespace, keys: impl Iterator<Item = String>) -> Turns {
     let address = Arc::as_ptr(store).cast::<()>() as usize;
     let slot = |key: String| {
@@ -30,7 +30,7 @@ pub(super) async fn take(store: &Arc<dyn Store>, namespace: &Namespace, keys: im
         (address, namespace, key).hash(&mut hasher);
         hasher.finish() as usize % TURNS
     };
-    // All batches take their turns in the same order, so none waits in a circle.
+    // All batches lock in the same order, so there is no deadlock.
     let slots: BTreeSet<usize> = keys.map(slot).collect();
     let mut held = Vec::with_capacity(slots.len());
     for slot in slots {

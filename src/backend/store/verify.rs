@@ -1,4 +1,4 @@
-//! Whether every row of a tree is what a tree has: what `stratafs doctor` asks.
+//! Verifies every row of a tree. `treehold doctor` calls this.
 
 use super::StoreBackend;
 use super::found::FAILURES_MAX;
@@ -10,15 +10,15 @@ use crate::ops::Failure;
 use crate::path::{VfsPath, VfsPathBuf};
 use crate::store::{Item, Scan, ScanEntry, ScanOptions};
 
-/// What [`StoreBackend::verify`] found.
+/// The outcome of [`StoreBackend::verify`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Verification {
-    /// How many rows were looked at.
+    /// The number of rows checked.
     pub rows: u64,
-    /// What is wrong: of the first hundred faults, the path and what to do.
+    /// The first hundred faults: each with its path and how to repair it.
     pub failures: Vec<Failure>,
-    /// How many faults there are.
+    /// The total number of faults.
     pub failures_count: usize,
 }
 
@@ -33,17 +33,18 @@ impl Verification {
 }
 
 impl StoreBackend {
-    /// Reads every row and its body, and tells which are damaged, are no file of the tree, or stand in no directory.
+    /// Reads every row with its body and reports rows that are damaged, that do not belong to the tree, or whose parent directory
+    /// is missing. Also checks that the indexes find every file.
     ///
-    /// `progress` is told how many rows were read so far. Cost: all bodies of the tree are read, a page at a time, and its
-    /// indexes a segment at a time; in memory of each index 16 bytes for each file.
+    /// Calls `progress` with the number of rows read so far. Cost: reads all bodies of the tree one page at a time, and its
+    /// indexes one segment at a time. Keeps 16 bytes of memory for each file and index.
     ///
     /// # Errors
-    /// Those of the store, but not of a single row.
+    /// Errors of the store. A damaged row is not an error but a failure in the result.
     pub async fn verify(&self, mut progress: impl FnMut(u64) + Send) -> Result<Verification> {
         let mut found = Verification::default();
         let mut options = ScanOptions::new();
-        // The directories that the next row may stand in, the deepest last: in path order a directory comes before what it holds.
+        // The directories that can hold the next row, deepest last. In key order, a directory precedes its contents.
         let mut open: Vec<VfsPathBuf> = Vec::new();
         let mut last_file: Option<VfsPathBuf> = None;
         let indexes = self.read_indexes().await?;
@@ -101,7 +102,7 @@ impl StoreBackend {
         }
     }
 
-    /// Returns a page of rows with their bodies, and the rows whose bodies cannot be read.
+    /// Returns a page of rows with their bodies, and the keys of the rows whose bodies cannot be read.
     pub(super) async fn page(&self, options: &ScanOptions) -> Result<(Scan, Vec<(String, Error)>)> {
         match self.store.scan(&self.namespace, options.clone().with_values(true)).await {
             Err(error) if error.kind() == ErrorKind::Corrupt => {}

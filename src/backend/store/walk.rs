@@ -1,11 +1,10 @@
-//! The rows of a tree that a search selects, page by page.
+//! Walks the rows that a search selects, page by page.
 //!
-//! A walk reads keys in order, from the deepest directory that all results lie beneath, and seeks past what is not entered. The
-//! ignore files it needs are read with one request a page: those on the page, and those that may still follow in directories
-//! that the page leaves open.
+//! A walk reads keys in order, starting at the deepest directory that contains all possible results, and seeks past directories
+//! that it does not enter. It reads the ignore files it needs with one request for each page: those on the page, and those that
+//! may follow in directories that the page leaves open.
 //!
-//! Where an index tells which files may be found, the walk goes from one of those to the next instead, by way of the directories
-//! that each stands in.
+//! If an index names the candidate files, the walk visits only those and their parent directories.
 
 use super::StoreBackend;
 use super::lent::LentStretch;
@@ -20,10 +19,10 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// How many rows the first page has: few, as a limit may end the search with it.
+/// The number of rows on the first page. It is small because a limit may end the search within it.
 const PAGE_ROWS_FIRST: usize = 128;
 
-/// How many rows a page has at most.
+/// The most rows on a page.
 const PAGE_ROWS_MAX: usize = 1_024;
 
 /// A node that a search selected, with its row.
@@ -33,14 +32,14 @@ pub(super) struct Selected {
     pub(super) body: Body,
 }
 
-/// What is known of the body of a row.
+/// How the body of a row was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
-    /// Nothing: it was not asked for.
+    /// It was not requested.
     Unread,
-    /// It stands in the item.
+    /// It is in the item.
     Read,
-    /// It has so many bytes, and not the text that was asked for.
+    /// The store left it out: it has this many bytes and does not contain the requested text.
     LeftOut(u64),
 }
 
@@ -48,35 +47,36 @@ pub(super) enum Body {
 #[derive(Debug)]
 struct Listed {
     keys: std::vec::IntoIter<String>,
-    /// Of the directories above those that were met, which are entered.
+    /// Whether each visited directory is entered.
     entered: HashMap<VfsPathBuf, bool>,
 }
 
-/// A walk in the making.
+/// A walk in progress.
 pub(super) struct StoreWalk<'b> {
     backend: &'b StoreBackend,
     walk: Walk,
-    /// What comes next; none at the end.
+    /// The next scan, or `None` at the end.
     scan: Option<ScanOptions>,
-    /// The only rows that are looked at, where they are known.
+    /// If set, the only rows to visit.
     listed: Option<Listed>,
-    /// What a body holds that is of use, where that is known.
+    /// If set, the text that a body must contain to be of use.
     holding: Option<Bytes>,
-    /// What was met before the first page.
+    /// A node that was selected before the first page.
     first: Option<Selected>,
-    /// Of the last page: how many files stood on it, and how many of them were selected.
+    /// The number of files on the last page, and how many of them were selected.
     yielded: (usize, usize),
-    /// Where the walk began: the directories down to there were looked at.
+    /// The start of the walk. All directories down to it have been looked up.
     from: VfsPathBuf,
-    /// The directories that are still open, of which it is known whether they have ignore files, and which.
+    /// The open directories whose ignore files are known.
     resolved: HashSet<VfsPathBuf>,
 }
 
 impl<'b> StoreWalk<'b> {
-    /// Looks at the search root and starts beneath it, or behind the cursor. Returns none when the root is a file. One round trip.
+    /// Looks up the search root and starts beneath it, or after the cursor. Returns `None` if the root is a file. Cost: one round
+    /// trip.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) and those of the store.
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such path, and errors of the store.
     pub(super) async fn begin(backend: &'b StoreBackend, walk: Walk, root: &VfsPath, cursor: Option<&VfsPath>) -> Result<Option<Self>> {
         let stretch = walk.stretch(cursor);
         let from = stretch.as_ref().map_or(root, |stretch| &stretch.from);
@@ -106,7 +106,7 @@ impl<'b> StoreWalk<'b> {
         Ok(Some(this))
     }
 
-    /// Finds the first row to ask for. The start itself was looked at already, so the scan runs behind it.
+    /// Determines the first scan. It starts after the start path, which has been looked up already.
     fn start(&mut self, root: &VfsPath, stretch: &Stretch, from: Option<(Place, Item)>) {
         let mut start_after = directory_key(&stretch.from);
         if let Some(directory) = self.walk.obstacle(stretch) {
@@ -127,10 +127,10 @@ impl<'b> StoreWalk<'b> {
         self.scan = Some(scan);
     }
 
-    /// Turns to rows that the store lends, which are all that is looked at from here on.
+    /// Continues the walk over rows that the store lends.
     pub(super) fn over(self, rows: Arc<dyn LentRows>) -> LentStretch {
         let keys = self.scan.map(|scan| {
-            // The row that a scan starts after is not there again, and the text behind it is the first that may be.
+            // The scan excludes its start key, so begin with the smallest key after it.
             let start = scan.start_after.filter(|after| *after >= scan.prefix).map_or_else(|| scan.prefix.clone(), |after| after + "\0");
             (start, scan.prefix.strip_suffix(SEPARATOR).map(|directory| format!("{directory}\u{2}")))
         });
@@ -138,7 +138,7 @@ impl<'b> StoreWalk<'b> {
         LentStretch { rows, walk: self.walk, from: self.from, first, keys }
     }
 
-    /// Looks at these files only, which are in order.
+    /// Restricts the walk to these files.
     pub(super) fn only(&mut self, keys: BTreeSet<String>) {
         let Some(scan) = self.scan.take() else { return };
         let after = scan.start_after.as_deref().unwrap_or_default();
@@ -146,12 +146,12 @@ impl<'b> StoreWalk<'b> {
         self.listed = Some(Listed { keys: keys.into_iter(), entered: HashMap::new() });
     }
 
-    /// Lets the store leave out bodies that do not hold a text.
-    pub(super) fn only_holding(&mut self, text: Option<Bytes>) {
+    /// Lets the store leave out bodies that do not contain this text.
+    pub(super) fn only_containing(&mut self, text: Option<Bytes>) {
         self.holding = text;
     }
 
-    /// Returns what is selected of the next files of the list; none at the end. Two round trips at most.
+    /// Returns the selected files among the next ones of the list, or `None` at the end. Cost: at most two round trips.
     async fn next_listed(&mut self, mut listed: Listed) -> Result<Option<Vec<Result<Selected>>>> {
         let keys: Vec<String> = listed.keys.by_ref().take(PAGE_ROWS_MAX).collect();
         if keys.is_empty() {
@@ -161,7 +161,7 @@ impl<'b> StoreWalk<'b> {
         let mut wanted = Rows::default();
         let mut unknown = BTreeSet::new();
         for key in keys {
-            // What is no file of the tree was never put into the index.
+            // Only files of the tree are indexed.
             let Ok(place) = Place::of(&key) else { continue };
             for directory in place.path.ancestors().filter(|above| above.starts_with(self.walk.root()) && **above != *self.walk.root()) {
                 if !listed.entered.contains_key(directory) && unknown.insert(directory.to_owned()) && self.walk.wants_ignore_files() {
@@ -173,7 +173,7 @@ impl<'b> StoreWalk<'b> {
         wanted.fetch(self.backend, true).await?;
         self.add(wanted.by_directory()?);
         for directory in unknown {
-            // Those above come first, and nothing lies in what is not entered.
+            // Parents come first, and nothing beneath a skipped directory is entered.
             let above = directory.parent().and_then(|parent| listed.entered.get(parent)).copied().unwrap_or(true);
             let entered = self.from.starts_with(&directory) || (above && self.walk.visit(&directory, true).entered);
             listed.entered.insert(directory, entered);
@@ -188,22 +188,22 @@ impl<'b> StoreWalk<'b> {
         Ok(Some(items.into_iter().flatten().map(|item| Ok(Selected { item, body: Body::Unread })).collect()))
     }
 
-    /// Returns where the search starts.
+    /// Returns the root of the search.
     pub(super) fn root(&self) -> &VfsPath {
         self.walk.root()
     }
 
-    /// Tells whether most files of the last page were selected.
+    /// Returns whether at least three quarters of the files on the last page were selected.
     pub(super) fn wants_most(&self) -> bool {
         let (files, selected) = self.yielded;
         files > 0 && selected * 4 >= files * 3
     }
 
-    /// Returns what is selected on the next page, and the error of each row that is no node of the tree; none at the end. Two round
-    /// trips at most.
+    /// Returns the selected nodes of the next page, and an error for each row that does not belong to the tree; `None` at the
+    /// end. Cost: at most two round trips.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(super) async fn next_page(&mut self, with_values: bool) -> Result<Option<Vec<Result<Selected>>>> {
         if let Some(first) = self.first.take() {
             return Ok(Some(vec![Ok(first)]));
@@ -215,7 +215,7 @@ impl<'b> StoreWalk<'b> {
         scan.with_values = with_values;
         scan.values_holding = self.holding.clone();
         let page = match self.backend.store.scan(&self.backend.namespace, scan.clone()).await {
-            // One of the bodies is damaged: the keys are read alone, and each body when its turn comes.
+            // A body is damaged: read only the keys now, and the bodies one by one later.
             Err(error) if error.kind() == ErrorKind::Corrupt && with_values => {
                 scan.with_values = false;
                 self.backend.store.scan(&self.backend.namespace, scan.clone()).await?
@@ -225,10 +225,10 @@ impl<'b> StoreWalk<'b> {
         let with_values = scan.with_values;
         self.read_ignore_files(&page.entries, page.next.is_some()).await?;
         let (count, mut files) = (page.entries.len(), 0);
-        let mut strangers = Vec::new();
+        let mut foreign = Vec::new();
         let mut passing: Option<VfsPathBuf> = None;
-        // Most rows are looked at once and never again, so their paths are read in one place, and what is selected stays in the
-        // list that the store made.
+        // Most rows are visited once and then dropped, so decode their paths into one buffer, and reuse the list that the store
+        // allocated.
         let mut reader = KeyReader::new();
         let select = |entry| {
             let (item, body) = match entry {
@@ -238,9 +238,9 @@ impl<'b> StoreWalk<'b> {
             };
             let (path, is_directory) = match reader.read(&item.key) {
                 Ok(read) => read,
-                // It stands nowhere in the tree, so it is told of where it is met: before what is selected with it.
+                // The row has no position in the tree, so report it before the nodes selected on its page.
                 Err(error) => {
-                    strangers.push(Err(error));
+                    foreign.push(Err(error));
                     return None;
                 }
             };
@@ -254,11 +254,11 @@ impl<'b> StoreWalk<'b> {
         };
         let mut selected: Vec<Result<Selected>> = page.entries.into_iter().filter_map(select).collect();
         self.yielded = (files, selected.len());
-        if !strangers.is_empty() {
-            selected.splice(..0, strangers);
+        if !foreign.is_empty() {
+            selected.splice(..0, foreign);
         }
         if let Some(next) = page.next {
-            // What the page ended in is passed over; there may be more of the kind, so the next page is a small one.
+            // Skip the rest of the directory the page ended in. There may be more such directories, so the next page is small.
             let (start_after, limit) = match passing {
                 Some(directory) => (after_directory(&directory), (count / 4).max(16)),
                 None => (next, (count * 2).clamp(PAGE_ROWS_FIRST, PAGE_ROWS_MAX)),
@@ -268,10 +268,10 @@ impl<'b> StoreWalk<'b> {
         Ok(Some(selected))
     }
 
-    /// Reads the ignore files that rule the rows of a page and of what follows it in the same directories.
+    /// Reads the ignore files that apply to the rows of a page and to later rows in the same directories.
     ///
-    /// A directory that starts and ends on the page has none but those on it. One that the page leaves open may have some
-    /// behind its last row; of one that earlier pages left open that is known.
+    /// If a directory starts and ends on the page, all its ignore files are on it. If the page leaves a directory open, more may
+    /// follow after the last row. Those of directories that earlier pages left open are known already.
     async fn read_ignore_files(&mut self, rows: &[ScanEntry], goes_on: bool) -> Result<()> {
         if !self.walk.wants_ignore_files() {
             return Ok(());
@@ -280,7 +280,7 @@ impl<'b> StoreWalk<'b> {
         let Some((last, last_key)) = last else { return Ok(()) };
         let mut wanted = Rows::default();
         let mut passing: Option<VfsPathBuf> = None;
-        // Only directories and ignore files matter here, and few rows are one.
+        // Only directories and ignore files matter here, and they are a small share of the rows.
         let decisive = rows.iter().map(ScanEntry::key).filter(|key| is_directory_or_named(key, &IGNORE_FILE_NAMES));
         for place in decisive.filter_map(|key| Place::of(key).ok()) {
             if passing.as_ref().is_some_and(|directory| place.path.starts_with(directory)) {
@@ -292,7 +292,7 @@ impl<'b> StoreWalk<'b> {
                 }
                 continue;
             }
-            // The rules are not complete yet and one may take another back, so they do not count here.
+            // Rules of this page are not loaded yet and one may re-include the directory, so ask only whether it may be entered.
             passing = (!self.walk.may_enter(&place.path)).then_some(place.path);
         }
         let passing = passing.filter(|directory| last.path.starts_with(directory));
@@ -318,7 +318,7 @@ impl<'b> StoreWalk<'b> {
     }
 }
 
-/// Rows to be read by key, and what was read.
+/// Rows to be read by key, and the results.
 #[derive(Default)]
 struct Rows {
     keys: HashMap<String, Option<Item>>,
@@ -341,7 +341,7 @@ impl Rows {
     }
 
     fn ask_ignore_files_after(&mut self, directory: &VfsPath, key: &str) {
-        // A directory whose path is too long for the name has no such file.
+        // If the path would be too long, the file cannot exist.
         let files = IGNORE_FILE_NAMES.iter().filter_map(|name| directory.child(name).ok());
         for file in files.map(|path| file_key(&path)).filter(|file| &**file > key) {
             self.ask(file);
@@ -353,7 +353,7 @@ impl Rows {
             return Ok(());
         }
         let keys: Vec<&str> = self.keys.keys().map(String::as_str).collect();
-        // A damaged ignore file rules nothing, as one that is not there; the search tells of it if it selects it.
+        // Treat a damaged ignore file as absent; the search reports it if it selects it.
         let items = match with_values {
             true => read_each(backend, &keys).await?.into_iter().filter_map(Result::ok).collect(),
             false => backend.store.get_many(&backend.namespace, &keys, false).await?,
@@ -372,7 +372,7 @@ impl Rows {
         of(file_key(path), false).or_else(|| of(directory_key(path), true))
     }
 
-    /// Returns the ignore files read, by directory.
+    /// Returns the ignore files that were read, by directory.
     fn by_directory(self) -> Result<BTreeMap<VfsPathBuf, [Option<Bytes>; 2]>> {
         let mut by_directory: BTreeMap<VfsPathBuf, [Option<Bytes>; 2]> = BTreeMap::new();
         for item in self.keys.into_values().flatten() {

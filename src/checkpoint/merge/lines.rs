@@ -2,7 +2,7 @@
 
 use super::{MergeConflictKind, MergeHunk, MergeLines, MergeOptions, MergeResolution, MergeStrategy};
 use crate::backend::{StateNode, StateSnapshot};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::path::VfsPathBuf;
 use crate::text::merge::{self, Hunk, LineMerge, MERGE_BYTES_MAX, MarkerNames, MarkerStyle, Take};
 use crate::work;
@@ -90,14 +90,13 @@ pub(super) async fn merge_all(
         let (style, names) = (options.marker_style, [names.ours, names.base, names.theirs].map(str::to_owned));
         let mut left = budget;
         let cost_bytes = small.iter().flat_map(|file| sizes(file)).sum();
-        let merged = work::run(cost_bytes, move |stop| {
+        let merged = work::run(cost_bytes, move |_| {
             let [ours, base, theirs] = &names;
             let names = MarkerNames { ours, base, theirs };
-            let merge = |file: &Loaded| stop.check().map(|()| merge_one(file, names, style, &mut left));
-            let merged: Vec<Merged> = loaded.iter().map(merge).collect::<Result<_>>()?;
-            Ok::<_, Error>((merged, left))
+            let merged: Vec<Merged> = loaded.iter().map(|file| merge_one(file, names, style, &mut left)).collect();
+            (merged, left)
         });
-        let (merged, left) = merged.await??;
+        let (merged, left) = merged.await?;
         budget = left;
         let mut merged = merged.into_iter();
         all.extend(some.iter().map(|file| match is_small(file) {

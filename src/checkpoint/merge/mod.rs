@@ -48,11 +48,11 @@ pub const MERGED_CHECKPOINT: &str = "merged_checkpoint";
 ///
 /// # Examples
 /// ```
-/// use stratafs::checkpoint::{At, Checkpointer, MemoryCheckpointer, MergeOptions, MergeStatus, PutOptions, merge};
-/// use stratafs::{BackendExt, Scope, StateBackend};
+/// use treehold::checkpoint::{At, Checkpointer, MemoryCheckpointer, MergeOptions, MergeStatus, PutOptions, merge};
+/// use treehold::{BackendExt, Scope, StateBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let (checkpoints, main) = (MemoryCheckpointer::new(), Scope::new().with_thread("main"));
 /// let tree = StateBackend::new();
 /// tree.write("/plan.md", "1. ask\n").await?;
@@ -71,19 +71,21 @@ pub const MERGED_CHECKPOINT: &str = "merged_checkpoint";
 /// # }
 /// ```
 pub async fn merge(checkpointer: &dyn Checkpointer, scope: &Scope, source: (&str, At), options: &MergeOptions) -> Result<MergeOutcome> {
-    merge_state(checkpointer, scope, source, options, None, None).await.map(|(outcome, _)| outcome)
+    let (mut outcome, planned) = plan_merge(checkpointer, scope, source, options, None).await?;
+    if let Some((state, notes)) = planned {
+        outcome.checkpoint = Some(checkpointer.put(scope, &state, &notes).await?.checkpoint);
+    }
+    Ok(outcome)
 }
 
-/// Merges as [`merge`] does, and returns the thread's new head and state, if there are. The new checkpoint has the id `own`, if
-/// that is greater than those of what it comes from.
-pub(crate) async fn merge_state(
+/// Compares as [`merge`] does, and returns the state to put and what is noted with it, unless nothing is to be written.
+pub(crate) async fn plan_merge(
     checkpointer: &dyn Checkpointer,
     scope: &Scope,
     (source, at): (&str, At),
     options: &MergeOptions,
-    own: Option<CheckpointId>,
     reviewer: Option<&Reviewer>,
-) -> Result<(MergeOutcome, Option<(Option<Head>, StateSnapshot)>)> {
+) -> Result<(MergeOutcome, Option<(StateSnapshot, PutOptions)>)> {
     let thread = thread_of(scope)?;
     let ours = checkpointer.open(scope, At::Latest).await?.ok_or_else(|| no_thread(thread))?;
     if options.head.is_some() && options.head != ours.head {
@@ -115,10 +117,8 @@ pub(crate) async fn merge_state(
     let started = u64::try_from(now.as_microsecond()).unwrap_or(0);
     let issued = started.max(theirs.state.version().number());
     let state = if grafts.is_empty() { ours.state } else { ours.state.grafted(grafts, issued, now).await? };
-    let notes = PutOptions { id: own, ..noted(options, &outcome.theirs, ours.head) };
-    let saved = checkpointer.put(scope, &state, &notes).await?;
-    outcome.checkpoint = Some(saved.checkpoint);
-    Ok((outcome, Some((saved.head, state))))
+    let notes = noted(options, &outcome.theirs, ours.head);
+    Ok((outcome, Some((state, notes))))
 }
 
 /// Notes with the new checkpoint what was merged.

@@ -142,7 +142,7 @@ pub struct MergeConflict {
     /// How many such places there are.
     #[serde(skip_serializing_if = "is_zero")]
     pub hunks_total: u64,
-    /// How many changed paths beneath it are decided with it.
+    /// How many changed paths beneath it are decided with it, of those that the caller may know of.
     #[serde(skip_serializing_if = "is_zero")]
     pub beneath: u64,
     /// How it was decided; none when it was not.

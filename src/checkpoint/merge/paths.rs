@@ -96,6 +96,8 @@ struct Case {
 pub(super) struct Plan {
     steps: Vec<Step>,
     conflicts: Vec<MergeConflict>,
+    /// Of each conflict, what is decided with it.
+    beneath: Vec<Vec<Difference>>,
     ours: Changed,
 }
 
@@ -131,6 +133,7 @@ pub(super) async fn plan(
     }
     cases.sort_by(|one, other| one.path.cmp(&other.path));
     let mut conflicts = Vec::with_capacity(cases.len());
+    let mut beneath = Vec::with_capacity(cases.len());
     let mut used = HashSet::new();
     for case in cases {
         let said = options.resolution(&case.path).map(|(said, resolution)| {
@@ -141,6 +144,7 @@ pub(super) async fn plan(
         let decision = resolution.as_ref().and_then(|resolution| case.decide(resolution, &our_changes, &their_changes));
         let decided = decision.as_ref().and(resolution);
         steps.extend(decision.into_iter().flatten());
+        beneath.push(case.differences_beneath(&our_changes, &their_changes));
         conflicts.push(case.into_conflict(decided));
     }
     if let Some(unused) = options.resolutions.keys().find(|said| !used.contains(*said)) {
@@ -148,7 +152,7 @@ pub(super) async fn plan(
         return Err(Error::invalid_argument(message).at(unused));
     }
     steps.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(Some(Plan { steps, conflicts, ours: our_changes }))
+    Ok(Some(Plan { steps, conflicts, beneath, ours: our_changes }))
 }
 
 /// The changed paths, sorted by what is to be done.
@@ -255,6 +259,16 @@ impl Case {
         }
     }
 
+    /// Returns what is decided with it, as it stands on the two sides.
+    fn differences_beneath(&self, ours: &Changed, theirs: &Changed) -> Vec<Difference> {
+        let side = |changed: &Changed, other: &Changed, path: &VfsPathBuf| {
+            // A side that did not change the path has there what the base has.
+            let node = changed.0.get(path).map(|(_, node)| node).or_else(|| other.0.get(path).map(|(base, _)| base));
+            node.and_then(|node| node.as_ref().map(|node| standing_of(node)))
+        };
+        self.beneath.iter().map(|path| Difference::new(path.clone(), side(ours, theirs, path), side(theirs, ours, path))).collect()
+    }
+
     fn into_conflict(self, decided: Option<MergeResolution>) -> MergeConflict {
         let [base, ours, theirs] = self.sides.map(|node| node.map(|node| MergeSide::of(&node)));
         let (path, kind, hunks, hunks_total) = (self.path, self.kind, self.hunks, self.hunks_total);
@@ -288,7 +302,10 @@ impl Plan {
             .iter()
             .map(|conflict| Difference::new(conflict.path.clone(), side(&conflict.ours), side(&conflict.theirs)))
             .collect();
-        for (conflict, sight) in self.conflicts.iter_mut().zip(reviewer.ask(ReviewPurpose::Show, &told).await?) {
+        let sights = reviewer.ask(ReviewPurpose::Show, &told).await?;
+        for ((conflict, beneath), sight) in self.conflicts.iter_mut().zip(&self.beneath).zip(sights) {
+            let shown = reviewer.ask(ReviewPurpose::Show, beneath).await?.into_iter().filter(|sight| *sight > Sight::Hidden);
+            conflict.beneath = shown.count() as u64;
             match sight {
                 Sight::Hidden => {
                     let message =

@@ -1,4 +1,4 @@
-//! Writing, editing, moving and removing.
+//! Changes: writing, editing, moving and removing.
 
 use super::Subject;
 use crate::backend::Backend;
@@ -8,8 +8,8 @@ use crate::ops::{
 };
 use std::collections::HashSet;
 
-/// The directories above a written file are there, as directories.
-pub(super) async fn parents_appear_by_themselves(tree: Subject) {
+/// The parents of a written file are created as directories.
+pub(super) async fn write_creates_missing_parents(tree: Subject) {
     let changed = tree.put("/a/b/c/file", "x").await;
     assert!(changed.created);
     for directory in ["/a", "/a/b", "/a/b/c"] {
@@ -18,23 +18,23 @@ pub(super) async fn parents_appear_by_themselves(tree: Subject) {
     assert_eq!((tree.names("/").await, tree.names("/a/b").await), (vec!["a/".to_owned()], vec!["c/".to_owned()]));
 }
 
-/// Overwriting replaces the content whole; a file is created once.
-pub(super) async fn overwrite_replaces_and_keeps_the_creation_time(tree: Subject) {
+/// Overwriting replaces the whole content but keeps the creation time.
+pub(super) async fn overwrite_replaces_content_and_keeps_creation_time(tree: Subject) {
     tree.put("/a", "a longer content").await;
     let before = tree.stat("/a").await.expect("it was written");
     let changed = tree.put("/a", "short").await;
     let after = tree.stat("/a").await.expect("it was written");
     assert_eq!((tree.content("/a").await, changed.created, after.size_bytes), ("short".into(), false, 5));
     assert!(after.modified_at >= before.modified_at);
-    // A host's filesystem may not know when a file was created, or counts a replacement as one.
+    // A host filesystem may not know creation times, or may count a replacement as a creation.
     if tree.backend().capabilities().atomic_batch {
         assert_eq!(after.created_at, before.created_at);
         assert!(after.created_at.is_some());
     }
 }
 
-/// To be asked about a change is not to make it; every path has an answer.
-pub(super) async fn review_answers_each_path_and_changes_nothing(tree: Subject) {
+/// Reviewing a change does not apply it, and every path gets an answer.
+pub(super) async fn review_answers_for_each_path_and_changes_nothing(tree: Subject) {
     tree.put("/a", "one").await;
     let version = tree.version("/a").await;
     let differences = vec![
@@ -42,7 +42,7 @@ pub(super) async fn review_answers_each_path_and_changes_nothing(tree: Subject) 
         Difference::new(tree.path("/b"), None, Some(Standing::Directory)),
         Difference::new(tree.path("/c"), Some(Standing::File(1)), None),
     ];
-    for purpose in [ReviewPurpose::Change, ReviewPurpose::Show] {
+    for purpose in [ReviewPurpose::Change, ReviewPurpose::Show, ReviewPurpose::Consent] {
         let review = Review::new(purpose, tree.path("/"), differences.clone());
         assert_eq!(tree.backend().review(&review).await.expect("nothing is kept back"), [Sight::Open; 3]);
     }
@@ -50,8 +50,8 @@ pub(super) async fn review_answers_each_path_and_changes_nothing(tree: Subject) 
     assert_eq!(tree.names("/").await, ["a"]);
 }
 
-/// `CreateNew` never replaces.
-pub(super) async fn create_new_refuses_what_is_there(tree: Subject) {
+/// `CreateNew` never replaces anything.
+pub(super) async fn create_new_rejects_existing_path(tree: Subject) {
     assert!(tree.try_put("/a", "one", WriteMode::CreateNew).await.expect("nothing is there").created);
     let error = tree.refused(tree.try_put("/a", "two", WriteMode::CreateNew).await, ErrorKind::AlreadyExists);
     assert_eq!(error.path(), Some(&*tree.path("/a")));
@@ -60,8 +60,8 @@ pub(super) async fn create_new_refuses_what_is_there(tree: Subject) {
     assert_eq!(tree.content("/a").await, "one");
 }
 
-/// `IfVersion` writes exactly when the version is still the one given, and otherwise tells the current one.
-pub(super) async fn a_conditional_write_compares_the_version(tree: Subject) {
+/// `IfVersion` writes only if the version is current, and otherwise reports the current one.
+pub(super) async fn conditional_write_requires_current_version(tree: Subject) {
     let first = tree.put("/a", "one").await.version.expect("a file has a version");
     let second =
         tree.try_put("/a", "two", WriteMode::IfVersion(first)).await.expect("it is current").version.expect("a file has a version");
@@ -73,8 +73,8 @@ pub(super) async fn a_conditional_write_compares_the_version(tree: Subject) {
     tree.refused(tree.stat("/absent").await, ErrorKind::NotFound);
 }
 
-/// A path is a file or a directory.
-pub(super) async fn a_file_is_never_a_directory_too(tree: Subject) {
+/// A path is either a file or a directory.
+pub(super) async fn path_is_never_both_file_and_directory(tree: Subject) {
     tree.put("/d/a", "x").await;
     tree.refused(tree.try_put("/d", "x", WriteMode::Overwrite).await, ErrorKind::IsDirectory);
     tree.refused(tree.append("/d", "x").await, ErrorKind::IsDirectory);
@@ -88,8 +88,8 @@ pub(super) async fn a_file_is_never_a_directory_too(tree: Subject) {
     assert_eq!(tree.names("/").await, ["d", "empty"]);
 }
 
-/// A write that is refused changes nothing, not even the directories on its way.
-pub(super) async fn a_refused_write_leaves_no_parents(tree: Subject) {
+/// A rejected write changes nothing, not even by creating parents.
+pub(super) async fn rejected_write_creates_no_parents(tree: Subject) {
     let version = tree.put("/seed", "x").await.version.expect("a file has a version");
     tree.refused(tree.try_put("/new/deep/a", "x", WriteMode::IfVersion(version)).await, ErrorKind::Conflict);
     tree.refused(tree.copy("/missing", "/new/deep/a", false).await, ErrorKind::NotFound);
@@ -98,8 +98,8 @@ pub(super) async fn a_refused_write_leaves_no_parents(tree: Subject) {
     assert_eq!(tree.names("/").await, ["seed"]);
 }
 
-/// `append` adds at the end, and creates the file when there is none.
-pub(super) async fn append_creates_and_adds(tree: Subject) {
+/// `append` adds at the end, and creates a missing file.
+pub(super) async fn append_creates_file_and_adds_to_it(tree: Subject) {
     let first = tree.append("/d/log", "one\n").await.expect("it is created");
     assert_eq!((first.created, first.size_bytes), (true, 4));
     let second = tree.append("/d/log", "two").await.expect("it is there");
@@ -109,8 +109,8 @@ pub(super) async fn append_creates_and_adds(tree: Subject) {
     assert_ne!(first.version, second.version);
 }
 
-/// An edit replaces one occurrence and leaves the rest byte for byte.
-pub(super) async fn edit_replaces_the_only_occurrence(tree: Subject) {
+/// An edit replaces one occurrence and leaves all other bytes unchanged.
+pub(super) async fn edit_replaces_single_occurrence(tree: Subject) {
     tree.put("/a", "one\ntwo\nthree").await;
     let changed = tree.edit("/a", &[Edit::new("two", "2")]).await.expect("it occurs once");
     assert_eq!((changed.replacements, changed.size_bytes, changed.operation), (1, 11, OpKind::Edit));
@@ -119,7 +119,7 @@ pub(super) async fn edit_replaces_the_only_occurrence(tree: Subject) {
     assert_eq!(tree.content("/a").await, "three");
 }
 
-/// Several occurrences are an error that counts them and names their lines; the file stays as it was.
+/// Several occurrences are an error that counts them and lists their lines. The file does not change.
 pub(super) async fn edit_rejects_ambiguous_match(tree: Subject) {
     tree.put("/a", "x\ny\nx x\n").await;
     let version = tree.version("/a").await;
@@ -129,7 +129,7 @@ pub(super) async fn edit_rejects_ambiguous_match(tree: Subject) {
     assert_eq!((tree.content("/a").await, tree.version("/a").await), ("x\ny\nx x\n".into(), version));
 }
 
-/// A text that does not occur is an error; the file stays as it was.
+/// A text that does not occur is an error. The file does not change.
 pub(super) async fn edit_rejects_no_match(tree: Subject) {
     tree.put("/a", "one\n").await;
     let version = tree.version("/a").await;
@@ -139,8 +139,8 @@ pub(super) async fn edit_rejects_no_match(tree: Subject) {
     assert_eq!((tree.content("/a").await, tree.version("/a").await), ("one\n".into(), version));
 }
 
-/// The empty text is nowhere, and no list of edits is empty.
-pub(super) async fn edit_rejects_an_empty_text(tree: Subject) {
+/// Neither the replaced text nor the list of edits may be empty.
+pub(super) async fn edit_rejects_empty_text(tree: Subject) {
     tree.put("/a", "abc").await;
     tree.refused(tree.edit("/a", &[Edit::new("", "Z")]).await, ErrorKind::InvalidArgument);
     tree.refused(tree.edit("/a", &[Edit::all("", "Z")]).await, ErrorKind::InvalidArgument);
@@ -149,14 +149,14 @@ pub(super) async fn edit_rejects_an_empty_text(tree: Subject) {
 }
 
 /// `replace_all` replaces every occurrence and counts them.
-pub(super) async fn edit_replaces_all_when_asked(tree: Subject) {
+pub(super) async fn edit_with_replace_all_replaces_every_occurrence(tree: Subject) {
     tree.put("/a", "a-a-a").await;
     assert_eq!(tree.edit("/a", &[Edit::all("a", "bb")]).await.expect("it occurs").replacements, 3);
     assert_eq!(tree.content("/a").await, "bb-bb-bb");
 }
 
-/// Edits build on each other; one that fails undoes those before it.
-pub(super) async fn edits_of_one_call_take_effect_together(tree: Subject) {
+/// Edits build on each other, and if one fails none takes effect.
+pub(super) async fn edits_of_one_call_are_atomic(tree: Subject) {
     tree.put("/a", "one two").await;
     tree.refused(tree.edit("/a", &[Edit::new("one", "1"), Edit::new("three", "3")]).await, ErrorKind::NoMatch);
     assert_eq!(tree.content("/a").await, "one two");
@@ -164,8 +164,8 @@ pub(super) async fn edits_of_one_call_take_effect_together(tree: Subject) {
     assert_eq!((tree.content("/a").await, changed.replacements), ("done".into(), 2));
 }
 
-/// Text shown with `\n` is found where `\r\n` is stored, and what is inserted takes the file's ending.
-pub(super) async fn edit_meets_text_as_shown(tree: Subject) {
+/// Text with `\n` matches stored `\r\n`, and new lines take the line ending of the file.
+pub(super) async fn edit_with_lf_matches_crlf_content(tree: Subject) {
     tree.put("/a", "one\r\ntwo\r\nthree\r\n").await;
     tree.edit("/a", &[Edit::new("one\ntwo", "1\n2\n2b")]).await.expect("it is there as shown");
     assert_eq!(tree.content("/a").await, "1\r\n2\r\n2b\r\nthree\r\n");
@@ -173,43 +173,43 @@ pub(super) async fn edit_meets_text_as_shown(tree: Subject) {
     assert_eq!(tree.content("/a").await, "1\r\n2\r\n2b\r\n3\r\n4\r\n");
 }
 
-/// The line endings of what is not edited stay, also in a file that mixes them.
-pub(super) async fn edit_keeps_other_line_endings(tree: Subject) {
+/// An edit keeps the line endings of other lines, even in files that mix them.
+pub(super) async fn edit_in_mixed_file_keeps_other_line_endings(tree: Subject) {
     tree.put("/a", "\u{feff}one\r\ntwo\nthree\r\nfour").await;
     tree.edit("/a", &[Edit::new("two", "2")]).await.expect("it occurs once");
     assert_eq!(tree.content("/a").await, "\u{feff}one\r\n2\nthree\r\nfour");
 }
 
-/// Contents, replacements and results that show what a line ending is to an edit: content, old, new, whether all are replaced, result.
+/// Edits that show how line endings act as units: content, old, new, whether to replace all, result.
 pub const LINE_ENDING_EDITS: &[(&str, &str, &str, bool, &str)] = &[
-    // `\n` matches a whole `\r\n`, never its second half.
+    // `\n` matches a whole `\r\n`, never just its second half.
     ("x\r\nfoo\r\n", "\nfoo", "bar", false, "xbar\r\n"),
     ("x\r\nbar\r\n", "\nbar", "\nline\nbar", false, "x\r\nline\r\nbar\r\n"),
     ("a\r\nb\r\n", "\n", "", true, "ab"),
     ("a\r\nb\n", "a\n", "a", false, "ab\n"),
     ("a\nb\n", "a\r\nb", "x\r\ny", false, "x\ny\n"),
-    // Lines match whatever their endings, and the lines that stay keep theirs.
+    // Lines match regardless of their endings, and unchanged lines keep theirs.
     ("a\r\nb\nc\r\nd", "a\nb\nc\nd", "a\nB\nc\nd", false, "a\r\nB\nc\r\nd"),
     ("a\r\nb\nc\r\n", "a\nb\nc\n", "a\nnew\nb\nc\n", false, "a\r\nnew\r\nb\nc\r\n"),
     ("a\nb\r\nc\n", "a\nb\nc", "A\nB\nC", false, "A\nB\r\nC\n"),
     ("a\nb\r\nc\n", "a\nb\n", "A\nB\nC\nD\n", false, "A\nB\r\nC\r\nD\r\nc\n"),
     ("a\r\nb\na\nb\r\n", "a\nb", "b\na\nc", true, "b\r\na\r\nc\nb\na\nc\r\n"),
-    // Within one line, its own ending counts; on a last line without one, that of the line before.
+    // Within one line, its own ending applies; on a last line without one, that of the line before.
     ("a\r\nb\nc\r\n", "b", "1\n2", false, "a\r\n1\n2\nc\r\n"),
     ("a\nb\r\nc", "c", "1\r\n2\n", false, "a\nb\r\n1\r\n2\r\n"),
     ("x x\r\nx\nx", "x", "1\n2", true, "1\r\n2 1\r\n2\r\n1\n2\n1\n2"),
     ("a", "a", "1\r\n2\n", false, "1\r\n2\n"),
-    // An edit of nothing but endings means them as written.
+    // An edit of nothing but line endings takes them as written.
     ("a\r\nb\nc\r\n", "\r\n", "\n", true, "a\nb\nc\n"),
     ("a\r\nb\nc\r\n", "\n", "\r\n", true, "a\r\nb\r\nc\r\n"),
     ("a\r\na\n", "a\n", "a\r\n", false, "a\r\na\r\n"),
-    // A `\r` that ends no line is a character.
+    // A `\r` that ends no line is an ordinary character.
     ("a\rb\r\r\nc", "\r", "-", true, "a-b-\r\nc"),
     ("a\r\r\nb", "\n", "", false, "a\rb"),
 ];
 
-/// Line endings are units: an edit matches whole ones of either kind, and what it brings takes those of its place.
-pub(super) async fn edit_takes_line_endings_as_units(tree: Subject) {
+/// Line endings are units: an edit matches whole endings of either kind, and new ones take the kind in force at their place.
+pub(super) async fn edit_treats_line_endings_as_units(tree: Subject) {
     for (content, old, new, replace_all, expected) in LINE_ENDING_EDITS {
         tree.put("/a", *content).await;
         let edit = Edit { old: (*old).to_owned(), new: (*new).to_owned(), replace_all: *replace_all };
@@ -218,7 +218,7 @@ pub(super) async fn edit_takes_line_endings_as_units(tree: Subject) {
     }
 }
 
-/// Occurrences are counted whatever their endings; neither half of a `\r\n` occurs by itself.
+/// Occurrences count regardless of line endings, and neither half of a `\r\n` matches by itself.
 pub(super) async fn edit_counts_occurrences_across_line_endings(tree: Subject) {
     let content = "a\r\nb\nx\na\nb\r\n";
     tree.put("/a", content).await;
@@ -233,15 +233,15 @@ pub(super) async fn edit_counts_occurrences_across_line_endings(tree: Subject) {
     assert_eq!(tree.content("/a").await, "1\r\n3\n4\n5\n1\n2\r\n");
 }
 
-/// Bytes that are not UTF-8 survive an edit beside them.
+/// An edit keeps bytes next to it that are not valid UTF-8.
 pub(super) async fn edit_keeps_binary_content(tree: Subject) {
     tree.put("/a", &b"\xff\0text\xfe"[..]).await;
     tree.edit("/a", &[Edit::new("text", "other")]).await.expect("it occurs once");
     assert_eq!(tree.content("/a").await, &b"\xff\0other\xfe"[..]);
 }
 
-/// An edit with an expected version is refused on any other content.
-pub(super) async fn edit_compares_an_expected_version(tree: Subject) {
+/// An edit with an expected version is rejected if the content has another one.
+pub(super) async fn edit_requires_expected_version(tree: Subject) {
     let first = tree.put("/a", "one").await.version;
     let second = tree.put("/a", "one two").await.version;
     let edit = |expect| Change::Edit { path: tree.path("/a"), edits: vec![Edit::new("one", "1")], expect };
@@ -252,16 +252,16 @@ pub(super) async fn edit_compares_an_expected_version(tree: Subject) {
     assert_eq!(tree.content("/a").await, "1 two");
 }
 
-/// There is nothing to edit in a directory or at an absent path.
-pub(super) async fn edit_needs_a_file(tree: Subject) {
+/// Neither a directory nor a missing path can be edited.
+pub(super) async fn edit_requires_a_file(tree: Subject) {
     tree.put("/d/a", "x").await;
     tree.refused(tree.edit("/missing", &[Edit::new("x", "y")]).await, ErrorKind::NotFound);
     tree.refused(tree.edit("/d", &[Edit::new("x", "y")]).await, ErrorKind::IsDirectory);
     tree.refused(tree.edit("/", &[Edit::new("x", "y")]).await, ErrorKind::IsDirectory);
 }
 
-/// The version a write returns is the one that stat, read and ls tell, and no two writes share one.
-pub(super) async fn every_write_makes_a_version_of_its_own(tree: Subject) {
+/// `stat`, `read` and `ls` report the version that the write returned, and no two writes share one.
+pub(super) async fn every_write_creates_new_version(tree: Subject) {
     let mut seen = HashSet::new();
     for round in 0..10 {
         let written = tree.put("/a", format!("same size {round}")).await.version.expect("a file has a version");
@@ -273,8 +273,8 @@ pub(super) async fn every_write_makes_a_version_of_its_own(tree: Subject) {
     }
 }
 
-/// Deleting and creating again never brings an old version back: what expects it is refused.
-pub(super) async fn a_version_is_never_used_again(tree: Subject) {
+/// Deleting and recreating a file never brings back an old version, so a write that expects one is rejected.
+pub(super) async fn versions_are_never_reused(tree: Subject) {
     let mut seen = HashSet::new();
     for round in 0..20 {
         let version = tree.put("/a", format!("{round:02}")).await.version.expect("a file has a version");
@@ -288,8 +288,8 @@ pub(super) async fn a_version_is_never_used_again(tree: Subject) {
     tree.refused(tree.try_put("/b", "x", WriteMode::IfVersion(moved)).await, ErrorKind::Conflict);
 }
 
-/// An explicit directory is there without anything in it; making it again is no error.
-pub(super) async fn create_dir_makes_an_empty_directory(tree: Subject) {
+/// An explicitly created directory exists without content, and creating it again is not an error.
+pub(super) async fn create_dir_creates_empty_directory(tree: Subject) {
     let changed = tree.create_dir("/a/b").await.expect("nothing is there");
     assert!(changed.created);
     assert_eq!((tree.names("/a").await, tree.names("/a/b").await), (vec!["b/".to_owned()], vec![]));
@@ -300,7 +300,7 @@ pub(super) async fn create_dir_makes_an_empty_directory(tree: Subject) {
     assert_eq!(tree.names("/a").await, ["b/"], "a directory stays when its last file goes");
 }
 
-/// A deleted file is gone; its neighbours are not.
+/// Deleting a file removes it and nothing else.
 pub(super) async fn delete_removes_a_file(tree: Subject) {
     for path in ["/d/a", "/d/ab", "/d/a.b", "/e/a"] {
         tree.put(path, "x").await;
@@ -312,8 +312,8 @@ pub(super) async fn delete_removes_a_file(tree: Subject) {
     tree.refused(tree.delete("/d/a", false, None).await, ErrorKind::NotFound);
 }
 
-/// Only `recursive` removes what a directory holds, and only that.
-pub(super) async fn delete_of_a_directory_asks_for_recursive(tree: Subject) {
+/// Only `recursive` removes a directory with its contents, and it removes nothing else.
+pub(super) async fn delete_of_filled_directory_requires_recursive(tree: Subject) {
     for path in ["/d/a", "/d/e/f/g", "/d-x/a", "/d.x", "/dd/a"] {
         tree.put(path, "x").await;
     }
@@ -327,8 +327,8 @@ pub(super) async fn delete_of_a_directory_asks_for_recursive(tree: Subject) {
     tree.delete("/empty", false, None).await.expect("an empty directory goes without asking");
 }
 
-/// The root stays, recursive or not.
-pub(super) async fn delete_of_the_root_is_refused(tree: Subject) {
+/// The root cannot be deleted, recursively or not.
+pub(super) async fn delete_of_root_is_rejected(tree: Subject) {
     tree.put("/a", "x").await;
     if !tree.is_whole() {
         return;
@@ -338,8 +338,8 @@ pub(super) async fn delete_of_the_root_is_refused(tree: Subject) {
     assert_eq!(tree.content("/a").await, "x");
 }
 
-/// A delete with an expected version spares any other content.
-pub(super) async fn delete_compares_an_expected_version(tree: Subject) {
+/// A delete with an expected version is rejected if the content has another one.
+pub(super) async fn delete_requires_expected_version(tree: Subject) {
     let first = tree.put("/a", "one").await.version;
     let second = tree.put("/a", "two").await.version;
     let error = tree.refused(tree.delete("/a", false, first).await, ErrorKind::Conflict);
@@ -349,7 +349,7 @@ pub(super) async fn delete_compares_an_expected_version(tree: Subject) {
     tree.refused(tree.delete("/d", false, second).await, ErrorKind::InvalidArgument);
 }
 
-/// A renamed file is at its new path only, with its content.
+/// A renamed file is only at its new path, with its content.
 pub(super) async fn rename_moves_a_file(tree: Subject) {
     tree.put("/a", "x").await;
     let before = tree.stat("/a").await.expect("it was written");
@@ -363,7 +363,7 @@ pub(super) async fn rename_moves_a_file(tree: Subject) {
     assert_eq!((tree.names("/").await, tree.content("/new/deep/b").await), (vec!["new/".to_owned()], "x".into()));
 }
 
-/// A renamed directory takes all it holds with it, empty directories too.
+/// A renamed directory moves with all its contents, including empty directories.
 pub(super) async fn rename_moves_a_directory(tree: Subject) {
     tree.put("/d/a", "1").await;
     tree.put("/d/e/b", "2").await;
@@ -379,8 +379,8 @@ pub(super) async fn rename_moves_a_directory(tree: Subject) {
     tree.refused(tree.stat("/d/a").await, ErrorKind::NotFound);
 }
 
-/// A rename that cannot be leaves both ends as they were.
-pub(super) async fn rename_refuses_what_cannot_be(tree: Subject) {
+/// A rejected rename changes neither end.
+pub(super) async fn rename_rejects_impossible_moves(tree: Subject) {
     tree.put("/d/a", "1").await;
     tree.put("/b", "2").await;
     tree.refused(tree.rename("/missing", "/c", false).await, ErrorKind::NotFound);
@@ -397,8 +397,8 @@ pub(super) async fn rename_refuses_what_cannot_be(tree: Subject) {
     assert_eq!(tree.names("/").await, ["b", "d/"]);
 }
 
-/// A file is replaced when asked for; a directory neither is replaced nor replaces.
-pub(super) async fn rename_overwrites_only_files_and_when_asked(tree: Subject) {
+/// A rename may replace a file if asked. It never replaces a directory, nor a file by a directory.
+pub(super) async fn rename_overwrites_only_files_and_only_if_asked(tree: Subject) {
     tree.put("/a", "1").await;
     tree.put("/b", "2").await;
     tree.put("/d/x", "3").await;
@@ -414,8 +414,8 @@ pub(super) async fn rename_overwrites_only_files_and_when_asked(tree: Subject) {
     assert_eq!(tree.names("/").await, ["b", "d/", "empty/"]);
 }
 
-/// A copy is a file of its own.
-pub(super) async fn copy_leaves_the_source(tree: Subject) {
+/// A copy is independent of its source.
+pub(super) async fn copy_is_independent_of_source(tree: Subject) {
     let source = tree.put("/a", "x").await;
     let copied = tree.copy("/a", "/d/b", false).await.expect("nothing is there");
     assert_eq!((copied.created, copied.size_bytes, &copied.path), (true, 1, &tree.path("/d/b")));
@@ -427,8 +427,8 @@ pub(super) async fn copy_leaves_the_source(tree: Subject) {
     assert_eq!(tree.content("/d/b").await, "x");
 }
 
-/// A copied directory holds copies of all it held.
-pub(super) async fn copy_copies_a_directory(tree: Subject) {
+/// A copied directory contains copies of all its contents.
+pub(super) async fn copy_of_directory_copies_contents(tree: Subject) {
     tree.put("/d/a", "1").await;
     tree.put("/d/e/b", "2").await;
     tree.create_dir("/d/empty").await.expect("nothing is there");
@@ -442,8 +442,8 @@ pub(super) async fn copy_copies_a_directory(tree: Subject) {
     assert_eq!(tree.content("/d/e/b").await, "2");
 }
 
-/// A copy that cannot be changes nothing.
-pub(super) async fn copy_refuses_what_cannot_be(tree: Subject) {
+/// A rejected copy changes nothing.
+pub(super) async fn copy_rejects_impossible_copies(tree: Subject) {
     tree.put("/d/a", "1").await;
     tree.put("/b", "2").await;
     tree.refused(tree.copy("/missing", "/c", false).await, ErrorKind::NotFound);
@@ -459,7 +459,7 @@ pub(super) async fn copy_refuses_what_cannot_be(tree: Subject) {
 }
 
 /// Later changes of a batch see the earlier ones, and each has its own result.
-pub(super) async fn a_batch_is_applied_in_order(tree: Subject) {
+pub(super) async fn batch_is_applied_in_order(tree: Subject) {
     let changes = [
         Change::Write { path: tree.path("/a"), content: "one\n".into(), mode: WriteMode::CreateNew },
         Change::Append { path: tree.path("/a"), content: "two\n".into() },
@@ -478,8 +478,8 @@ pub(super) async fn a_batch_is_applied_in_order(tree: Subject) {
     assert_eq!(results[4].version, tree.stat("/b").await.expect("it was moved").version);
 }
 
-/// A batch that fails on its last change leaves all as it was, or says how much it did.
-pub(super) async fn a_failing_batch_says_which_change(tree: Subject) {
+/// A batch whose last change fails has no effect, or reports how much was applied.
+pub(super) async fn failing_batch_reports_failed_change(tree: Subject) {
     tree.put("/a", "old").await;
     let version = tree.version("/a").await;
     let changes = [
@@ -500,7 +500,7 @@ pub(super) async fn a_failing_batch_says_which_change(tree: Subject) {
     }
 }
 
-/// Nothing to do is done at once.
-pub(super) async fn an_empty_batch_does_nothing(tree: Subject) {
+/// An empty batch succeeds without effect.
+pub(super) async fn empty_batch_has_no_effect(tree: Subject) {
     assert_eq!(tree.backend().apply(&[], &ApplyOptions::new()).await.expect("nothing can fail"), []);
 }

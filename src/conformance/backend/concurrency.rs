@@ -1,4 +1,4 @@
-//! Many at once: nothing acknowledged is lost, nothing is seen half done.
+//! Concurrency: nothing acknowledged is lost, and nothing half done is visible.
 
 use super::Subject;
 use crate::error::ErrorKind;
@@ -14,8 +14,8 @@ async fn join(mut tasks: JoinSet<()>) {
     }
 }
 
-/// Tasks that edit different lines of one file all succeed, and every edit is there.
-pub(super) async fn concurrent_edits_are_all_there(tree: Subject) {
+/// Concurrent edits of different lines of one file all succeed, and none is lost.
+pub(super) async fn concurrent_edits_lose_nothing(tree: Subject) {
     let lines: String = (0..TASKS * ROUNDS).map(|line| format!("line {line} .\n")).collect();
     tree.put("/shared", lines).await;
     let mut tasks = JoinSet::new();
@@ -32,8 +32,8 @@ pub(super) async fn concurrent_edits_are_all_there(tree: Subject) {
     assert_eq!(tree.content("/shared").await, expected);
 }
 
-/// Tasks that append to one file all succeed, and every piece is there, whole.
-pub(super) async fn concurrent_appends_are_all_there(tree: Subject) {
+/// Concurrent appends to one file all succeed, and every piece is there in full.
+pub(super) async fn concurrent_appends_lose_nothing(tree: Subject) {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let tree = tree.clone();
@@ -53,8 +53,8 @@ pub(super) async fn concurrent_appends_are_all_there(tree: Subject) {
     assert_eq!(lines, expected);
 }
 
-/// Of many that create one path, one succeeds and the others are told.
-pub(super) async fn one_of_many_creators_wins(tree: Subject) {
+/// Of several tasks that create one path, exactly one succeeds and the others get an error.
+pub(super) async fn one_of_many_concurrent_creators_wins(tree: Subject) {
     for round in 0..10 {
         let path = format!("/new/{round}");
         let mut tasks = JoinSet::new();
@@ -74,8 +74,8 @@ pub(super) async fn one_of_many_creators_wins(tree: Subject) {
     }
 }
 
-/// Increments by compare-and-swap add up: a conflict is told, an acknowledged write is kept.
-pub(super) async fn compare_and_swap_counts_right(tree: Subject) {
+/// Concurrent increments by compare-and-swap add up: conflicts are reported, and acknowledged writes are kept.
+pub(super) async fn compare_and_swap_loses_no_increment(tree: Subject) {
     tree.put("/counter", "0").await;
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
@@ -97,8 +97,8 @@ pub(super) async fn compare_and_swap_counts_right(tree: Subject) {
     assert_eq!(tree.content("/counter").await, (TASKS * ROUNDS).to_string());
 }
 
-/// A reader sees one whole content or another, never a mixture, a part, or nothing.
-pub(super) async fn a_reader_never_sees_half_a_write(tree: Subject) {
+/// A reader sees one complete content or another, never a mixture, a part, or nothing.
+pub(super) async fn reader_never_sees_partial_write(tree: Subject) {
     let content = |letter: u8| vec![letter; 64 << 10];
     tree.put("/a", content(b'a')).await;
     let mut tasks = JoinSet::new();
@@ -121,8 +121,8 @@ pub(super) async fn a_reader_never_sees_half_a_write(tree: Subject) {
     join(tasks).await;
 }
 
-/// Whoever wins, every file that can be listed can be read, and every listed directory can be listed.
-pub(super) async fn writers_and_deleters_keep_the_tree_whole(tree: Subject) {
+/// Whoever wins, every listed file can be read and every listed directory can be listed.
+pub(super) async fn concurrent_writers_and_deleters_keep_tree_consistent(tree: Subject) {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS / 2 {
         let writer = tree.clone();
@@ -131,7 +131,7 @@ pub(super) async fn writers_and_deleters_keep_the_tree_whole(tree: Subject) {
                 let path = format!("/d/{}/{task}", round % 3);
                 match writer.try_put(&path, "x", WriteMode::Overwrite).await {
                     Ok(_) => {}
-                    // On a tier without transactions a directory may go away between making it and writing into it.
+                    // On a tier without transactions, a directory may be removed between creating it and writing into it.
                     Err(error) => {
                         assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Unavailable), "{error:?}")
                     }

@@ -16,7 +16,7 @@ async fn plant_empty(tree: &Tree, paths: &[&str]) {
     }
 }
 
-/// `*` and `?` do not cross `/`.
+/// `*` and `?` do not match `/`.
 pub(super) async fn glob_star_stays_within_a_segment(tree: Subject) {
     plant_empty(&tree, &["/a.md", "/d/b.md", "/d/e/c.md", "/d/b.txt"]).await;
     assert_eq!(tree.found("/*.md").await, ["/a.md"]);
@@ -26,8 +26,8 @@ pub(super) async fn glob_star_stays_within_a_segment(tree: Subject) {
     assert_eq!(tree.found("d?b.md").await, [""; 0]);
 }
 
-/// `**` is any number of segments, none included; after a directory it is all beneath.
-pub(super) async fn glob_double_star_crosses(tree: Subject) {
+/// `**` matches any number of segments, including none. After a directory it matches everything beneath.
+pub(super) async fn glob_double_star_crosses_segments(tree: Subject) {
     plant_empty(&tree, &["/a.md", "/d/b.md", "/d/e/c.md", "/d/e/c.txt", "/dd/x.md"]).await;
     assert_eq!(tree.found("**/*.md").await, ["/a.md", "/d/b.md", "/d/e/c.md", "/dd/x.md"]);
     assert_eq!(tree.found("d/**").await, ["/d/b.md", "/d/e/c.md", "/d/e/c.txt"]);
@@ -37,7 +37,7 @@ pub(super) async fn glob_double_star_crosses(tree: Subject) {
     assert_eq!(tree.found("**").await.len(), 5);
 }
 
-/// A pattern without `/` is about names; a leading `/` anchors it.
+/// A pattern without `/` matches names; a leading `/` anchors it.
 pub(super) async fn glob_without_slash_matches_names_at_any_depth(tree: Subject) {
     plant_empty(&tree, &["/a.md", "/d/a.md", "/d/e/a.md", "/d/e/b.md"]).await;
     assert_eq!(tree.found("a.md").await, ["/a.md", "/d/a.md", "/d/e/a.md"]);
@@ -46,8 +46,8 @@ pub(super) async fn glob_without_slash_matches_names_at_any_depth(tree: Subject)
     assert_eq!(tree.found("?.md").await.len(), 4);
 }
 
-/// Braces are alternatives, also empty, nested and across segments; classes are sets of characters.
-pub(super) async fn glob_knows_braces_and_classes(tree: Subject) {
+/// Braces are alternatives that may be empty, nested and contain `/`; classes are sets of characters.
+pub(super) async fn glob_supports_braces_and_classes(tree: Subject) {
     plant_empty(&tree, &["/a.md", "/b.md", "/c.txt", "/d/x.md", "/e/y.md", "/xa", "/a"]).await;
     assert_eq!(tree.found("/*.{md,txt}").await, ["/a.md", "/b.md", "/c.txt"]);
     assert_eq!(tree.found("{d,e}/*.md").await, ["/d/x.md", "/e/y.md"]);
@@ -60,10 +60,10 @@ pub(super) async fn glob_knows_braces_and_classes(tree: Subject) {
     assert_eq!(tree.found("/[^a].md").await, ["/b.md"]);
 }
 
-/// Whether a character is of a class.
+/// Whether a character belongs to a class.
 type Holds = fn(&char) -> bool;
 
-/// The classes of POSIX, each with the characters of names that it holds.
+/// The POSIX classes, each with a test for the characters that occur in names.
 const POSIX_CLASSES: [(&str, Holds); 12] = [
     ("alnum", char::is_ascii_alphanumeric),
     ("alpha", char::is_ascii_alphabetic),
@@ -79,8 +79,8 @@ const POSIX_CLASSES: [(&str, Holds); 12] = [
     ("xdigit", char::is_ascii_hexdigit),
 ];
 
-/// `[[:alpha:]]` and its like mean the same to glob, to grep's filters and to ignore files; an unknown class is refused.
-pub(super) async fn globs_know_posix_classes_wherever_they_are_taken(tree: Subject) {
+/// POSIX classes such as `[[:alpha:]]` mean the same in globs, grep filters and ignore files. An unknown class is rejected.
+pub(super) async fn posix_classes_work_in_globs_filters_and_ignore_files(tree: Subject) {
     let characters = ['a', 'F', 'g', 'Z', '0', '_', '-', ']', '~', ' ', 'é'];
     for character in characters {
         tree.put(&format!("/d/x{character}"), "needle\n").await;
@@ -112,8 +112,8 @@ pub(super) async fn globs_know_posix_classes_wherever_they_are_taken(tree: Subje
     }
 }
 
-/// `?` and classes are about characters, not bytes; a backslash takes the meaning away.
-pub(super) async fn glob_counts_characters(tree: Subject) {
+/// `?` and classes match characters, not bytes; a backslash escapes.
+pub(super) async fn glob_matches_characters_not_bytes(tree: Subject) {
     plant_empty(&tree, &["/é.md", "/日.md", "/*.md", "/[x].md", "/a{b}.md"]).await;
     assert_eq!(tree.found("/[éa].md").await, ["/é.md"]);
     assert_eq!(tree.found("/[à-ü].md").await, ["/é.md"]);
@@ -124,7 +124,7 @@ pub(super) async fn glob_counts_characters(tree: Subject) {
     assert_eq!(tree.found(r"/a\{b\}.md").await, ["/a{b}.md"]);
 }
 
-/// A dot name is met only by a segment that starts with a dot, or on request.
+/// A hidden name matches only a segment that itself starts with a dot, unless requested otherwise.
 pub(super) async fn glob_hides_dot_names_unless_named(tree: Subject) {
     plant_empty(&tree, &["/.env", "/.github/ci.yml", "/.git/config", "/a.yml", "/d/.x/y.yml", "/d/.z"]).await;
     assert_eq!(tree.found("**").await, ["/a.yml"]);
@@ -139,7 +139,8 @@ pub(super) async fn glob_hides_dot_names_unless_named(tree: Subject) {
     assert_eq!(beneath.entries.len(), 1, "what the caller names as the place to search is not hidden");
 }
 
-/// `.gitignore` and `.ignore` count on every tier: deeper over outer, later over earlier, and on request not at all.
+/// `.gitignore` and `.ignore` apply on every tier: deeper files override outer ones, later lines earlier ones. They can be
+/// disabled.
 pub(super) async fn glob_respects_ignore_files(tree: Subject) {
     plant(
         &tree,
@@ -171,8 +172,8 @@ pub(super) async fn glob_respects_ignore_files(tree: Subject) {
     );
 }
 
-/// Files only, unless directories are asked for.
-pub(super) async fn glob_finds_directories_when_asked(tree: Subject) {
+/// Directories are found only if asked for.
+pub(super) async fn glob_finds_directories_only_if_asked(tree: Subject) {
     plant_empty(&tree, &["/d/e/f", "/d/g"]).await;
     tree.create_dir("/d/empty").await.expect("nothing is there");
     assert_eq!(tree.found("d/*").await, ["/d/g"]);
@@ -183,8 +184,8 @@ pub(super) async fn glob_finds_directories_when_asked(tree: Subject) {
     assert_eq!(tree.found_by(&GlobOptions::new("**").with_directories(true)).await, ["/d", "/d/e", "/d/e/f", "/d/empty", "/d/g"]);
 }
 
-/// Case counts unless told otherwise.
-pub(super) async fn glob_ignores_case_when_asked(tree: Subject) {
+/// Case matters unless disabled.
+pub(super) async fn glob_ignores_case_only_if_asked(tree: Subject) {
     plant_empty(&tree, &["/README.md", "/readme.txt", "/D/Readme.MD"]).await;
     assert_eq!(tree.found("readme*").await, ["/readme.txt"]);
     let found = tree.found_by(&GlobOptions::new("readme*").with_case_insensitive(true)).await;
@@ -192,8 +193,8 @@ pub(super) async fn glob_ignores_case_when_asked(tree: Subject) {
     assert_eq!(tree.found_by(&GlobOptions::new("d/*").with_case_insensitive(true)).await, ["/D/Readme.MD"]);
 }
 
-/// Results are in path order, and pages of any size give them all, once.
-pub(super) async fn glob_pages_in_path_order(tree: Subject) {
+/// Results are in path order, and pages of any size return each of them once.
+pub(super) async fn glob_pages_are_complete_and_in_path_order(tree: Subject) {
     let sorted = ["/a/b/c", "/a/b-", "/a-/x", "/a.x", "/b"];
     plant_empty(&tree, &["/b", "/a.x", "/a-/x", "/a/b-", "/a/b/c"]).await;
     assert_eq!(tree.found("**").await, sorted);
@@ -213,7 +214,7 @@ pub(super) async fn glob_pages_in_path_order(tree: Subject) {
     assert_eq!(entry, tree.stat("/b").await.expect("it was written"), "an entry says the same as stat");
 }
 
-/// Patterns are relative to the path searched, which must be a directory.
+/// Patterns are relative to the searched path, which must be a directory.
 pub(super) async fn glob_searches_beneath_its_path(tree: Subject) {
     plant_empty(&tree, &["/d/e/a.md", "/d/a.md", "/dd/a.md", "/a.md"]).await;
     let found = tree.glob("/d", &GlobOptions::new("/*.md")).await.expect("it is a directory");
@@ -224,8 +225,8 @@ pub(super) async fn glob_searches_beneath_its_path(tree: Subject) {
     tree.refused(tree.glob("/a.md", &GlobOptions::new("*")).await, ErrorKind::NotADirectory);
 }
 
-/// What cannot be a pattern is an error that an agent can act on, never "nothing found".
-pub(super) async fn glob_refuses_malformed_patterns(tree: Subject) {
+/// A malformed pattern is an error that an agent can act on, not an empty result.
+pub(super) async fn glob_rejects_malformed_patterns(tree: Subject) {
     plant_empty(&tree, &["/a"]).await;
     for pattern in ["{a", "[a", "a\\", "../a", "a/../b", ""] {
         tree.refused(tree.glob("/", &GlobOptions::new(pattern)).await, ErrorKind::InvalidArgument);
@@ -233,8 +234,8 @@ pub(super) async fn glob_refuses_malformed_patterns(tree: Subject) {
     }
 }
 
-/// A tree that stands beneath the caller's search root is matched as the caller sees it, and pruned subtrees are not entered.
-pub(super) async fn glob_sees_its_base_and_prunes(tree: Subject) {
+/// A tree beneath the caller's search root is matched by the paths that the caller sees, and pruned subtrees are skipped.
+pub(super) async fn glob_applies_base_and_prune(tree: Subject) {
     plant_empty(&tree, &["/n.md", "/d/n.md", "/d/e/n.md", "/.h/n.md"]).await;
     let found = async |base: &str, pattern: &str, prune: &[&str]| {
         let mut options = GlobOptions::new(pattern);
@@ -253,7 +254,7 @@ pub(super) async fn glob_sees_its_base_and_prunes(tree: Subject) {
     assert_eq!(found("/.mem", ".mem/**", &[]).await, ["/d/e/n.md", "/d/n.md", "/n.md"]);
 }
 
-/// Without `regex`, every character means itself.
+/// Without `regex`, every character is literal.
 pub(super) async fn grep_is_literal_by_default(tree: Subject) {
     plant(&tree, &[("/a", "f(x) = [1]\nfx\n"), ("/b", "a.c\nabc\n")]).await;
     assert_eq!(tree.lines(&GrepOptions::new("f(x)")).await, ["/a:1:f(x) = [1]"]);
@@ -261,7 +262,7 @@ pub(super) async fn grep_is_literal_by_default(tree: Subject) {
     assert_eq!(tree.lines(&GrepOptions::new("nowhere")).await, [""; 0]);
 }
 
-/// Regular expressions work line by line; `$` meets `\r\n` too.
+/// Regular expressions match line by line; `$` also matches before `\r\n`.
 pub(super) async fn grep_finds_regular_expressions(tree: Subject) {
     plant(&tree, &[("/a", "fn main() {\r\nfn  other\r\n}\r\n"), ("/b", "émile\nline ünder\n")]).await;
     assert_eq!(tree.lines(&GrepOptions::regex(r"^fn\s+\w+")).await, ["/a:1:fn main() {", "/a:2:fn  other"]);
@@ -271,7 +272,7 @@ pub(super) async fn grep_finds_regular_expressions(tree: Subject) {
 }
 
 /// Case, word and whole-line matching.
-pub(super) async fn grep_knows_case_word_and_line(tree: Subject) {
+pub(super) async fn grep_supports_case_word_and_whole_line(tree: Subject) {
     plant(&tree, &[("/a", "Foo\nfoo\nfoobar\nÉtude\n")]).await;
     assert_eq!(tree.lines(&GrepOptions::new("foo")).await, ["/a:2:foo", "/a:3:foobar"]);
     assert_eq!(tree.lines(&GrepOptions::new("foo").with_case(CaseMode::Insensitive)).await.len(), 3);
@@ -283,13 +284,13 @@ pub(super) async fn grep_knows_case_word_and_line(tree: Subject) {
 }
 
 /// `invert` finds the lines that do not match.
-pub(super) async fn grep_inverts(tree: Subject) {
+pub(super) async fn grep_with_invert_finds_other_lines(tree: Subject) {
     plant(&tree, &[("/a", "one\ntwo\nthree"), ("/b", "two\n")]).await;
     assert_eq!(tree.lines(&GrepOptions::new("two").with_invert(true)).await, ["/a:1:one", "/a:3:three"]);
 }
 
-/// Context lines stand around each match, once, within the file.
-pub(super) async fn grep_gives_context(tree: Subject) {
+/// Context lines surround each match, each once, within the file.
+pub(super) async fn grep_returns_context_lines(tree: Subject) {
     plant(&tree, &[("/a", "1\n2\nx3\n4\nx5\n6\n7\n8\nx9")]).await;
     let lines = tree.lines(&GrepOptions::new("x").with_context(1, 1)).await;
     assert_eq!(lines, ["/a-2-2", "/a:3:x3", "/a-4-4", "/a:5:x5", "/a-6-6", "/a-8-8", "/a:9:x9"]);
@@ -297,7 +298,7 @@ pub(super) async fn grep_gives_context(tree: Subject) {
     assert_eq!(tree.lines(&GrepOptions::new("x9").with_context(0, 9)).await, ["/a:9:x9"]);
 }
 
-/// Globs include and exclude files as `glob` would find them; types are sets of globs by name.
+/// Globs include and exclude files as `glob` would find them; types are named sets of globs.
 pub(super) async fn grep_filters_by_glob_and_type(tree: Subject) {
     plant(&tree, &[("/a.rs", "x"), ("/b.py", "x"), ("/src/c.rs", "x"), ("/src/gen/d.rs", "x"), ("/.h/e.rs", "x")]).await;
     assert_eq!(tree.lines(&GrepOptions::new("x").with_include("*.rs")).await, ["/a.rs:1:x", "/src/c.rs:1:x", "/src/gen/d.rs:1:x"]);
@@ -311,7 +312,7 @@ pub(super) async fn grep_filters_by_glob_and_type(tree: Subject) {
     tree.refused(tree.grep("/", &GrepOptions::new("x").with_type("no-such-type")).await, ErrorKind::InvalidArgument);
 }
 
-/// The other outputs name each file once, or count its matching lines.
+/// The other outputs list each file once, or count its matching lines.
 pub(super) async fn grep_lists_files_and_counts(tree: Subject) {
     plant(&tree, &[("/a", "x\nx x\ny\n"), ("/b", "y"), ("/c", "x")]).await;
     assert_eq!(tree.lines(&GrepOptions::new("x").with_output(GrepOutput::Files)).await, ["/a:1", "/c:1"]);
@@ -320,7 +321,7 @@ pub(super) async fn grep_lists_files_and_counts(tree: Subject) {
     assert_eq!((result.files_searched, result.matches(), result.files[0].count), (3, 3, 2));
 }
 
-/// A file with a NUL byte is skipped and counted, and searched on request.
+/// A file with a NUL byte is skipped and counted, or searched if requested.
 pub(super) async fn grep_skips_and_counts_binary_files(tree: Subject) {
     tree.put("/bin", &b"needle\n\0\n"[..]).await;
     tree.put("/latin", &b"needle \xe9\n"[..]).await;
@@ -330,15 +331,15 @@ pub(super) async fn grep_skips_and_counts_binary_files(tree: Subject) {
     assert_eq!((result.files.len(), result.files_binary), (2, 0));
 }
 
-/// A file of UTF-16 is text when asked, by its byte order mark; offsets are those of the decoded text.
-pub(super) async fn grep_decodes_by_the_byte_order_mark(tree: Subject) {
+/// A UTF-16 file is decoded by its byte order mark if requested. Offsets refer to the decoded text.
+pub(super) async fn grep_decodes_utf_16_if_asked(tree: Subject) {
     let utf_16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     tree.put("/little", utf_16("\u{feff}an é\na needle")).await;
     tree.put("/marked", "\u{feff}needle").await;
     tree.put("/plain", "a needle").await;
     let options = || GrepOptions::regex("^(a )?needle");
     let result = tree.grep("/", &options()).await.expect("it can be searched");
-    // As bytes one file is binary; an index may tell that it holds no match before that is seen.
+    // As bytes, one file is binary. An index may rule it out before that is noticed.
     let skipped = usize::from(!tree.backend().capabilities().indexed);
     assert_eq!((tree.shown(&result), result.files_binary), (vec!["/plain:1:a needle".to_owned()], skipped));
     let result = tree.grep("/", &options().with_encoding(Encoding::Auto)).await.expect("it can be searched");
@@ -355,7 +356,7 @@ pub(super) async fn grep_skips_and_counts_large_files(tree: Subject) {
     assert_eq!((tree.shown(&result), result.files_too_large), (vec!["/small:1:needle".to_owned()], 1));
 }
 
-/// A match says where it is: line, column, bytes of the line and of the file.
+/// A match reports its line, columns, byte ranges and offset in the file.
 pub(super) async fn grep_reports_ranges_and_offsets(tree: Subject) {
     plant(&tree, &[("/a", "one\r\né foo foo\r\n")]).await;
     let result = tree.grep("/", &GrepOptions::new("foo")).await.expect("it can be searched");
@@ -364,16 +365,16 @@ pub(super) async fn grep_reports_ranges_and_offsets(tree: Subject) {
     assert_eq!(line.text, "é foo foo");
 }
 
-/// Hidden and ignored files are searched on request only.
-pub(super) async fn grep_hides_what_glob_hides(tree: Subject) {
+/// Hidden and ignored files are searched only if requested.
+pub(super) async fn grep_skips_hidden_and_ignored_files(tree: Subject) {
     plant(&tree, &[("/.gitignore", "x.log\n"), ("/x.log", "needle"), ("/.env", "needle"), ("/a", "needle")]).await;
     assert_eq!(tree.lines(&GrepOptions::new("needle")).await, ["/a:1:needle"]);
     assert_eq!(tree.lines(&GrepOptions::new("needle").with_hidden(true)).await, ["/.env:1:needle", "/a:1:needle"]);
     assert_eq!(tree.lines(&GrepOptions::new("needle").with_ignored(true)).await, ["/a:1:needle", "/x.log:1:needle"]);
 }
 
-/// A file named directly is searched whatever the rules, and nothing beside it.
-pub(super) async fn grep_searches_one_file(tree: Subject) {
+/// A directly named file is searched whatever the rules, and nothing else is.
+pub(super) async fn grep_searches_directly_named_file(tree: Subject) {
     plant(&tree, &[("/.gitignore", "*\n"), ("/d/.a", "needle\nx"), ("/d/b", "needle"), ("/d/.a2", "needle")]).await;
     assert_eq!(tree.lines_in("/d/.a", &GrepOptions::new("needle")).await, ["/d/.a:1:needle"]);
     assert_eq!(tree.lines_in("/d/.a", &GrepOptions::new("needle").with_include("*.rs")).await, ["/d/.a:1:needle"]);
@@ -381,8 +382,8 @@ pub(super) async fn grep_searches_one_file(tree: Subject) {
     tree.refused(tree.grep("/d/.a/x", &GrepOptions::new("needle")).await, ErrorKind::NotADirectory);
 }
 
-/// Whatever the limit, going on with the cursor gives everything, once, in order.
-pub(super) async fn grep_pages_through_everything(tree: Subject) {
+/// With any limit, following the cursor returns everything, once, in order.
+pub(super) async fn grep_pages_are_complete_and_in_order(tree: Subject) {
     plant(&tree, &[("/a", "x1\ny\nx2\nx3\n"), ("/b", "y\n"), ("/c/d", "x4"), ("/c-", "x5\nx6\n")]).await;
     for output in [GrepOutput::Content, GrepOutput::Files, GrepOutput::Counts] {
         let whole = tree.lines(&GrepOptions::new("x").with_output(output)).await;
@@ -403,8 +404,8 @@ pub(super) async fn grep_pages_through_everything(tree: Subject) {
     assert_eq!((tree.shown(&first), first.truncated), (["/a:1:x1", "/c/d:1:x4", "/c-:1:x5"].map(str::to_owned).to_vec(), None));
 }
 
-/// With `multiline` a match may span lines; without it none does.
-pub(super) async fn grep_matches_across_lines_when_asked(tree: Subject) {
+/// A match spans lines only with `multiline`.
+pub(super) async fn grep_matches_across_lines_only_if_asked(tree: Subject) {
     plant(&tree, &[("/a", "one\nfn a(\n  b,\n)\nend\n")]).await;
     let result = tree.grep("/", &GrepOptions::regex(r"fn a\([^)]*\)").with_multiline(true)).await.expect("it can be searched");
     let line = &result.files[0].lines[0];
@@ -412,8 +413,8 @@ pub(super) async fn grep_matches_across_lines_when_asked(tree: Subject) {
     assert_eq!(tree.lines(&GrepOptions::regex(r"fn a\([^)]*\)")).await, [""; 0]);
 }
 
-/// Include and exclude globs are about the paths the caller sees, also for a tree that stands beneath its search root.
-pub(super) async fn grep_sees_its_base_and_prunes(tree: Subject) {
+/// Include and exclude globs match the paths that the caller sees, even for a tree beneath the caller's search root.
+pub(super) async fn grep_applies_base_and_prune(tree: Subject) {
     plant(&tree, &[("/n.md", "x"), ("/d/n.md", "x"), ("/d/e/n.md", "x")]).await;
     let found = async |base: &str, include: &str, exclude: &str, prune: &[&str]| {
         let mut options = GrepOptions::new("x").with_include(include).with_exclude(exclude);
@@ -428,8 +429,8 @@ pub(super) async fn grep_sees_its_base_and_prunes(tree: Subject) {
     assert_eq!(found("/mem", "*.md", "/mem", &[]).await, [""; 0]);
 }
 
-/// A malformed expression is an error that says so.
-pub(super) async fn grep_refuses_malformed_patterns(tree: Subject) {
+/// A malformed expression is an error.
+pub(super) async fn grep_rejects_malformed_patterns(tree: Subject) {
     plant(&tree, &[("/a", "x")]).await;
     for pattern in ["(", "[a", "a{2,1}", "\\"] {
         let error = tree.refused(tree.grep("/", &GrepOptions::regex(pattern)).await, ErrorKind::InvalidArgument);

@@ -5,7 +5,7 @@ use crate::backend::BackendExt;
 use crate::error::ErrorKind;
 use crate::ops::{EntryKind, LsOptions};
 
-/// Children come by name, byte by byte, files and directories mixed.
+/// Children are sorted by name, byte by byte, with files and directories mixed.
 pub(super) async fn ls_sorts_by_name(tree: Subject) {
     for path in ["/sub/x", "/sub-x", "/sub.x/y", "/Sub", "/.dot", "/subs", "/é", "/a b"] {
         tree.put(path, "x").await;
@@ -13,7 +13,7 @@ pub(super) async fn ls_sorts_by_name(tree: Subject) {
     assert_eq!(tree.names("/").await, [".dot", "Sub", "a b", "sub/", "sub-x", "sub.x/", "subs", "é"]);
 }
 
-/// What lies deeper, beside or beneath a similar name is not listed.
+/// Deeper paths and paths with similar names are not listed.
 pub(super) async fn ls_shows_children_only(tree: Subject) {
     for path in ["/d/a", "/d/e/f/g", "/d/e/h", "/dd/x", "/d-/x", "/d.txt"] {
         tree.put(path, "x").await;
@@ -23,8 +23,8 @@ pub(super) async fn ls_shows_children_only(tree: Subject) {
     assert_eq!(listing.entries[0].path, tree.path("/d/a"));
 }
 
-/// An entry says the same as `stat`.
-pub(super) async fn ls_tells_sizes_and_versions(tree: Subject) {
+/// An entry equals the result of `stat`.
+pub(super) async fn ls_entries_equal_stat(tree: Subject) {
     tree.put("/d/a", "four").await;
     tree.put("/d/b/c", "x").await;
     let listing = tree.ls("/d", &LsOptions::new()).await.expect("it is a directory");
@@ -32,8 +32,8 @@ pub(super) async fn ls_tells_sizes_and_versions(tree: Subject) {
     assert_eq!((listing.entries[0].size_bytes, listing.entries[1].kind, listing.entries[1].version), (4, EntryKind::Directory, None));
 }
 
-/// A missing directory and a file are errors, not empty listings.
-pub(super) async fn ls_of_what_is_no_directory_is_refused(tree: Subject) {
+/// Listing a missing directory or a file is an error, not an empty result.
+pub(super) async fn ls_of_file_or_missing_path_is_rejected(tree: Subject) {
     tree.put("/d/a", "x").await;
     let error = tree.refused(tree.ls("/missing", &LsOptions::new()).await, ErrorKind::NotFound);
     assert_eq!(error.path(), Some(&*tree.path("/missing")));
@@ -41,8 +41,8 @@ pub(super) async fn ls_of_what_is_no_directory_is_refused(tree: Subject) {
     assert_eq!(error.path(), Some(&*tree.path("/d/a")));
 }
 
-/// Pages of any size show every child once, in order, and only the last is not truncated.
-pub(super) async fn ls_pages_by_name(tree: Subject) {
+/// Pages of any size return every child once, in order, and only the last page is not truncated.
+pub(super) async fn ls_pages_are_complete_and_in_order(tree: Subject) {
     let mut names = Vec::new();
     for index in 0..7 {
         tree.put(&format!("/d/f{index}"), "x").await;
@@ -67,7 +67,7 @@ pub(super) async fn ls_pages_by_name(tree: Subject) {
     assert_eq!(rest.entries.iter().map(|entry| entry.name()).collect::<Vec<_>>(), ["f6", "f6-dir"]);
 }
 
-/// `tree` shows what lies beneath, directories before what they hold, down to a depth and up to a limit.
+/// `tree` lists everything beneath a directory in path order, down to a depth and up to a limit.
 pub(super) async fn tree_walks_in_path_order(tree: Subject) {
     for path in ["/d/b/c", "/d/b-/x", "/d/a", "/e"] {
         tree.put(path, "x").await;

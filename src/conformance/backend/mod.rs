@@ -1,8 +1,8 @@
-//! The contract of [`Backend`], one law a case.
+//! The contract of [`Backend`], one rule for each case.
 //!
-//! A case gets a [`Tree`]: a fresh, empty tree, seen from its root or, for a tree mounted somewhere, from a base path, so
-//! that the same cases prove a backend, a layer around it, and a composite that holds it. Run them by
-//! [`backend_conformance!`](crate::backend_conformance), which makes one test of each.
+//! A case gets a [`Tree`]: a fresh, empty tree, addressed from its root or, for a mounted tree, from a base path. So the same
+//! cases test a backend, a layer around it, and a composite that contains it. Run them with
+//! [`backend_conformance!`](crate::backend_conformance), which creates one test for each case.
 
 mod changes;
 mod concurrency;
@@ -31,7 +31,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a case gets.
+/// The subject of a case.
 type Subject = Arc<Tree>;
 
 /// A fresh tree for one case.
@@ -47,15 +47,15 @@ impl fmt::Debug for Tree {
 }
 
 impl Tree {
-    /// Makes the tree of an empty backend.
+    /// Creates the tree of an empty backend.
     pub fn new(backend: impl Backend + 'static) -> Self {
         Self { backend: Arc::new(backend), base: VfsPathBuf::root() }
     }
 
-    /// Shows the backend's directory `base`, which exists and is empty, as the tree.
+    /// Addresses the tree from the backend's directory `base`, which must exist and be empty.
     ///
     /// # Panics
-    /// When `base` is not a path.
+    /// If `base` is not a path.
     #[must_use]
     pub fn at(mut self, base: &str) -> Self {
         self.base = VfsPathBuf::parse(base).expect("the base is a path");
@@ -72,20 +72,20 @@ impl Tree {
         &self.backend
     }
 
-    /// Tells whether the tree is all of the backend, so that its root cannot be moved, copied or removed.
+    /// Returns whether the tree is the whole backend, so that its root cannot be moved, copied or removed.
     pub(crate) fn is_whole(&self) -> bool {
         self.base.is_root()
     }
 
-    /// Returns the whole path of one within the tree.
+    /// Converts a path within the tree to a path of the backend.
     ///
     /// # Panics
-    /// When `path` is not a path.
+    /// If `path` is not a path.
     pub fn path(&self, path: &str) -> VfsPathBuf {
         self.base.concat(&VfsPath::parse(path).expect("cases name legal paths"))
     }
 
-    /// Returns a path of the backend as seen from the tree's root.
+    /// Converts a path of the backend to a path within the tree.
     pub(crate) fn seen(&self, path: &VfsPath) -> String {
         path.strip_prefix(&self.base).map_or_else(|| format!("outside the tree: {path}"), ToString::to_string)
     }
@@ -146,7 +146,7 @@ impl Tree {
         self.backend.ls(&self.path(path), options).await
     }
 
-    /// Lists the names in a directory; directories end with `/`.
+    /// Lists the names in a directory. Those of directories end with `/`.
     async fn names(&self, path: &str) -> Vec<String> {
         let listing = self.ls(path, &LsOptions::new()).await.unwrap_or_else(|error| panic!("ls of {path}: {error:?}"));
         assert_eq!(listing.truncated, None);
@@ -157,7 +157,7 @@ impl Tree {
         self.backend.glob(&self.path(path), options).await
     }
 
-    /// Finds by pattern from the tree's root and returns the paths.
+    /// Globs from the tree's root, and returns the paths.
     async fn found(&self, pattern: &str) -> Vec<String> {
         self.found_by(&GlobOptions::new(pattern)).await
     }
@@ -176,7 +176,7 @@ impl Tree {
         self.backend.search(&self.path(path), options).await
     }
 
-    /// Finds lines from the tree's root and returns them as `path:line:text`, context lines as `path-line-text`.
+    /// Greps from the tree's root. Returns `path:line:text`, and `path-line-text` for context lines.
     async fn lines(&self, options: &GrepOptions) -> Vec<String> {
         self.lines_in("/", options).await
     }
@@ -201,7 +201,7 @@ impl Tree {
         shown
     }
 
-    /// Asserts that a call failed with a kind, and that the error is in the caller's paths.
+    /// Asserts that a call failed with a kind, and that the error uses the caller's paths.
     #[track_caller]
     fn refused<T: fmt::Debug>(&self, result: Result<T>, kind: ErrorKind) -> Error {
         let error = result.expect_err("the call is refused");
@@ -219,126 +219,125 @@ impl Tree {
 }
 
 cases! { $
-    /// Makes a module of tests, one for each case of the backend contract: `backend_conformance!(name, fresh)`, where `fresh`
+    /// Creates a module of tests, one for each case of the backend contract: `backend_conformance!(name, fresh)`, where `fresh`
     /// is an async function that returns a [`Fresh<Tree>`](crate::conformance::Fresh).
     ///
     /// ```no_run
-    /// use stratafs::StateBackend;
-    /// use stratafs::conformance::{Fresh, backend::Tree};
+    /// use treehold::StateBackend;
+    /// use treehold::conformance::{Fresh, backend::Tree};
     ///
     /// async fn state() -> Fresh<Tree> {
     ///     Tree::new(StateBackend::new()).fresh()
     /// }
     ///
-    /// stratafs::backend_conformance!(state_backend, state);
+    /// treehold::backend_conformance!(state_backend, state);
     /// ```
     backend_conformance, backend, Tree:
-    an_empty_tree_lists_nothing,
-    the_root_is_a_directory,
-    content_comes_back_byte_for_byte,
-    large_content_comes_back_byte_for_byte,
-    parts_of_a_large_file_are_those_of_its_content,
-    legal_names_are_kept,
-    stat_tells_what_is_there,
-    a_missing_path_is_not_found,
-    beneath_a_file_nothing_is,
-    a_directory_is_not_read,
-    read_returns_a_window_of_lines,
-    read_returns_a_range_of_bytes,
-    read_is_bounded,
-    an_offset_past_the_end_is_refused,
+    empty_tree_lists_nothing,
+    root_is_a_directory,
+    content_is_preserved_byte_for_byte,
+    large_content_is_preserved_byte_for_byte,
+    parts_of_large_file_equal_parts_of_its_content,
+    legal_names_are_preserved,
+    stat_reports_kind_size_and_version,
+    missing_path_is_not_found,
+    paths_beneath_file_are_rejected,
+    read_of_directory_is_rejected,
+    read_returns_window_of_lines,
+    read_returns_range_of_bytes,
+    read_respects_size_limit,
+    offset_past_end_is_rejected,
     line_numbers_of_read_and_grep_agree,
-    parents_appear_by_themselves,
-    overwrite_replaces_and_keeps_the_creation_time,
-    create_new_refuses_what_is_there,
-    a_conditional_write_compares_the_version,
-    a_file_is_never_a_directory_too,
-    a_refused_write_leaves_no_parents,
-    review_answers_each_path_and_changes_nothing,
-    append_creates_and_adds,
-    edit_replaces_the_only_occurrence,
+    write_creates_missing_parents,
+    overwrite_replaces_content_and_keeps_creation_time,
+    create_new_rejects_existing_path,
+    conditional_write_requires_current_version,
+    path_is_never_both_file_and_directory,
+    rejected_write_creates_no_parents,
+    review_answers_for_each_path_and_changes_nothing,
+    append_creates_file_and_adds_to_it,
+    edit_replaces_single_occurrence,
     edit_rejects_ambiguous_match,
     edit_rejects_no_match,
-    edit_rejects_an_empty_text,
-    edit_replaces_all_when_asked,
-    edits_of_one_call_take_effect_together,
-    edit_meets_text_as_shown,
-    edit_keeps_other_line_endings,
-    edit_takes_line_endings_as_units,
+    edit_rejects_empty_text,
+    edit_with_replace_all_replaces_every_occurrence,
+    edits_of_one_call_are_atomic,
+    edit_with_lf_matches_crlf_content,
+    edit_in_mixed_file_keeps_other_line_endings,
+    edit_treats_line_endings_as_units,
     edit_counts_occurrences_across_line_endings,
     edit_keeps_binary_content,
-    edit_compares_an_expected_version,
-    edit_needs_a_file,
-    every_write_makes_a_version_of_its_own,
-    a_version_is_never_used_again,
-    create_dir_makes_an_empty_directory,
+    edit_requires_expected_version,
+    edit_requires_a_file,
+    every_write_creates_new_version,
+    versions_are_never_reused,
+    create_dir_creates_empty_directory,
     delete_removes_a_file,
-    delete_of_a_directory_asks_for_recursive,
-    delete_of_the_root_is_refused,
-    delete_compares_an_expected_version,
+    delete_of_filled_directory_requires_recursive,
+    delete_of_root_is_rejected,
+    delete_requires_expected_version,
     rename_moves_a_file,
     rename_moves_a_directory,
-    rename_refuses_what_cannot_be,
-    rename_overwrites_only_files_and_when_asked,
-    copy_leaves_the_source,
-    copy_copies_a_directory,
-    copy_refuses_what_cannot_be,
-    a_batch_is_applied_in_order,
-    a_failing_batch_says_which_change,
-    an_empty_batch_does_nothing,
+    rename_rejects_impossible_moves,
+    rename_overwrites_only_files_and_only_if_asked,
+    copy_is_independent_of_source,
+    copy_of_directory_copies_contents,
+    copy_rejects_impossible_copies,
+    batch_is_applied_in_order,
+    failing_batch_reports_failed_change,
+    empty_batch_has_no_effect,
     ls_sorts_by_name,
     ls_shows_children_only,
-    ls_tells_sizes_and_versions,
-    ls_of_what_is_no_directory_is_refused,
-    ls_pages_by_name,
+    ls_entries_equal_stat,
+    ls_of_file_or_missing_path_is_rejected,
+    ls_pages_are_complete_and_in_order,
     tree_walks_in_path_order,
     glob_star_stays_within_a_segment,
-    glob_double_star_crosses,
+    glob_double_star_crosses_segments,
     glob_without_slash_matches_names_at_any_depth,
-    glob_knows_braces_and_classes,
-    globs_know_posix_classes_wherever_they_are_taken,
-    glob_counts_characters,
+    glob_supports_braces_and_classes,
+    posix_classes_work_in_globs_filters_and_ignore_files,
+    glob_matches_characters_not_bytes,
     glob_hides_dot_names_unless_named,
     glob_respects_ignore_files,
-    glob_finds_directories_when_asked,
-    glob_ignores_case_when_asked,
-    glob_pages_in_path_order,
+    glob_finds_directories_only_if_asked,
+    glob_ignores_case_only_if_asked,
+    glob_pages_are_complete_and_in_path_order,
     glob_searches_beneath_its_path,
-    glob_refuses_malformed_patterns,
-    glob_sees_its_base_and_prunes,
+    glob_rejects_malformed_patterns,
+    glob_applies_base_and_prune,
     grep_is_literal_by_default,
     grep_finds_regular_expressions,
-    grep_knows_case_word_and_line,
-    grep_inverts,
-    grep_gives_context,
+    grep_supports_case_word_and_whole_line,
+    grep_with_invert_finds_other_lines,
+    grep_returns_context_lines,
     grep_filters_by_glob_and_type,
     grep_lists_files_and_counts,
     grep_skips_and_counts_binary_files,
-    grep_decodes_by_the_byte_order_mark,
+    grep_decodes_utf_16_if_asked,
     grep_skips_and_counts_large_files,
     grep_reports_ranges_and_offsets,
-    grep_hides_what_glob_hides,
-    grep_searches_one_file,
-    grep_pages_through_everything,
-    grep_matches_across_lines_when_asked,
-    grep_sees_its_base_and_prunes,
-    grep_refuses_malformed_patterns,
-    // recall
+    grep_skips_hidden_and_ignored_files,
+    grep_searches_directly_named_file,
+    grep_pages_are_complete_and_in_order,
+    grep_matches_across_lines_only_if_asked,
+    grep_applies_base_and_prune,
+    grep_rejects_malformed_patterns,
     search_finds_files_by_any_word,
     search_ranks_rare_and_frequent_words_higher,
     search_finds_files_by_their_paths,
-    search_shows_the_lines_that_tell_why,
-    search_takes_binary_content_for_none,
-    search_is_cut_into_pages,
+    search_snippets_show_matching_lines,
+    search_ignores_binary_content,
+    search_pages_add_up_to_whole_ranking,
     search_selects_files_as_grep_does,
-    search_selects_files_by_time,
-    search_sees_what_was_changed,
-    search_of_a_file_looks_at_it_alone,
-    search_refuses_what_makes_no_sense,
-    concurrent_edits_are_all_there,
-    concurrent_appends_are_all_there,
-    one_of_many_creators_wins,
-    compare_and_swap_counts_right,
-    a_reader_never_sees_half_a_write,
-    writers_and_deleters_keep_the_tree_whole,
+    search_selects_files_by_modification_time,
+    search_reflects_changes,
+    search_of_file_searches_only_that_file,
+    search_rejects_invalid_arguments,
+    concurrent_edits_lose_nothing,
+    concurrent_appends_lose_nothing,
+    one_of_many_concurrent_creators_wins,
+    compare_and_swap_loses_no_increment,
+    reader_never_sees_partial_write,
+    concurrent_writers_and_deleters_keep_tree_consistent,
 }

@@ -1,18 +1,18 @@
-//! Looking and reading.
+//! Stat and read.
 
 use super::Subject;
 use crate::error::ErrorKind;
 use crate::ops::{EntryKind, GrepOptions, LsOptions, ReadOptions, WriteMode};
 use bytes::Bytes;
 
-/// A fresh tree holds nothing.
-pub(super) async fn an_empty_tree_lists_nothing(tree: Subject) {
+/// A fresh tree is empty.
+pub(super) async fn empty_tree_lists_nothing(tree: Subject) {
     assert_eq!(tree.names("/").await, [""; 0]);
     assert_eq!(tree.found("**").await, [""; 0]);
 }
 
-/// The root is there before anything is in it.
-pub(super) async fn the_root_is_a_directory(tree: Subject) {
+/// The root always exists.
+pub(super) async fn root_is_a_directory(tree: Subject) {
     let entry = tree.stat("/").await.expect("the root is there");
     assert_eq!((entry.kind, entry.size_bytes), (EntryKind::Directory, 0));
     tree.refused(tree.try_put("/", "x", WriteMode::Overwrite).await, ErrorKind::IsDirectory);
@@ -20,8 +20,8 @@ pub(super) async fn the_root_is_a_directory(tree: Subject) {
     assert!(!tree.create_dir("/").await.expect("it exists already").created);
 }
 
-/// CRLF, BOM, NUL, a missing final newline, emptiness and invalid UTF-8 are content like any other.
-pub(super) async fn content_comes_back_byte_for_byte(tree: Subject) {
+/// CRLF, BOM, NUL, a missing final line break, empty content and invalid UTF-8 are content like any other.
+pub(super) async fn content_is_preserved_byte_for_byte(tree: Subject) {
     let contents: [&[u8]; 9] =
         [b"", b"\n", b"a", b"a\r\nb\r\n", b"\xef\xbb\xbfbom", b"\0\0", b"\xff\xfe\x80", b"no end", "é\u{2028}\u{85}\r日本".as_bytes()];
     for (index, content) in contents.into_iter().enumerate() {
@@ -33,8 +33,8 @@ pub(super) async fn content_comes_back_byte_for_byte(tree: Subject) {
     }
 }
 
-/// A body larger than any page or chunk comes back whole, also in parts.
-pub(super) async fn large_content_comes_back_byte_for_byte(tree: Subject) {
+/// Content larger than any page or chunk is preserved, also when read in parts.
+pub(super) async fn large_content_is_preserved_byte_for_byte(tree: Subject) {
     let content: Bytes = (0..1_000_003_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     tree.put("/large.bin", content.clone()).await;
     assert!(tree.content("/large.bin").await == content, "the content differs");
@@ -43,13 +43,13 @@ pub(super) async fn large_content_comes_back_byte_for_byte(tree: Subject) {
     assert_eq!(part.size_bytes, content.len() as u64);
 }
 
-/// Ranges of bytes and windows of lines of a file that no tier reads at once are cut as those of a small one.
-pub(super) async fn parts_of_a_large_file_are_those_of_its_content(tree: Subject) {
+/// Byte ranges and line windows of a file too large to be read at once are the same as those of a small one.
+pub(super) async fn parts_of_large_file_equal_parts_of_its_content(tree: Subject) {
     const SIZE: usize = (4 << 20) + 300_000;
     let mut content = Vec::with_capacity(SIZE);
     while content.len() < SIZE {
         let number = content.len();
-        // Lines of many lengths, one of them over a border of 4 MiB, and the last one without an end.
+        // Lines of many lengths, one of which crosses 4 MiB, and a last line without a line break.
         content.extend_from_slice(format!("{number} ").repeat(1 + number % 700).as_bytes());
         content.push(b'\n');
     }
@@ -85,8 +85,8 @@ pub(super) async fn parts_of_a_large_file_are_those_of_its_content(tree: Subject
     assert!(tree.content("/large.txt").await == content, "the content differs");
 }
 
-/// Dots, spaces, brackets, any script and names of 255 bytes are names, and each is a file of its own.
-pub(super) async fn legal_names_are_kept(tree: Subject) {
+/// Names may contain dots, spaces, brackets and any script, up to 255 bytes, and each is a file of its own.
+pub(super) async fn legal_names_are_preserved(tree: Subject) {
     let long = "x".repeat(255);
     let names = [
         "foo..bar",
@@ -120,8 +120,8 @@ pub(super) async fn legal_names_are_kept(tree: Subject) {
     assert_eq!(tree.names("/d").await, sorted);
 }
 
-/// `stat` tells kind, size, version and times, of the caller's path.
-pub(super) async fn stat_tells_what_is_there(tree: Subject) {
+/// `stat` reports kind, size, version and times, with the caller's path.
+pub(super) async fn stat_reports_kind_size_and_version(tree: Subject) {
     let changed = tree.put("/d/a.md", "four").await;
     let file = tree.stat("/d/a.md").await.expect("it was written");
     assert_eq!((file.kind, file.size_bytes, file.version), (EntryKind::File, 4, changed.version));
@@ -133,8 +133,8 @@ pub(super) async fn stat_tells_what_is_there(tree: Subject) {
     assert_eq!((Some(read.version), read.size_bytes, read.modified_at), (file.version, 4, file.modified_at));
 }
 
-/// What is absent is `not_found`, for every way to ask, with the caller's path in field and message.
-pub(super) async fn a_missing_path_is_not_found(tree: Subject) {
+/// Every operation reports a missing path as `not_found`, with the caller's path in the error and in its message.
+pub(super) async fn missing_path_is_not_found(tree: Subject) {
     tree.put("/d/a.md", "x").await;
     for path in ["/missing", "/d/missing", "/missing/deep/er"] {
         let error = tree.refused(tree.stat(path).await, ErrorKind::NotFound);
@@ -147,8 +147,8 @@ pub(super) async fn a_missing_path_is_not_found(tree: Subject) {
     }
 }
 
-/// Nothing is beneath a file, and nothing can be put there.
-pub(super) async fn beneath_a_file_nothing_is(tree: Subject) {
+/// Nothing is beneath a file, and nothing can be created there.
+pub(super) async fn paths_beneath_file_are_rejected(tree: Subject) {
     tree.put("/a", "x").await;
     for path in ["/a/b", "/a/b/c"] {
         tree.refused(tree.stat(path).await, ErrorKind::NotADirectory);
@@ -163,8 +163,8 @@ pub(super) async fn beneath_a_file_nothing_is(tree: Subject) {
     assert_eq!(tree.content("/a").await, "x");
 }
 
-/// A directory has no content.
-pub(super) async fn a_directory_is_not_read(tree: Subject) {
+/// A directory has no content to read.
+pub(super) async fn read_of_directory_is_rejected(tree: Subject) {
     tree.put("/d/a.md", "x").await;
     for path in ["/", "/d"] {
         tree.refused(tree.read(path, &ReadOptions::new()).await, ErrorKind::IsDirectory);
@@ -172,8 +172,8 @@ pub(super) async fn a_directory_is_not_read(tree: Subject) {
     }
 }
 
-/// A window says which lines it holds, how many there are, and where to go on; its bytes are the stored ones.
-pub(super) async fn read_returns_a_window_of_lines(tree: Subject) {
+/// A window reports its lines, the total number of lines, and where to continue. Its bytes are as stored.
+pub(super) async fn read_returns_window_of_lines(tree: Subject) {
     tree.put("/a", "one\ntwo\r\nthree\n\nfive").await;
     for (offset, limit, content, first, last, next) in [
         (0, 2, "one\ntwo\r\n", Some(1), Some(2), Some(2)),
@@ -195,8 +195,8 @@ pub(super) async fn read_returns_a_window_of_lines(tree: Subject) {
     assert_eq!((read.content.len(), read.window.map(|window| window.total_lines)), (0, Some(0)));
 }
 
-/// A range of bytes is cut at the end of the file.
-pub(super) async fn read_returns_a_range_of_bytes(tree: Subject) {
+/// A byte range is cut at the end of the file.
+pub(super) async fn read_returns_range_of_bytes(tree: Subject) {
     tree.put("/a", "abcdef").await;
     for (offset, limit, content) in [(0, 2, "ab"), (2, 2, "cd"), (4, 10, "ef"), (6, 1, ""), (0, 0, ""), (1, u64::MAX, "bcdef")] {
         let read = tree.read("/a", &ReadOptions::bytes(offset, limit)).await.expect("within the file");
@@ -204,8 +204,8 @@ pub(super) async fn read_returns_a_range_of_bytes(tree: Subject) {
     }
 }
 
-/// A whole file over the limit is refused, a window ends early and says where to go on.
-pub(super) async fn read_is_bounded(tree: Subject) {
+/// Reading a whole file over the limit fails. A window is cut and reports where to continue.
+pub(super) async fn read_respects_size_limit(tree: Subject) {
     tree.put("/a", "1234\n5678\n").await;
     tree.refused(tree.read("/a", &ReadOptions::new().with_bytes_max(9)).await, ErrorKind::TooLarge);
     tree.read("/a", &ReadOptions::new().with_bytes_max(10)).await.expect("just the limit");
@@ -215,8 +215,8 @@ pub(super) async fn read_is_bounded(tree: Subject) {
     assert_eq!(read.content, "123");
 }
 
-/// A window or range that starts past the end is an error, not an empty success.
-pub(super) async fn an_offset_past_the_end_is_refused(tree: Subject) {
+/// A window or range that starts past the end is an error, not an empty result.
+pub(super) async fn offset_past_end_is_rejected(tree: Subject) {
     tree.put("/a", "one\ntwo\n").await;
     let error = tree.refused(tree.read("/a", &ReadOptions::lines(3, 1)).await, ErrorKind::InvalidArgument);
     assert!(error.message().contains('2'), "the message tells how many lines there are: {error}");
@@ -224,7 +224,7 @@ pub(super) async fn an_offset_past_the_end_is_refused(tree: Subject) {
     tree.refused(tree.read("/a", &ReadOptions::bytes(9, 1)).await, ErrorKind::InvalidArgument);
 }
 
-/// Both count lines by `\n` alone, whatever else other systems take for a line end.
+/// Only `\n` ends a line, whatever else other systems treat as a line break.
 pub(super) async fn line_numbers_of_read_and_grep_agree(tree: Subject) {
     tree.put("/a", "x\u{2028}y\u{b}z\u{85}\rw\nneedle\r\n\nneedle").await;
     let lines = tree.lines(&GrepOptions::new("needle")).await;

@@ -1,4 +1,4 @@
-//! Search: files by what they are about.
+//! Ranked search.
 
 use super::{Subject, Tree};
 use crate::error::ErrorKind;
@@ -19,7 +19,7 @@ async fn recalled(tree: &Tree, path: &str, options: &SearchOptions) -> SearchRes
     result
 }
 
-/// Returns the files that a search of the whole tree finds, the best first.
+/// Returns the files that a search of the whole tree finds, best first.
 async fn found(tree: &Tree, query: &str) -> Vec<String> {
     found_by(tree, &SearchOptions::new(query)).await
 }
@@ -28,7 +28,7 @@ async fn found_by(tree: &Tree, options: &SearchOptions) -> Vec<String> {
     recalled(tree, "/", options).await.hits.iter().map(|hit| tree.seen(&hit.path)).collect()
 }
 
-/// Any word is enough, and more of them stand higher; case, accents and English endings do not matter.
+/// Any matching word is enough, and more rank higher. Case, accents and English endings do not matter.
 pub(super) async fn search_finds_files_by_any_word(tree: Subject) {
     let files = [
         ("/x1/one.txt", "Deploying on a Friday is forbidden.\n"),
@@ -41,7 +41,7 @@ pub(super) async fn search_finds_files_by_any_word(tree: Subject) {
     assert_eq!(found(&tree, "absent").await, [""; 0]);
 }
 
-/// What few files say counts more than what all say, and much of it more than little.
+/// Words that few files contain weigh more than common ones, and many occurrences more than few.
 pub(super) async fn search_ranks_rare_and_frequent_words_higher(tree: Subject) {
     let files = [
         ("/a.txt", "common common common common\n"),
@@ -52,11 +52,11 @@ pub(super) async fn search_ranks_rare_and_frequent_words_higher(tree: Subject) {
     plant(&tree, &files).await;
     assert_eq!(found(&tree, "common rare").await, ["/d.txt", "/b.txt", "/a.txt", "/c.txt"]);
     assert_eq!(found(&tree, "filler").await, ["/c.txt", "/b.txt", "/d.txt"]);
-    // Equals stand in path order.
+    // Ties are in path order.
     assert_eq!(found(&tree, "txt").await, ["/a.txt", "/b.txt", "/c.txt", "/d.txt"]);
 }
 
-/// The words of a path count, and more than one occurrence in the text.
+/// The words of a path count, and more than one occurrence in the content.
 pub(super) async fn search_finds_files_by_their_paths(tree: Subject) {
     plant(&tree, &[("/garden/tomatoes.md", "red\n"), ("/list.md", "tomato and basil for one garden\n"), ("/other.md", "basil\n")]).await;
     assert_eq!(found(&tree, "tomato").await, ["/garden/tomatoes.md", "/list.md"]);
@@ -64,8 +64,8 @@ pub(super) async fn search_finds_files_by_their_paths(tree: Subject) {
     assert_eq!(result.hits[0].snippets, []);
 }
 
-/// Snippets are lines with read's numbers, in the order of the file, with the words marked.
-pub(super) async fn search_shows_the_lines_that_tell_why(tree: Subject) {
+/// Snippets are lines with the same numbers as in `read`, in file order, with the words marked.
+pub(super) async fn search_snippets_show_matching_lines(tree: Subject) {
     plant(&tree, &[("/f.txt", "one\r\nalpha beta\r\nalpha\r\ntwo\r\nBeta's alpha\r\n")]).await;
     let result = recalled(&tree, "/", &SearchOptions::new("alpha beta").with_snippets_max(2)).await;
     let snippets: Vec<(usize, &str)> = result.hits[0].snippets.iter().map(|snippet| (snippet.line, &*snippet.text)).collect();
@@ -75,16 +75,16 @@ pub(super) async fn search_shows_the_lines_that_tell_why(tree: Subject) {
     assert_eq!((result.hits.len(), &result.hits[0].snippets[..]), (1, &[][..]));
 }
 
-/// A file that is binary has the words of its path alone, as grep leaves it out.
-pub(super) async fn search_takes_binary_content_for_none(tree: Subject) {
+/// Of a binary file, only the words of its path count, since grep skips its content.
+pub(super) async fn search_ignores_binary_content(tree: Subject) {
     tree.put("/word.bin", &b"needle\0needle"[..]).await;
     tree.put("/text.txt", &b"needle \xFF\xFE needle"[..]).await;
     assert_eq!(found(&tree, "needle").await, ["/text.txt"]);
     assert_eq!(found(&tree, "bin").await, ["/word.bin"]);
 }
 
-/// Limits and offsets cut one ranking into pages, and a result says that there is more only when there is.
-pub(super) async fn search_is_cut_into_pages(tree: Subject) {
+/// Limits and offsets cut one ranking into pages, and a result is truncated only if there is more.
+pub(super) async fn search_pages_add_up_to_whole_ranking(tree: Subject) {
     for number in 0..7 {
         tree.put(&format!("/f{number}.txt"), "needle ".repeat(number + 1)).await;
     }
@@ -106,7 +106,7 @@ pub(super) async fn search_is_cut_into_pages(tree: Subject) {
     assert_eq!(found_by(&tree, &SearchOptions::new("needle").with_offset(7)).await, [""; 0]);
 }
 
-/// Globs, hidden names and ignore files select as they do for grep.
+/// Globs, hidden names and ignore files select files as in grep.
 pub(super) async fn search_selects_files_as_grep_does(tree: Subject) {
     let files = [
         ("/a.md", "needle\n"),
@@ -134,8 +134,8 @@ pub(super) async fn search_selects_files_as_grep_does(tree: Subject) {
     assert_eq!(beneath.hits.iter().map(|hit| tree.seen(&hit.path)).collect::<Vec<_>>(), ["/d/b.txt"]);
 }
 
-/// Files are found by when their content changed; a bound is in the span that it starts.
-pub(super) async fn search_selects_files_by_time(tree: Subject) {
+/// Files are selected by modification time. The start of a span is inclusive, its end exclusive.
+pub(super) async fn search_selects_files_by_modification_time(tree: Subject) {
     plant(&tree, &[("/f.txt", "needle\n")]).await;
     let Some(modified_at) = tree.stat("/f.txt").await.expect("it was put").modified_at else { return };
     let needle = || SearchOptions::new("needle");
@@ -151,8 +151,8 @@ pub(super) async fn search_selects_files_by_time(tree: Subject) {
     );
 }
 
-/// What changed is found as it is now, and what is gone not at all.
-pub(super) async fn search_sees_what_was_changed(tree: Subject) {
+/// Changed files are found by their current content, and removed files not at all.
+pub(super) async fn search_reflects_changes(tree: Subject) {
     plant(&tree, &[("/a.txt", "early\n"), ("/d/b.txt", "early\n"), ("/d/c.txt", "early\n")]).await;
     assert_eq!(found(&tree, "early").await.len(), 3);
     tree.put("/a.txt", "late\n").await;
@@ -168,15 +168,15 @@ pub(super) async fn search_sees_what_was_changed(tree: Subject) {
     assert_eq!(rest, ["/a.txt", "/moved.txt"]);
 }
 
-/// A file that is named is searched whatever its name.
-pub(super) async fn search_of_a_file_looks_at_it_alone(tree: Subject) {
+/// A directly named file is searched whatever its name.
+pub(super) async fn search_of_file_searches_only_that_file(tree: Subject) {
     plant(&tree, &[("/.hidden", "needle\n"), ("/b.txt", "needle\n")]).await;
     let result = recalled(&tree, "/.hidden", &SearchOptions::new("needle").with_include("*.md")).await;
     assert_eq!(result.hits.iter().map(|hit| tree.seen(&hit.path)).collect::<Vec<_>>(), ["/.hidden"]);
 }
 
-/// What cannot be searched is refused by its kind.
-pub(super) async fn search_refuses_what_makes_no_sense(tree: Subject) {
+/// An invalid search fails with the right kind of error.
+pub(super) async fn search_rejects_invalid_arguments(tree: Subject) {
     plant(&tree, &[("/f.txt", "needle\n")]).await;
     tree.refused(tree.search("/absent", &SearchOptions::new("needle")).await, ErrorKind::NotFound);
     tree.refused(tree.search("/f.txt/below", &SearchOptions::new("needle")).await, ErrorKind::NotADirectory);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) async fn a_restore_is_a_new_head_with_the_old_tree(subject: Subject) {
+pub(super) async fn restore_creates_new_head_with_old_tree(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one"), ("/d/b", "1")]).await;
     let second = put_files(&subject, "t", &[("/a", "two")]).await;
     let options = PutOptions::new().with_label("back").with_metadata("why", "a test");
@@ -15,7 +15,7 @@ pub(super) async fn a_restore_is_a_new_head_with_the_old_tree(subject: Subject) 
     assert_holds(&subject, "t", At::Latest, &[("/a", "one"), ("/d/b", "1")]).await;
 }
 
-pub(super) async fn a_restore_loses_nothing(subject: Subject) {
+pub(super) async fn restore_keeps_other_checkpoints(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one")]).await;
     let second = put_files(&subject, "t", &[("/a", "two")]).await;
     let third = subject.restore(&scope("t"), first.id, &PutOptions::new()).await.expect("restored").checkpoint;
@@ -28,7 +28,7 @@ pub(super) async fn a_restore_loses_nothing(subject: Subject) {
     }
 }
 
-pub(super) async fn a_restore_of_another_head_than_expected_is_a_conflict(subject: Subject) {
+pub(super) async fn restore_with_outdated_head_conflicts(subject: Subject) {
     let first = put(&subject, &scope("t"), &state(&[("/a", "one")]).await, None).await;
     let second = put(&subject, &scope("t"), &state(&[("/a", "two")]).await, first.head).await;
     let options = PutOptions::new().with_head(first.head);
@@ -40,7 +40,7 @@ pub(super) async fn a_restore_of_another_head_than_expected_is_a_conflict(subjec
     assert_holds(&subject, "t", At::Latest, &[("/a", "one")]).await;
 }
 
-pub(super) async fn a_restore_of_an_unknown_checkpoint_is_not_found(subject: Subject) {
+pub(super) async fn restore_of_unknown_checkpoint_is_not_found(subject: Subject) {
     let made = put_files(&subject, "t", &[("/a", "one")]).await;
     put_files(&subject, "u", &[("/a", "two")]).await;
     refused(subject.restore(&scope("u"), made.id, &PutOptions::new()).await, ErrorKind::NotFound);
@@ -49,7 +49,7 @@ pub(super) async fn a_restore_of_an_unknown_checkpoint_is_not_found(subject: Sub
     assert_eq!(head(&subject, "none").await, None);
 }
 
-pub(super) async fn a_restored_thread_goes_on(subject: Subject) {
+pub(super) async fn restored_thread_accepts_puts(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one"), ("/b", "1")]).await;
     change(&subject, "t", &[("/a", "two")]).await;
     let stale = head(&subject, "t").await;
@@ -60,8 +60,8 @@ pub(super) async fn a_restored_thread_goes_on(subject: Subject) {
     assert_holds(&subject, "t", At::Latest, &[("/a", "one"), ("/b", "1"), ("/c", "3")]).await;
 }
 
-/// A peer's fork once wrote through to the thread it came from.
-pub(super) async fn a_fork_and_its_source_never_see_each_other(subject: Subject) {
+/// Regression of a peer: changes of a fork were written to the thread it came from.
+pub(super) async fn fork_and_source_are_independent(subject: Subject) {
     let files: Vec<(String, String)> = (0..100).map(|index| (format!("/d{}/f{index}", index % 5), index.to_string())).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
     let base = put_files(&subject, "t", &files).await;
@@ -90,7 +90,7 @@ pub(super) async fn a_fork_and_its_source_never_see_each_other(subject: Subject)
     assert_holds(&subject, "u", forked.checkpoint.id, &files).await;
 }
 
-pub(super) async fn a_fork_starts_at_any_checkpoint(subject: Subject) {
+pub(super) async fn fork_can_start_at_any_checkpoint(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one")]).await;
     put_files(&subject, "t", &[("/a", "two")]).await;
     let forked = subject.fork(&scope("t"), first.id.into(), "u", &PutOptions::new()).await.expect("forked").checkpoint;
@@ -102,7 +102,7 @@ pub(super) async fn a_fork_starts_at_any_checkpoint(subject: Subject) {
     assert_holds(&subject, "t", At::Latest, &[("/a", "two")]).await;
 }
 
-pub(super) async fn a_fork_of_a_fork_stands_by_itself(subject: Subject) {
+pub(super) async fn fork_of_fork_is_independent(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     subject.fork(&scope("t"), At::Latest, "u", &PutOptions::new()).await.expect("forked");
     change(&subject, "u", &[("/b", "two")]).await;
@@ -117,7 +117,7 @@ pub(super) async fn a_fork_of_a_fork_stands_by_itself(subject: Subject) {
     assert_holds(&subject, "v", first.id, &[("/a", "one"), ("/b", "two")]).await;
 }
 
-pub(super) async fn a_fork_takes_no_thread_that_is_there(subject: Subject) {
+pub(super) async fn fork_to_existing_thread_is_rejected(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     put_files(&subject, "u", &[("/a", "two")]).await;
     for thread in ["u", "t"] {
@@ -128,7 +128,7 @@ pub(super) async fn a_fork_takes_no_thread_that_is_there(subject: Subject) {
     assert_eq!(list_all(&subject, "u", ListOptions::new()).await.len(), 1);
 }
 
-pub(super) async fn a_fork_of_nothing_is_not_found(subject: Subject) {
+pub(super) async fn fork_of_missing_thread_is_not_found(subject: Subject) {
     refused(subject.fork(&scope("t"), At::Latest, "u", &PutOptions::new()).await, ErrorKind::NotFound);
     refused(subject.copy(&scope("t"), "u").await, ErrorKind::NotFound);
     put_files(&subject, "t", &[("/a", "one")]).await;
@@ -137,7 +137,7 @@ pub(super) async fn a_fork_of_nothing_is_not_found(subject: Subject) {
     assert_eq!(head(&subject, "u").await, None);
 }
 
-pub(super) async fn a_copy_has_all_checkpoints_and_stands_by_itself(subject: Subject) {
+pub(super) async fn copy_has_all_checkpoints_and_is_independent(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     let second = change(&subject, "t", &[("/b", "two")]).await;
     subject.restore(&scope("t"), second.id, &PutOptions::new().with_label("back")).await.expect("restored");
@@ -153,7 +153,7 @@ pub(super) async fn a_copy_has_all_checkpoints_and_stands_by_itself(subject: Sub
     assert_eq!(list_all(&subject, "u", ListOptions::new()).await.len(), 4);
 }
 
-pub(super) async fn a_copy_takes_no_thread_that_is_there(subject: Subject) {
+pub(super) async fn copy_to_existing_thread_is_rejected(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     put_files(&subject, "u", &[("/a", "two")]).await;
     for thread in ["u", "t"] {
@@ -162,7 +162,7 @@ pub(super) async fn a_copy_takes_no_thread_that_is_there(subject: Subject) {
     assert_holds(&subject, "u", At::Latest, &[("/a", "two")]).await;
 }
 
-pub(super) async fn a_deleted_thread_is_gone_and_no_other(subject: Subject) {
+pub(super) async fn delete_removes_only_that_thread(subject: Subject) {
     let names = ["t", "t/", "t ", "tt", "s", "t\u{10FFFF}"];
     for name in names {
         put_files(&subject, name, &[("/a", name)]).await;
@@ -181,7 +181,7 @@ pub(super) async fn a_deleted_thread_is_gone_and_no_other(subject: Subject) {
     }
 }
 
-pub(super) async fn a_deleted_thread_can_start_anew(subject: Subject) {
+pub(super) async fn deleted_thread_can_start_anew(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     let old = head(&subject, "t").await;
     subject.delete(&scope("t")).await.expect("it is there");

@@ -1,4 +1,4 @@
-//! Many at once: one winner for each head, and nothing acknowledged is lost.
+//! Concurrency: one winner for each head, and nothing acknowledged is lost.
 
 use super::*;
 use futures::future::join_all;
@@ -11,13 +11,13 @@ async fn join<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     join_all(tasks).await.into_iter().map(|task| task.expect("the task ended well")).collect()
 }
 
-/// Opens the head, changes one file, and puts, until it is on top; returns the checkpoint.
+/// Opens the head, changes one file and puts, until the put succeeds. Returns the checkpoint.
 async fn change_until_on_top(subject: &Subject, thread: &str, file: &str, content: &str) -> CheckpointId {
     loop {
         let opened = subject.open(&scope(thread), At::Latest).await.unwrap_or_else(|error| panic!("open: {error:?}"));
         let (snapshot, head) = opened.map_or_else(Default::default, |opened| (opened.state, opened.head));
         let tree = StateBackend::from_snapshot(&snapshot);
-        // What was opened may be pruned and swept before it is looked at: then the head is another one.
+        // What was opened may be pruned and swept meanwhile, in which case the head has changed.
         match tree.write(file, content.to_owned()).await {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Corrupt && self::head(subject, thread).await != head => continue,
@@ -31,7 +31,7 @@ async fn change_until_on_top(subject: &Subject, thread: &str, file: &str, conten
     }
 }
 
-/// Removes what is not held, again and again, beside a test.
+/// Prunes and sweeps repeatedly while a test runs.
 fn sweeper(subject: &Subject, prunes: &'static [&'static str], done: &Arc<AtomicBool>) -> JoinHandle<u64> {
     let (subject, done) = (subject.clone(), done.clone());
     tokio::spawn(async move {
@@ -53,7 +53,7 @@ fn sweeper(subject: &Subject, prunes: &'static [&'static str], done: &Arc<Atomic
     })
 }
 
-pub(super) async fn of_many_writers_one_wins_each_head(subject: Subject) {
+pub(super) async fn one_of_many_concurrent_writers_wins_each_head(subject: Subject) {
     let mut head = None;
     for round in 0..5 {
         let tasks = (0..TASKS).map(|task| {
@@ -83,7 +83,7 @@ pub(super) async fn of_many_writers_one_wins_each_head(subject: Subject) {
     assert_eq!(list_all(&subject, "t", ListOptions::new()).await.len(), 5);
 }
 
-pub(super) async fn of_many_forks_to_one_thread_one_wins(subject: Subject) {
+pub(super) async fn one_of_many_concurrent_forks_to_one_thread_wins(subject: Subject) {
     for source in ["s0", "s1"] {
         put_files(&subject, source, &[("/a", source)]).await;
     }
@@ -105,7 +105,7 @@ pub(super) async fn of_many_forks_to_one_thread_one_wins(subject: Subject) {
     assert_holds(&subject, "u", At::Latest, &[("/a", ["s0", "s1"][winner % 2])]).await;
 }
 
-pub(super) async fn restores_beside_puts_lose_nothing(subject: Subject) {
+pub(super) async fn concurrent_restores_and_puts_lose_nothing(subject: Subject) {
     let base = put_files(&subject, "t", &[("/a", "base")]).await;
     let tasks = (0..8).map(|task| {
         let subject = subject.clone();
@@ -114,7 +114,7 @@ pub(super) async fn restores_beside_puts_lose_nothing(subject: Subject) {
             for round in 0..5 {
                 if task % 4 == 0 {
                     let id = loop {
-                        // Others may win again and again: that is said, and nothing is lost.
+                        // Others may win repeatedly; that is an error, and nothing is lost.
                         match subject.restore(&scope("t"), base.id, &PutOptions::new()).await {
                             Ok(saved) => break saved.checkpoint.id,
                             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
@@ -145,7 +145,7 @@ pub(super) async fn restores_beside_puts_lose_nothing(subject: Subject) {
     }
 }
 
-pub(super) async fn sweeps_beside_puts_lose_nothing(subject: Subject) {
+pub(super) async fn concurrent_sweeps_and_puts_lose_nothing(subject: Subject) {
     let done = Arc::new(AtomicBool::new(false));
     let sweepers: Vec<_> = (0..2).map(|_| sweeper(&subject, &["t0", "t1", "t2", "t3"], &done)).collect();
     let writers = ["t0", "t1", "t2", "t3"].map(|thread| {
@@ -154,7 +154,7 @@ pub(super) async fn sweeps_beside_puts_lose_nothing(subject: Subject) {
             let tree = StateBackend::new();
             let (mut files, mut head) = (Files::new(), None);
             for round in 0..40_u64 {
-                // Contents come, go and come again, and are those of other threads too.
+                // Contents disappear and reappear, and other threads share them.
                 for (file, seed) in [(round % 7, round % 3), (round % 5 + 10, round % 4), (round % 2 + 20, round)] {
                     let (file, content) = (format!("/d{}/f{file}", file % 3), noise(seed, 200));
                     tree.write(&file, content.clone()).await.expect("written");
@@ -183,7 +183,7 @@ pub(super) async fn sweeps_beside_puts_lose_nothing(subject: Subject) {
     }
 }
 
-pub(super) async fn sweeps_and_prunes_beside_forks_and_restores_lose_nothing(subject: Subject) {
+pub(super) async fn concurrent_sweeps_prunes_forks_and_restores_lose_nothing(subject: Subject) {
     put_files(&subject, "t", &[("/a", "base"), ("/d/b", "base too")]).await;
     let done = Arc::new(AtomicBool::new(false));
     let sweepers: Vec<_> = (0..2).map(|_| sweeper(&subject, &["t"], &done)).collect();
@@ -235,7 +235,7 @@ pub(super) async fn sweeps_and_prunes_beside_forks_and_restores_lose_nothing(sub
     }
 }
 
-pub(super) async fn sweeps_of_many_threads_at_once_lose_nothing(subject: Subject) {
+pub(super) async fn concurrent_sweeps_of_many_threads_lose_nothing(subject: Subject) {
     for number in 0..6 {
         for round in 0..5 {
             change(&subject, &format!("t{number}"), &[("/a", &format!("{number} {round}")), ("/same", &round.to_string())]).await;
@@ -256,7 +256,7 @@ pub(super) async fn sweeps_of_many_threads_at_once_lose_nothing(subject: Subject
     }
 }
 
-pub(super) async fn a_dropped_put_leaves_the_old_or_the_new(subject: Subject) {
+pub(super) async fn dropped_put_leaves_old_or_new_head(subject: Subject) {
     let mut last = put(&subject, &scope("t"), &state(&[("/a", "0")]).await, None).await;
     for round in 1..20 {
         let next = state(&[("/a", &round.to_string())]).await;
@@ -272,7 +272,7 @@ pub(super) async fn a_dropped_put_leaves_the_old_or_the_new(subject: Subject) {
                 tokio::task::yield_now().await;
             }
         }
-        // It may still be under way: then it is the head, or the put of the same state is, and never both.
+        // The put may still be running. Then either it or the put of the same state becomes the head, but never both.
         match subject.put(&scope("t"), &next, &options).await {
             Ok(saved) => last = saved,
             Err(error) => {
@@ -286,8 +286,9 @@ pub(super) async fn a_dropped_put_leaves_the_old_or_the_new(subject: Subject) {
     assert_eq!(list_all(&subject, "t", ListOptions::new()).await.len(), 20);
 }
 
-/// The latest of a thread is always there, however fast checkpoints come and go; an id that was pruned is not found.
-pub(super) async fn forks_of_the_latest_beside_prunes_always_find_it(subject: Subject) {
+/// The latest checkpoint of a thread can always be found, however fast checkpoints come and go. The id of a pruned one is not
+/// found.
+pub(super) async fn fork_of_latest_succeeds_during_prunes(subject: Subject) {
     put_files(&subject, "t", &[("/a", "base")]).await;
     let done = Arc::new(AtomicBool::new(false));
     let pruner = {
@@ -303,7 +304,7 @@ pub(super) async fn forks_of_the_latest_beside_prunes_always_find_it(subject: Su
     };
     for round in 0..40 {
         let forked = subject.fork(&scope("t"), At::Latest, &format!("fork {round}"), &PutOptions::new()).await;
-        // A store may be so slow that each look is overtaken, which is no reason to say that there is none.
+        // In a slow store every attempt may be overtaken, but that must not be reported as a missing checkpoint.
         match forked {
             Ok(forked) => assert!(forked.checkpoint.entries >= 1, "round {round}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "round {round}: {error:?}"),

@@ -1,4 +1,4 @@
-//! What differs between two checkpoints: content, not what was touched.
+//! Differences between checkpoints: by content, not by what was written.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn shown(diff: &Diff) -> Vec<String> {
     diff.paths.iter().map(of).collect()
 }
 
-pub(super) async fn a_diff_tells_what_was_added_changed_and_removed(subject: Subject) {
+pub(super) async fn diff_reports_added_changed_and_removed_paths(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "1"), ("/b", "22"), ("/d/c", "3"), ("/d/same", "4")]).await;
     let tree = StateBackend::from_snapshot(&open(&subject, "t", At::Latest).await.state);
     write(&tree, &[("/b", "two"), ("/e/f", "6")]).await;
@@ -39,7 +39,7 @@ pub(super) async fn a_diff_tells_what_was_added_changed_and_removed(subject: Sub
     assert_eq!(from_nothing.paths.len(), 5);
 }
 
-pub(super) async fn a_diff_of_a_checkpoint_with_itself_is_empty(subject: Subject) {
+pub(super) async fn diff_of_checkpoint_with_itself_is_empty(subject: Subject) {
     let files: Vec<(String, String)> = (0..300).map(|index| (format!("/d{}/f{index}", index % 7), index.to_string())).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
     let first = put_files(&subject, "t", &files).await;
@@ -52,7 +52,7 @@ pub(super) async fn a_diff_of_a_checkpoint_with_itself_is_empty(subject: Subject
     assert_eq!(shown(&diffed(&subject, ("u", forked.id), ("t", changed.id)).await), ["~/d0/f0 1 1"]);
 }
 
-pub(super) async fn what_was_written_again_as_it_was_is_no_difference(subject: Subject) {
+pub(super) async fn diff_ignores_rewrites_of_same_content(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "1"), ("/b", "2"), ("/d/c", "3"), ("/none", "")]).await;
     let second = change(&subject, "t", &[("/a", "1"), ("/none", ""), ("/b", "3")]).await;
     assert_eq!(shown(&diffed(&subject, ("t", first.id), ("t", second.id)).await), ["~/b 1 1"]);
@@ -65,14 +65,14 @@ pub(super) async fn what_was_written_again_as_it_was_is_no_difference(subject: S
     assert_eq!(shown(&diffed(&subject, ("t", first.id), ("u", anew.id)).await), [""; 0], "of different origin");
 }
 
-pub(super) async fn a_diff_tells_when_a_path_became_another_kind(subject: Subject) {
+pub(super) async fn diff_reports_change_of_kind(subject: Subject) {
     let first = put_files(&subject, "t", &[("/d/x/y", "1"), ("/f", "22")]).await;
     let second = put_files(&subject, "t", &[("/d/x", "333"), ("/f/g/h", "4")]).await;
     let forth = diffed(&subject, ("t", first.id), ("t", second.id)).await;
     assert_eq!(shown(&forth), ["~/d/x / 3", "-/d/x/y 1 .", "~/f 2 /", "+/f/g . /", "+/f/g/h . 1"]);
 }
 
-pub(super) async fn pages_of_a_diff_join_to_the_whole(subject: Subject) {
+pub(super) async fn diff_pages_add_up_to_whole(subject: Subject) {
     let files: Vec<(String, String)> = (0..150).map(|index| (format!("/d{}/f{index:03}", index % 7), index.to_string())).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
     let first = put_files(&subject, "t", &files).await;
@@ -97,8 +97,8 @@ pub(super) async fn pages_of_a_diff_join_to_the_whole(subject: Subject) {
     }
 }
 
-/// Two forks that go on at the same instant give out the same versions: what they wrote is told apart by content.
-pub(super) async fn a_diff_of_forks_sees_what_both_wrote_at_once(subject: Subject) {
+/// Two forks that continue at the same instant use the same versions. Their contents distinguish what they wrote.
+pub(super) async fn diff_of_forks_reports_simultaneous_writes(subject: Subject) {
     put_files(&subject, "t", &[("/a", "base"), ("/b", "base")]).await;
     subject.fork(&scope("t"), At::Latest, "u", &PutOptions::new()).await.expect("forked");
     let now = Timestamp::now() + jiff::SignedDuration::from_hours(1);

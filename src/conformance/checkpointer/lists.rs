@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Puts checkpoints a minute apart, the first an hour ago, with labels and metadata that repeat; returns them, the newest first.
+/// Puts checkpoints one minute apart, the first an hour ago, with repeating labels and metadata. Returns them, newest first.
 async fn made(subject: &Subject, thread: &str, count: i64) -> Vec<Checkpoint> {
     let start = Timestamp::now() - jiff::SignedDuration::from_hours(1);
     let mut made: Vec<Checkpoint> = Vec::new();
@@ -24,7 +24,7 @@ async fn made(subject: &Subject, thread: &str, count: i64) -> Vec<Checkpoint> {
     made
 }
 
-pub(super) async fn a_list_shows_the_newest_first(subject: Subject) {
+pub(super) async fn checkpoints_are_listed_newest_first(subject: Subject) {
     let made = made(&subject, "t", 9).await;
     made_elsewhere(&subject).await;
     let page = subject.list(&scope("t"), &ListOptions::new()).await.expect("listed");
@@ -32,14 +32,14 @@ pub(super) async fn a_list_shows_the_newest_first(subject: Subject) {
     assert!(made.is_sorted_by(|one, next| one.id > next.id && one.created_at > next.created_at));
 }
 
-/// Threads whose names are near.
+/// Adds threads with similar names.
 async fn made_elsewhere(subject: &Subject) {
     for thread in ["s", "t ", "t!", "tt", "T", "t/"] {
         put_files(subject, thread, &[("/a", "other")]).await;
     }
 }
 
-pub(super) async fn pages_of_a_list_join_to_the_whole(subject: Subject) {
+pub(super) async fn checkpoint_list_pages_add_up_to_whole(subject: Subject) {
     let made = made(&subject, "t", 11).await;
     made_elsewhere(&subject).await;
     for limit in [1, 2, 3, 10, 11, 12, usize::MAX] {
@@ -55,7 +55,7 @@ pub(super) async fn pages_of_a_list_join_to_the_whole(subject: Subject) {
     assert_eq!(none.checkpoints, []);
 }
 
-pub(super) async fn a_list_is_filtered_by_label_and_metadata(subject: Subject) {
+pub(super) async fn checkpoint_list_filters_by_label_and_metadata(subject: Subject) {
     let made = made(&subject, "t", 12).await;
     let listed = async |options: ListOptions| list_all(&subject, "t", options).await;
     let expected = |keep: &dyn Fn(&Checkpoint) -> bool| made.iter().filter(|made| keep(made)).cloned().collect::<Vec<_>>();
@@ -71,7 +71,7 @@ pub(super) async fn a_list_is_filtered_by_label_and_metadata(subject: Subject) {
     assert_eq!(listed(ListOptions::new().with_metadata("none", "")).await, []);
 }
 
-pub(super) async fn a_list_is_filtered_by_time(subject: Subject) {
+pub(super) async fn checkpoint_list_filters_by_time(subject: Subject) {
     let made = made(&subject, "t", 10).await;
     let smallest = jiff::SignedDuration::from_micros(1);
     for at in [&made[0], &made[4], &made[9]].map(|made| made.created_at) {
@@ -88,7 +88,7 @@ pub(super) async fn a_list_is_filtered_by_time(subject: Subject) {
     assert_eq!(list_all(&subject, "t", ListOptions::new().with_since(least).with_until(most)).await, made);
     assert_eq!(list_all(&subject, "t", ListOptions::new().with_since(most)).await, []);
     assert_eq!(list_all(&subject, "t", ListOptions::new().with_until(least)).await, []);
-    // What was put at its own time is found by it too, whatever the clock does.
+    // A checkpoint is found by its own time, whatever the clock does.
     let now = put_files(&subject, "u", &[("/a", "1")]).await;
     let next = put_files(&subject, "u", &[("/a", "2")]).await;
     for time in [now.created_at, next.created_at, next.created_at + smallest] {
@@ -100,7 +100,7 @@ pub(super) async fn a_list_is_filtered_by_time(subject: Subject) {
     }
 }
 
-pub(super) async fn filters_and_pages_go_together(subject: Subject) {
+pub(super) async fn filtered_list_pages_add_up_to_whole(subject: Subject) {
     let made = made(&subject, "t", 20).await;
     let expected: Vec<Checkpoint> = made
         .iter()
@@ -113,7 +113,7 @@ pub(super) async fn filters_and_pages_go_together(subject: Subject) {
     }
 }
 
-pub(super) async fn a_list_of_no_thread_is_empty(subject: Subject) {
+pub(super) async fn checkpoint_list_of_missing_thread_is_empty(subject: Subject) {
     made_elsewhere(&subject).await;
     assert_eq!(list_all(&subject, "t", ListOptions::new()).await, []);
 }
@@ -134,7 +134,7 @@ pub(super) async fn threads_are_listed_in_pages(subject: Subject) {
     assert_eq!(subject.threads(&scope("-"), Some("\u{10FFFF}"), 9).await.expect("listed"), Default::default());
 }
 
-pub(super) async fn a_thread_is_listed_as_its_head_is(subject: Subject) {
+pub(super) async fn thread_entry_reflects_its_head(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "123")]).await;
     let second = put_files(&subject, "t", &[("/d/a", "12345")]).await;
     subject.fork(&scope("t"), first.id.into(), "fork", &PutOptions::new()).await.expect("forked");

@@ -1,7 +1,7 @@
-//! The contract of [`Checkpointer`], one law a case.
+//! The contract of [`Checkpointer`], one rule for each case.
 //!
-//! A case gets a fresh checkpointer that keeps nothing yet, whatever clock it has: one that stands still or goes back too. Run
-//! them by [`checkpointer_conformance!`](crate::checkpointer_conformance), which makes one test of each.
+//! A case gets a fresh, empty checkpointer with any clock, even one that stands still or runs backwards. Run the cases with
+//! [`checkpointer_conformance!`](crate::checkpointer_conformance), which creates one test for each.
 
 mod branches;
 mod concurrency;
@@ -38,102 +38,103 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a case gets.
+/// The subject of a case.
 type Subject = Arc<dyn Checkpointer>;
 
 cases! { $
-    /// Makes a module of tests, one for each case of the checkpointer contract: `checkpointer_conformance!(name, fresh)`, where
+    /// Creates a module of tests, one for each case of the checkpointer contract: `checkpointer_conformance!(name, fresh)`, where
     /// `fresh` is an async function that returns a [`Fresh<dyn Checkpointer>`](crate::conformance::Fresh).
     checkpointer_conformance, checkpointer, dyn Checkpointer:
     // puts
-    a_thread_that_was_never_saved_is_none,
-    a_put_is_the_latest_and_is_found_by_its_id,
-    an_unknown_id_is_none,
-    an_id_of_another_thread_is_none,
-    a_put_follows_on_the_head_it_names,
-    a_put_on_an_old_head_is_a_conflict_that_names_the_current_one,
-    a_first_put_where_a_thread_is_saved_is_a_conflict,
-    a_put_that_names_a_head_where_nothing_is_saved_is_a_conflict,
-    a_refused_put_leaves_nothing,
-    a_checkpoint_counts_what_it_holds,
-    a_label_and_metadata_are_kept,
-    labels_and_metadata_are_bounded_and_checked,
+    unsaved_thread_has_no_checkpoint,
+    put_becomes_latest_and_is_found_by_id,
+    unknown_id_is_not_found,
+    id_of_another_thread_is_not_found,
+    put_follows_expected_head,
+    put_on_outdated_head_conflicts_and_names_current_head,
+    first_put_to_saved_thread_conflicts,
+    put_with_head_to_unsaved_thread_conflicts,
+    rejected_put_leaves_nothing,
+    checkpoint_counts_its_files_and_bytes,
+    label_and_metadata_are_preserved,
+    labels_and_metadata_are_validated,
     ids_and_versions_grow_with_each_put,
-    an_id_is_given_if_it_is_newer_than_the_head,
-    only_the_head_is_told_as_one,
+    requested_id_is_used_if_newer_than_head,
+    only_head_is_opened_as_head,
+    confirm_returns_checkpoint_as_read,
     // trees
-    every_path_is_read_back_byte_for_byte,
-    versions_and_times_are_read_back,
-    an_empty_thread_is_read_back,
-    empty_files_and_directories_are_read_back,
-    every_checkpoint_stays_as_it_was,
-    a_large_tree_is_read_back_listed_and_searched,
-    deep_paths_and_long_names_are_read_back,
-    a_saved_tree_is_changed_without_being_loaded,
-    a_state_that_was_saved_elsewhere_is_kept_whole,
-    a_state_whose_checkpoint_is_gone_is_kept_whole_or_refused,
+    saved_files_are_preserved_byte_for_byte,
+    versions_and_times_are_preserved,
+    empty_thread_is_preserved,
+    empty_files_and_directories_are_preserved,
+    older_checkpoints_do_not_change,
+    large_saved_tree_can_be_read_listed_and_searched,
+    deep_paths_and_long_names_are_preserved,
+    saved_tree_can_be_changed_without_loading_it,
+    state_saved_elsewhere_is_stored_completely,
+    state_of_removed_checkpoint_is_stored_completely_or_rejected,
     // differences
-    a_diff_tells_what_was_added_changed_and_removed,
-    a_diff_of_a_checkpoint_with_itself_is_empty,
-    what_was_written_again_as_it_was_is_no_difference,
-    a_diff_tells_when_a_path_became_another_kind,
-    pages_of_a_diff_join_to_the_whole,
-    a_diff_of_forks_sees_what_both_wrote_at_once,
+    diff_reports_added_changed_and_removed_paths,
+    diff_of_checkpoint_with_itself_is_empty,
+    diff_ignores_rewrites_of_same_content,
+    diff_reports_change_of_kind,
+    diff_pages_add_up_to_whole,
+    diff_of_forks_reports_simultaneous_writes,
     // lists
-    a_list_shows_the_newest_first,
-    pages_of_a_list_join_to_the_whole,
-    a_list_is_filtered_by_label_and_metadata,
-    a_list_is_filtered_by_time,
-    filters_and_pages_go_together,
-    a_list_of_no_thread_is_empty,
+    checkpoints_are_listed_newest_first,
+    checkpoint_list_pages_add_up_to_whole,
+    checkpoint_list_filters_by_label_and_metadata,
+    checkpoint_list_filters_by_time,
+    filtered_list_pages_add_up_to_whole,
+    checkpoint_list_of_missing_thread_is_empty,
     threads_are_listed_in_pages,
-    a_thread_is_listed_as_its_head_is,
+    thread_entry_reflects_its_head,
     // branches
-    a_restore_is_a_new_head_with_the_old_tree,
-    a_restore_loses_nothing,
-    a_restore_of_another_head_than_expected_is_a_conflict,
-    a_restore_of_an_unknown_checkpoint_is_not_found,
-    a_restored_thread_goes_on,
-    a_fork_and_its_source_never_see_each_other,
-    a_fork_starts_at_any_checkpoint,
-    a_fork_of_a_fork_stands_by_itself,
-    a_fork_takes_no_thread_that_is_there,
-    a_fork_of_nothing_is_not_found,
-    a_copy_has_all_checkpoints_and_stands_by_itself,
-    a_copy_takes_no_thread_that_is_there,
-    a_deleted_thread_is_gone_and_no_other,
-    a_deleted_thread_can_start_anew,
+    restore_creates_new_head_with_old_tree,
+    restore_keeps_other_checkpoints,
+    restore_with_outdated_head_conflicts,
+    restore_of_unknown_checkpoint_is_not_found,
+    restored_thread_accepts_puts,
+    fork_and_source_are_independent,
+    fork_can_start_at_any_checkpoint,
+    fork_of_fork_is_independent,
+    fork_to_existing_thread_is_rejected,
+    fork_of_missing_thread_is_not_found,
+    copy_has_all_checkpoints_and_is_independent,
+    copy_to_existing_thread_is_rejected,
+    delete_removes_only_that_thread,
+    deleted_thread_can_start_anew,
     // sweeps
-    a_prune_keeps_the_newest,
-    a_prune_never_removes_the_head,
-    a_prune_keeps_what_is_young_or_labelled,
-    a_dry_prune_counts_and_removes_nothing,
-    a_prune_of_no_thread_is_not_found,
-    a_sweep_removes_what_nothing_holds_and_is_then_done,
-    a_dry_sweep_counts_what_a_sweep_removes,
-    a_sweep_leaves_what_forks_and_copies_hold,
-    a_content_that_is_put_again_after_its_removal_is_kept,
-    contents_are_kept_once,
-    what_a_session_still_holds_is_kept_by_its_next_put,
-    a_sweep_is_of_one_user,
+    prune_keeps_newest,
+    prune_never_removes_head,
+    prune_keeps_young_and_labelled_checkpoints,
+    dry_prune_only_counts,
+    prune_of_missing_thread_is_not_found,
+    sweep_removes_unreferenced_contents_once,
+    dry_sweep_counts_what_sweep_would_remove,
+    sweep_keeps_contents_of_forks_and_copies,
+    content_put_again_after_sweep_is_kept,
+    equal_contents_are_stored_once,
+    put_restores_swept_contents_that_session_still_holds,
+    sweep_affects_only_one_user,
     // scopes
-    scopes_never_meet,
+    scopes_are_isolated,
     threads_of_other_users_are_not_listed,
-    an_agent_does_not_matter,
-    ids_that_are_no_ids_are_refused,
-    a_scope_without_a_thread_is_refused,
+    agent_does_not_affect_threads,
+    invalid_scope_ids_are_rejected,
+    scope_without_thread_is_rejected,
     // concurrency
-    of_many_writers_one_wins_each_head,
-    of_many_forks_to_one_thread_one_wins,
-    restores_beside_puts_lose_nothing,
-    sweeps_beside_puts_lose_nothing,
-    sweeps_and_prunes_beside_forks_and_restores_lose_nothing,
-    sweeps_of_many_threads_at_once_lose_nothing,
-    forks_of_the_latest_beside_prunes_always_find_it,
-    a_dropped_put_leaves_the_old_or_the_new,
+    one_of_many_concurrent_writers_wins_each_head,
+    one_of_many_concurrent_forks_to_one_thread_wins,
+    concurrent_restores_and_puts_lose_nothing,
+    concurrent_sweeps_and_puts_lose_nothing,
+    concurrent_sweeps_prunes_forks_and_restores_lose_nothing,
+    concurrent_sweeps_of_many_threads_lose_nothing,
+    fork_of_latest_succeeds_during_prunes,
+    dropped_put_leaves_old_or_new_head,
 }
 
-/// The files of a tree by path; a directory has no content.
+/// The files of a tree by path. Directories have no content.
 type Files = BTreeMap<String, Option<Bytes>>;
 
 fn scope(thread: &str) -> Scope {
@@ -144,7 +145,7 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).expect("a legal path")
 }
 
-/// Makes a state of files.
+/// Creates a state with files.
 async fn state(files: &[(&str, &str)]) -> StateSnapshot {
     let tree = StateBackend::new();
     write(&tree, files).await;
@@ -157,7 +158,7 @@ async fn write(tree: &StateBackend, files: &[(&str, &str)]) {
     }
 }
 
-/// Puts what is expected to succeed.
+/// Puts a state that must be accepted.
 async fn put(subject: &Subject, scope: &Scope, state: &StateSnapshot, head: Option<Head>) -> Saved {
     put_as(subject, scope, state, PutOptions::new().with_head(head)).await
 }
@@ -170,13 +171,13 @@ async fn put_as(subject: &Subject, scope: &Scope, state: &StateSnapshot, options
     saved
 }
 
-/// Puts files as a whole new state on top of the head there is.
+/// Puts files as a new state on top of the current head.
 async fn put_files(subject: &Subject, thread: &str, files: &[(&str, &str)]) -> Checkpoint {
     let head = head(subject, thread).await;
     put(subject, &scope(thread), &state(files).await, head).await.checkpoint
 }
 
-/// Changes the thread as a session does: opens its head, writes, and puts.
+/// Changes a thread like a session does: opens its head, writes, and puts.
 async fn change(subject: &Subject, thread: &str, files: &[(&str, &str)]) -> Checkpoint {
     let scope = scope(thread);
     let opened = subject.open(&scope, At::Latest).await.unwrap_or_else(|error| panic!("open: {error:?}"));
@@ -197,7 +198,7 @@ async fn open(subject: &Subject, thread: &str, at: impl Into<At>) -> Opened {
     opened.unwrap_or_else(|| panic!("`{thread}` has no {at:?}"))
 }
 
-/// Reads all of a tree.
+/// Reads a whole tree.
 async fn read(state: &StateSnapshot) -> Files {
     let nodes = state.nodes(None, usize::MAX).await.unwrap_or_else(|error| panic!("nodes: {error:?}"));
     let mut files = Files::new();
@@ -211,7 +212,7 @@ async fn read(state: &StateSnapshot) -> Files {
     files
 }
 
-/// Asserts that a checkpoint holds these files and the directories they stand in, and nothing else.
+/// Asserts that a checkpoint contains exactly these files and their parent directories.
 #[track_caller]
 fn assert_files(files: &Files, expected: &[(&str, &str)]) {
     let found: Vec<(&str, &[u8])> = files.iter().filter_map(|(path, content)| Some((path.as_str(), &content.as_ref()?[..]))).collect();
@@ -231,7 +232,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind) -> Error {
     error
 }
 
-/// Lists to the end, page by page.
+/// Lists all pages.
 async fn list_all(subject: &Subject, thread: &str, mut options: ListOptions) -> Vec<Checkpoint> {
     let mut all: Vec<Checkpoint> = Vec::new();
     loop {
@@ -276,7 +277,7 @@ async fn prune(subject: &Subject, thread: &str, options: PruneOptions) -> Pruned
     subject.prune(&scope(thread), &options).await.unwrap_or_else(|error| panic!("prune: {error:?}"))
 }
 
-/// Bytes that repeat nowhere near, of a seed of their own.
+/// Returns bytes without nearby repetitions, depending on a seed.
 fn noise(seed: u64, length: usize) -> Bytes {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ seed.wrapping_mul(0xD129_0B28_7A6B_11D5) ^ length as u64;
     std::iter::repeat_with(|| {

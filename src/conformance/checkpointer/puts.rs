@@ -1,14 +1,14 @@
-//! Puts: what is found again, and what is refused.
+//! Puts: what can be read back, and what is rejected.
 
 use super::*;
 
-pub(super) async fn a_thread_that_was_never_saved_is_none(subject: Subject) {
+pub(super) async fn unsaved_thread_has_no_checkpoint(subject: Subject) {
     assert_eq!(subject.get(&scope("t"), At::Latest).await.expect("nothing fails"), None);
     assert!(subject.open(&scope("t"), At::Latest).await.expect("nothing fails").is_none());
     assert_eq!(threads(&subject, &scope("t"), 10).await, []);
 }
 
-pub(super) async fn a_put_is_the_latest_and_is_found_by_its_id(subject: Subject) {
+pub(super) async fn put_becomes_latest_and_is_found_by_id(subject: Subject) {
     let saved = put(&subject, &scope("t"), &state(&[("/a", "one")]).await, None).await;
     assert_eq!(saved.checkpoint.parent, None);
     for at in [At::Latest, At::Id(saved.checkpoint.id)] {
@@ -19,7 +19,7 @@ pub(super) async fn a_put_is_the_latest_and_is_found_by_its_id(subject: Subject)
     }
 }
 
-pub(super) async fn an_unknown_id_is_none(subject: Subject) {
+pub(super) async fn unknown_id_is_not_found(subject: Subject) {
     let made = put_files(&subject, "t", &[("/a", "one")]).await;
     for id in [CheckpointId::new(Timestamp::UNIX_EPOCH, None), CheckpointId::new(Timestamp::now(), Some(made.id))] {
         assert_eq!(subject.get(&scope("t"), id.into()).await.expect("nothing fails"), None);
@@ -27,14 +27,14 @@ pub(super) async fn an_unknown_id_is_none(subject: Subject) {
     }
 }
 
-pub(super) async fn an_id_of_another_thread_is_none(subject: Subject) {
+pub(super) async fn id_of_another_thread_is_not_found(subject: Subject) {
     let made = put_files(&subject, "t", &[("/a", "one")]).await;
     put_files(&subject, "u", &[("/a", "two")]).await;
     assert_eq!(subject.get(&scope("u"), made.id.into()).await.expect("nothing fails"), None);
     assert!(subject.open(&scope("u"), made.id.into()).await.expect("nothing fails").is_none());
 }
 
-pub(super) async fn a_put_follows_on_the_head_it_names(subject: Subject) {
+pub(super) async fn put_follows_expected_head(subject: Subject) {
     let mut saved = put(&subject, &scope("t"), &state(&[("/a", "0")]).await, None).await;
     for round in 1..5 {
         let next = put(&subject, &scope("t"), &state(&[("/a", &round.to_string())]).await, saved.head).await;
@@ -45,7 +45,7 @@ pub(super) async fn a_put_follows_on_the_head_it_names(subject: Subject) {
     assert_holds(&subject, "t", At::Latest, &[("/a", "4")]).await;
 }
 
-pub(super) async fn a_put_on_an_old_head_is_a_conflict_that_names_the_current_one(subject: Subject) {
+pub(super) async fn put_on_outdated_head_conflicts_and_names_current_head(subject: Subject) {
     let first = put(&subject, &scope("t"), &state(&[("/a", "one")]).await, None).await;
     let second = put(&subject, &scope("t"), &state(&[("/a", "two")]).await, first.head).await;
     let late = state(&[("/a", "three")]).await;
@@ -56,14 +56,14 @@ pub(super) async fn a_put_on_an_old_head_is_a_conflict_that_names_the_current_on
     put(&subject, &scope("t"), &late, second.head).await;
 }
 
-pub(super) async fn a_first_put_where_a_thread_is_saved_is_a_conflict(subject: Subject) {
+pub(super) async fn first_put_to_saved_thread_conflicts(subject: Subject) {
     let first = put(&subject, &scope("t"), &state(&[("/a", "one")]).await, None).await;
     let error = refused(subject.put(&scope("t"), &StateSnapshot::new(), &PutOptions::new()).await, ErrorKind::Conflict);
     assert_eq!(error.current_version(), first.head.map(|head| head.version));
     assert_holds(&subject, "t", At::Latest, &[("/a", "one")]).await;
 }
 
-pub(super) async fn a_put_that_names_a_head_where_nothing_is_saved_is_a_conflict(subject: Subject) {
+pub(super) async fn put_with_head_to_unsaved_thread_conflicts(subject: Subject) {
     let first = put(&subject, &scope("t"), &state(&[("/a", "one")]).await, None).await;
     subject.delete(&scope("t")).await.expect("it is there");
     let options = PutOptions::new().with_head(first.head);
@@ -72,7 +72,7 @@ pub(super) async fn a_put_that_names_a_head_where_nothing_is_saved_is_a_conflict
     assert_eq!(head(&subject, "t").await, None);
 }
 
-pub(super) async fn a_refused_put_leaves_nothing(subject: Subject) {
+pub(super) async fn rejected_put_leaves_nothing(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     let before = (list_all(&subject, "t", ListOptions::new()).await, sweep(&subject, true).await);
     let late = state(&[("/a", "two"), ("/b", "three")]).await;
@@ -83,7 +83,7 @@ pub(super) async fn a_refused_put_leaves_nothing(subject: Subject) {
     assert_eq!(head(&subject, "u").await, None);
 }
 
-pub(super) async fn a_checkpoint_counts_what_it_holds(subject: Subject) {
+pub(super) async fn checkpoint_counts_its_files_and_bytes(subject: Subject) {
     let made = put_files(&subject, "t", &[("/a", "123"), ("/d/b", "4567"), ("/d/e/c", "")]).await;
     assert_eq!((made.entries, made.size_bytes), (5, 7));
     let made = change(&subject, "t", &[("/a", "1")]).await;
@@ -91,7 +91,7 @@ pub(super) async fn a_checkpoint_counts_what_it_holds(subject: Subject) {
     assert_eq!(open(&subject, "t", At::Latest).await.state.totals().await.expect("it is there"), (5, 5));
 }
 
-pub(super) async fn a_label_and_metadata_are_kept(subject: Subject) {
+pub(super) async fn label_and_metadata_are_preserved(subject: Subject) {
     let label = "L".repeat(LABEL_BYTES_MAX);
     let options = PutOptions::new().with_label(&label).with_metadata("actor", "coder").with_metadata("é", "").with_metadata("n", "a\nb");
     let made = put_as(&subject, &scope("t"), &StateSnapshot::new(), options.clone()).await.checkpoint;
@@ -102,7 +102,7 @@ pub(super) async fn a_label_and_metadata_are_kept(subject: Subject) {
     assert_eq!((next.label, next.metadata.len()), (None, 0), "a label is not handed down");
 }
 
-pub(super) async fn labels_and_metadata_are_bounded_and_checked(subject: Subject) {
+pub(super) async fn labels_and_metadata_are_validated(subject: Subject) {
     let state = StateSnapshot::new();
     for label in [String::new(), "x".repeat(LABEL_BYTES_MAX + 1), "a\nb".to_owned(), "\u{1}".to_owned()] {
         let options = PutOptions::new().with_label(label);
@@ -119,7 +119,7 @@ pub(super) async fn labels_and_metadata_are_bounded_and_checked(subject: Subject
     assert_eq!(head(&subject, "u").await, None);
 }
 
-/// Whatever the clock does, which a row of the kit may hold still or turn back.
+/// Whatever the clock does: some rows of the kit stop it or turn it back.
 pub(super) async fn ids_and_versions_grow_with_each_put(subject: Subject) {
     let tree = StateBackend::new();
     let mut saved: Vec<Saved> = Vec::new();
@@ -138,7 +138,7 @@ pub(super) async fn ids_and_versions_grow_with_each_put(subject: Subject) {
     assert!(restored.checkpoint.id > saved[39].checkpoint.id);
 }
 
-pub(super) async fn an_id_is_given_if_it_is_newer_than_the_head(subject: Subject) {
+pub(super) async fn requested_id_is_used_if_newer_than_head(subject: Subject) {
     let hour_ago = Timestamp::now() - jiff::SignedDuration::from_hours(1);
     let id = CheckpointId::new(hour_ago, None);
     let first = put_as(&subject, &scope("t"), &StateSnapshot::new(), PutOptions::new().with_id(id)).await;
@@ -149,11 +149,29 @@ pub(super) async fn an_id_is_given_if_it_is_newer_than_the_head(subject: Subject
     assert_eq!(ids(&list_all(&subject, "t", ListOptions::new()).await), [second.checkpoint.id, id]);
 }
 
-pub(super) async fn only_the_head_is_told_as_one(subject: Subject) {
+pub(super) async fn only_head_is_opened_as_head(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one")]).await;
     let second = put_files(&subject, "t", &[("/a", "two")]).await;
     let of = async |id: CheckpointId| subject.get(&scope("t"), id.into()).await.expect("it is there").expect("it is there").head;
     assert_eq!(of(first.id).await, None);
     assert_eq!(of(second.id).await, head(&subject, "t").await);
     assert_eq!(open(&subject, "t", first.id).await.head, None);
+}
+
+pub(super) async fn confirm_returns_checkpoint_as_read(subject: Subject) {
+    let confirm = async |thread: &str, id| subject.confirm(&scope(thread), id).await.unwrap_or_else(|error| panic!("confirm: {error:?}"));
+    let first = put_files(&subject, "t", &[("/a", "one")]).await;
+    let second = put_files(&subject, "t", &[("/a", "two")]).await;
+    for id in [first.id, second.id, second.id] {
+        let read = subject.get(&scope("t"), id.into()).await.expect("it is there");
+        assert!(read.is_some());
+        assert_eq!(confirm("t", id).await, read);
+    }
+    assert_eq!(confirm("u", first.id).await, None);
+    let unknown = CheckpointId::new(Timestamp::now(), Some(second.id));
+    assert_eq!(confirm("t", unknown).await, None);
+    assert_holds(&subject, "t", first.id, &[("/a", "one")]).await;
+    change(&subject, "t", &[("/a", "three")]).await;
+    prune(&subject, "t", PruneOptions::new().with_keep_last(1)).await;
+    assert_eq!(confirm("t", first.id).await, None);
 }

@@ -1,8 +1,8 @@
-//! Scopes never meet.
+//! Scopes are isolated from each other.
 
 use super::*;
 
-/// Scopes that a careless join of their ids would mix up.
+/// Scopes that a careless concatenation of ids would confuse.
 fn near_scopes() -> Vec<Scope> {
     let ids = [None, Some("-"), Some("--"), Some("---"), Some("a"), Some("a/b"), Some("b"), Some("default")];
     let mut scopes = Vec::new();
@@ -18,7 +18,7 @@ fn near_scopes() -> Vec<Scope> {
     scopes
 }
 
-pub(super) async fn scopes_never_meet(subject: Subject) {
+pub(super) async fn scopes_are_isolated(subject: Subject) {
     let scopes = near_scopes();
     let mut made = Vec::new();
     for (number, scope) in scopes.iter().enumerate() {
@@ -57,13 +57,13 @@ pub(super) async fn threads_of_other_users_are_not_listed(subject: Subject) {
     }
 }
 
-pub(super) async fn an_agent_does_not_matter(subject: Subject) {
+pub(super) async fn agent_does_not_affect_threads(subject: Subject) {
     let made = put(&subject, &scope("t").with_agent("coder"), &state(&[("/a", "one")]).await, None).await;
     assert_eq!(subject.get(&scope("t"), At::Latest).await.expect("it is there"), Some(made.clone()));
     assert_eq!(subject.get(&scope("t").with_agent("reviewer"), At::Latest).await.expect("it is there"), Some(made));
 }
 
-pub(super) async fn ids_that_are_no_ids_are_refused(subject: Subject) {
+pub(super) async fn invalid_scope_ids_are_rejected(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     let long = "x".repeat(crate::scope::SCOPE_ID_BYTES_MAX + 1);
     for bad in ["", "a\u{1}b", "a\0", "\n", &long] {
@@ -85,7 +85,7 @@ pub(super) async fn ids_that_are_no_ids_are_refused(subject: Subject) {
     assert_eq!(subject.get(&scope, made.checkpoint.id.into()).await.expect("it is there"), Some(made));
 }
 
-pub(super) async fn a_scope_without_a_thread_is_refused(subject: Subject) {
+pub(super) async fn scope_without_thread_is_rejected(subject: Subject) {
     let made = put_files(&subject, "t", &[("/a", "one")]).await;
     let mut scope = scope("t");
     scope.thread = None;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Puts a checkpoint for each content, on top of one another.
+/// Puts a checkpoint for each content, each on top of the one before.
 async fn history(subject: &Subject, thread: &str, count: usize) -> Vec<CheckpointId> {
     let mut made = Vec::new();
     for number in 0..count {
@@ -11,7 +11,7 @@ async fn history(subject: &Subject, thread: &str, count: usize) -> Vec<Checkpoin
     made
 }
 
-pub(super) async fn a_prune_keeps_the_newest(subject: Subject) {
+pub(super) async fn prune_keeps_newest(subject: Subject) {
     let made = history(&subject, "t", 9).await;
     history(&subject, "u", 3).await;
     let pruned = prune(&subject, "t", PruneOptions::new().with_keep_last(20)).await;
@@ -27,7 +27,7 @@ pub(super) async fn a_prune_keeps_the_newest(subject: Subject) {
     assert_eq!(list_all(&subject, "u", ListOptions::new()).await.len(), 3, "a prune is of one thread");
 }
 
-pub(super) async fn a_prune_never_removes_the_head(subject: Subject) {
+pub(super) async fn prune_never_removes_head(subject: Subject) {
     let made = history(&subject, "t", 5).await;
     for options in [PruneOptions::new().with_keep_last(0), PruneOptions::new(), PruneOptions::new().with_older_than(Duration::ZERO)] {
         prune(&subject, "t", options).await;
@@ -38,7 +38,7 @@ pub(super) async fn a_prune_never_removes_the_head(subject: Subject) {
     assert_holds(&subject, "t", At::Latest, &[("/a", "on"), ("/same", "same")]).await;
 }
 
-pub(super) async fn a_prune_keeps_what_is_young_or_labelled(subject: Subject) {
+pub(super) async fn prune_keeps_young_and_labelled_checkpoints(subject: Subject) {
     let now = Timestamp::now();
     let mut head = None;
     let mut made = Vec::new();
@@ -66,7 +66,7 @@ pub(super) async fn a_prune_keeps_what_is_young_or_labelled(subject: Subject) {
     assert_holds(&subject, "t", made[1], &[("/a", "50")]).await;
 }
 
-pub(super) async fn a_dry_prune_counts_and_removes_nothing(subject: Subject) {
+pub(super) async fn dry_prune_only_counts(subject: Subject) {
     history(&subject, "t", 6).await;
     let before = list_all(&subject, "t", ListOptions::new()).await;
     let options = PruneOptions::new().with_keep_last(2);
@@ -76,12 +76,12 @@ pub(super) async fn a_dry_prune_counts_and_removes_nothing(subject: Subject) {
     assert_eq!((dry.removed, dry.kept), (4, 2));
 }
 
-pub(super) async fn a_prune_of_no_thread_is_not_found(subject: Subject) {
+pub(super) async fn prune_of_missing_thread_is_not_found(subject: Subject) {
     history(&subject, "u", 2).await;
     refused(subject.prune(&scope("t"), &PruneOptions::new()).await, ErrorKind::NotFound);
 }
 
-pub(super) async fn a_sweep_removes_what_nothing_holds_and_is_then_done(subject: Subject) {
+pub(super) async fn sweep_removes_unreferenced_contents_once(subject: Subject) {
     assert_eq!(sweep(&subject, false).await, Swept::default(), "nothing is kept yet");
     history(&subject, "t", 8).await;
     let swept = sweep(&subject, false).await;
@@ -99,7 +99,7 @@ pub(super) async fn a_sweep_removes_what_nothing_holds_and_is_then_done(subject:
     assert_eq!((swept.bodies, swept.bodies_kept), (4, 0));
 }
 
-pub(super) async fn a_dry_sweep_counts_what_a_sweep_removes(subject: Subject) {
+pub(super) async fn dry_sweep_counts_what_sweep_would_remove(subject: Subject) {
     history(&subject, "t", 20).await;
     history(&subject, "u", 20).await;
     prune(&subject, "t", PruneOptions::new().with_keep_last(4)).await;
@@ -111,7 +111,7 @@ pub(super) async fn a_dry_sweep_counts_what_a_sweep_removes(subject: Subject) {
     assert_eq!(sweep(&subject, true).await.bodies, 0);
 }
 
-pub(super) async fn a_sweep_leaves_what_forks_and_copies_hold(subject: Subject) {
+pub(super) async fn sweep_keeps_contents_of_forks_and_copies(subject: Subject) {
     let made = history(&subject, "t", 6).await;
     subject.fork(&scope("t"), made[1].into(), "fork", &PutOptions::new()).await.expect("forked");
     prune(&subject, "t", PruneOptions::new().with_keep_last(3)).await;
@@ -131,7 +131,7 @@ pub(super) async fn a_sweep_leaves_what_forks_and_copies_hold(subject: Subject) 
     assert_holds(&subject, "fork", At::Latest, &[("/a", "t 1"), ("/same", "same")]).await;
 }
 
-pub(super) async fn a_content_that_is_put_again_after_its_removal_is_kept(subject: Subject) {
+pub(super) async fn content_put_again_after_sweep_is_kept(subject: Subject) {
     let tree = StateBackend::new();
     let put_now = async || put(&subject, &scope("t"), &tree.snapshot(), head(&subject, "t").await).await;
     write(&tree, &[("/a", "comes and goes"), ("/b", "stays")]).await;
@@ -150,7 +150,7 @@ pub(super) async fn a_content_that_is_put_again_after_its_removal_is_kept(subjec
     }
 }
 
-pub(super) async fn contents_are_kept_once(subject: Subject) {
+pub(super) async fn equal_contents_are_stored_once(subject: Subject) {
     let files: Vec<(String, &str)> = (0..50).map(|index| (format!("/f{index}"), "one and the same")).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), *content)).collect();
     put_files(&subject, "t", &files).await;
@@ -161,8 +161,8 @@ pub(super) async fn contents_are_kept_once(subject: Subject) {
     assert_holds(&subject, "u", At::Latest, &[("/other", "one and the same"), ("/none", "")]).await;
 }
 
-/// A session goes on with what it opened or saved, while others remove the checkpoints that it no longer needs.
-pub(super) async fn what_a_session_still_holds_is_kept_by_its_next_put(subject: Subject) {
+/// A session continues with what it opened or saved, while others remove checkpoints that it no longer needs.
+pub(super) async fn put_restores_swept_contents_that_session_still_holds(subject: Subject) {
     let files: Vec<(String, String)> = (0..120).map(|index| (format!("/d{}/f{index}", index % 7), format!("content {index}"))).collect();
     let mut files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
     put_files(&subject, "t", &files).await;
@@ -177,7 +177,8 @@ pub(super) async fn what_a_session_still_holds_is_kept_by_its_next_put(subject: 
         sweep(&subject, false).await;
         assert_holds(&subject, "t", At::Latest, &files).await;
     }
-    // Another goes on from the head, and what it came from is removed; then the first saves its state aside.
+    // Another session continues from the head, and the older checkpoint is removed; then the first session saves its state
+    // elsewhere.
     put_files(&subject, "t", &[("/other", "now")]).await;
     prune(&subject, "t", PruneOptions::new()).await;
     sweep(&subject, false).await;
@@ -185,12 +186,12 @@ pub(super) async fn what_a_session_still_holds_is_kept_by_its_next_put(subject: 
     files[3].1 = "four";
     match subject.put(&scope("aside"), &tree.snapshot(), &PutOptions::new()).await {
         Ok(_) => assert_holds(&subject, "aside", At::Latest, &files).await,
-        // What was never loaded is gone: that is said, and nothing half is kept.
+        // Parts that were never loaded are gone: this is an error, and nothing incomplete is kept.
         Err(error) => assert_eq!((error.kind(), self::head(&subject, "aside").await), (ErrorKind::Corrupt, None), "{error:?}"),
     }
 }
 
-pub(super) async fn a_sweep_is_of_one_user(subject: Subject) {
+pub(super) async fn sweep_affects_only_one_user(subject: Subject) {
     put_files(&subject, "t", &[("/a", "shared text")]).await;
     let bob = scope("t").with_user("bob");
     put(&subject, &bob, &state(&[("/a", "shared text")]).await, None).await;

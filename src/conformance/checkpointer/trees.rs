@@ -1,8 +1,8 @@
-//! The state of a checkpoint: read back whole, and in parts.
+//! The state of a checkpoint, read back as a whole and in parts.
 
 use super::*;
 
-/// Asserts that both hold the same nodes, with their versions and times.
+/// Asserts that both states have the same nodes, versions and times.
 async fn assert_same(state: &StateSnapshot, expected: &StateSnapshot) {
     let nodes = async |state: &StateSnapshot| {
         let nodes = state.nodes(None, usize::MAX).await.unwrap_or_else(|error| panic!("nodes: {error:?}"));
@@ -18,7 +18,7 @@ async fn assert_same(state: &StateSnapshot, expected: &StateSnapshot) {
     assert_eq!(state.totals().await.expect("it is there"), expected.totals().await.expect("in memory"));
 }
 
-pub(super) async fn every_path_is_read_back_byte_for_byte(subject: Subject) {
+pub(super) async fn saved_files_are_preserved_byte_for_byte(subject: Subject) {
     let tree = StateBackend::new();
     let contents: [&[u8]; 9] =
         [b"", b"\0", b"a\r\nb", b"\xef\xbb\xbfbom\n", b"\xff\xfe", b"no newline", "日本 é\n".as_bytes(), b"\n", &[7; 100_000]];
@@ -33,7 +33,7 @@ pub(super) async fn every_path_is_read_back_byte_for_byte(subject: Subject) {
     assert_same(&open(&subject, "t", At::Latest).await.state, &tree.snapshot()).await;
 }
 
-pub(super) async fn versions_and_times_are_read_back(subject: Subject) {
+pub(super) async fn versions_and_times_are_preserved(subject: Subject) {
     let micros = Arc::new(std::sync::atomic::AtomicI64::new(-5_000_000));
     let source = micros.clone();
     let clock = Clock::from_fn(move || {
@@ -52,7 +52,7 @@ pub(super) async fn versions_and_times_are_read_back(subject: Subject) {
     assert!(version > tree.version(), "a version is not given out again");
 }
 
-pub(super) async fn an_empty_thread_is_read_back(subject: Subject) {
+pub(super) async fn empty_thread_is_preserved(subject: Subject) {
     let saved = put(&subject, &scope("t"), &StateSnapshot::new(), None).await;
     assert_eq!((saved.checkpoint.entries, saved.checkpoint.size_bytes), (0, 0));
     let opened = open(&subject, "t", At::Latest).await.state;
@@ -66,7 +66,7 @@ pub(super) async fn an_empty_thread_is_read_back(subject: Subject) {
     assert_eq!(read(&open(&subject, "t", At::Latest).await.state).await, Files::new());
 }
 
-pub(super) async fn empty_files_and_directories_are_read_back(subject: Subject) {
+pub(super) async fn empty_files_and_directories_are_preserved(subject: Subject) {
     let tree = StateBackend::new();
     tree.create_dir("/d/empty").await.expect("made");
     tree.create_dir("/e").await.expect("made");
@@ -81,7 +81,7 @@ pub(super) async fn empty_files_and_directories_are_read_back(subject: Subject) 
     assert_same(&open(&subject, "t", At::Latest).await.state, &tree.snapshot()).await;
 }
 
-pub(super) async fn every_checkpoint_stays_as_it_was(subject: Subject) {
+pub(super) async fn older_checkpoints_do_not_change(subject: Subject) {
     let tree = StateBackend::new();
     let mut made = Vec::new();
     for round in 0..12_u64 {
@@ -100,7 +100,7 @@ pub(super) async fn every_checkpoint_stays_as_it_was(subject: Subject) {
     }
 }
 
-pub(super) async fn a_large_tree_is_read_back_listed_and_searched(subject: Subject) {
+pub(super) async fn large_saved_tree_can_be_read_listed_and_searched(subject: Subject) {
     let tree = StateBackend::new();
     for index in 0..2_000 {
         let content = if index % 400 == 7 { format!("needle {index}\n") } else { format!("hay {index}\n") };
@@ -116,7 +116,7 @@ pub(super) async fn a_large_tree_is_read_back_listed_and_searched(subject: Subje
     };
     let (listing, found, globbed, all) = looks(&tree).await;
     assert_eq!((listing.entries.len(), found.files.len(), all.entries.len()), (7, 5, 2_000));
-    // Each on a tree of which nothing was loaded.
+    // Each on a tree that is not loaded yet.
     for _ in 0..2 {
         let opened = open(&subject, "t", At::Latest).await.state;
         assert_eq!(looks(&opened).await, (listing.clone(), found.clone(), globbed.clone(), all.clone()));
@@ -126,7 +126,7 @@ pub(super) async fn a_large_tree_is_read_back_listed_and_searched(subject: Subje
     assert_same(&open(&subject, "t", At::Latest).await.state, &tree.snapshot()).await;
 }
 
-pub(super) async fn deep_paths_and_long_names_are_read_back(subject: Subject) {
+pub(super) async fn deep_paths_and_long_names_are_preserved(subject: Subject) {
     let tree = StateBackend::new();
     let deepest = "/d".repeat(crate::path::PATH_BYTES_MAX / 2);
     let long = format!("/{}", vec!["n".repeat(255); 15].join("/"));
@@ -139,7 +139,7 @@ pub(super) async fn deep_paths_and_long_names_are_read_back(subject: Subject) {
     assert_eq!(opened.read_text(&long).await.expect("it is there"), "longer");
 }
 
-pub(super) async fn a_saved_tree_is_changed_without_being_loaded(subject: Subject) {
+pub(super) async fn saved_tree_can_be_changed_without_loading_it(subject: Subject) {
     let model = StateBackend::new();
     for index in 0..600 {
         model.write(&format!("/d{:02}/f{index}", index % 30), format!("{index}")).await.expect("written");
@@ -162,8 +162,8 @@ pub(super) async fn a_saved_tree_is_changed_without_being_loaded(subject: Subjec
     assert_same(&open(&subject, "t", At::Latest).await.state, &tree.snapshot()).await;
 }
 
-/// A fork into another user's threads, or a move to another store: what is not in memory is read there and kept here.
-pub(super) async fn a_state_that_was_saved_elsewhere_is_kept_whole(subject: Subject) {
+/// A fork into another user's threads, or a move to another store: pages that are not in memory are read there and stored here.
+pub(super) async fn state_saved_elsewhere_is_stored_completely(subject: Subject) {
     let files: Vec<(String, String)> = (0..200).map(|index| (format!("/d{}/f{index}", index % 7), format!("content {index}"))).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
     put_files(&subject, "t", &files).await;
@@ -182,8 +182,9 @@ pub(super) async fn a_state_that_was_saved_elsewhere_is_kept_whole(subject: Subj
     assert_holds(&subject, "back", At::Latest, &files).await;
 }
 
-/// A state that nothing holds any more: what is in memory is enough, or the put fails; what was acknowledged is whole.
-pub(super) async fn a_state_whose_checkpoint_is_gone_is_kept_whole_or_refused(subject: Subject) {
+/// A state whose checkpoints are all gone: if everything is in memory, the put succeeds, else it fails. What is acknowledged is
+/// complete.
+pub(super) async fn state_of_removed_checkpoint_is_stored_completely_or_rejected(subject: Subject) {
     let files: Vec<(String, String)> = (0..200).map(|index| (format!("/d{}/f{index}", index % 7), format!("content {index}"))).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
     let in_memory = state(&files).await;

@@ -1,9 +1,9 @@
-//! What the one counter of a store promises over all rows: no version twice, and each newer than all that was told before.
+//! The version counter: no version is given twice, and each is newer than all that were known before.
 
 use super::{Action, Operation, Outcome, Violation, Write};
 use std::collections::HashMap;
 
-/// Checks the versions of a history without a search: each answer by itself, and against those that were given before it began.
+/// Checks the versions of a history without a search: each answer on its own, and against those given before the call began.
 pub(super) fn check(history: &[Operation]) -> Result<(), Violation> {
     let mut given: HashMap<u64, usize> = HashMap::new();
     for (at, operation) in history.iter().enumerate() {
@@ -27,14 +27,14 @@ pub(super) fn check(history: &[Operation]) -> Result<(), Violation> {
     in_real_time(history)
 }
 
-/// Checks that what started when a version was known was given a newer one.
+/// Checks that calls that started after a version was known got a newer one.
 fn in_real_time(history: &[Operation]) -> Result<(), Violation> {
     let mut starts: Vec<usize> = (0..history.len()).collect();
     starts.sort_by_key(|at| history[*at].start);
     let mut ends: Vec<(u64, usize)> = history.iter().enumerate().filter_map(|(at, operation)| Some((operation.end?, at))).collect();
     ends.sort_unstable();
     let mut ended = ends.into_iter().peekable();
-    // The newest version that was told of so far, and by which call.
+    // The newest version reported so far, and the call that reported it.
     let mut newest = (0, 0);
     for at in starts {
         let operation = &history[at];
@@ -54,7 +54,7 @@ fn in_real_time(history: &[Operation]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Returns the newest version that an answer tells of.
+/// Returns the newest version that an answer reports.
 fn told(action: &Action) -> u64 {
     match action {
         Action::Read(rows) => rows.iter().filter_map(|sight| Some(sight.row.as_ref()?.version)).max().unwrap_or(0),

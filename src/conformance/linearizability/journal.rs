@@ -1,4 +1,4 @@
-//! Where the calls of one process are noted while they are made.
+//! The journal in which a process records its calls.
 
 use super::{Action, Operation, Outcome};
 use parking_lot::Mutex;
@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 /// The calls of one process. Clones share them.
 ///
-/// A commit is noted when it starts and again when it is answered, so that one whose caller is killed is known to be open. A
-/// journal in a file is written by the line, as JSON: the last line of a process and number is what became of that call.
+/// A commit is recorded when it starts and again when it is answered, so that the commit of a killed caller remains known as
+/// open. A journal in a file has one JSON record for each line. The last record of a process and call number is the outcome of
+/// that call.
 #[derive(Clone)]
 pub struct Journal {
     process: u64,
@@ -27,23 +28,23 @@ struct Notes {
 }
 
 impl Journal {
-    /// Makes a journal in memory; `now` tells the time in nanoseconds.
+    /// Creates a journal in memory. `now` returns the time in nanoseconds.
     pub fn in_memory(process: u64, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self::new(process, now, None)
     }
 
-    /// Makes a journal that is kept in a file as well, which is what is left when the process is killed.
+    /// Creates a journal that is also kept in a file, which remains if the process is killed.
     ///
     /// # Errors
-    /// Those of the system when the file cannot be made or is there already.
+    /// I/O errors, in particular if the file cannot be created or exists already.
     pub fn in_file(process: u64, path: &Path, now: impl Fn() -> u64 + Send + Sync + 'static) -> io::Result<Self> {
         Ok(Self::new(process, now, Some(File::create_new(path)?)))
     }
 
-    /// Reads what a process noted in a file; a line that it did not come to finish is left out.
+    /// Reads the journal of a process. An unfinished last line is ignored.
     ///
     /// # Errors
-    /// Those of the system, and `InvalidData` for a line that is no operation.
+    /// I/O errors, and `InvalidData` for a line that is not an operation.
     pub fn read(path: &Path) -> io::Result<Vec<Operation>> {
         let text = std::fs::read_to_string(path)?;
         let mut operations = BTreeMap::new();
@@ -54,7 +55,7 @@ impl Journal {
         Ok(operations.into_values().collect())
     }
 
-    /// Returns what was noted so far, by the number of the call.
+    /// Returns all operations so far, by call number.
     pub fn operations(&self) -> Vec<Operation> {
         self.notes.lock().operations.values().cloned().collect()
     }
@@ -69,12 +70,12 @@ impl Journal {
         (self.now)()
     }
 
-    /// Notes a commit that is about to be made, and returns its number.
+    /// Records a commit that is about to be made, and returns its number.
     pub(super) fn begin(&self, action: Action) -> u64 {
         self.note(None, self.start(), None, action)
     }
 
-    /// Notes what became of a commit.
+    /// Records the outcome of a commit.
     pub(super) fn finish(&self, number: u64, outcome: Outcome) {
         let end = (self.now)();
         let begun = self.notes.lock().operations.get(&number).cloned();
@@ -82,7 +83,7 @@ impl Journal {
         self.note(Some(number), start, Some(end), Action::Commit { conditions, writes, outcome });
     }
 
-    /// Notes a read that was answered.
+    /// Records a read that was answered.
     pub(super) fn answered(&self, start: u64, action: Action) {
         let end = (self.now)();
         self.note(None, start, Some(end), action);
@@ -107,7 +108,7 @@ impl fmt::Debug for Journal {
     }
 }
 
-/// Writes a history as JSON, an operation a line.
+/// Formats a history as JSON, one operation for each line.
 pub(super) fn to_lines(history: &[Operation]) -> String {
     let line = |operation: &Operation| serde_json::to_string(operation).expect("an operation is JSON") + "\n";
     history.iter().map(line).collect()

@@ -1,4 +1,4 @@
-//! The checker against histories that are known to be wrong, and against every order of small ones.
+//! Tests of the checker: histories known to be wrong, and small ones compared with trying every order.
 
 use super::*;
 use proptest::collection::vec;
@@ -62,7 +62,7 @@ fn assert_violated(history: &[Operation], words: &str) {
 }
 
 #[test]
-fn calls_that_overlap_may_be_in_either_order() {
+fn overlapping_calls_may_take_effect_in_either_order() {
     assert_legal(&[put(0, 10, "a", "1", 1), read(2, 3, &[("a", None)]), read(4, 5, &[("a", Some((1, "1")))])]);
     assert_legal(&[put(0, 10, "a", "1", 2), put(0, 10, "a", "2", 1), read(11, 12, &[("a", Some((2, "1")))])]);
     assert_legal(&[put(0, 1, "a", "1", 1), delete(2, 9, "a"), swap(3, 4, "a", 1, "2", done(3)), read(10, 11, &[("a", None)])]);
@@ -70,7 +70,7 @@ fn calls_that_overlap_may_be_in_either_order() {
 }
 
 #[test]
-fn a_stale_read() {
+fn stale_read_is_a_violation() {
     let history = [put(0, 1, "a", "1", 1), put(2, 3, "a", "2", 2), read(4, 5, &[("a", Some((1, "1")))])];
     assert_violated(&history, "`a` has version 2, operation 2 fits nowhere");
     assert_violated(&[put(0, 1, "a", "1", 1), read(2, 3, &[("a", None)])], "fits nowhere");
@@ -78,14 +78,14 @@ fn a_stale_read() {
 }
 
 #[test]
-fn time_travel() {
+fn read_of_future_write_is_a_violation() {
     let fresh = read(2, 3, &[("a", Some((1, "1")))]);
     assert_violated(&[put(0, 10, "a", "1", 1), fresh, read(4, 5, &[("a", None)])], "fits nowhere");
     assert_violated(&[read(0, 1, &[("a", Some((1, "1")))]), put(2, 3, "a", "1", 1)], "");
 }
 
 #[test]
-fn a_lost_update() {
+fn lost_update_is_a_violation() {
     let history = [
         put(0, 1, "a", "0", 1),
         swap(2, 9, "a", 1, "one", done(2)),
@@ -96,20 +96,20 @@ fn a_lost_update() {
 }
 
 #[test]
-fn a_swap_that_succeeded_on_a_stale_version() {
+fn swap_on_stale_version_is_a_violation() {
     assert_violated(&[put(0, 1, "a", "1", 1), put(2, 3, "a", "2", 2), swap(4, 5, "a", 1, "3", done(3))], "fits nowhere");
     assert_violated(&[put(0, 1, "a", "1", 1), delete(2, 3, "a"), swap(4, 5, "a", 1, "3", done(3))], "fits nowhere");
 }
 
 #[test]
-fn a_refusal_without_a_reason() {
+fn refusal_without_reason_is_a_violation() {
     assert_violated(&[put(0, 1, "a", "1", 1), swap(2, 3, "a", 1, "2", refused(Some(1)))], "fits nowhere");
     assert_violated(&[put(0, 1, "a", "1", 1), swap(2, 3, "a", 9, "2", refused(None))], "fits nowhere");
     assert_legal(&[put(0, 1, "a", "1", 1), swap(2, 3, "a", 9, "2", refused(Some(1)))]);
 }
 
 #[test]
-fn versions_that_are_not_of_one_counter() {
+fn versions_out_of_order_are_a_violation() {
     assert_violated(&[put(0, 9, "a", "1", 1), put(0, 9, "b", "2", 1)], "version 1 was given twice");
     assert_violated(&[put(0, 1, "a", "1", 5), put(2, 3, "b", "2", 4)], "version 4 was given when 5 was known already");
     let current = |start, end, version| operation(start, end, Action::CurrentVersion(version));
@@ -120,27 +120,27 @@ fn versions_that_are_not_of_one_counter() {
     assert_violated(&[two], "do not grow");
 }
 
-/// Each row by itself is in order, and the counter of the store is not.
+/// Each row on its own is in order, but the version counter of the store is not.
 #[test]
-fn a_version_that_becomes_visible_behind_a_newer_one() {
+fn version_that_becomes_visible_after_newer_one_is_a_violation() {
     let history =
         [put(0, 100, "a", "1", 10), put(0, 40, "b", "2", 20), read(50, 60, &[("a", None)]), read(101, 102, &[("a", Some((10, "1")))])];
     assert_violated(&history, "fits nowhere");
 }
 
 #[test]
-fn a_value_that_nobody_wrote() {
+fn value_that_nobody_wrote_is_a_violation() {
     assert_violated(&[put(0, 1, "a", "1", 1), read(2, 3, &[("a", Some((1, "2")))])], "fits nowhere");
     assert_violated(&[put(0, 1, "a", "1", 1), read(2, 3, &[("a", Some((2, "1")))])], "fits nowhere");
 }
 
 #[test]
-fn a_batch_that_is_seen_in_part() {
+fn partially_visible_batch_is_a_violation() {
     let both =
         |start, end, value: &str, versions| commit(start, end, &[], vec![put_of("a", value), put_of("b", value)], Outcome::Done(versions));
     let history = [both(0, 1, "1", vec![1, 2]), both(2, 9, "2", vec![3, 4]), read(3, 4, &[("a", Some((3, "2"))), ("b", Some((2, "1")))])];
     assert_violated(&history, "fits nowhere");
-    // Nor by two reads, one after the other.
+    // The same with two consecutive reads.
     let history = [
         both(0, 1, "1", vec![1, 2]),
         both(2, 9, "2", vec![3, 4]),
@@ -154,21 +154,21 @@ fn a_batch_that_is_seen_in_part() {
 }
 
 #[test]
-fn what_was_left_open_took_effect_at_any_time_or_never() {
+fn open_commit_may_take_effect_at_any_time_or_never() {
     let open = |start, key, value| commit(start, NEVER, &[], vec![put_of(key, value)], Outcome::Unknown);
     assert_legal(&[open(0, "a", "1"), read(5, 6, &[("a", None)])]);
     assert_legal(&[open(0, "a", "1"), read(5, 6, &[("a", None)]), read(7, 8, &[("a", Some((1, "1")))]), put(9, 10, "b", "", 2)]);
     assert_violated(&[open(7, "a", "1"), read(5, 6, &[("a", Some((1, "1")))])], "fits nowhere");
     assert_violated(&[open(0, "a", "1"), read(5, 6, &[("a", Some((1, "1")))]), read(7, 8, &[("a", None)])], "fits nowhere");
-    // Its version is none that was known before it took effect, and one is all it has.
+    // Its version must be newer than those known before it took effect, and it has only one.
     let behind = [open(0, "a", "1"), put(1, 2, "b", "", 3), read(3, 4, &[("a", None)]), read(5, 6, &[("a", Some((2, "1")))])];
     assert_violated(&behind, "fits nowhere");
     let two = [open(0, "a", "1"), read(3, 4, &[("a", Some((2, "1")))]), read(5, 6, &[("a", Some((3, "1")))])];
     assert_violated(&two, "fits nowhere");
-    // A batch whose answer was lost is whole all the same.
+    // A batch whose answer was lost is still atomic.
     let both = commit(0, NEVER, &[], vec![put_of("a", "1"), put_of("b", "1")], Outcome::Unknown);
     assert_violated(&[both, read(3, 4, &[("a", Some((1, "1"))), ("b", None)])], "fits nowhere");
-    // A swap of two that were left open has won.
+    // Of two open swaps, at most one wins.
     let swap_open = |value| swap(2, NEVER, "a", 1, value, Outcome::Unknown);
     assert_legal(&[put(0, 1, "a", "0", 1), swap_open("x"), swap_open("y"), read(5, 6, &[("a", Some((2, "y")))])]);
     let both_won = [
@@ -182,7 +182,7 @@ fn what_was_left_open_took_effect_at_any_time_or_never() {
 }
 
 #[test]
-fn conditions_beneath_a_prefix() {
+fn prefix_conditions_are_checked() {
     let since = |start, end, version, outcome| {
         commit(start, end, &[("d/", Condition::NoneBeneathSince(version))], vec![Write::DeletePrefix { prefix: "d/".to_owned() }], outcome)
     };
@@ -190,7 +190,7 @@ fn conditions_beneath_a_prefix() {
     assert_legal(&[put(0, 1, "d/x", "1", 1), since(2, 3, 1, gone.clone()), read(4, 5, &[("d/x", None)])]);
     assert_violated(&[put(0, 1, "d/x", "1", 1), put(2, 3, "d/y", "1", 2), since(4, 5, 1, gone.clone())], "fits nowhere");
     assert_legal(&[put(0, 1, "d/x", "1", 1), put(2, 3, "d/y", "1", 2), since(4, 5, 1, refused(Some(2)))]);
-    // What was left open was put behind version 6, and is there.
+    // The open commit was put after version 6, and is visible.
     let open = commit(2, NEVER, &[], vec![put_of("d/x", "1")], Outcome::Unknown);
     let exists = commit(3, 4, &[("d/x", Condition::Exists)], vec![put_of("b", "")], done(8));
     assert_legal(&[put(0, 1, "b", "", 6), open.clone(), exists.clone(), since(5, 6, 7, gone.clone())]);
@@ -202,14 +202,14 @@ fn conditions_beneath_a_prefix() {
 }
 
 #[test]
-fn a_search_that_takes_too_long_is_given_up() {
+fn search_over_step_limit_is_undecided() {
     let opens = (0..20).map(|number| commit(0, NEVER, &[], vec![put_of("a", &number.to_string())], Outcome::Unknown));
     let history: Vec<Operation> = opens.chain([read(5, 6, &[("a", Some((1, "never")))])]).collect();
     assert_eq!(check_with(&history, 1_000), Verdict::Undecided { keys: vec!["a".to_owned()] });
 }
 
 #[test]
-fn a_history_that_is_not_right_is_kept() {
+fn violating_history_is_written_to_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let history = [put(0, 1, "a\0b", "1", 1), read(2, 3, &[("a\0b", None)])];
     let path = directory.path().to_owned();
@@ -222,8 +222,8 @@ fn a_history_that_is_not_right_is_kept() {
     assert_eq!(kept, history);
 }
 
-/// Tries every order of a history that its times allow, with every version that an open put may have had. Versions are doubled
-/// here, so that an odd one is any between two that were told.
+/// Tries every order of a history that its times allow, with every version that an open put may have. Versions are doubled here,
+/// so that an odd one stands for any version between two reported ones.
 fn every_order(history: &[Operation]) -> bool {
     let told = history.iter().flat_map(|operation| -> Vec<u64> {
         match &operation.action {
@@ -283,7 +283,7 @@ fn some_order(left: &[&Operation], open: &[&Operation], world: &World, versions:
     false
 }
 
-/// Returns the worlds that a call may leave, if it gets its answer in this one.
+/// Returns the worlds that a call may lead to if this one gives its answer.
 fn worlds(world: &World, operation: &Operation, versions: &[u64]) -> Vec<World> {
     let version_at = |key: &str| world.rows.get(key).map(|(version, _)| *version);
     match &operation.action {
@@ -302,7 +302,7 @@ fn worlds(world: &World, operation: &Operation, versions: &[u64]) -> Vec<World> 
             if is_possible { vec![World { counter: version * 2, ..world.clone() }] } else { Vec::new() }
         }
         Action::Commit { conditions, writes, outcome } => {
-            // The versions that stand against a condition; none where nothing is met, which an absent row may be.
+            // The versions that may be reported for a violated condition; `None` in the list stands for an absent row.
             let against = |of: &Requirement| -> Option<Vec<Option<u64>>> {
                 let beneath = |min: u64| -> Vec<Option<u64>> {
                     let rows = world.rows.iter().filter(|(key, _)| key.starts_with(&of.key) && **key != of.key);
@@ -336,7 +336,7 @@ fn worlds(world: &World, operation: &Operation, versions: &[u64]) -> Vec<World> 
     }
 }
 
-/// Applies writes, each put with any of the versions that it may have.
+/// Applies writes, with each version that a put may have.
 fn written(world: World, writes: &[Write], given: &mut dyn Iterator<Item = &[u64]>) -> Vec<World> {
     let mut worlds = vec![world];
     for write in writes {
@@ -367,7 +367,7 @@ fn written(world: World, writes: &[Write], given: &mut dyn Iterator<Item = &[u64
 
 const KEYS: [&str; 4] = ["a", "a/x", "a/y", "b"];
 
-/// A call before anyone has answered it.
+/// A call before it is answered.
 #[derive(Debug, Clone)]
 enum Call {
     Read(Vec<&'static str>),
@@ -385,7 +385,7 @@ enum Kind {
     NoneBeneathSince(u64),
 }
 
-/// Whether anyone is told of a commit, and if not, whether it takes effect.
+/// Whether a commit is answered, and if not, whether it takes effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Answered,
@@ -416,7 +416,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Runs calls one after the other and lets them overlap: each takes effect within its interval.
+/// Runs calls one after another but lets their intervals overlap. Each takes effect within its interval.
 fn history(calls: &[(Call, u64, u64)]) -> Vec<Operation> {
     let mut world = World::default();
     let mut history = Vec::new();
@@ -448,7 +448,7 @@ fn history(calls: &[(Call, u64, u64)]) -> Vec<Operation> {
                 let given: Vec<u64> = (1..=puts).map(|number| world.counter / 2 + number).collect();
                 let of = |outcome| Action::Commit { conditions: conditions.clone(), writes: writes.clone(), outcome };
                 let as_done = operation(0, 1, of(Outcome::Done(given.clone())));
-                // What is answered is asked of the oracle, one outcome after the other.
+                // Ask the oracle for the answer, one outcome after another.
                 let refusals = (0..conditions.len())
                     .flat_map(|index| (0..=world.counter / 2).map(Some).chain([None]).map(move |met| Outcome::Refused { index, met }));
                 let outcome = match worlds(&world, &as_done, &[]).pop() {
@@ -478,7 +478,7 @@ fn calls(max: usize) -> impl Strategy<Value = Vec<(Call, u64, u64)>> {
     vec((call(), 0..60_u64, 0..60_u64), 1..=max)
 }
 
-/// Changes one answer, or the time of one call.
+/// Changes one answer, or the times of one call.
 fn mutate(history: &mut [Operation], at: usize, how: u64) {
     let count = history.len();
     let operation = &mut history[at % count];
@@ -511,12 +511,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_run_in_an_order_has_one(calls in calls(60)) {
+    fn executed_history_is_linearizable(calls in calls(60)) {
         prop_assert_eq!(check(&history(&calls)), Verdict::Linearizable);
     }
 
     #[test]
-    fn what_is_found_is_what_every_order_says(calls in calls(7), changes in vec((any::<usize>(), 0..10_000_u64), 0..4)) {
+    fn checker_agrees_with_trying_every_order(calls in calls(7), changes in vec((any::<usize>(), 0..10_000_u64), 0..4)) {
         let mut history = history(&calls);
         changes.iter().for_each(|(at, how)| mutate(&mut history, *at, *how));
         prop_assert_eq!(check(&history) == Verdict::Linearizable, every_order(&history), "{:?} {:?}", check(&history), history);

@@ -1,31 +1,29 @@
-//! Whether what several callers of a store were told can be put in one order, in which each call takes effect at one moment
-//! between its start and its end.
+//! A linearizability checker for stores: whether the answers that concurrent callers got can be explained by one order in which
+//! each call takes effect at a single moment between its start and its end.
 //!
-//! A history is a list of [`Operation`]s: what was asked, what was answered, and when. [`check`] looks for an order of all of
-//! them in which every answer is the one that rows with versions give, and in which no call stands before one that had ended
-//! when it started ([Herlihy and Wing](https://doi.org/10.1145/78969.78972) call such a history linearizable). A batch takes
-//! effect as one, so one that is seen in part, a stale read, a lost update or a condition that was not checked against the
-//! newest version leaves no such order. What is left open: a call without an answer, because its caller was killed or the
-//! answer was lost, may take effect at any time after its start, or never.
+//! A history is a list of [`Operation`]s: what was requested, what was answered, and when. [`check`] searches for an order of all
+//! of them in which every answer is correct for versioned rows, and in which no call comes before one that had ended when it
+//! started ([Herlihy and Wing](https://doi.org/10.1145/78969.78972)). A batch takes effect at once. So a partially visible batch,
+//! a stale read, a lost update, or a condition that was checked against an old version leaves no such order. A call without an
+//! answer, because its caller was killed or the answer was lost, may take effect at any time after its start, or never.
 //!
-//! Rows that no batch touches together are searched by themselves first, as a history is linearizable when that of each object
-//! is; what this finds is small and easy to read. The one counter that gives all versions ties the rows of a store together, so
-//! the whole history is searched once more: nothing may become visible with a version below one that was known before.
-//! The search is that of Wing and Gong with the memory of states that
-//! [Lowe](https://doi.org/10.1002/cpe.3928) added, as in [Porcupine](https://github.com/anishathalye/porcupine). Three
-//! shortcuts follow from what a store promises and cut no order that counts: puts with an answer are taken in the order of
-//! their versions; what only reads is taken as soon as its answer fits; and what was left open is tried last. The search
-//! is bounded, and says so when it gives up.
+//! Rows that no batch touches together are checked separately first, since a history is linearizable if that of each object is; a
+//! violation found this way is small and easy to read. But one counter gives the versions of all rows, so the whole history is
+//! then checked again: nothing may become visible with a version older than one known before. The search is that of Wing and Gong
+//! with the state cache that [Lowe](https://doi.org/10.1002/cpe.3928) added, as in
+//! [Porcupine](https://github.com/anishathalye/porcupine). Three shortcuts follow from the contract of stores and exclude no
+//! relevant order: answered puts are taken in version order, reads are taken as soon as their answer fits, and open calls are
+//! tried last. The search is bounded, and reports when it gives up.
 //!
-//! [`RecordedStore`] wraps any store and records what passes through it:
+//! [`RecordedStore`] wraps any store and records the calls that pass through it:
 //!
 //! ```
 //! use std::sync::Arc;
-//! use stratafs::conformance::linearizability::{Journal, RecordedStore, Verdict, check};
-//! use stratafs::store::{Batch, Condition, MemoryStore, Namespace, Store};
+//! use treehold::conformance::linearizability::{Journal, RecordedStore, Verdict, check};
+//! use treehold::store::{Batch, Condition, MemoryStore, Namespace, Store};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> stratafs::Result<()> {
+//! # async fn main() -> treehold::Result<()> {
 //! let begin = std::time::Instant::now();
 //! let journal = Journal::in_memory(0, move || u64::try_from(begin.elapsed().as_nanos()).expect("less than 500 years"));
 //! let store = RecordedStore::new(Arc::new(MemoryStore::new()), journal.clone());
@@ -53,91 +51,91 @@ mod search;
 pub use journal::Journal;
 pub use recorded::RecordedStore;
 
-/// How many steps [`check`] takes for rows that belong together before it gives up.
+/// The most steps that [`check`] takes for one group of rows before it gives up.
 pub const STEPS_MAX: u64 = 2_000_000;
 
 /// One call of a history.
 ///
-/// Times are nanoseconds of one clock for the whole history: between processes of one machine that which the system calls
-/// monotonic. Two moments that are the same do not order two calls.
+/// All times of a history are nanoseconds of one clock; across the processes of one machine, this is the system's monotonic
+/// clock. Equal times do not order two calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Who called.
+    /// The caller.
     pub process: u64,
-    /// The number of the call, which no other of the same process has.
+    /// The number of the call, unique within its process.
     pub number: u64,
-    /// A moment before the call was made.
+    /// A moment before the call.
     pub start: u64,
-    /// A moment after it was answered; none when it was not.
+    /// A moment after the answer, or `None` if there was none.
     pub end: Option<u64>,
-    /// What was asked and answered.
+    /// The request and the answer.
     pub action: Action,
 }
 
-/// What was asked and answered.
+/// The request and answer of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Several keys were read as of one moment.
+    /// Read several keys atomically.
     Read(Vec<Sight>),
-    /// The version of the newest commit was asked for.
+    /// Read the version of the latest commit.
     CurrentVersion(u64),
-    /// A batch was to be committed.
+    /// Commit a batch.
     Commit {
-        /// What must hold.
+        /// The conditions.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         conditions: Vec<Requirement>,
-        /// What is written, in order.
+        /// The writes, in order.
         writes: Vec<Write>,
-        /// What became of it.
+        /// The outcome.
         outcome: Outcome,
     },
 }
 
-/// What a read met at one key.
+/// The result of a read for one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
-    /// The key, with all that sets it apart from others of the same store.
+    /// The key, with everything that distinguishes it from others in the same store.
     pub key: String,
-    /// The row; none where there was none.
+    /// The row, or `None` if it was absent.
     pub row: Option<Seen>,
 }
 
-/// A row as it was met.
+/// A row as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// Its version.
     pub version: u64,
-    /// Its content, or what stands for it; none when it was not asked for.
+    /// Its content or a digest of it; `None` if it was not requested.
     pub value: Option<String>,
 }
 
-/// A condition at a key.
+/// A condition on a key or prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {
-    /// The key, or the prefix.
+    /// The key or prefix.
     pub key: String,
-    /// What must hold.
+    /// The condition.
     pub condition: Condition,
 }
 
-/// What must hold, as in [`crate::store::Condition`].
+/// A condition, as in [`crate::store::Condition`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
-    /// There is no row.
+    /// The row is absent.
     Absent,
-    /// There is one.
+    /// The row exists.
     Exists,
     /// The row has this version.
     Version(u64),
-    /// No row lies beneath the prefix.
+    /// No row is beneath the prefix.
     NoneBeneath,
-    /// None that lies beneath the prefix is newer.
+    /// No row beneath the prefix is newer than this version.
     NoneBeneathSince(u64),
 }
 
-/// One write of a batch.
+/// A write of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Write {
@@ -145,7 +143,7 @@ pub enum Write {
     Put {
         /// The key.
         key: String,
-        /// The content, or what stands for it.
+        /// The content or a digest of it.
         value: String,
     },
     /// Removes a row.
@@ -160,7 +158,7 @@ pub enum Write {
     },
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -168,28 +166,28 @@ pub enum Outcome {
     Done(Vec<u64>),
     /// A condition did not hold.
     Refused {
-        /// Which one, counted from 0: those before it held.
+        /// The index of the condition, from 0. Those before it held.
         index: usize,
-        /// The version that it met.
+        /// The version of the conflicting row.
         met: Option<u64>,
     },
-    /// It failed, and the error says that it had no effect.
+    /// It failed with an error that rules out any effect.
     Failed,
-    /// Nobody was told: it may take effect at any time after its start, or never.
+    /// The caller got no answer: it may take effect at any time after its start, or never.
     Unknown,
 }
 
-/// What [`check`] found.
+/// The result of [`check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// There is an order that explains every answer.
+    /// An order explains every answer.
     Linearizable,
-    /// There is none.
+    /// No order does.
     Violated(Violation),
-    /// The search was given up.
+    /// The search gave up.
     Undecided {
-        /// The keys that it was about.
+        /// The keys of the rows it was checking.
         keys: Vec<String>,
     },
 }
@@ -199,8 +197,8 @@ pub enum Verdict {
 pub struct Violation {
     /// What is wrong.
     pub message: String,
-    /// Where the calls that it is about stand in the history. For a search that came to its end these are the one that fits
-    /// nowhere and those that were under way with it, as far as the longest order came.
+    /// The positions of the calls involved in the history. After an exhaustive search, these are the call that fits nowhere and
+    /// those concurrent with it at the end of the longest order found.
     pub operations: Vec<usize>,
 }
 
@@ -216,15 +214,15 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Looks for an order of a history in which every answer is right.
+/// Searches for an order of a history in which every answer is correct.
 ///
-/// The history begins with an empty store. Cost: about linear in a history without [`Outcome::Unknown`], and exponential in
-/// how many of those stand open for the same rows at worst; [`STEPS_MAX`] bounds it.
+/// The store must be empty when the history begins. Cost: about linear for a history without [`Outcome::Unknown`]; in the worst
+/// case exponential in the number of those that are open for the same rows, but bounded by [`STEPS_MAX`].
 pub fn check(history: &[Operation]) -> Verdict {
     check_with(history, STEPS_MAX)
 }
 
-/// Does the same with another bound on the steps of the search.
+/// Like [`check`], with another limit on the number of steps.
 pub fn check_with(history: &[Operation], steps_max: u64) -> Verdict {
     if let Err(violation) = counter::check(history) {
         return Verdict::Violated(violation);
@@ -244,34 +242,35 @@ pub fn check_with(history: &[Operation], steps_max: u64) -> Verdict {
     verdict
 }
 
-/// Panics unless a history is linearizable; before that, writes it into `directory` as a JSON document a line.
+/// Panics unless a history is linearizable. Before that, writes the history to a file in `directory`, one JSON document for each
+/// line.
 ///
 /// # Panics
-/// When [`check`] finds a violation or gives up. The message says why and where the history is.
+/// If [`check`] finds a violation or gives up. The message says why, and names the file.
 pub fn assert_linearizable(history: &[Operation], directory: &Path, name: &str) {
     let why = match check(history) {
         Verdict::Linearizable => return,
         Verdict::Violated(violation) => format!("the history is not linearizable: {violation}"),
-        Verdict::Undecided { keys } => format!("the search for an order of what touches {keys:?} was given up"),
+        Verdict::Undecided { keys } => format!("the search for an order of the calls on {keys:?} gave up"),
     };
     let path = directory.join(format!("{name}-{}.jsonl", std::process::id()));
     let kept = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, journal::to_lines(history)));
     match kept {
-        Ok(()) => panic!("{why}; it is kept in {}", path.display()),
-        Err(error) => panic!("{why}; it could not be kept in {}: {error}", path.display()),
+        Ok(()) => panic!("{why}; the history is in {}", path.display()),
+        Err(error) => panic!("{why}; the history could not be written to {}: {error}", path.display()),
     }
 }
 
-/// Rows that some calls touch together, and those calls.
+/// A group of rows that some calls touch together, and those calls.
 struct Part<'h> {
-    /// In order.
+    /// The keys, sorted.
     keys: Vec<&'h str>,
-    /// Where they stand in the history.
+    /// The positions of the calls in the history.
     operations: Vec<usize>,
 }
 
 impl Operation {
-    /// Returns the keys that the call names, and the prefixes.
+    /// Returns the keys and the prefixes that the call refers to.
     fn places(&self) -> (Vec<&str>, Vec<&str>) {
         let (mut keys, mut prefixes) = (Vec::new(), Vec::new());
         match &self.action {
@@ -296,13 +295,13 @@ impl Operation {
     }
 }
 
-/// Divides a history into parts that have no row in common. A call that touches no row is in none.
+/// Divides a history into parts without common rows. A call that touches no row is in none of them.
 fn parts(history: &[Operation]) -> Vec<Part<'_>> {
     let places: Vec<(Vec<&str>, Vec<&str>)> = history.iter().map(Operation::places).collect();
     let mut keys: Vec<&str> = places.iter().flat_map(|(keys, _)| keys.iter().copied()).collect();
     keys.sort_unstable();
     keys.dedup();
-    // For each key one of the same part, and in the end the first of it.
+    // A union-find structure: for each key, another key of the same part, finally its first.
     let mut first: Vec<usize> = (0..keys.len()).collect();
     let mut touched = Vec::with_capacity(history.len());
     for (named, prefixes) in &places {
@@ -329,7 +328,7 @@ fn parts(history: &[Operation]) -> Vec<Part<'_>> {
     parts.into_values().collect()
 }
 
-/// Returns the first key of the part that a key is in, and shortens the way to it.
+/// Returns the first key of a key's part, compressing the path to it.
 fn root(first: &mut [usize], mut at: usize) -> usize {
     while first[at] != at {
         first[at] = first[first[at]];

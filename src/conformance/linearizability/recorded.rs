@@ -1,4 +1,4 @@
-//! A store that notes what passes through it.
+//! A store that records its calls.
 
 use super::{Action, Condition, Journal, Outcome, Requirement, Seen, Sight, Write};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,9 +13,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A store whose reads of keys, commits and counter go into a [`Journal`]; scans pass without a note.
+/// A store that records reads by key, commits and reads of the version counter in a [`Journal`]. Scans are not recorded.
 ///
-/// A commit whose future is dropped stays open in the journal, and so does one whose error leaves open what became of it.
+/// A commit whose future is dropped, or whose error does not rule out an effect, stays open in the journal.
 #[derive(Debug)]
 pub struct RecordedStore {
     inner: Arc<dyn Store>,
@@ -23,7 +23,7 @@ pub struct RecordedStore {
 }
 
 impl RecordedStore {
-    /// Wraps a store, which is empty and is written by nobody who keeps no journal.
+    /// Wraps a store. It must be empty, and all its writers must keep a journal.
     pub fn new(inner: Arc<dyn Store>, journal: Journal) -> Self {
         Self { inner, journal }
     }
@@ -76,10 +76,10 @@ impl Store for RecordedStore {
         self.inner.namespaces(options).await
     }
 
-    /// Notes and commits.
+    /// Records and commits a batch.
     ///
     /// # Panics
-    /// When the batch holds what a history has no words for: a time to live, or a restore.
+    /// If the batch contains a write that a history cannot represent: a time to live, an append or a restore.
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
         let number = self.journal.begin(action(&batch));
         let answer = self.inner.commit(batch).await;
@@ -121,7 +121,7 @@ impl Store for RecordedStore {
     }
 }
 
-/// Joins a namespace and a key by what stands in neither.
+/// Joins a namespace and a key with a separator that neither contains.
 fn place(namespace: &Namespace, key: &str) -> String {
     format!("{namespace}\0{key}")
 }
@@ -131,7 +131,7 @@ fn sight(namespace: &Namespace, key: &str, item: Option<&Item>, with_value: bool
     Sight { key: place(namespace, key), row }
 }
 
-/// Returns a short text that stands for a meta and a body: the body itself where that is one and all there is.
+/// Returns a short text that represents metadata and body: the body itself if it is short text without metadata, else a digest.
 fn content(meta: &Bytes, value: &Bytes) -> String {
     match std::str::from_utf8(value) {
         Ok(text) if meta.is_empty() && text.len() <= 64 => text.to_owned(),
@@ -160,10 +160,10 @@ fn action(batch: &Batch) -> Action {
         }
         BatchWrite::Delete { namespace, key } => Some(Write::Delete { key: place(namespace, key) }),
         BatchWrite::DeletePrefix { namespace, prefix } => Some(Write::DeletePrefix { prefix: place(namespace, prefix) }),
-        // What lives for good goes on to do so.
+        // An item without expiry keeps living without expiry.
         BatchWrite::Touch { time_to_live: None, .. } => None,
         BatchWrite::Put { .. } | BatchWrite::Touch { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. } => {
-            panic!("a history has no words for a time to live, a log or a restore")
+            panic!("a history cannot represent a time to live, an append or a restore")
         }
     };
     Action::Commit {
@@ -173,7 +173,7 @@ fn action(batch: &Batch) -> Action {
     }
 }
 
-/// Returns what an error says of its batch; none when it leaves that open.
+/// Returns the outcome of a failed batch, or `None` if the error leaves it open.
 fn outcome_of(error: &Error) -> Option<Outcome> {
     match error.change() {
         Some(index) if error.kind() == ErrorKind::Conflict => {

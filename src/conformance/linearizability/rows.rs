@@ -1,10 +1,10 @@
-//! What rows do when one call after the other takes effect: the object that a history is compared with.
+//! The sequential model of rows that histories are compared with.
 
 use super::{Action, Condition, Operation, Outcome, Part, Write};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A call whose keys and contents are numbers, within one part of a history.
+/// A call within one part of a history, with keys and contents as numbers.
 #[derive(Debug)]
 pub(super) enum Step {
     Read(Vec<(usize, Option<Met>)>),
@@ -12,22 +12,22 @@ pub(super) enum Step {
     Commit { conditions: Vec<(Range<usize>, Condition)>, writes: Vec<Effect>, outcome: Outcome },
 }
 
-/// The version that was met, and the content if it was read.
+/// The version that was read, and the content if it was requested.
 type Met = (u64, Option<u32>);
 
-/// One write of a batch.
+/// A write of a batch.
 #[derive(Debug)]
 pub(super) enum Effect {
     Put(usize, u32),
-    /// Removes a run of rows.
+    /// Removes a range of rows.
     Remove(Range<usize>),
 }
 
-/// The contents of a history, a number for each.
+/// The contents in a history, numbered.
 pub(super) type Values<'h> = HashMap<&'h str, u32>;
 
 impl Step {
-    /// Makes the step of a call that touches the keys of `part`.
+    /// Converts a call that touches the keys of `part`.
     pub(super) fn new<'h>(operation: &'h Operation, part: &Part<'h>, values: &mut Values<'h>) -> Self {
         let one = |key: &str| part.keys.binary_search(&key).expect("each key of the call is in its part");
         let run = |prefix: &str, from: usize| {
@@ -69,12 +69,12 @@ impl Step {
         }
     }
 
-    /// Tells whether nobody knows what became of it.
+    /// Returns whether the outcome is unknown.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Commit { outcome: Outcome::Unknown, .. })
     }
 
-    /// Tells whether it changes no row, wherever it stands in an order.
+    /// Returns whether it changes no row, wherever it is in an order.
     pub(super) fn is_read(&self) -> bool {
         match self {
             Self::Read(_) | Self::CurrentVersion(_) => true,
@@ -85,7 +85,7 @@ impl Step {
         }
     }
 
-    /// Returns the rows that it depends on, one after the other.
+    /// Returns the rows that it depends on.
     pub(super) fn reads(&self) -> Vec<usize> {
         match self {
             Self::Read(rows) => rows.iter().map(|(at, _)| *at).collect(),
@@ -94,7 +94,7 @@ impl Step {
         }
     }
 
-    /// Returns the rows that it changes, one after the other.
+    /// Returns the rows that it changes.
     pub(super) fn writes(&self) -> Vec<usize> {
         let Self::Commit { writes, .. } = self else { return Vec::new() };
         if self.is_read() {
@@ -113,7 +113,7 @@ impl Step {
         writes.iter().filter_map(|write| if let Effect::Put(at, _) = write { Some(*at) } else { None }).collect()
     }
 
-    /// Returns the rows and versions that the answer says were there.
+    /// Returns the rows and versions that the answer proves to have existed.
     pub(super) fn seen(&self) -> Vec<(usize, u64)> {
         match self {
             Self::Read(rows) => rows.iter().filter_map(|(at, seen)| Some((*at, (*seen)?.0))).collect(),
@@ -127,15 +127,16 @@ impl Step {
                     Condition::Version(version) => Some((places.start, *version)),
                     _ => None,
                 };
-                // What stands beneath a prefix may be any row of it.
+                // The row reported for a prefix may be any beneath it.
                 let met = met.filter(|((places, _), _)| places.len() == 1).map(|((places, _), met)| (places.start, met));
                 conditions.iter().take(held).filter_map(of).chain(met).collect()
             }
         }
     }
 
-    /// Tells whether it compares versions in a way that [`Step::seen`] does not tell of; `is_known` tells of the others.
-    pub(super) fn compares_others(&self, is_known: impl Fn(u64) -> bool) -> bool {
+    /// Returns whether it compares versions that [`Step::seen`] does not report. `is_known` tells which versions are known
+    /// otherwise.
+    pub(super) fn compares_unseen_versions(&self, is_known: impl Fn(u64) -> bool) -> bool {
         let Self::Commit { conditions, outcome, .. } = self else { return false };
         let compares = |(places, condition): &(Range<usize>, Condition)| match condition {
             Condition::NoneBeneathSince(_) => true,
@@ -159,8 +160,8 @@ impl Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Mark {
     Known(u64),
-    /// That of a put whose answer nobody has: above one number and below another. Of two, the one whose turn is the
-    /// higher was put later, and has the higher version.
+    /// The version of an open put: greater than `above` and less than `below`. Of two open puts, the one with the higher `turn`
+    /// came later and has the higher version.
     Open {
         above: u64,
         below: u64,
@@ -174,21 +175,21 @@ struct Row {
     value: u32,
 }
 
-/// The rows of a part at one moment.
+/// The state of a part's rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Rows {
     rows: Vec<Option<Row>>,
-    /// The newest version that is known of.
+    /// The newest known version.
     newest: u64,
 }
 
 impl Rows {
-    /// Makes absent rows.
+    /// Creates absent rows.
     pub(super) fn new(count: usize) -> Self {
         Self { rows: vec![None; count], newest: 0 }
     }
 
-    /// Returns what the rows may be after a call, if its answer is the one that it gets here; nothing otherwise.
+    /// Returns the possible states after a call if its answer fits this one, and nothing otherwise.
     pub(super) fn after(&self, step: &Step) -> Vec<Self> {
         let mut next = self.clone();
         let fits = match step {
@@ -209,8 +210,7 @@ impl Rows {
         if fits { vec![next] } else { Vec::new() }
     }
 
-    /// Returns what the rows are if a call that nobody has the answer of takes effect here, and its puts have these versions: one
-    /// for each, or none for one that nobody saw.
+    /// Returns the state after an open call takes effect, given the versions of its puts (`None` for a version that nobody saw).
     pub(super) fn after_open(&self, step: &Step, versions: &[Option<u64>]) -> Option<Self> {
         let Step::Commit { conditions, writes, .. } = step else { return None };
         let mut next = self.clone();
@@ -218,14 +218,14 @@ impl Rows {
         (holds && next.write(writes, versions.iter().copied())).then_some(next)
     }
 
-    /// Tells what some of the rows are, for people.
+    /// Describes some of the rows for an error message.
     pub(super) fn describe(&self, keys: &[&str], named: &[&str]) -> String {
         let describe = |(key, row): (&&str, &Option<Row>)| {
             let key = key.replace('\0', " ");
             match row.map(|row| row.mark) {
                 None => format!("`{key}` is absent"),
                 Some(Mark::Known(version)) => format!("`{key}` has version {version}"),
-                Some(Mark::Open { above, .. }) => format!("`{key}` has a version above {above} that nobody was told"),
+                Some(Mark::Open { above, .. }) => format!("`{key}` has an unknown version above {above}"),
             }
         };
         let rows: Vec<String> = keys.iter().zip(&self.rows).filter(|(key, _)| named.contains(*key)).map(describe).collect();
@@ -240,7 +240,7 @@ impl Rows {
         }
     }
 
-    /// Asks that the store's counter has come to a version; a delete may have moved it.
+    /// Requires that the version counter has reached a version. Deletes may have advanced it.
     fn counts(&mut self, version: u64) -> bool {
         let is_possible = self.newest <= version && self.rows.iter().flatten().all(|row| row.mark.least() <= version);
         self.newest = version;
@@ -248,7 +248,7 @@ impl Rows {
         is_possible
     }
 
-    /// Asks that a condition holds.
+    /// Requires that a condition holds.
     fn holds(&mut self, places: Range<usize>, condition: Condition) -> bool {
         match condition {
             Condition::Absent | Condition::NoneBeneath => self.rows[places].iter().all(Option::is_none),
@@ -258,7 +258,7 @@ impl Rows {
         }
     }
 
-    /// Returns what the rows may be if a condition does not hold because of what it met.
+    /// Returns the possible states if a condition is violated by the reported version.
     fn refusing(mut self, places: Range<usize>, condition: Condition, met: Option<u64>) -> Vec<Self> {
         let fits = match (condition, met) {
             (Condition::Exists | Condition::Version(_), None) => self.rows[places].iter().all(Option::is_none),
@@ -271,7 +271,7 @@ impl Rows {
         if fits { vec![self] } else { Vec::new() }
     }
 
-    /// Returns what the rows may be if one of them has a version: a store may name any that stands against a condition.
+    /// Returns the possible states if one of the rows has a version. A store may report any row that violates a condition.
     fn with_one_of(&self, places: Range<usize>, version: u64) -> Vec<Self> {
         let with = |at| {
             let mut next = self.clone();
@@ -306,7 +306,7 @@ impl Rows {
         true
     }
 
-    /// Asks that a row is there and has a version, which is what one nobody knew is from now on.
+    /// Requires that a row exists with a version, and fixes the version of an open put.
     fn settle(&mut self, at: usize, version: u64) -> bool {
         match self.rows[at].map(|row| row.mark) {
             Some(Mark::Known(known)) => known == version,
@@ -330,20 +330,20 @@ impl Rows {
         }
     }
 
-    /// Asks that a row is not there or not newer than a version.
+    /// Requires that a row is absent or not newer than a version.
     fn is_at_most(&mut self, at: usize, version: u64) -> bool {
         match self.rows[at].map(|row| row.mark) {
             None => true,
             Some(Mark::Known(known)) => known <= version,
             Some(Mark::Open { above, turn, .. }) => {
-                // What was put before it is older still.
+                // Puts before it are older still.
                 self.lower_before(turn + 1, version.saturating_add(1));
                 above < version
             }
         }
     }
 
-    /// Notes that the versions of open puts of lower turns are below one.
+    /// Lowers the upper bound of open puts with lower turns.
     fn lower_before(&mut self, before: usize, version: u64) {
         for row in self.rows.iter_mut().flatten() {
             if let Mark::Open { below, turn, .. } = &mut row.mark
@@ -354,7 +354,7 @@ impl Rows {
         }
     }
 
-    /// Numbers turns from 0, so that two ways to the same rows are seen to be the same.
+    /// Renumbers turns from 0, so that equal states reached in different ways compare equal.
     fn number_turns(&mut self) {
         let mut turns: Vec<usize> = self.rows.iter().flatten().filter_map(|row| row.mark.turn()).collect();
         turns.sort_unstable();

@@ -1,9 +1,9 @@
-//! The search for an order of the calls of one part of a history.
+//! Searches for an order of the calls of one part of a history.
 //!
-//! The calls without an answer are what makes it long, as each may stand anywhere behind its start, or nowhere. So they are
-//! taken only where they are needed. A version that was seen and given to nobody is that of a put nobody has the answer of:
-//! all versions, given or seen, are put in their order. Else a call without an answer is taken right before one that would not
-//! fit without it, or that would overwrite only some of what it changes; one that may stand further back may stand there.
+//! Open calls make the search expensive, since each may come anywhere after its start, or nowhere. So they are taken only when
+//! needed. A version that was seen but given to nobody belongs to an open put; all versions, given or seen, are put in order.
+//! Otherwise an open call is taken directly before a call that does not fit without it, or that overwrites only part of what it
+//! changes. If it may come earlier, it may also come there.
 
 use super::rows::{Rows, Step, Values};
 use super::{Operation, Part, Verdict, Violation};
@@ -11,10 +11,10 @@ use std::collections::{BTreeSet, HashSet};
 
 /// A call.
 struct Call {
-    /// Where it stands in the history.
+    /// Its position in the history.
     at: usize,
     start: u64,
-    /// At the end of time for one without an answer.
+    /// The end of time if it has no answer.
     end: u64,
     step: Step,
     /// The rows that it depends on.
@@ -23,25 +23,25 @@ struct Call {
     writes: BTreeSet<usize>,
 }
 
-/// Who put a version that is known of.
+/// The call that put a known version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
-    /// The call with an answer.
+    /// An answered call.
     Answered(usize),
-    /// A call without one, that put this row.
+    /// An open call that put this row.
     Open(usize),
 }
 
-/// Which calls are in the order already.
+/// The calls that are already in the order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Taken {
-    /// All answered calls before this one, and it is not.
+    /// The first answered call that is not.
     first: usize,
-    /// The answered calls behind it that are, in order.
+    /// The answered calls after it that are, sorted.
     ahead: Vec<usize>,
-    /// The open calls that are, in order.
+    /// The open calls that are, sorted.
     open: Vec<usize>,
-    /// How many of the versions that are known of were put.
+    /// The number of known versions that have been put.
     versions: usize,
 }
 
@@ -76,7 +76,7 @@ impl Taken {
     }
 }
 
-/// How far an order came: what is in it, what the rows are then, and what may come next, the best last.
+/// A partial order: the calls in it, the resulting rows, and the possible continuations, best last.
 struct Node {
     taken: Taken,
     rows: Rows,
@@ -84,18 +84,18 @@ struct Node {
 }
 
 struct Search {
-    /// By their start.
+    /// Answered calls, by start.
     answered: Vec<Call>,
-    /// By their start.
+    /// Open calls, by start.
     open: Vec<Call>,
-    /// Every version that is known of, in order.
+    /// Every known version, sorted.
     versions: Vec<(u64, Source)>,
-    /// Some call compares versions that are not among them.
-    compares_others: bool,
+    /// Whether some call compares versions that are not among them.
+    compares_unseen_versions: bool,
     steps: u64,
 }
 
-/// Looks for an order of the calls of a part, in at most `steps_max` tries of one call.
+/// Searches for an order of the calls of a part, trying at most `steps_max` calls.
 pub(super) fn search(history: &[Operation], part: &Part<'_>, steps_max: u64) -> Verdict {
     let mut search = Search::new(history, part);
     let root = search.node(Taken::default(), Rows::new(part.keys.len()));
@@ -143,15 +143,15 @@ impl Search {
             .map(|(row, version)| (version, row))
             .collect();
         let is_known = |version| given.contains(&version) || seen.range((version, 0)..=(version, usize::MAX)).next().is_some();
-        let compares_others = answered.iter().chain(&open).any(|call| call.step.compares_others(is_known));
+        let compares_unseen_versions = answered.iter().chain(&open).any(|call| call.step.compares_unseen_versions(is_known));
         let first = |(at, call): (usize, &Call)| Some((*call.step.versions().first()?, Source::Answered(at)));
         let mut versions: Vec<(u64, Source)> = answered.iter().enumerate().filter_map(first).collect();
         versions.extend(seen.into_iter().map(|(version, row)| (version, Source::Open(row))));
         versions.sort_unstable();
-        Self { answered, open, versions, compares_others, steps: 0 }
+        Self { answered, open, versions, compares_unseen_versions, steps: 0 }
     }
 
-    /// Returns the answered calls of which none ended before another one started, and the first of their ends.
+    /// Returns the remaining answered calls that started before any other of them ended, and the first of their ends.
     fn window(&self, taken: &Taken) -> (Vec<usize>, u64) {
         let mut calls = Vec::new();
         let mut first_end = u64::MAX;
@@ -167,13 +167,13 @@ impl Search {
         (calls, first_end)
     }
 
-    /// Takes what reads and fits, and finds what may come next.
+    /// Takes the reads that fit, and finds the possible continuations.
     fn node(&mut self, mut taken: Taken, rows: Rows) -> Node {
         loop {
             let (window, first_end) = self.window(&taken);
             let before = taken.count();
             let mut next = Vec::new();
-            // Those that come when their turn among the versions has come, and whether they fit.
+            // The calls whose turn in version order has come, and whether they fit.
             let mut fits = Vec::new();
             for call in window {
                 let step = &self.answered[call].step;
@@ -200,11 +200,11 @@ impl Search {
                 choices.extend(next);
                 return Node { taken, rows, next: choices };
             }
-            // What was taken may have been all that kept others from being next.
+            // Taking a call may allow others to be next, so try again.
         }
     }
 
-    /// Returns what may come of the open calls that may come next.
+    /// Returns the continuations by open calls.
     fn open_choices(&mut self, taken: &Taken, rows: &Rows, fits: &[(usize, bool)], first_end: u64) -> Vec<(Taken, Rows)> {
         let started = self.open.partition_point(|call| call.start <= first_end);
         let left: Vec<usize> = (0..started).filter(|call| taken.open.binary_search(call).is_err()).collect();
@@ -232,8 +232,8 @@ impl Search {
         choices
     }
 
-    /// Returns the versions that puts of some rows may have when so many of those that are known of were put, and how many
-    /// were put then.
+    /// Returns the possible versions for puts of some rows, given how many known versions have been put already, and how many
+    /// have been put then.
     fn version_choices(&self, puts: &[usize], count: usize) -> Vec<(Vec<Option<u64>>, usize)> {
         let mut choices = vec![(Vec::new(), count)];
         for put in puts {
@@ -252,10 +252,10 @@ impl Search {
         choices
     }
 
-    /// Returns which of the open calls that are `left` are of use now, though nobody saw a version of theirs: by the answered
-    /// calls that may come next, and by the open ones that are of use or put the row whose version is `wanted` next.
+    /// Returns the open calls of `left` that are needed now although nobody saw a version of theirs: by answered calls that may
+    /// come next, or by other needed open calls, or by those that put the `wanted` row.
     fn needed(&self, rows: &Rows, left: &[usize], fits: &[(usize, bool)], wanted: Option<usize>) -> BTreeSet<usize> {
-        if self.compares_others {
+        if self.compares_unseen_versions {
             return left.iter().copied().collect();
         }
         let is_of_use = |call: &Call, behind: &Call, fits: bool| {
@@ -290,12 +290,12 @@ impl Search {
         let named = operations.first().map(|at| history[*at].places().0).unwrap_or_default();
         let unmade = match self.versions.get(taken.versions) {
             Some((version, Source::Open(row))) => {
-                format!(", and version {version} of `{}` was seen and given to nobody", part.keys[*row].replace('\0', " "))
+                format!(", and version {version} of `{}` was seen but given to nobody", part.keys[*row].replace('\0', " "))
             }
             Some((_, Source::Answered(_))) | None => String::new(),
         };
         let message = format!(
-            "no order explains the answers: behind {} of {} calls, when {}, operation {} fits nowhere{unmade}",
+            "no order explains the answers: after {} of {} calls, when {}, operation {} fits nowhere{unmade}",
             taken.count(),
             self.answered.len(),
             rows.describe(&part.keys, &named),

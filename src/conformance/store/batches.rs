@@ -1,4 +1,4 @@
-//! Batches: conditions, order, versions, all or nothing.
+//! Batches: conditions, order, versions, atomicity.
 
 use super::*;
 
@@ -19,7 +19,7 @@ pub(super) async fn commit_is_all_or_nothing(store: Subject) {
     assert_eq!(store.current_version().await.expect("a version"), before);
 }
 
-pub(super) async fn a_batch_spans_namespaces(store: Subject) {
+pub(super) async fn batch_may_span_namespaces(store: Subject) {
     let (a, b) = (namespace("a"), namespace("a/b"));
     put_all(&store, &a, &["old"]).await;
     let batch = Batch::new().expect(&a, "old", Condition::Exists).put(&b, "new", "v").delete(&a, "old");
@@ -28,7 +28,7 @@ pub(super) async fn a_batch_spans_namespaces(store: Subject) {
     assert_eq!(value(&store, &b, "new").await.expect("it was put"), "v");
 }
 
-pub(super) async fn a_refused_argument_writes_nothing(store: Subject) {
+pub(super) async fn batch_with_invalid_argument_writes_nothing(store: Subject) {
     let a = namespace("a");
     refused(&store, Batch::new().put(&a, "first", "v").put(&a, "", "v"), ErrorKind::InvalidArgument).await;
     assert_eq!(get(&store, &a, "first").await, None);
@@ -48,7 +48,7 @@ pub(super) async fn writes_take_effect_in_order(store: Subject) {
     assert_eq!(value(&store, &a, "d/y").await.expect("it was put"), "y");
 }
 
-pub(super) async fn conditions_see_the_state_before_the_batch(store: Subject) {
+pub(super) async fn conditions_apply_to_state_before_batch(store: Subject) {
     let a = namespace("a");
     let batch = Batch::new().expect(&a, "k", Condition::Absent).put(&a, "k", "v");
     commit(&store, batch.clone()).await;
@@ -57,21 +57,21 @@ pub(super) async fn conditions_see_the_state_before_the_batch(store: Subject) {
     refused(&store, batch, ErrorKind::Conflict).await;
 }
 
-pub(super) async fn absent_holds_without_an_item(store: Subject) {
+pub(super) async fn absent_holds_only_without_item(store: Subject) {
     let (a, b) = (namespace("a"), namespace("b"));
     put_all(&store, &a, &["k"]).await;
     refused(&store, Batch::new().expect(&a, "k", Condition::Absent).put(&a, "k", "v"), ErrorKind::Conflict).await;
     commit(&store, Batch::new().expect(&a, "kk", Condition::Absent).expect(&b, "k", Condition::Absent).put(&a, "other", "v")).await;
 }
 
-pub(super) async fn exists_holds_with_an_item(store: Subject) {
+pub(super) async fn exists_holds_only_with_item(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["k"]).await;
     commit(&store, Batch::new().expect(&a, "k", Condition::Exists).put(&a, "k", "v")).await;
     refused(&store, Batch::new().expect(&a, "absent", Condition::Exists).put(&a, "k", "w"), ErrorKind::Conflict).await;
 }
 
-pub(super) async fn version_holds_for_that_version_only(store: Subject) {
+pub(super) async fn version_holds_only_for_that_version(store: Subject) {
     let a = namespace("a");
     let first = commit(&store, Batch::new().put(&a, "k", "1")).await[0];
     let second = commit(&store, Batch::new().expect(&a, "k", Condition::Version(first)).put(&a, "k", "2")).await[0];
@@ -82,7 +82,7 @@ pub(super) async fn version_holds_for_that_version_only(store: Subject) {
     assert_eq!(value(&store, &a, "k").await.expect("it was put"), "2");
 }
 
-pub(super) async fn none_beneath_leaves_the_key_itself_out(store: Subject) {
+pub(super) async fn none_beneath_ignores_key_itself(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["d/", "d0", "e"]).await;
     commit(&store, Batch::new().expect(&a, "d/", Condition::NoneBeneath).put(&a, "z", "v")).await;
@@ -92,7 +92,7 @@ pub(super) async fn none_beneath_leaves_the_key_itself_out(store: Subject) {
     commit(&store, Batch::new().expect(&namespace("b"), "", Condition::NoneBeneath).delete(&a, "z")).await;
 }
 
-pub(super) async fn none_beneath_since_sees_newer_items_only(store: Subject) {
+pub(super) async fn none_beneath_since_ignores_older_items(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["d/x", "d/y"]).await;
     let since = store.current_version().await.expect("a version");
@@ -105,7 +105,7 @@ pub(super) async fn none_beneath_since_sees_newer_items_only(store: Subject) {
     commit(&store, Batch::new().delete_prefix(&a, "d/").expect(&a, "d/", never)).await;
 }
 
-pub(super) async fn a_conflict_names_the_condition_and_what_it_met(store: Subject) {
+pub(super) async fn conflict_names_failed_condition_and_current_version(store: Subject) {
     let a = namespace("a");
     let version = commit(&store, Batch::new().put(&a, "d/k", "v")).await[0];
     for (key, condition, met) in [
@@ -123,7 +123,7 @@ pub(super) async fn a_conflict_names_the_condition_and_what_it_met(store: Subjec
     }
 }
 
-pub(super) async fn a_batch_without_writes_only_checks(store: Subject) {
+pub(super) async fn batch_without_writes_only_checks_conditions(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["k"]).await;
     let before = store.current_version().await.expect("a version");
@@ -133,7 +133,7 @@ pub(super) async fn a_batch_without_writes_only_checks(store: Subject) {
     assert_eq!(store.current_version().await.expect("a version"), before);
 }
 
-pub(super) async fn versions_of_a_batch_are_distinct_and_newer(store: Subject) {
+pub(super) async fn versions_of_batch_are_distinct_and_newer(store: Subject) {
     let (a, b) = (namespace("a"), namespace("b"));
     let mut newest = Version::new(0);
     for _ in 0..3 {
@@ -148,7 +148,7 @@ pub(super) async fn versions_of_a_batch_are_distinct_and_newer(store: Subject) {
     }
 }
 
-pub(super) async fn a_version_is_never_used_again(store: Subject) {
+pub(super) async fn versions_are_never_reused(store: Subject) {
     let a = namespace("a");
     let mut seen = Vec::new();
     for delete in [Batch::new().delete(&a, "k"), Batch::new().delete_prefix(&a, ""), Batch::new()] {
@@ -160,7 +160,7 @@ pub(super) async fn a_version_is_never_used_again(store: Subject) {
     assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
 }
 
-pub(super) async fn the_version_of_an_item_is_that_of_its_put(store: Subject) {
+pub(super) async fn item_has_version_of_its_put(store: Subject) {
     let (a, b) = (namespace("a"), namespace("b"));
     let versions = commit(&store, Batch::new().put(&a, "x", "").put(&b, "x", "").put(&a, "y", "")).await;
     assert_eq!(get(&store, &a, "x").await.map(|item| item.version), Some(versions[0]));
@@ -190,7 +190,7 @@ pub(super) async fn current_version_grows_with_every_change(store: Subject) {
     }
 }
 
-pub(super) async fn a_delete_of_what_is_absent_is_no_error(store: Subject) {
+pub(super) async fn delete_of_absent_item_succeeds(store: Subject) {
     let a = namespace("a");
     assert_eq!(commit(&store, Batch::new().delete(&a, "k").delete_prefix(&a, "k").delete_prefix(&a, "")).await, []);
     put_all(&store, &a, &["l"]).await;
@@ -198,7 +198,7 @@ pub(super) async fn a_delete_of_what_is_absent_is_no_error(store: Subject) {
     assert_eq!(keys(&scan_all(&store, &a, ScanOptions::new()).await), ["l"]);
 }
 
-pub(super) async fn delete_prefix_takes_the_prefix_literally(store: Subject) {
+pub(super) async fn delete_prefix_is_literal(store: Subject) {
     let a = namespace("a");
     let all = ["%", "%x", "*x", "_x", "a", "a/", "a/b", "a/b/c", "a0", "aa", "\u{10FFFF}", "\u{10FFFF}x"];
     for prefix in ["%", "_", "*", "a", "a/", "a/b", "aa", "\u{10FFFF}", "absent", ""] {
@@ -209,7 +209,7 @@ pub(super) async fn delete_prefix_takes_the_prefix_literally(store: Subject) {
     }
 }
 
-pub(super) async fn delete_prefix_of_nothing_empties_one_namespace(store: Subject) {
+pub(super) async fn delete_prefix_with_empty_prefix_empties_one_namespace(store: Subject) {
     let all = ["a", "a/b", "ab"].map(namespace);
     for namespace in &all {
         put_all(&store, namespace, &["k", "l"]).await;
@@ -220,7 +220,7 @@ pub(super) async fn delete_prefix_of_nothing_empties_one_namespace(store: Subjec
     assert_eq!(scan_all(&store, &all[2], ScanOptions::new()).await.len(), 2);
 }
 
-pub(super) async fn a_large_batch_is_one_step(store: Subject) {
+pub(super) async fn large_batch_is_atomic(store: Subject) {
     let a = namespace("a");
     let fill = |batch: Batch, text: &str| (0..2_000).fold(batch, |batch, number| batch.put(&a, format!("{number:04}"), text.to_owned()));
     let versions = commit(&store, fill(Batch::new(), "old")).await;
@@ -232,7 +232,7 @@ pub(super) async fn a_large_batch_is_one_step(store: Subject) {
     assert!(entries.iter().all(|entry| matches!(entry, ScanEntry::Item(item) if item.value == "old")));
 }
 
-pub(super) async fn a_large_range_delete_is_one_step(store: Subject) {
+pub(super) async fn large_range_delete_is_atomic(store: Subject) {
     let a = namespace("a");
     let batch = (0..3_000).fold(Batch::new(), |batch, number| batch.put(&a, format!("d/{number:04}"), "body"));
     commit(&store, batch).await;

@@ -1,4 +1,4 @@
-//! Many at once: nothing is lost, nothing is seen half.
+//! Concurrency: nothing is lost, and nothing is seen half done.
 
 use super::*;
 use futures::future::join_all;
@@ -18,7 +18,7 @@ async fn number(store: &Subject, namespace: &Namespace, key: &str) -> (u64, Opti
     }
 }
 
-pub(super) async fn no_increment_is_lost(store: Subject) {
+pub(super) async fn concurrent_increments_lose_nothing(store: Subject) {
     const EACH: u64 = 20;
     let tasks = (0..TASKS).map(|_| {
         let store = store.clone();
@@ -40,7 +40,7 @@ pub(super) async fn no_increment_is_lost(store: Subject) {
     assert_eq!(number(&store, &namespace("a"), "counter").await.0, TASKS as u64 * EACH);
 }
 
-pub(super) async fn one_creator_wins(store: Subject) {
+pub(super) async fn one_of_several_creators_wins(store: Subject) {
     let a = namespace("a");
     for round in 0..10 {
         let tasks = (0..TASKS).map(|task| {
@@ -61,7 +61,7 @@ pub(super) async fn one_creator_wins(store: Subject) {
     }
 }
 
-pub(super) async fn versions_are_distinct_across_writers(store: Subject) {
+pub(super) async fn concurrent_writers_get_distinct_versions(store: Subject) {
     let tasks = (0..TASKS).map(|task| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -80,7 +80,7 @@ pub(super) async fn versions_are_distinct_across_writers(store: Subject) {
     assert_eq!(store.current_version().await.expect("a version"), *distinct.last().expect("there are some"));
 }
 
-pub(super) async fn writers_of_different_keys_all_succeed(store: Subject) {
+pub(super) async fn concurrent_writers_of_different_keys_succeed(store: Subject) {
     let tasks = (0..TASKS).map(|task| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -97,7 +97,7 @@ pub(super) async fn writers_of_different_keys_all_succeed(store: Subject) {
     assert_eq!(entries.len(), TASKS * 20);
 }
 
-/// Changes the rows `x`, `y` and `z` together, until told to stop.
+/// Changes the rows `x`, `y` and `z` together until stopped.
 fn change_together(store: &Subject, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<()> {
     let (store, stop) = (store.clone(), stop.clone());
     tokio::spawn(async move {
@@ -118,7 +118,7 @@ fn assert_whole(bodies: &[Bytes]) {
     assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "rows of different batches");
 }
 
-pub(super) async fn a_page_shows_no_batch_half(store: Subject) {
+pub(super) async fn scan_page_never_shows_partial_batch(store: Subject) {
     let a = namespace("a");
     let stop = Arc::new(AtomicBool::new(false));
     let writer = change_together(&store, &stop);
@@ -136,7 +136,7 @@ pub(super) async fn a_page_shows_no_batch_half(store: Subject) {
     writer.await.expect("the writer ended well");
 }
 
-pub(super) async fn a_read_of_several_items_shows_no_batch_half(store: Subject) {
+pub(super) async fn get_many_never_shows_partial_batch(store: Subject) {
     let a = namespace("a");
     let stop = Arc::new(AtomicBool::new(false));
     let writer = change_together(&store, &stop);
@@ -148,7 +148,7 @@ pub(super) async fn a_read_of_several_items_shows_no_batch_half(store: Subject) 
     writer.await.expect("the writer ended well");
 }
 
-pub(super) async fn what_stays_is_on_the_pages_of_every_scan(store: Subject) {
+pub(super) async fn unchanged_items_are_in_every_concurrent_scan(store: Subject) {
     let a = namespace("a");
     let stay: Vec<String> = (0..40).map(|number| format!("{number:02} stays")).collect();
     put_all(&store, &a, &stay.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -174,7 +174,7 @@ pub(super) async fn what_stays_is_on_the_pages_of_every_scan(store: Subject) {
     writer.await.expect("the writer ended well");
 }
 
-pub(super) async fn current_version_never_goes_back(store: Subject) {
+pub(super) async fn current_version_never_decreases(store: Subject) {
     let stop = Arc::new(AtomicBool::new(false));
     let writer = change_together(&store, &stop);
     let mut last = Version::new(0);
@@ -187,7 +187,7 @@ pub(super) async fn current_version_never_goes_back(store: Subject) {
     writer.await.expect("the writer ended well");
 }
 
-pub(super) async fn a_dropped_commit_leaves_old_or_new(store: Subject) {
+pub(super) async fn dropped_commit_leaves_old_or_new_items(store: Subject) {
     let a = namespace("a");
     let mut newest = 0;
     for round in 1..=50_u64 {
@@ -205,7 +205,7 @@ pub(super) async fn a_dropped_commit_leaves_old_or_new(store: Subject) {
             newest = seen;
         }
     }
-    // What comes after waits for its turn behind all that was handed over.
+    // This commit waits until the store has processed all earlier ones.
     commit(&store, Batch::new().put(&a, "w", "")).await;
     assert_whole(
         &store.get_many(&a, &["x", "y", "z"], true).await.expect("a read").into_iter().flatten().map(|item| item.value).collect::<Vec<_>>(),

@@ -1,11 +1,11 @@
-//! Time to live. A time to live of zero is over at once, so no case waits.
+//! Time to live. A time to live of zero expires at once, so no case waits.
 
 use super::*;
 use crate::store::NamespacesOptions;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-pub(super) async fn an_item_with_time_left_is_live(store: Subject) {
+pub(super) async fn item_with_time_left_is_live(store: Subject) {
     let a = namespace("a");
     commit(&store, put_for(&a, "k", HOUR)).await;
     let item = get(&store, &a, "k").await.expect("its time is not over");
@@ -15,7 +15,7 @@ pub(super) async fn an_item_with_time_left_is_live(store: Subject) {
     refused(&store, Batch::new().expect(&a, "k", Condition::Absent), ErrorKind::Conflict).await;
 }
 
-pub(super) async fn an_item_whose_time_is_over_is_absent_from_reads(store: Subject) {
+pub(super) async fn expired_item_is_absent_from_reads(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["live"]).await;
     commit(&store, put_for(&a, "over", Duration::ZERO)).await;
@@ -24,12 +24,12 @@ pub(super) async fn an_item_whose_time_is_over_is_absent_from_reads(store: Subje
         let items = store.get_many(&a, &["over", "live"], with_values).await.expect("a read");
         assert_eq!(items.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
     }
-    // An item that was live is absent too once it is put with no time left.
+    // An item that was live is absent too after it is put with a time to live of zero.
     commit(&store, put_for(&a, "live", Duration::ZERO)).await;
     assert_eq!(get(&store, &a, "live").await, None);
 }
 
-pub(super) async fn an_item_whose_time_is_over_is_absent_from_scans(store: Subject) {
+pub(super) async fn expired_item_is_absent_from_scans(store: Subject) {
     let (a, b) = (namespace("a"), namespace("b"));
     for key in ["a", "c/", "d/x", "e/x", "z"] {
         commit(&store, put_for(&a, key, Duration::ZERO)).await;
@@ -46,7 +46,7 @@ pub(super) async fn an_item_whose_time_is_over_is_absent_from_scans(store: Subje
     assert_eq!((listed.namespaces, listed.more), (vec![a], false));
 }
 
-pub(super) async fn an_item_whose_time_is_over_is_absent_for_conditions(store: Subject) {
+pub(super) async fn expired_item_is_absent_for_conditions(store: Subject) {
     let a = namespace("a");
     let version = commit(&store, put_for(&a, "d/k", Duration::ZERO)).await[0];
     for condition in [Condition::Exists, Condition::Version(version)] {
@@ -62,7 +62,7 @@ pub(super) async fn an_item_whose_time_is_over_is_absent_for_conditions(store: S
     assert_eq!(value(&store, &a, "d/k").await.expect("it was put"), "new");
 }
 
-pub(super) async fn a_put_over_what_is_over_starts_anew(store: Subject) {
+pub(super) async fn put_over_expired_item_starts_anew(store: Subject) {
     let a = namespace("a");
     let mut batch = put_created_at(&a, "k", Timestamp::from_second(1_000).expect("a time"));
     if let BatchWrite::Put { time_to_live, .. } = &mut batch.writes[0] {
@@ -74,14 +74,14 @@ pub(super) async fn a_put_over_what_is_over_starts_anew(store: Subject) {
     assert_eq!((item.created_at, item.expires_at), (item.modified_at, None));
 }
 
-pub(super) async fn a_put_without_time_to_live_lives_for_good(store: Subject) {
+pub(super) async fn put_without_time_to_live_removes_expiry(store: Subject) {
     let a = namespace("a");
     commit(&store, put_for(&a, "k", HOUR)).await;
     commit(&store, Batch::new().put(&a, "k", "for good")).await;
     assert_eq!(get(&store, &a, "k").await.expect("it was put").expires_at, None);
 }
 
-pub(super) async fn a_time_to_live_beyond_the_calendar_is_accepted(store: Subject) {
+pub(super) async fn time_to_live_beyond_representable_time_is_accepted(store: Subject) {
     let a = namespace("a");
     commit(&store, put_for(&a, "k", Duration::MAX)).await;
     let item = get(&store, &a, "k").await.expect("it was put");
@@ -89,7 +89,7 @@ pub(super) async fn a_time_to_live_beyond_the_calendar_is_accepted(store: Subjec
     assert_eq!(store.sweep(10).await.expect("a sweep"), 0);
 }
 
-pub(super) async fn sweep_removes_what_is_over_up_to_its_limit(store: Subject) {
+pub(super) async fn sweep_removes_expired_items_up_to_limit(store: Subject) {
     let (a, b) = (namespace("a"), namespace("b"));
     for number in 0..5 {
         commit(&store, put_for(if number % 2 == 0 { &a } else { &b }, &format!("{number}"), Duration::ZERO)).await;
@@ -102,7 +102,7 @@ pub(super) async fn sweep_removes_what_is_over_up_to_its_limit(store: Subject) {
     assert_eq!(store.current_version().await.expect("a version"), before, "a sweep changes nothing that can be seen");
 }
 
-pub(super) async fn sweep_leaves_what_is_live(store: Subject) {
+pub(super) async fn sweep_keeps_live_items(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["a", "b"]).await;
     commit(&store, put_for(&a, "hour", HOUR)).await;
@@ -121,7 +121,7 @@ fn touch(namespace: &Namespace, key: &str, time_to_live: Option<Duration>) -> Ba
     Batch::new().touch(namespace, key, time_to_live)
 }
 
-pub(super) async fn a_touch_moves_the_end_and_nothing_else(store: Subject) {
+pub(super) async fn touch_changes_only_expiry(store: Subject) {
     let a = namespace("a");
     let body = noise(20_000);
     commit(&store, Batch::new().put_with_meta(&a, "k", noise(2_000), body.clone())).await;
@@ -133,20 +133,20 @@ pub(super) async fn a_touch_moves_the_end_and_nothing_else(store: Subject) {
     assert!(expires_at.duration_since(Timestamp::now()).as_secs().abs_diff(3_600) < 60, "{expires_at}");
     assert_eq!(after.clone().with_expires_at(None), before);
     assert_eq!(store.current_version().await.expect("a version"), counter);
-    // The version still holds, so a writer that read before the touch is not disturbed.
+    // The version is unchanged, so the touch does not disturb a writer that read before it.
     commit(&store, Batch::new().expect(&a, "k", Condition::Version(before.version)).put(&a, "k", "new")).await;
     commit(&store, touch(&a, "k", Some(Duration::ZERO))).await;
     assert_eq!(get(&store, &a, "k").await, None);
 }
 
-pub(super) async fn a_touch_can_let_an_item_live_for_good(store: Subject) {
+pub(super) async fn touch_can_remove_expiry(store: Subject) {
     let a = namespace("a");
     commit(&store, put_for(&a, "k", HOUR)).await;
     commit(&store, touch(&a, "k", None)).await;
     assert_eq!(get(&store, &a, "k").await.expect("it is live").expires_at, None);
 }
 
-pub(super) async fn a_touch_of_what_is_absent_is_no_error(store: Subject) {
+pub(super) async fn touch_of_absent_item_succeeds(store: Subject) {
     let a = namespace("a");
     commit(&store, put_for(&a, "over", Duration::ZERO)).await;
     for key in ["over", "never"] {
@@ -155,7 +155,7 @@ pub(super) async fn a_touch_of_what_is_absent_is_no_error(store: Subject) {
     }
 }
 
-pub(super) async fn writes_of_one_batch_touch_what_those_before_left(store: Subject) {
+pub(super) async fn touch_sees_earlier_writes_of_its_batch(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["removed", "d/x", "kept"]).await;
     let batch = Batch::new()
@@ -176,7 +176,7 @@ pub(super) async fn writes_of_one_batch_touch_what_those_before_left(store: Subj
     assert_eq!(ends, [Some(true), Some(true), Some(false), None, None]);
 }
 
-pub(super) async fn a_touch_keeps_all_that_its_batch_puts(store: Subject) {
+pub(super) async fn touch_keeps_content_put_by_its_batch(store: Subject) {
     let a = namespace("a");
     for (key, meta, body) in [("short", noise(3), noise(5)), ("long", noise(2_000), noise(20_000))] {
         let batch = Batch::new().put_with_meta(&a, key, meta.clone(), body.clone()).touch(&a, key, Some(HOUR)).touch(&a, key, None);
@@ -186,7 +186,7 @@ pub(super) async fn a_touch_keeps_all_that_its_batch_puts(store: Subject) {
     }
 }
 
-pub(super) async fn a_swept_store_forgets_no_touched_item(store: Subject) {
+pub(super) async fn sweep_keeps_touched_item(store: Subject) {
     let a = namespace("a");
     commit(&store, put_for(&a, "longer", Duration::from_secs(1))).await;
     commit(&store, touch(&a, "longer", Some(HOUR))).await;

@@ -9,7 +9,7 @@ async fn rows(store: &Subject, log: &Namespace, options: ScanOptions) -> Vec<Ite
     entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None }).collect()
 }
 
-pub(super) async fn an_append_has_its_version_as_its_key(store: Subject) {
+pub(super) async fn append_uses_its_version_as_key(store: Subject) {
     let (log, other) = (namespace("log"), namespace("other"));
     let batch = Batch::new().append(&log, "one", None).put(&other, "k", "put").append(&log, "", None).append(
         &log,
@@ -32,7 +32,7 @@ pub(super) async fn an_append_has_its_version_as_its_key(store: Subject) {
     assert_eq!(item.created_at, item.modified_at);
 }
 
-pub(super) async fn a_refused_batch_appends_nothing(store: Subject) {
+pub(super) async fn rejected_batch_appends_nothing(store: Subject) {
     let log = namespace("log");
     let batch = Batch::new().expect(&log, "never", Condition::Exists).append(&log, "one", None);
     assert_eq!(store.commit(batch).await.expect_err("refused").kind(), ErrorKind::Conflict);
@@ -41,7 +41,7 @@ pub(super) async fn a_refused_batch_appends_nothing(store: Subject) {
     assert!(rows(&store, &log, ScanOptions::new()).await.is_empty());
 }
 
-pub(super) async fn an_append_ends_with_its_time(store: Subject) {
+pub(super) async fn append_expires(store: Subject) {
     let log = namespace("log");
     store.commit(Batch::new().append(&log, "over", Some(Duration::ZERO)).append(&log, "kept", None)).await.expect("committed");
     let left = rows(&store, &log, ScanOptions::new().with_values(true)).await;
@@ -49,8 +49,8 @@ pub(super) async fn an_append_ends_with_its_time(store: Subject) {
     assert_eq!(store.sweep(10).await.expect("swept"), 1);
 }
 
-/// Whoever reads on from the last key that they saw misses nothing, however many write.
-pub(super) async fn a_reader_of_a_log_misses_nothing(store: Subject) {
+/// Readers that continue from the last key they saw miss nothing, however many writers there are.
+pub(super) async fn log_reader_misses_nothing(store: Subject) {
     const WRITERS: usize = 6;
     const EACH: usize = 12;
     let log = namespace("log");
@@ -60,7 +60,7 @@ pub(super) async fn a_reader_of_a_log_misses_nothing(store: Subject) {
             for number in 0..EACH {
                 let mut batch = Batch::new();
                 if number % 3 == 0 {
-                    // With conditions a batch goes another way in some engines.
+                    // Some engines process batches with conditions differently.
                     batch = batch.expect(&log, "never", Condition::Absent);
                 }
                 batch = batch.put(&namespace("other"), format!("{writer}"), "x").append(&log, format!("{writer} {number}"), None);

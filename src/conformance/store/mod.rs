@@ -1,7 +1,7 @@
-//! The contract of [`Store`], one law a case.
+//! The contract of [`Store`], one rule for each case.
 //!
-//! A case gets a fresh, empty store. Run them by [`store_conformance!`](crate::store_conformance), which makes one test of
-//! each. No case waits for a clock: an item whose time to live is zero is over at once.
+//! A case gets a fresh, empty store. Run the cases with [`store_conformance!`](crate::store_conformance), which creates one test
+//! for each. No case waits for a clock: an item with a time to live of zero expires at once.
 
 mod batches;
 mod concurrency;
@@ -32,148 +32,148 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a case gets.
+/// The subject of a case.
 type Subject = Arc<dyn Store>;
 
 cases! { $
-    /// Makes a module of tests, one for each case of the store contract: `store_conformance!(name, fresh)`, where `fresh` is an
+    /// Creates a module of tests, one for each case of the store contract: `store_conformance!(name, fresh)`, where `fresh` is an
     /// async function that returns a [`Fresh<dyn Store>`](crate::conformance::Fresh).
     store_conformance, store, dyn Store:
     // items
-    get_of_absent_is_none,
-    a_body_comes_back_byte_for_byte,
-    a_body_of_any_size_comes_back,
-    a_meta_comes_back_beside_its_body,
-    a_put_replaces_the_whole_item,
-    a_put_keeps_the_creation_time,
-    a_put_after_a_delete_starts_a_new_creation_time,
-    a_put_can_set_the_creation_time,
+    get_of_absent_item_is_none,
+    body_is_preserved_byte_for_byte,
+    body_of_any_size_is_preserved,
+    metadata_is_preserved_with_body,
+    put_replaces_whole_item,
+    put_keeps_creation_time,
+    put_after_delete_renews_creation_time,
+    put_can_set_creation_time,
     times_are_whole_microseconds,
-    any_text_is_a_key,
-    keys_and_namespaces_are_bounded_and_checked,
-    a_body_over_the_limit_is_too_large,
-    a_namespace_is_matched_whole,
-    get_part_returns_the_bytes_of_the_range,
-    get_part_of_absent_is_none,
-    parts_of_a_replaced_body_have_another_version,
-    get_many_keeps_order_and_repeats,
+    any_text_can_be_a_key,
+    keys_and_namespaces_are_validated,
+    body_over_limit_is_rejected,
+    namespaces_match_whole,
+    get_part_returns_requested_range,
+    get_part_of_absent_item_is_none,
+    parts_of_replaced_body_have_new_version,
+    get_many_keeps_order_and_duplicates,
     get_many_without_values_reads_no_bodies,
-    get_many_of_many_keys_finds_each,
+    get_many_finds_all_of_many_keys,
     get_many_reads_large_bodies,
     // logs
-    an_append_has_its_version_as_its_key,
-    a_refused_batch_appends_nothing,
-    an_append_ends_with_its_time,
-    a_reader_of_a_log_misses_nothing,
+    append_uses_its_version_as_key,
+    rejected_batch_appends_nothing,
+    append_expires,
+    log_reader_misses_nothing,
     // batches
     commit_is_all_or_nothing,
-    a_batch_spans_namespaces,
-    a_refused_argument_writes_nothing,
+    batch_may_span_namespaces,
+    batch_with_invalid_argument_writes_nothing,
     writes_take_effect_in_order,
-    conditions_see_the_state_before_the_batch,
-    absent_holds_without_an_item,
-    exists_holds_with_an_item,
-    version_holds_for_that_version_only,
-    none_beneath_leaves_the_key_itself_out,
-    none_beneath_since_sees_newer_items_only,
-    a_conflict_names_the_condition_and_what_it_met,
-    a_batch_without_writes_only_checks,
-    versions_of_a_batch_are_distinct_and_newer,
-    a_version_is_never_used_again,
-    the_version_of_an_item_is_that_of_its_put,
+    conditions_apply_to_state_before_batch,
+    absent_holds_only_without_item,
+    exists_holds_only_with_item,
+    version_holds_only_for_that_version,
+    none_beneath_ignores_key_itself,
+    none_beneath_since_ignores_older_items,
+    conflict_names_failed_condition_and_current_version,
+    batch_without_writes_only_checks_conditions,
+    versions_of_batch_are_distinct_and_newer,
+    versions_are_never_reused,
+    item_has_version_of_its_put,
     current_version_grows_with_every_change,
-    a_delete_of_what_is_absent_is_no_error,
-    delete_prefix_takes_the_prefix_literally,
-    delete_prefix_of_nothing_empties_one_namespace,
-    a_large_batch_is_one_step,
-    a_large_range_delete_is_one_step,
+    delete_of_absent_item_succeeds,
+    delete_prefix_is_literal,
+    delete_prefix_with_empty_prefix_empties_one_namespace,
+    large_batch_is_atomic,
+    large_range_delete_is_atomic,
     // restores
-    a_restored_item_is_as_it_was,
-    a_restore_takes_the_place_of_what_is_there,
-    the_counter_goes_on_behind_a_restored_version,
-    a_restore_that_is_removed_by_its_batch_lifts_the_counter,
-    a_restore_beside_puts_returns_the_versions_of_the_puts,
-    an_old_restored_item_is_absent_once_its_time_is_over,
-    a_version_that_stores_cannot_count_on_from_is_not_restored,
-    a_version_that_no_put_gives_is_not_restored,
+    restored_item_is_unchanged,
+    restore_replaces_existing_item,
+    version_counter_continues_after_restored_version,
+    restore_deleted_by_its_batch_still_raises_version_counter,
+    batch_with_restore_returns_versions_of_its_puts,
+    expired_restored_item_is_absent,
+    restore_of_version_too_large_to_continue_is_rejected,
+    restore_of_version_zero_is_rejected,
     // scans
-    a_scan_returns_keys_in_order_without_bodies,
-    a_scan_with_values_returns_bodies,
+    scan_returns_keys_in_order_without_bodies,
+    scan_with_values_returns_bodies,
     keys_are_ordered_bytewise,
-    a_scan_of_an_absent_namespace_is_empty,
-    a_prefix_is_taken_literally,
-    pages_join_to_the_whole,
-    a_scan_starts_after_a_key_that_is_not_there,
-    the_last_page_has_no_cursor,
-    a_limit_of_zero_tells_whether_there_is_more,
-    a_page_ends_by_the_bytes_of_its_bodies,
-    only_bodies_that_do_not_hold_a_text_are_left_out,
-    rows_that_are_lent_are_those_of_a_scan,
-    a_delimiter_groups_keys,
-    a_group_carries_the_row_of_its_name,
-    a_cursor_passes_over_its_group,
-    a_delimiter_counts_after_the_prefix,
-    pages_of_groups_join_to_the_whole,
-    long_scans_page_as_short_ones,
+    scan_of_absent_namespace_is_empty,
+    scan_prefix_is_literal,
+    scan_pages_add_up_to_whole,
+    scan_may_start_after_absent_key,
+    last_scan_page_has_no_cursor,
+    scan_with_limit_zero_reports_whether_there_is_more,
+    scan_page_is_bounded_by_size_of_bodies,
+    scan_omits_only_bodies_without_requested_text,
+    lent_rows_equal_scanned_rows,
+    scan_delimiter_groups_keys,
+    scan_group_carries_row_of_its_name,
+    scan_cursor_skips_its_group,
+    scan_delimiter_applies_after_prefix,
+    scan_pages_of_groups_add_up_to_whole,
+    long_scans_page_like_short_ones,
     namespaces_are_listed_in_order,
-    namespaces_are_listed_beneath_one,
-    namespaces_are_paged,
-    a_namespace_ends_with_its_last_item,
+    namespaces_beneath_prefix_are_listed,
+    namespace_pages_add_up_to_whole,
+    namespace_disappears_with_its_last_item,
     // expiry
-    an_item_with_time_left_is_live,
-    an_item_whose_time_is_over_is_absent_from_reads,
-    an_item_whose_time_is_over_is_absent_from_scans,
-    an_item_whose_time_is_over_is_absent_for_conditions,
-    a_put_over_what_is_over_starts_anew,
-    a_put_without_time_to_live_lives_for_good,
-    a_time_to_live_beyond_the_calendar_is_accepted,
-    sweep_removes_what_is_over_up_to_its_limit,
-    sweep_leaves_what_is_live,
-    a_touch_moves_the_end_and_nothing_else,
-    a_touch_can_let_an_item_live_for_good,
-    a_touch_of_what_is_absent_is_no_error,
-    writes_of_one_batch_touch_what_those_before_left,
-    a_touch_keeps_all_that_its_batch_puts,
-    a_swept_store_forgets_no_touched_item,
+    item_with_time_left_is_live,
+    expired_item_is_absent_from_reads,
+    expired_item_is_absent_from_scans,
+    expired_item_is_absent_for_conditions,
+    put_over_expired_item_starts_anew,
+    put_without_time_to_live_removes_expiry,
+    time_to_live_beyond_representable_time_is_accepted,
+    sweep_removes_expired_items_up_to_limit,
+    sweep_keeps_live_items,
+    touch_changes_only_expiry,
+    touch_can_remove_expiry,
+    touch_of_absent_item_succeeds,
+    touch_sees_earlier_writes_of_its_batch,
+    touch_keeps_content_put_by_its_batch,
+    sweep_keeps_touched_item,
     // watches
-    a_watch_tells_of_a_commit,
-    a_watch_tells_of_what_was_committed_while_nobody_looked,
-    a_watch_tells_of_deletes,
-    a_watch_is_of_one_namespace,
-    every_watch_is_told,
-    // what a store tells of itself
-    stats_count_what_is_live,
-    a_store_describes_its_engine,
-    a_sound_store_has_no_damage,
+    watch_wakes_after_commit,
+    watch_reports_commits_made_between_waits,
+    watch_wakes_after_delete,
+    watch_ignores_other_namespaces,
+    every_watch_wakes,
+    // what a store reports about itself
+    stats_count_live_items,
+    store_describes_its_engine,
+    check_of_sound_store_finds_no_damage,
     // concurrency
-    no_increment_is_lost,
-    one_creator_wins,
-    versions_are_distinct_across_writers,
-    writers_of_different_keys_all_succeed,
-    a_page_shows_no_batch_half,
-    a_read_of_several_items_shows_no_batch_half,
-    what_stays_is_on_the_pages_of_every_scan,
-    current_version_never_goes_back,
-    a_dropped_commit_leaves_old_or_new,
+    concurrent_increments_lose_nothing,
+    one_of_several_creators_wins,
+    concurrent_writers_get_distinct_versions,
+    concurrent_writers_of_different_keys_succeed,
+    scan_page_never_shows_partial_batch,
+    get_many_never_shows_partial_batch,
+    unchanged_items_are_in_every_concurrent_scan,
+    current_version_never_decreases,
+    dropped_commit_leaves_old_or_new_items,
 }
 
 fn namespace(text: &str) -> Namespace {
     Namespace::parse(text).expect("a legal namespace")
 }
 
-/// Commits what is expected to succeed.
+/// Commits a batch that must succeed.
 async fn commit(store: &Subject, batch: Batch) -> Vec<Version> {
     store.commit(batch).await.unwrap_or_else(|error| panic!("commit: {error:?}"))
 }
 
-/// Commits what is expected to fail.
+/// Commits a batch that must fail.
 async fn refused(store: &Subject, batch: Batch, kind: ErrorKind) -> Error {
     let error = store.commit(batch.clone()).await.expect_err(&format!("{batch:?} is refused"));
     assert_eq!(error.kind(), kind, "{error:?}");
     error
 }
 
-/// Puts bodies in one batch.
+/// Puts items in one batch.
 async fn put_all(store: &Subject, namespace: &Namespace, keys: &[&str]) {
     let batch = keys.iter().fold(Batch::new(), |batch, key| batch.put(namespace, *key, format!("body of {key}")));
     commit(store, batch).await;
@@ -191,7 +191,7 @@ async fn scan(store: &Subject, namespace: &Namespace, options: ScanOptions) -> S
     store.scan(namespace, options.clone()).await.unwrap_or_else(|error| panic!("scan {options:?}: {error:?}"))
 }
 
-/// Scans to the end, page by page.
+/// Scans all pages.
 async fn scan_all(store: &Subject, namespace: &Namespace, mut options: ScanOptions) -> Vec<ScanEntry> {
     let mut entries = Vec::new();
     loop {
@@ -212,12 +212,12 @@ fn keys(entries: &[ScanEntry]) -> Vec<&str> {
     entries.iter().map(ScanEntry::key).collect()
 }
 
-/// A put with a time to live.
+/// Creates a put with a time to live.
 fn put_for(namespace: &Namespace, key: &str, time_to_live: Duration) -> Batch {
     Batch::new().put_for(namespace, key, "mortal", time_to_live)
 }
 
-/// A put that sets the creation time.
+/// Creates a put that sets the creation time.
 fn put_created_at(namespace: &Namespace, key: &str, created_at: Timestamp) -> Batch {
     let mut batch = Batch::new();
     batch.writes.push(BatchWrite::Put {
@@ -231,7 +231,7 @@ fn put_created_at(namespace: &Namespace, key: &str, created_at: Timestamp) -> Ba
     batch
 }
 
-/// Bytes that repeat nowhere near, so that a lost, doubled or swapped piece shows.
+/// Returns bytes without nearby repetitions, so that a lost, duplicated or swapped piece is noticed.
 fn noise(length: usize) -> Bytes {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ length as u64;
     std::iter::repeat_with(|| {

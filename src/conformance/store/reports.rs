@@ -1,8 +1,8 @@
-//! What a store tells of itself.
+//! What a store reports about itself.
 
 use super::*;
 
-pub(super) async fn stats_count_what_is_live(store: Subject) {
+pub(super) async fn stats_count_live_items(store: Subject) {
     let (a, b) = (namespace("a"), namespace("b"));
     let empty = store.stats().await.expect("stats");
     assert_eq!((empty.items, empty.namespaces, empty.value_bytes, empty.expired), (0, 0, 0, 0));
@@ -16,13 +16,13 @@ pub(super) async fn stats_count_what_is_live(store: Subject) {
     assert_eq!((stats.meta_bytes, stats.value_bytes), (4, 5_005 + 6));
 }
 
-pub(super) async fn a_store_describes_its_engine(store: Subject) {
+pub(super) async fn store_describes_its_engine(store: Subject) {
     let description = store.describe().await.expect("a description");
     assert!(!description.engine.is_empty());
     assert_eq!(description.durability, store.capabilities().durability);
 }
 
-pub(super) async fn a_sound_store_has_no_damage(store: Subject) {
+pub(super) async fn check_of_sound_store_finds_no_damage(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["k", "l", "d/x", "d/y"]).await;
     commit(&store, Batch::new().put(&a, "large", noise(200_000)).put(&a, "l", "").put_with_meta(&a, "meta", noise(3_000), "")).await;

@@ -1,4 +1,4 @@
-//! Items brought from elsewhere, as they were there.
+//! Restored items: copied from elsewhere, unchanged.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn elsewhere(key: &str, version: u64) -> Item {
     Item::new(key, Bytes::from_static(b"meta"), noise(9_000), Version::new(version), at(1_000), at(2_000))
 }
 
-pub(super) async fn a_restored_item_is_as_it_was(store: Subject) {
+pub(super) async fn restored_item_is_unchanged(store: Subject) {
     let a = namespace("a");
     let later = Timestamp::from_second(Timestamp::now().as_second() + 3_600).expect("a time");
     let mortal = elsewhere("mortal", 7).with_expires_at(Some(later));
@@ -21,13 +21,13 @@ pub(super) async fn a_restored_item_is_as_it_was(store: Subject) {
     assert_eq!(scanned, items.map(ScanEntry::Item));
 }
 
-pub(super) async fn a_restore_takes_the_place_of_what_is_there(store: Subject) {
+pub(super) async fn restore_replaces_existing_item(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["k", "other"]).await;
     commit(&store, Batch::new().restore(&a, elsewhere("k", 900))).await;
     assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 900)));
     assert_eq!(value(&store, &a, "other").await, Some(Bytes::from_static(b"body of other")));
-    // Once more, with a version below the counter, as a copy that is made again does.
+    // Again, with a version below the counter, as in a repeated copy.
     commit(&store, Batch::new().restore(&a, elsewhere("k", 40))).await;
     assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 40)));
     commit(&store, Batch::new().restore(&a, elsewhere("twin", 40))).await;
@@ -35,7 +35,7 @@ pub(super) async fn a_restore_takes_the_place_of_what_is_there(store: Subject) {
     assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 40)), "two items of one version share nothing");
 }
 
-pub(super) async fn the_counter_goes_on_behind_a_restored_version(store: Subject) {
+pub(super) async fn version_counter_continues_after_restored_version(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["first"]).await;
     let before = store.current_version().await.expect("a version");
@@ -49,8 +49,8 @@ pub(super) async fn the_counter_goes_on_behind_a_restored_version(store: Subject
     assert!(version > grown);
 }
 
-/// What copies a store lifts the counter by it, and leaves nothing there.
-pub(super) async fn a_restore_that_is_removed_by_its_batch_lifts_the_counter(store: Subject) {
+/// Copying a store raises the counter this way, without leaving an item.
+pub(super) async fn restore_deleted_by_its_batch_still_raises_version_counter(store: Subject) {
     let a = namespace("a");
     commit(&store, Batch::new().restore(&a, elsewhere("k", 7_000)).delete_prefix(&a, "")).await;
     commit(&store, Batch::new().restore(&a, elsewhere("l", 8_000)).delete(&a, "l")).await;
@@ -59,7 +59,7 @@ pub(super) async fn a_restore_that_is_removed_by_its_batch_lifts_the_counter(sto
     assert!(version > Version::new(8_000), "{version}");
 }
 
-pub(super) async fn a_restore_beside_puts_returns_the_versions_of_the_puts(store: Subject) {
+pub(super) async fn batch_with_restore_returns_versions_of_its_puts(store: Subject) {
     let a = namespace("a");
     let batch = Batch::new().put(&a, "p", "1").restore(&a, elsewhere("k", 2)).put(&a, "q", "2");
     let versions = commit(&store, batch).await;
@@ -70,7 +70,7 @@ pub(super) async fn a_restore_beside_puts_returns_the_versions_of_the_puts(store
     assert_eq!(get(&store, &a, "k").await, Some(elsewhere("k", 2)));
 }
 
-pub(super) async fn an_old_restored_item_is_absent_once_its_time_is_over(store: Subject) {
+pub(super) async fn expired_restored_item_is_absent(store: Subject) {
     let a = namespace("a");
     let over = elsewhere("k", 5).with_expires_at(Some(Timestamp::from_second(3_000).expect("a time")));
     commit(&store, Batch::new().restore(&a, over)).await;
@@ -78,8 +78,8 @@ pub(super) async fn an_old_restored_item_is_absent_once_its_time_is_over(store: 
     assert_eq!(store.sweep(10).await.expect("swept"), 1);
 }
 
-/// One such item stopped every later write of a store.
-pub(super) async fn a_version_that_stores_cannot_count_on_from_is_not_restored(store: Subject) {
+/// Regression: one such item blocked every later write to a store.
+pub(super) async fn restore_of_version_too_large_to_continue_is_rejected(store: Subject) {
     let a = namespace("a");
     for version in [1 << 52, i64::MAX as u64, u64::MAX] {
         refused(&store, Batch::new().put(&a, "x", "").restore(&a, elsewhere("k", version)), ErrorKind::InvalidArgument).await;
@@ -91,8 +91,8 @@ pub(super) async fn a_version_that_stores_cannot_count_on_from_is_not_restored(s
     assert_eq!(get(&store, &a, "m").await.map(|item| item.version), Some(versions[1]));
 }
 
-/// `NoneBeneath` looks for what is newer than version 0, and missed such an item in some stores.
-pub(super) async fn a_version_that_no_put_gives_is_not_restored(store: Subject) {
+/// Regression: `NoneBeneath` looks for items newer than version 0, and missed such an item in some stores.
+pub(super) async fn restore_of_version_zero_is_rejected(store: Subject) {
     let a = namespace("a");
     refused(&store, Batch::new().put(&a, "x", "").restore(&a, elsewhere("d/k", 0)), ErrorKind::InvalidArgument).await;
     assert_eq!(scan_all(&store, &a, ScanOptions::new()).await, []);

@@ -1,10 +1,10 @@
-//! Scans and lists of namespaces: order, prefixes, groups, cursors, limits.
+//! Scans and namespace lists: order, prefixes, groups, cursors, limits.
 
 use super::*;
 use crate::file::is_binary;
 use crate::store::{LentRow, LentRows, NamespacesOptions};
 
-pub(super) async fn a_scan_returns_keys_in_order_without_bodies(store: Subject) {
+pub(super) async fn scan_returns_keys_in_order_without_bodies(store: Subject) {
     let a = namespace("a");
     commit(&store, Batch::new().put_with_meta(&a, "b", "m", "body").put(&a, "c", "").put(&a, "a", "body")).await;
     let page = scan(&store, &a, ScanOptions::new()).await;
@@ -14,7 +14,7 @@ pub(super) async fn a_scan_returns_keys_in_order_without_bodies(store: Subject) 
     assert_eq!(page.entries[1], ScanEntry::Item(Item { value: Bytes::new(), ..whole }));
 }
 
-pub(super) async fn a_scan_with_values_returns_bodies(store: Subject) {
+pub(super) async fn scan_with_values_returns_bodies(store: Subject) {
     let a = namespace("a");
     commit(&store, Batch::new().put(&a, "x", noise(20_000)).put(&a, "y", "").put_with_meta(&a, "z", "m", "body")).await;
     for entry in scan_all(&store, &a, ScanOptions::new().with_values(true)).await {
@@ -51,7 +51,7 @@ pub(super) async fn keys_are_ordered_bytewise(store: Subject) {
     assert_eq!(keys(&scan_all(&store, &a, ScanOptions::new()).await), all);
 }
 
-pub(super) async fn a_scan_of_an_absent_namespace_is_empty(store: Subject) {
+pub(super) async fn scan_of_absent_namespace_is_empty(store: Subject) {
     put_all(&store, &namespace("a/b"), &["k"]).await;
     for absent in ["a", "a/b/c", "b"] {
         for options in [ScanOptions::new(), ScanOptions::new().with_delimiter('/'), ScanOptions::new().with_values(true).with_limit(0)] {
@@ -60,7 +60,7 @@ pub(super) async fn a_scan_of_an_absent_namespace_is_empty(store: Subject) {
     }
 }
 
-pub(super) async fn a_prefix_is_taken_literally(store: Subject) {
+pub(super) async fn scan_prefix_is_literal(store: Subject) {
     let a = namespace("a");
     let all = ["%", "%x", "*x", "A", "_x", "a", "a/", "a/b", "a0", "aa", "é", "éa", "\u{10FFFF}", "\u{10FFFF}x"];
     put_all(&store, &a, &all).await;
@@ -73,7 +73,7 @@ pub(super) async fn a_prefix_is_taken_literally(store: Subject) {
     }
 }
 
-pub(super) async fn pages_join_to_the_whole(store: Subject) {
+pub(super) async fn scan_pages_add_up_to_whole(store: Subject) {
     let a = namespace("a");
     let all: Vec<String> = (0..25).map(|number| format!("k{number:02}")).collect();
     put_all(&store, &a, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -85,7 +85,7 @@ pub(super) async fn pages_join_to_the_whole(store: Subject) {
     }
 }
 
-pub(super) async fn a_scan_starts_after_a_key_that_is_not_there(store: Subject) {
+pub(super) async fn scan_may_start_after_absent_key(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["d/a", "d/c", "e"]).await;
     for (prefix, start_after, expected) in [
@@ -105,7 +105,7 @@ pub(super) async fn a_scan_starts_after_a_key_that_is_not_there(store: Subject) 
     }
 }
 
-pub(super) async fn the_last_page_has_no_cursor(store: Subject) {
+pub(super) async fn last_scan_page_has_no_cursor(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["a", "b", "c/d"]).await;
     put_all(&store, &namespace("a/b"), &["z"]).await;
@@ -121,7 +121,7 @@ pub(super) async fn the_last_page_has_no_cursor(store: Subject) {
     }
 }
 
-pub(super) async fn a_limit_of_zero_tells_whether_there_is_more(store: Subject) {
+pub(super) async fn scan_with_limit_zero_reports_whether_there_is_more(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["a", "b"]).await;
     let none = ScanOptions::new().with_limit(0);
@@ -130,7 +130,7 @@ pub(super) async fn a_limit_of_zero_tells_whether_there_is_more(store: Subject) 
     assert_eq!(scan(&store, &a, none.with_start_after("b")).await, Scan::default());
 }
 
-pub(super) async fn a_page_ends_by_the_bytes_of_its_bodies(store: Subject) {
+pub(super) async fn scan_page_is_bounded_by_size_of_bodies(store: Subject) {
     let a = namespace("a");
     let batch = Batch::new().put(&a, "a", noise(100)).put(&a, "b", noise(100)).put(&a, "c", noise(5_000)).put(&a, "d", noise(1));
     commit(&store, batch).await;
@@ -153,10 +153,10 @@ pub(super) async fn a_page_ends_by_the_bytes_of_its_bodies(store: Subject) {
     assert_eq!(without_values.entries.len(), 4);
 }
 
-pub(super) async fn only_bodies_that_do_not_hold_a_text_are_left_out(store: Subject) {
+pub(super) async fn scan_omits_only_bodies_without_requested_text(store: Subject) {
     let a = namespace("a");
     let text = b"\xffsought'\\%_\n";
-    // Sizes on both sides of that from which engines may look into bodies, and of those where they keep them elsewhere.
+    // Sizes around the threshold from which engines check bodies, and around those at which they store bodies separately.
     for (number, size) in [0, 1, 13, 1_000, 1_023, 1_024, 1_025, 8_191, 8_192, 8_193, 20_000, 200_000].into_iter().enumerate() {
         let plain = vec![b'.'; size];
         let with = |at: usize, part: &[u8]| {
@@ -203,18 +203,18 @@ pub(super) async fn only_bodies_that_do_not_hold_a_text_are_left_out(store: Subj
             options = options.with_start_after(next);
         }
     }
-    // Without bodies there is nothing to leave out.
+    // Without bodies there is nothing to omit.
     let keys_only = scan(&store, &a, ScanOptions::new().with_values_holding(&text[..])).await;
     assert_eq!(keys_only, scan(&store, &a, ScanOptions::new()).await);
 }
 
-/// Returns the rows that a store lends from one key up to another.
+/// Returns the lent rows from one key up to another.
 fn lent(rows: &dyn LentRows, start: &str, end: Option<&str>) -> Vec<(String, Bytes, Bytes)> {
     let owned = |row: LentRow<'_>| (row.key().to_owned(), Bytes::copy_from_slice(row.meta()), row.value().clone());
     rows.range(start, end).map(owned).collect()
 }
 
-pub(super) async fn rows_that_are_lent_are_those_of_a_scan(store: Subject) {
+pub(super) async fn lent_rows_equal_scanned_rows(store: Subject) {
     let (a, other) = (namespace("a"), namespace("a/b"));
     let batch = Batch::new().put_with_meta(&a, "b", "meta", "body").put(&a, "c", "").put(&a, "a/x", "nul\0").put(&a, "a", noise(9_000));
     commit(&store, batch.put(&other, "b0", "")).await;
@@ -247,7 +247,7 @@ pub(super) async fn rows_that_are_lent_are_those_of_a_scan(store: Subject) {
         let item = get(&store, &a, key).await.map(|item| (item.key, item.value.clone(), is_binary(&item.value)));
         assert_eq!(row, item, "{key:?}");
     }
-    // They are of the moment at which they were lent.
+    // They are a snapshot of the moment when they were lent.
     commit(&store, Batch::new().delete(&a, "b").put(&a, "d", "new").put(&a, "c", "nul\0")).await;
     assert_eq!(lent(&*rows, "", None), expected);
     assert!(!rows.get("c").expect("it was there").is_binary());
@@ -257,7 +257,7 @@ pub(super) async fn rows_that_are_lent_are_those_of_a_scan(store: Subject) {
     assert!(lent(&*none, "", None).is_empty());
 }
 
-pub(super) async fn a_delimiter_groups_keys(store: Subject) {
+pub(super) async fn scan_delimiter_groups_keys(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["a", "b/x", "b/y/z", "b0", "c/x", "d"]).await;
     let page = scan(&store, &a, ScanOptions::new().with_delimiter('/').with_values(true)).await;
@@ -274,7 +274,7 @@ pub(super) async fn a_delimiter_groups_keys(store: Subject) {
     }
 }
 
-pub(super) async fn a_group_carries_the_row_of_its_name(store: Subject) {
+pub(super) async fn scan_group_carries_row_of_its_name(store: Subject) {
     let a = namespace("a");
     commit(&store, Batch::new().put_with_meta(&a, "d/", "meta", "body").put(&a, "d/x", "").put_with_meta(&a, "e/", "meta", "body")).await;
     let page = scan(&store, &a, ScanOptions::new().with_delimiter('/').with_values(true)).await;
@@ -286,7 +286,7 @@ pub(super) async fn a_group_carries_the_row_of_its_name(store: Subject) {
     assert_eq!(page.entries.len(), 2);
 }
 
-pub(super) async fn a_cursor_passes_over_its_group(store: Subject) {
+pub(super) async fn scan_cursor_skips_its_group(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["a", "d/", "d/x", "d/y", "d0", "e/x"]).await;
     let grouped = ScanOptions::new().with_delimiter('/');
@@ -302,11 +302,11 @@ pub(super) async fn a_cursor_passes_over_its_group(store: Subject) {
         let page = scan(&store, &a, grouped.clone().with_start_after(start_after)).await;
         assert_eq!(keys(&page.entries), expected, "after {start_after:?}");
     }
-    // Without a delimiter a group's name is a key like any other.
+    // Without a delimiter, the name of a group is a key like any other.
     assert_eq!(keys(&scan(&store, &a, ScanOptions::new().with_start_after("d/")).await.entries), ["d/x", "d/y", "d0", "e/x"]);
 }
 
-pub(super) async fn a_delimiter_counts_after_the_prefix(store: Subject) {
+pub(super) async fn scan_delimiter_applies_after_prefix(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["d/", "d/x", "d/y/", "d/y/z", "d/y0", "e"]).await;
     for (prefix, expected) in
@@ -319,7 +319,7 @@ pub(super) async fn a_delimiter_counts_after_the_prefix(store: Subject) {
     }
 }
 
-pub(super) async fn pages_of_groups_join_to_the_whole(store: Subject) {
+pub(super) async fn scan_pages_of_groups_add_up_to_whole(store: Subject) {
     let a = namespace("a");
     let mut all = Vec::new();
     let mut expected = Vec::new();
@@ -338,7 +338,7 @@ pub(super) async fn pages_of_groups_join_to_the_whole(store: Subject) {
     }
 }
 
-pub(super) async fn long_scans_page_as_short_ones(store: Subject) {
+pub(super) async fn long_scans_page_like_short_ones(store: Subject) {
     let a = namespace("a");
     let key = |number: usize| if number.is_multiple_of(10) { format!("{number:04}/x") } else { format!("{number:04}") };
     let batch = (0..1_500).fold(Batch::new(), |batch, number| batch.put(&a, key(number), ""));
@@ -369,7 +369,7 @@ pub(super) async fn namespaces_are_listed_in_order(store: Subject) {
     assert_eq!((page.namespaces, page.more), (all, false));
 }
 
-pub(super) async fn namespaces_are_listed_beneath_one(store: Subject) {
+pub(super) async fn namespaces_beneath_prefix_are_listed(store: Subject) {
     let all = put_namespaces(&store).await;
     for beneath in ["a", "a/b", "a/b/c", "b", "c", "a/b/c/d"].map(namespace) {
         let expected: Vec<Namespace> = all.iter().filter(|namespace| namespace.starts_with(&beneath)).cloned().collect();
@@ -378,7 +378,7 @@ pub(super) async fn namespaces_are_listed_beneath_one(store: Subject) {
     }
 }
 
-pub(super) async fn namespaces_are_paged(store: Subject) {
+pub(super) async fn namespace_pages_add_up_to_whole(store: Subject) {
     let all = put_namespaces(&store).await;
     for beneath in [None, Some(namespace("a"))] {
         let expected: Vec<Namespace> =
@@ -405,7 +405,7 @@ pub(super) async fn namespaces_are_paged(store: Subject) {
     assert_eq!((none.namespaces, none.more), (Vec::new(), true));
 }
 
-pub(super) async fn a_namespace_ends_with_its_last_item(store: Subject) {
+pub(super) async fn namespace_disappears_with_its_last_item(store: Subject) {
     let all = put_namespaces(&store).await;
     commit(&store, Batch::new().delete(&all[0], "k").delete(&all[1], "k").delete(&all[1], "l").delete_prefix(&all[2], "")).await;
     let page = store.namespaces(NamespacesOptions::new()).await.expect("a page");

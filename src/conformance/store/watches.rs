@@ -1,8 +1,8 @@
-//! Wake-ups.
+//! Watches.
 
 use super::*;
 
-/// How long a wake-up may take: what learns of commits by asking does so within a second.
+/// How long a wake-up may take. Engines that poll for commits need up to a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn changed(watch: &mut crate::store::Watch) -> Version {
@@ -14,7 +14,7 @@ async fn watch(store: &Subject, text: &str) -> crate::store::Watch {
     store.watch(&namespace(text)).await.unwrap_or_else(|error| panic!("watch: {error:?}"))
 }
 
-pub(super) async fn a_watch_tells_of_a_commit(store: Subject) {
+pub(super) async fn watch_wakes_after_commit(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["before"]).await;
     let mut watch = watch(&store, "a").await;
@@ -23,7 +23,7 @@ pub(super) async fn a_watch_tells_of_a_commit(store: Subject) {
             let (store, a) = (store.clone(), a.clone());
             async move { commit(&store, Batch::new().put(&a, key, "")).await[0] }
         });
-        // A wake-up without a change may come first, but none that stands for it may be missing.
+        // There may be spurious wake-ups, but none may be missing.
         let mut told = changed(&mut watch).await;
         let version = writer.await.expect("a writer");
         while told < version {
@@ -33,18 +33,18 @@ pub(super) async fn a_watch_tells_of_a_commit(store: Subject) {
     }
 }
 
-pub(super) async fn a_watch_tells_of_what_was_committed_while_nobody_looked(store: Subject) {
+pub(super) async fn watch_reports_commits_made_between_waits(store: Subject) {
     let mut watch = watch(&store, "a").await;
     let mut newest = Version::new(0);
     for key in ["one", "two", "three"] {
         newest = commit(&store, Batch::new().put(&namespace("a"), key, "")).await[0];
     }
-    // A wait that was dropped takes nothing with it.
+    // Dropping a wait loses nothing.
     drop(futures::poll!(Box::pin(store.watch(&namespace("a")))));
     while changed(&mut watch).await < newest {}
 }
 
-pub(super) async fn a_watch_tells_of_deletes(store: Subject) {
+pub(super) async fn watch_wakes_after_delete(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["k", "d/x"]).await;
     let mut watch = watch(&store, "a").await;
@@ -55,7 +55,7 @@ pub(super) async fn a_watch_tells_of_deletes(store: Subject) {
     }
 }
 
-pub(super) async fn a_watch_is_of_one_namespace(store: Subject) {
+pub(super) async fn watch_ignores_other_namespaces(store: Subject) {
     let mut watched = watch(&store, "a").await;
     put_all(&store, &namespace("a/b"), &["k"]).await;
     put_all(&store, &namespace("b"), &["k"]).await;
@@ -63,7 +63,7 @@ pub(super) async fn a_watch_is_of_one_namespace(store: Subject) {
     while changed(&mut watched).await < version {}
 }
 
-pub(super) async fn every_watch_is_told(store: Subject) {
+pub(super) async fn every_watch_wakes(store: Subject) {
     let mut watches = [watch(&store, "a").await, watch(&store, "a").await, watch(&store, "b").await];
     let batch = Batch::new().put(&namespace("a"), "k", "").put(&namespace("b"), "k", "");
     commit(&store, batch).await;

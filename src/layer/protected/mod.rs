@@ -1,28 +1,37 @@
 //! Files of a host that a tree may read and must not change: those that make a tool run code later, and those that govern the tree itself.
 //!
-//! Start at [`Protected`]. [`RUNS_CODE`] is the list of names with a reason for each, [`Protections`] is what holds for one tree,
-//! `name` compares names as file systems do.
+//! Start at [`Protected`]. [`RUNS_CODE`] is the list of names with a reason for each, [`Protections`] is what holds for one tree.
+//! `changes` checks a batch, `places` resolves its paths, `repository` recognizes repositories by their contents, `name` compares names
+//! as file systems do, and `turns` keeps anything from being moved between a check and its change.
 
 use crate::backend::Backend;
 use crate::backend::overlay::ApplyGuard;
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::walk::{Met, walk};
 use crate::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions, Review, SearchOptions, SearchResult, Sight,
+    ApplyOptions, Capabilities, Change, Changed, Difference, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
+    LsOptions, ReadOptions, Review, ReviewPurpose, SearchOptions, SearchResult, Sight, WriteMode,
 };
 use crate::path::{VfsPath, VfsPathBuf};
+use crate::work;
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use name::{Folded, Pattern};
 use parking_lot::Mutex;
+use repository::Repositories;
 use std::fmt;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
+use turns::{Ground, Turn};
 
+mod changes;
 mod list;
 mod name;
+mod places;
+mod repository;
+mod turns;
 
 pub use list::RUNS_CODE;
 
@@ -91,6 +100,12 @@ impl Named {
         let first = path.windows(self.names.len()).position(|names| names.iter().zip(&self.names).all(|(name, own)| name.is_of(own)))?;
         Some(first + self.names.len())
     }
+
+    /// Returns whether something of this name may lie beneath a path.
+    fn lies_beneath(&self, path: &[Folded]) -> bool {
+        (1..self.names.len())
+            .any(|count| path.len() >= count && path[path.len() - count..].iter().zip(&self.names).all(|(name, own)| name.is_of(own)))
+    }
 }
 
 /// A path of the tree that governs it.
@@ -109,12 +124,18 @@ pub struct Protections {
     exempt: Vec<Named>,
     exempt_paths: Vec<Vec<Folded>>,
     governing: Vec<Governing>,
+    /// The directory that the tree changes, whose changes take turns.
+    ground: Arc<Ground>,
 }
 
 /// Why a path may not be changed.
 enum Why<'a> {
     /// It runs code; a person may allow it.
-    RunsCode(&'a str),
+    RunsCode {
+        reason: &'a str,
+        /// The depth of the protected path.
+        depth: usize,
+    },
     /// It governs the tree.
     Governs(&'a str),
 }
@@ -123,7 +144,15 @@ impl Protections {
     /// Protects what is in [`RUNS_CODE`], in a tree that stands at a path of the whole.
     pub fn new(at: &VfsPath) -> Self {
         let named = RUNS_CODE.iter().map(|(pattern, reason)| Named::new(pattern, *reason).expect("the list holds names")).collect();
-        Self { at: at.to_owned(), named, exempt: Vec::new(), exempt_paths: Vec::new(), governing: Vec::new() }
+        Self { at: at.to_owned(), named, exempt: Vec::new(), exempt_paths: Vec::new(), governing: Vec::new(), ground: Arc::default() }
+    }
+
+    /// Sets the directory of the host that the tree changes, as a canonical path. Trees whose directories are equal or contain each other
+    /// then take turns, so that no change of one comes between a check and a change of another.
+    #[must_use]
+    pub fn with_root(mut self, root: impl Into<PathBuf>) -> Self {
+        self.ground = Arc::new(Ground::new(root.into()));
+        self
     }
 
     /// Protects more names, such as `Justfile` or `.tool/config`.
@@ -166,6 +195,13 @@ impl Protections {
         self
     }
 
+    /// Protects the directories above something that lies beneath `path` under a name that no path can express.
+    pub(crate) fn with_governing_beneath(mut self, path: &VfsPath, reason: impl Into<String>) -> Self {
+        let names = folded(path).into_iter().chain([Folded::unnamable()]).collect();
+        self.governing.push(Governing { names, reason: reason.into() });
+        self
+    }
+
     /// Allows paths of the tree.
     fn allowance(&self, named: &[VfsPathBuf]) -> Arc<Allowance> {
         Allowance::new(named.iter().map(|path| self.at.concat(path)).collect())
@@ -178,9 +214,25 @@ impl Protections {
             return Some(Why::Governs(&governing.reason));
         }
         let named = self.named.iter().find(|named| named.covers(&names))?;
-        let is_exempt =
-            self.exempt.iter().any(|exempt| exempt.covers(&names)) || self.exempt_paths.iter().any(|path| names.starts_with(path));
-        (!is_exempt).then_some(Why::RunsCode(&named.reason))
+        let depth = self.named.iter().filter_map(|named| named.top(&names)).min().unwrap_or(names.len());
+        (!self.is_exempt(path)).then_some(Why::RunsCode { reason: &named.reason, depth })
+    }
+
+    /// Returns why no link may arrive at a path; none if one may. Protected names beneath the path could be changed by way of the link's
+    /// target.
+    fn why_link(&self, path: &VfsPath) -> Option<Why<'_>> {
+        if let Some(governing) = self.why_whole(path) {
+            return Some(Why::Governs(&governing.reason));
+        }
+        let names = folded(path);
+        let named = self.named.iter().find(|named| named.lies_beneath(&names))?;
+        (!self.is_exempt(path)).then_some(Why::RunsCode { reason: &named.reason, depth: names.len() })
+    }
+
+    /// Returns whether a path is exempt from protection by name.
+    fn is_exempt(&self, path: &VfsPath) -> bool {
+        let names = folded(path);
+        self.exempt.iter().any(|exempt| exempt.covers(&names)) || self.exempt_paths.iter().any(|path| names.starts_with(path))
     }
 
     /// Says why what stands at a path may not be moved or removed as a whole: something in it governs the tree.
@@ -193,141 +245,31 @@ impl Protections {
         self.governing.iter().find(|governing| governing.names.starts_with(&names))
     }
 
-    /// Tells whether a person has named a path, or what is protected above it, for the work that goes on.
-    fn is_allowed(&self, path: &VfsPath) -> bool {
+    /// Returns whether a person has allowed a path, or its protected ancestor at `depth`, for the current work.
+    fn is_allowed(&self, path: &VfsPath, depth: usize) -> bool {
         let whole = self.at.concat(path);
-        let names = folded(path);
-        let top = self.named.iter().filter_map(|named| named.top(&names)).min().unwrap_or(names.len());
         let allows = |allowed: &VfsPathBuf| {
             // A directory above names all that lies in it, and what makes tools run code is not seen there.
-            whole.starts_with(allowed) && allowed.strip_prefix(&self.at).is_some_and(|allowed| allowed.depth() >= top)
+            whole.starts_with(allowed) && allowed.strip_prefix(&self.at).is_some_and(|allowed| allowed.depth() >= depth)
         };
         ALLOWANCE.try_with(|allowance| allowance.allowed.iter().any(allows)).unwrap_or(false)
     }
 
-    fn check_path(&self, path: &VfsPath, doing: &str) -> Result<()> {
-        match self.why(path) {
-            None => Ok(()),
-            Some(Why::Governs(reason)) => Err(governs(path, reason)),
-            Some(Why::RunsCode(_)) if self.is_allowed(path) => Ok(()),
-            Some(Why::RunsCode(reason)) => {
-                let refusal = Refusal { path: self.at.concat(path), reason: reason.to_owned() };
-                let _ = ALLOWANCE.try_with(|allowance| allowance.refused.lock().push(refusal));
-                let message = format!(
-                    "`{path}` may not be {doing}: {reason}. Leave it, or ask the user to change it or to allow it by `except` under \
-                     `[protected]` of the configuration"
-                );
-                Err(Error::new(ErrorKind::PermissionDenied, message).at(path))
-            }
-        }
-    }
-
-    /// Checks a batch against a tree before any of it happens.
-    ///
-    /// # Errors
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for what may not be changed, with the index of the change; those of the tree.
-    pub(crate) async fn check(&self, tree: &dyn Backend, changes: &[Change]) -> Result<()> {
-        let is_noted = ALLOWANCE.try_with(|_| ()).is_ok();
-        let mut first = Ok(());
-        for (index, change) in changes.iter().enumerate() {
-            let checked = self.check_change(tree, &changes[..index], change).await;
-            let checked = checked.map_err(|error| error.during(change.kind()).in_batch(index, 0));
-            if checked.is_err() && !is_noted {
-                return checked;
-            }
-            // Whoever is asked about the batch is asked about all of it.
-            first = first.and(checked);
-        }
-        first
-    }
-
-    async fn check_change(&self, tree: &dyn Backend, done: &[Change], change: &Change) -> Result<()> {
-        match change {
-            Change::Write { path, .. } | Change::Append { path, .. } | Change::Edit { path, .. } => {
-                self.check_all(&places(tree, done, path, true).await?, "written")
-            }
-            Change::CreateDir { path } => self.check_all(&places(tree, done, path, true).await?, "made"),
-            Change::Delete { path, .. } => {
-                let places = places(tree, done, path, false).await?;
-                self.check_whole(&places)?;
-                self.check_all(&places, "removed")
-            }
-            Change::Rename { from, to, .. } => {
-                let sources = places(tree, done, from, false).await?;
-                self.check_whole(&sources)?;
-                self.check_all(&sources, "moved")?;
-                // A link at the target is replaced and not followed.
-                let targets = places(tree, done, to, false).await?;
-                self.check_all(&targets, "written")?;
-                self.check_beneath(tree, done, from, &sources, &targets).await
-            }
-            Change::Copy { from, to, .. } => {
-                let sources = places(tree, done, from, true).await?;
-                let targets = places(tree, done, to, true).await?;
-                self.check_all(&targets, "written")?;
-                self.check_beneath(tree, done, from, &sources, &targets).await
-            }
-        }
-    }
-
-    fn check_all(&self, places: &[VfsPathBuf], doing: &str) -> Result<()> {
-        places.iter().try_for_each(|path| self.check_path(path, doing))
-    }
-
-    fn check_whole(&self, places: &[VfsPathBuf]) -> Result<()> {
-        match places.iter().find_map(|path| Some((path, self.why_whole(path)?))) {
-            Some((path, governing)) => Err(governs(path, &governing.reason)),
-            None => Ok(()),
-        }
-    }
-
-    /// Checks what a directory holds that is moved or copied: nothing in it may come to stand where it runs code.
-    async fn check_beneath(
-        &self,
-        tree: &dyn Backend,
-        done: &[Change],
-        from: &VfsPath,
-        sources: &[VfsPathBuf],
-        targets: &[VfsPathBuf],
-    ) -> Result<()> {
-        let moved = |change: &Change| match change {
-            Change::Rename { to, .. } | Change::Copy { to, .. } => Some(to.clone()),
-            _ => None,
+    /// Waits for a turn in which no other change comes between the check of a batch and the batch.
+    async fn turn(&self, changes: &[Change]) -> Turn {
+        let is_alone = |change: &Change| match change {
+            Change::Rename { .. } | Change::Copy { .. } => true,
+            // If two batches each create a part of a repository, the second must see the first.
+            _ => Repositories::may_complete(&folded(change.path())),
         };
-        if done.iter().filter_map(moved).any(|to| to.starts_with(from) && *to != *from) {
-            let message = format!("what `{from}` holds is moved by the same batch; send the changes one by one");
-            return Err(Error::new(ErrorKind::PermissionDenied, message).at(from));
-        }
-        let check_rest = |rest: &VfsPath| targets.iter().try_for_each(|to| self.check_path(&to.concat(rest), "written"));
-        for made in done.iter().flat_map(Change::paths) {
-            // It may have been made where the source stood before.
-            for rest in sources.iter().filter_map(|source| made.strip_prefix(source)) {
-                check_rest(rest)?;
-            }
-        }
-        for source in sources {
-            let checked = walk(tree, source, true, |met| match met {
-                Met::Entry(entry) => entry.path.strip_prefix(source).map_or(Ok(()), check_rest),
-                // What cannot be looked at cannot be cleared.
-                Met::Failure(failure) => {
-                    let message = format!("`{}` cannot be looked at, and may hold what runs code; move the rest one by one", failure.path);
-                    Err(Error::new(ErrorKind::PermissionDenied, message).at(&failure.path))
-                }
-            });
-            match checked.await {
-                // There is nothing in a file, and what is not there is the tree's to say.
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-                checked => checked?,
-            }
-        }
-        Ok(())
+        turns::turn(&self.ground, changes.iter().any(is_alone)).await
     }
 }
 
 #[async_trait]
 impl ApplyGuard for Protections {
     async fn check(&self, lower: &dyn Backend, changes: &[Change], named: &[VfsPathBuf]) -> Result<()> {
-        self.allowance(named).during(self.check(lower, changes)).await
+        self.allowance(named).during(changes::check(self, lower, changes)).await
     }
 
     fn during<'a>(&self, named: &[VfsPathBuf], work: BoxFuture<'a, ()>) -> BoxFuture<'a, ()> {
@@ -344,78 +286,28 @@ fn folded(path: &VfsPath) -> Vec<Folded> {
     path.segments().map(Folded::new).collect()
 }
 
-/// The most paths that one may have had in the course of a batch.
-const PLACES_MAX: usize = 64;
-
-/// Returns every path that a change of one may reach: itself, where links on the way lead, and where those of them lead that stood elsewhere
-/// before earlier changes of the batch.
-async fn places(tree: &dyn Backend, done: &[Change], path: &VfsPath, follows_last: bool) -> Result<Vec<VfsPathBuf>> {
-    let mut places = vec![path.to_owned()];
-    for change in done.iter().rev() {
-        crate::work::step().await;
-        let (Change::Rename { from, to, .. } | Change::Copy { from, to, .. }) = change else { continue };
-        // One step back for each change, which does not move again what it has added: a move onto its own parent would never end.
-        for index in 0..places.len() {
-            let before = places[index].strip_prefix(to).map(|rest| from.concat(rest));
-            places.extend(before.filter(|before| !places.contains(before)));
-        }
-        if places.len() > PLACES_MAX {
-            let message = format!("too many changes of this batch move what becomes `{path}`; send them one by one");
-            return Err(Error::new(ErrorKind::PermissionDenied, message).at(path));
-        }
-    }
-    if !tree.capabilities().symlinks {
-        return Ok(places);
-    }
-    for index in 0..places.len() {
-        let resolved = resolved(tree, &places[index], follows_last).await?;
-        places.extend(resolved.filter(|resolved| !places.contains(resolved)));
-    }
-    Ok(places)
-}
-
-/// Returns where a path leads through links; none when there is none on the way.
-async fn resolved(tree: &dyn Backend, path: &VfsPath, follows_last: bool) -> Result<Option<VfsPathBuf>> {
-    for step in path.ancestors().skip(1).chain(follows_last.then_some(path)) {
-        match tree.stat(step).await {
-            Ok(entry) if entry.kind == EntryKind::Symlink => {
-                let rest = path.strip_prefix(step).map(ToOwned::to_owned);
-                let Some((target, rest)) = entry.leads_to.zip(rest) else {
-                    let message = format!("`{step}` is a link that leads nowhere within this tree; name a path without it");
-                    return Err(Error::new(ErrorKind::PermissionDenied, message).at(step));
-                };
-                let on = target.concat(&rest);
-                // What it leads to has no links above it, and may have some beneath.
-                let further = match rest.is_root() {
-                    true => None,
-                    false => Box::pin(resolved(tree, &on, follows_last)).await?,
-                };
-                return Ok(Some(further.unwrap_or(on)));
-            }
-            Ok(entry) if entry.is_directory() => {}
-            Ok(_) => return Ok(None),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
-}
-
 /// Refuses to change what makes a tool run code later, and what governs the tree; everything can be read.
 ///
 /// It stands around a directory of the host, where others run what lies there. A rename is checked at both ends and a copy at its target,
 /// with everything in a directory; links are followed first, and names are compared as the most lenient file system does. Removing a
 /// directory takes what runs code in it along, as nothing runs then; what governs the tree keeps every directory above it.
 ///
-/// Cost: one `stat` for each directory of a path that is changed, and for a rename or copy a walk of what it holds. What another process
+/// No link may be moved above a protected name (to `.vscode`, where `tasks.json` is protected), because the name could then be written by
+/// way of the link's target. A directory that git treats as a repository because it contains `HEAD`, `objects` and `refs` is protected like
+/// `.git`, and nobody can create the last of the three. An existing Subversion repository is protected too.
+///
+/// **Writers at once.** In one process a batch with a rename or a copy runs alone in its directory of the host, in whatever trees that is
+/// mounted, above or beneath ([`Protections::with_root`]), so nothing is moved between the check and the change of another batch.
+///
+/// Cost: a few `stat` for each directory of a path that is changed, and for a rename or copy a walk of what it holds. What another process
 /// links or moves at that very moment, past this layer, is not seen.
 ///
 /// ```
-/// use stratafs::layer::{Protected, Protections};
-/// use stratafs::{BackendExt, ErrorKind, StateBackend, VfsPath};
+/// use treehold::layer::{Protected, Protections};
+/// use treehold::{BackendExt, ErrorKind, StateBackend, VfsPath};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let protections = Protections::new(VfsPath::ROOT).with_names(["Justfile"])?.without([".npmrc"])?;
 /// let tree = Protected::new(protections, StateBackend::new());
 /// tree.write("/src/main.rs", "fn main() {}").await?;
@@ -476,11 +368,22 @@ impl<B: Backend> Backend for Protected<B> {
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.protections.check(&self.inner, changes).await?;
-        self.inner.apply(changes, options).await
+        let turn = Arc::new(self.protections.turn(changes).await);
+        changes::check(&self.protections, &self.inner, changes).await?;
+        // A cancelled change may continue for a moment on another thread. The turn lasts until that ends.
+        work::holding(turn, self.inner.apply(changes, options)).await
     }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        if review.purpose == ReviewPurpose::Consent {
+            let change = |difference: &Difference| match difference.after {
+                None => Change::Delete { path: difference.path.clone(), recursive: true, expect: None },
+                Some(_) => Change::Write { path: difference.path.clone(), content: Bytes::new(), mode: WriteMode::Overwrite },
+            };
+            let changes: Vec<Change> = review.differences.iter().map(change).collect();
+            // Refusals are recorded in the allowance, which is all that is needed.
+            let _ = changes::check(&self.protections, &self.inner, &changes).await;
+        }
         self.inner.review(review).await
     }
 }

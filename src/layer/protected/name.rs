@@ -26,6 +26,11 @@ impl Folded {
         Self(if trimmed.is_empty() { folded } else { trimmed.to_owned() })
     }
 
+    /// Returns a name that is none of a path.
+    pub(super) fn unnamable() -> Self {
+        Self(String::new())
+    }
+
     /// Tells whether the name may be the one that a pattern means, by itself or by its short name.
     pub(super) fn is_of(&self, pattern: &Pattern) -> bool {
         matches(&pattern.name.0, &self.0) || pattern.short.as_ref().is_some_and(|short| is_short(&self.0, short))

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::{BackendExt, StateBackend};
-use crate::ops::{Edit, OpKind, WriteMode};
+use crate::ops::{Edit, EntryKind, OpKind};
 use std::collections::BTreeMap;
 
 fn path(text: &str) -> VfsPathBuf {
@@ -260,4 +260,236 @@ async fn links_lead_nowhere_that_is_protected() {
     // The link itself is nobody's code.
     tree.delete("/config").await.expect("a link is removed as one");
     tree.write("/plain/file", "y").await.expect("nothing of this is about others");
+}
+
+/// A tree in which a rename or copy, once its turn has come, waits at a gate.
+#[derive(Debug, Default)]
+struct Gated {
+    inner: StateBackend,
+    reached: tokio::sync::Notify,
+    opened: tokio::sync::Notify,
+    /// Keeps what the work that is given up has to hold.
+    keeps: bool,
+    kept: Mutex<Option<Arc<dyn std::any::Any + Send + Sync>>>,
+}
+
+impl fmt::Display for Gated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gated")
+    }
+}
+
+#[async_trait]
+impl Backend for Gated {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        self.inner.stat(path).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        self.inner.read(path, options).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        self.inner.ls(path, options).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        self.inner.glob(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        self.inner.grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        self.inner.search(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        if changes.iter().any(|change| change.target().is_some()) {
+            if self.keeps {
+                *self.kept.lock() = work::held();
+            }
+            self.reached.notify_one();
+            self.opened.notified().await;
+        }
+        self.inner.apply(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        self.inner.review(review).await
+    }
+}
+
+/// Lets work go on until it can go no further.
+async fn settle<T>(work: &tokio::task::JoinHandle<T>) {
+    for _ in 0..1_000 {
+        if work.is_finished() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The directory was looked at before the file was there, and moved after.
+#[tokio::test]
+async fn write_into_a_directory_that_is_being_moved_waits_for_the_move() {
+    let moved = Change::Rename { from: path("/h"), to: path("/.vscode"), overwrite: false };
+    let copied = Change::Copy { from: path("/h"), to: path("/.vscode"), overwrite: false };
+    for (number, change) in [moved, copied].into_iter().enumerate() {
+        // The two trees are of one directory, of one beneath the other, and one and the same.
+        for (roots, at) in [(["/rules/a", "/rules/a"], "/h/tasks.json"), (["/rules/b", "/rules/b/h"], "/h/tasks.json")] {
+            let gated = Arc::new(Gated::default());
+            gated.inner.create_dir("/h").await.expect("made");
+            let tree = |root: &str| {
+                let protections = Protections::new(VfsPath::ROOT).with_root(format!("{root}{number}"));
+                Arc::new(Protected::new(protections, gated.clone()))
+            };
+            let (mover, writer) = (tree(roots[0]), tree(&roots[1].replace("/b/", &format!("/b{number}/"))));
+            let change = change.clone();
+            let moving = tokio::spawn(async move { mover.apply(&[change], &ApplyOptions::new()).await.map(drop) });
+            gated.reached.notified().await;
+            let writing = tokio::spawn(async move { writer.write(at, "runs").await.map(drop) });
+            settle(&writing).await;
+            gated.opened.notify_one();
+            moving.await.expect("joined").expect("it held nothing");
+            writing.await.expect("joined").expect("it is a file like any other");
+            assert!(!gated.inner.exists("/.vscode/tasks.json").await.expect("asked"), "{roots:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn turn_of_a_move_that_is_given_up_lasts_as_long_as_its_work() {
+    let gated = Arc::new(Gated { keeps: true, ..Gated::default() });
+    gated.inner.create_dir("/h").await.expect("made");
+    let tree = Arc::new(Protected::new(Protections::new(VfsPath::ROOT).with_root("/rules/given-up"), gated.clone()));
+    let mover = tree.clone();
+    let moving = tokio::spawn(async move { mover.rename("/h", "/.vscode").await.map(drop) });
+    gated.reached.notified().await;
+    moving.abort();
+    moving.await.expect_err("given up");
+    let writing = tokio::spawn(async move { tree.write("/h/tasks.json", "x").await.map(drop) });
+    settle(&writing).await;
+    assert!(!writing.is_finished(), "a thread may be moving the directory still");
+    *gated.kept.lock() = None;
+    writing.await.expect("joined").expect("written");
+}
+
+/// What a link at `.vscode` leads to was changed by another name.
+#[cfg(all(feature = "filesystem", unix))]
+#[tokio::test]
+async fn no_link_comes_to_stand_above_what_is_protected() {
+    use crate::backend::FilesystemBackend;
+    use std::os::unix::fs::symlink;
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    for made in ["free", "holds/deep", "app", "inner"] {
+        std::fs::create_dir_all(at(made)).expect("made");
+    }
+    std::fs::write(at("free/file"), "x").expect("written");
+    symlink("free", at("link")).expect("linked");
+    symlink("nowhere", at("dangling")).expect("linked");
+    symlink("../../free", at("holds/deep/.vscode")).expect("linked");
+    symlink("../free", at("inner/tools")).expect("linked");
+    let protections = Protections::new(VfsPath::ROOT).with_names(["tools/run/start"]).expect("names");
+    let protections = protections.with_governing(&path("/app/data/own"), "it governs").without(["/fixtures"]).expect("a path");
+    let tree = Protected::new(protections, FilesystemBackend::open(directory.path(), Default::default()).expect("opened"));
+    for (from, to) in [
+        ("/link", "/.vscode"),
+        ("/link", "/sub/.VSCODE"),
+        ("/link", "/.config"),
+        ("/link", "/Library"),
+        ("/link", "/tools"),
+        ("/link", "/app/tools/run"),
+        ("/link", "/app/data"),
+        ("/dangling", "/.claude"),
+        ("/inner/tools", "/app/tools"),
+        ("/holds", "/elsewhere"),
+        ("/holds/deep", "/elsewhere"),
+    ] {
+        let error = tree.rename(from, to).await.expect_err(to);
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{from} to {to}: {error}");
+        assert!(std::fs::symlink_metadata(at(&to[1..])).is_err(), "{to}");
+    }
+    tree.copy("/holds", "/elsewhere").await.expect_err("links within are copied as links");
+    let two = [
+        Change::Rename { from: path("/link"), to: path("/between"), overwrite: false },
+        Change::Rename { from: path("/between"), to: path("/.vscode"), overwrite: false },
+    ];
+    tree.apply(&two, &ApplyOptions::new().with_allow_partial(true)).await.expect_err("in two steps");
+    tree.rename("/link", "/other").await.expect("nothing is protected beneath it");
+    tree.rename("/other", "/fixtures/.vscode").await.expect("left out by the configuration");
+    tree.rename("/free", "/.vscode").await.expect("a directory leads nowhere else");
+}
+
+/// Git ran what such a directory said, as it was of ordinary names.
+#[tokio::test]
+async fn bare_repository_is_neither_made_nor_changed() {
+    let write = |at: &str| Change::Write { path: path(at), content: "x".into(), mode: WriteMode::Overwrite };
+    let dir = |at: &str| Change::CreateDir { path: path(at) };
+    let rename = |from: &str, to: &str| Change::Rename { from: path(from), to: path(to), overwrite: false };
+    let copy = |from: &str, to: &str| Change::Copy { from: path(from), to: path(to), overwrite: false };
+    // What makes one of what is there: `/n` has all but `HEAD`, `/o` all but `objects`, `/r` all but `refs`, `/w` a `HEAD`.
+    let completing = [
+        vec![write("/n/HEAD")],
+        vec![write("/n/head")],
+        vec![write("/o/objects/info/x")],
+        vec![dir("/o/objects")],
+        vec![dir("/r/refs/heads")],
+        vec![write("/w/commondir")],
+        vec![rename("/r/HEAD", "/n/HEAD")],
+        vec![copy("/r/HEAD", "/n/HEAD")],
+        vec![rename("/n/refs", "/r/refs")],
+        vec![copy("/n", "/m"), write("/m/HEAD")],
+        vec![rename("/n", "/m"), write("/m/HEAD")],
+        vec![write("/new/HEAD"), dir("/new/objects"), dir("/new/refs")],
+        vec![write("/new/HEAD"), dir("/new/objects"), rename("/n/refs", "/new/refs")],
+        vec![write("/new/HEAD"), dir("/new/objects"), rename("/new", "/newer"), dir("/newer/refs")],
+        vec![write("/new/HEAD"), write("/new/commondir")],
+    ];
+    // What changes or moves one: `/bare.git` and the repository `/svn`.
+    let changing = [
+        vec![write("/bare.git/config")],
+        vec![write("/bare.git/hooks/post-update")],
+        vec![write("/bare.git/HEAD")],
+        vec![Change::Delete { path: path("/bare.git/config"), recursive: false, expect: None }],
+        vec![rename("/free", "/bare.git/hooks/post-update")],
+        vec![rename("/bare.git", "/moved")],
+        vec![copy("/holder", "/copied")],
+        vec![write("/svn/hooks/post-commit")],
+        vec![write("/svn/conf/authz")],
+    ];
+    for batch in completing.into_iter().chain(changing) {
+        let state = Arc::new(StateBackend::new());
+        for at in ["/n/objects/x", "/n/refs/x", "/o/HEAD", "/o/refs/x", "/r/HEAD", "/r/objects/x", "/w/HEAD", "/free"] {
+            state.write(at, "x").await.expect("written");
+        }
+        for repository in ["/bare.git", "/holder/inner"] {
+            for mark in ["HEAD", "objects/x", "refs/x", "config"] {
+                state.write(&format!("{repository}/{mark}"), "x").await.expect("written");
+            }
+        }
+        for mark in ["format", "db/uuid", "hooks/x", "locks/x", "conf/authz"] {
+            state.write(&format!("/svn/{mark}"), "x").await.expect("written");
+        }
+        let before = held(&state).await;
+        let tree = Protected::new(Protections::new(VfsPath::ROOT), state.clone());
+        let error = tree.apply(&batch, &ApplyOptions::new()).await.err().unwrap_or_else(|| panic!("{batch:?} was made"));
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{batch:?}: {error}");
+        assert!(error.message().contains("repository"), "{batch:?}: {error}");
+        assert_eq!(held(&state).await, before, "{batch:?}");
+        // A directory with some of the names is one like any other, and a repository may be removed, and changed where somebody names it.
+        for at in ["/n/config", "/o/hooks/x", "/r/x", "/db/format", "/objects/x", "/HEAD"] {
+            tree.write(at, "x").await.expect(at);
+        }
+        Allowance::new(vec![path("/bare.git")]).during(tree.write("/bare.git/config", "x")).await.expect("named");
+        let exempt = Protections::new(VfsPath::ROOT).without(["/bare.git"]).expect("a path");
+        Protected::new(exempt, state.clone()).write("/bare.git/config", "x").await.expect("left out");
+        tree.delete_all("/bare.git").await.expect("nothing runs then");
+    }
 }

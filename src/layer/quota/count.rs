@@ -1,6 +1,6 @@
 //! The count of a whole tree, which outlives the call that began it.
 
-use super::Usage;
+use super::{QuotaLimits, Usage};
 use crate::backend::Backend;
 use crate::error::Result;
 use crate::layer::walk::{Met, Walk};
@@ -20,7 +20,7 @@ pub(super) struct Count {
 
 impl Count {
     pub(super) fn new(epoch: u64) -> Self {
-        Self { epoch, usage: Usage::default(), walk: Walk::new(VfsPath::ROOT, false) }
+        Self { epoch, usage: Usage::default(), walk: Walk::new(VfsPath::ROOT, true) }
     }
 
     /// Counts what is left.
@@ -41,6 +41,10 @@ impl Usage {
             Met::Entry(entry) if entry.kind == EntryKind::File => {
                 self.bytes = self.bytes.saturating_add(entry.size_bytes);
                 self.files += 1;
+            }
+            Met::Entry(entry) if entry.is_directory() => {
+                self.bytes = self.bytes.saturating_add(QuotaLimits::DIRECTORY_BYTES);
+                self.directories += 1;
             }
             Met::Entry(_) => {}
             Met::Failure(failure) => {

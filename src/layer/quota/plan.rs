@@ -10,41 +10,61 @@ use crate::text;
 use crate::work;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::ops::{AddAssign, SubAssign};
+use std::ops::{Add, AddAssign, SubAssign};
 
 /// How much more a tree holds; less when negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Growth {
+    /// With [`QuotaLimits::DIRECTORY_BYTES`] for each directory.
     pub(super) bytes: i128,
     pub(super) files: i128,
+    pub(super) directories: i128,
 }
 
 impl Growth {
     pub(super) fn of_file(old: Option<u64>, new: Option<u64>) -> Self {
         let bytes = |size: Option<u64>| i128::from(size.unwrap_or(0));
-        Self { bytes: bytes(new) - bytes(old), files: i128::from(new.is_some()) - i128::from(old.is_some()) }
+        Self { bytes: bytes(new) - bytes(old), files: i128::from(new.is_some()) - i128::from(old.is_some()), directories: 0 }
+    }
+
+    /// That of so many directories more.
+    pub(super) fn of_directories(count: i128) -> Self {
+        Self { bytes: count * i128::from(QuotaLimits::DIRECTORY_BYTES), files: 0, directories: count }
+    }
+
+    /// Returns how many files and directories it adds.
+    pub(super) fn entries(self) -> i128 {
+        self.files + self.directories
     }
 
     /// Returns what a tree of this usage holds afterwards; never less than nothing.
     pub(super) fn after(self, usage: Usage) -> Usage {
         let sum = |held: u64, added: i128| u64::try_from((i128::from(held) + added).max(0)).unwrap_or(u64::MAX);
-        Usage { bytes: sum(usage.bytes, self.bytes), files: sum(usage.files, self.files) }
+        Usage {
+            bytes: sum(usage.bytes, self.bytes),
+            files: sum(usage.files, self.files),
+            directories: sum(usage.directories, self.directories),
+        }
     }
 
     /// Tells whether it takes a tree of this usage over a limit, or further over it.
     pub(super) fn is_over(self, usage: Usage, limits: &QuotaLimits) -> bool {
         let after = self.after(usage);
         (self.bytes > 0 && limits.bytes_max.is_some_and(|max| after.bytes > max))
-            || (self.files > 0 && limits.files_max.is_some_and(|max| after.files > max))
+            || (self.entries() > 0 && limits.files_max.is_some_and(|max| after.entries() > max))
     }
 
     /// Returns what room it needs, whether or not it succeeds.
     pub(super) fn without_shrinkage(self) -> Self {
-        Self { bytes: self.bytes.max(0), files: self.files.max(0) }
+        Self { bytes: self.bytes.max(0), files: self.files.max(0), directories: self.directories.max(0) }
     }
 
     fn most(self, other: Self) -> Self {
-        Self { bytes: self.bytes.max(other.bytes), files: self.files.max(other.files) }
+        Self {
+            bytes: self.bytes.max(other.bytes),
+            files: self.files.max(other.files),
+            directories: self.directories.max(other.directories),
+        }
     }
 }
 
@@ -52,6 +72,16 @@ impl AddAssign for Growth {
     fn add_assign(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.files += other.files;
+        self.directories += other.directories;
+    }
+}
+
+impl Add for Growth {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
     }
 }
 
@@ -59,6 +89,7 @@ impl SubAssign for Growth {
     fn sub_assign(&mut self, other: Self) {
         self.bytes -= other.bytes;
         self.files -= other.files;
+        self.directories -= other.directories;
     }
 }
 
@@ -82,6 +113,8 @@ pub(super) struct Plan {
     bounded: Option<u64>,
     /// Something was met whose size cannot be known beforehand, such as a link: the tree is counted again.
     is_open: bool,
+    /// Directories come or go, which changes of files beside them may bring along or need: it has to run alone.
+    pub(super) has_directories: bool,
 }
 
 impl Plan {
@@ -94,12 +127,13 @@ impl Plan {
             file_bytes_max: limits.file_bytes_max.unwrap_or(u64::MAX),
             is_single: changes.len() == 1,
             bounds: detail == Detail::Bounds,
-            files: BTreeMap::new(),
-            plan: Self { steps: Vec::with_capacity(changes.len()), bounded: None, is_open: false },
+            nodes: BTreeMap::new(),
+            plan: Self { steps: Vec::with_capacity(changes.len()), bounded: None, is_open: false, has_directories: false },
         };
         for (index, change) in changes.iter().enumerate() {
             work::step().await;
             let step = sketch.step(change).await.map_err(|error| error.during(change.kind()).in_batch(index, 0))?;
+            sketch.plan.has_directories |= step.directories != 0;
             sketch.plan.steps.push(step);
         }
         Ok(sketch.plan)
@@ -162,8 +196,8 @@ struct Sketch<'a, B> {
     is_single: bool,
     /// Whether an edit is bounded instead of made.
     bounds: bool,
-    /// What the changes so far made of files: a file, or none any more.
-    files: BTreeMap<VfsPathBuf, Option<Sketched>>,
+    /// What the changes so far put at a path, or nothing any more.
+    nodes: BTreeMap<VfsPathBuf, Option<Put>>,
     plan: Plan,
 }
 
@@ -185,6 +219,23 @@ impl Sketched {
     }
 }
 
+/// What changes put at a path.
+#[derive(Debug, Clone)]
+enum Put {
+    File(Sketched),
+    Directory,
+}
+
+impl Put {
+    /// Returns what it adds where nothing was.
+    fn growth(&self) -> Growth {
+        match self {
+            Self::File(file) => Growth::of_file(None, Some(file.size_bytes)),
+            Self::Directory => Growth::of_directories(1),
+        }
+    }
+}
+
 /// What stands at a path.
 enum Node {
     File(Sketched),
@@ -196,10 +247,10 @@ enum Node {
 
 impl Node {
     /// The file that a write to the path meets.
-    fn file(self) -> Option<Sketched> {
+    fn file(&self) -> Option<&Sketched> {
         match self {
             Self::File(file) => Some(file),
-            Self::Link(file) => file,
+            Self::Link(file) => file.as_ref(),
             Self::Directory | Self::Nothing => None,
         }
     }
@@ -209,48 +260,85 @@ impl<B: Backend> Sketch<'_, B> {
     async fn step(&mut self, change: &Change) -> Result<Growth> {
         match change {
             Change::Write { path, content, mode } => {
-                let old = self.node(path).await?.file();
-                if *mode == WriteMode::CreateNew && old.is_some() {
+                let node = self.node(path).await?;
+                if matches!(node, Node::Directory) || (*mode == WriteMode::CreateNew && !matches!(node, Node::Nothing)) {
                     return Ok(Growth::default());
                 }
-                self.put(path, old, Sketched::brought(content.clone()))
+                self.put(path, node, Sketched::brought(content.clone())).await
             }
             Change::Append { path, content } => {
-                let old = self.node(path).await?.file();
-                let mut new = old.clone().unwrap_or_else(|| Sketched::brought(Bytes::new()));
+                let node = self.node(path).await?;
+                if matches!(node, Node::Directory) {
+                    return Ok(Growth::default());
+                }
+                let old = node.file();
+                let mut new = old.cloned().unwrap_or_else(|| Sketched::brought(Bytes::new()));
                 new.size_bytes = new.size_bytes.saturating_add(content.len() as u64);
                 new.brought.push(content.clone());
-                self.put(path, old, new)
+                self.put(path, node, new).await
             }
             Change::Edit { path, edits, .. } => match self.node(path).await?.file() {
-                Some(old) => self.edit(path, old, edits).await,
+                Some(old) => self.edit(path, old.clone(), edits).await,
                 None => Ok(Growth::default()),
             },
-            Change::CreateDir { .. } => Ok(Growth::default()),
+            Change::CreateDir { path } => match self.node(path).await? {
+                Node::Nothing => {
+                    let parents = self.parents(path).await?;
+                    self.nodes.insert(path.clone(), Some(Put::Directory));
+                    Ok(parents + Growth::of_directories(1))
+                }
+                _ => Ok(Growth::default()),
+            },
             Change::Delete { path, recursive, .. } => match self.node(path).await? {
                 Node::File(old) => Ok(self.remove(path, &old)),
+                Node::Directory if path.is_root() => Ok(Growth::default()),
                 Node::Directory if *recursive => self.remove_directory(path).await,
+                // One that is not empty is refused.
+                Node::Directory => {
+                    self.nodes.insert(path.clone(), None);
+                    Ok(Growth::of_directories(-1))
+                }
                 Node::Link(_) => {
-                    self.files.insert(path.clone(), None);
+                    self.nodes.insert(path.clone(), None);
                     Ok(Growth::default())
                 }
-                Node::Directory | Node::Nothing => Ok(Growth::default()),
+                Node::Nothing => Ok(Growth::default()),
             },
             Change::Rename { from, to, overwrite } => self.rename(from, to, *overwrite).await,
             Change::Copy { from, to, overwrite } => self.copy(from, to, *overwrite).await,
         }
     }
 
-    /// Puts a file in the place of an old one.
-    fn put(&mut self, path: &VfsPath, old: Option<Sketched>, new: Sketched) -> Result<Growth> {
+    /// Puts a file in the place of what stands there, with the directories above it.
+    async fn put(&mut self, path: &VfsPath, stands: Node, new: Sketched) -> Result<Growth> {
         self.check_size(path, new.size_bytes)?;
-        let growth = Growth::of_file(old.map(|old| old.size_bytes), Some(new.size_bytes));
-        self.files.insert(path.to_owned(), Some(new));
+        let parents = if matches!(stands, Node::Nothing) { self.parents(path).await? } else { Growth::default() };
+        let growth = Growth::of_file(stands.file().map(|old| old.size_bytes), Some(new.size_bytes));
+        self.nodes.insert(path.to_owned(), Some(Put::File(new)));
+        Ok(parents + growth)
+    }
+
+    /// Puts the directories above a path that are not there.
+    async fn parents(&mut self, path: &VfsPath) -> Result<Growth> {
+        let mut missing = Vec::new();
+        let mut above = path.parent();
+        while let Some(parent) = above.filter(|parent| !parent.is_root()) {
+            work::step().await;
+            match self.node(parent).await? {
+                Node::Nothing => missing.push(parent.to_owned()),
+                // What lies beneath a file is refused.
+                Node::File(_) => return Ok(Growth::default()),
+                Node::Directory | Node::Link(_) => break,
+            }
+            above = parent.parent();
+        }
+        let growth = Growth::of_directories(missing.len() as i128);
+        self.nodes.extend(missing.into_iter().map(|parent| (parent, Some(Put::Directory))));
         Ok(growth)
     }
 
     fn remove(&mut self, path: &VfsPath, old: &Sketched) -> Growth {
-        self.files.insert(path.to_owned(), None);
+        self.nodes.insert(path.to_owned(), None);
         Growth::of_file(Some(old.size_bytes), None)
     }
 
@@ -263,7 +351,7 @@ impl<B: Backend> Sketch<'_, B> {
                 false => self.plan.is_open = true,
             }
             let bounded = Sketched { size_bytes, ..old.clone() };
-            return self.put(path, Some(old), bounded);
+            return self.put(path, Node::File(old), bounded).await;
         }
         let mut content = match &old.stored {
             Some(stored) => match self.inner.read(stored, &ReadOptions::new().with_bytes_max(EXACT_BYTES_MAX)).await {
@@ -275,19 +363,20 @@ impl<B: Backend> Sketch<'_, B> {
         };
         old.brought.iter().for_each(|piece| content.extend_from_slice(piece));
         match text::edit_apart(&content.into(), edits).await {
-            Ok((edited, _)) => self.put(path, Some(old), Sketched::brought(edited.into())),
+            Ok((edited, _)) => self.put(path, Node::File(old), Sketched::brought(edited.into())).await,
             Err(_) => Ok(Growth::default()),
         }
     }
 
     async fn remove_directory(&mut self, path: &VfsPath) -> Result<Growth> {
-        let mut growth = Growth::default();
-        for (beneath, old) in self.files_beneath(path).await? {
-            growth += Growth::of_file(Some(old.size_bytes), None);
+        let mut growth = Growth::of_directories(-1);
+        for (beneath, old) in self.beneath(path).await? {
+            growth -= old.growth();
             if !self.is_single {
-                self.files.insert(beneath, None);
+                self.nodes.insert(beneath, None);
             }
         }
+        self.nodes.insert(path.to_owned(), None);
         Ok(growth)
     }
 
@@ -299,22 +388,32 @@ impl<B: Backend> Sketch<'_, B> {
             (Node::Nothing, _) | (_, Node::Directory) => Ok(Growth::default()),
             (_, Node::File(_) | Node::Link(_)) if !overwrite => Ok(Growth::default()),
             (Node::File(moved), target) => {
-                let mut growth = self.remove(from, &moved);
+                let mut growth = if matches!(target, Node::Nothing) { self.parents(to).await? } else { Growth::default() };
+                growth += self.remove(from, &moved);
                 growth += self.put_moved(to, target, moved);
                 Ok(growth)
             }
             (Node::Link(_), target) => {
                 // What the link names, and so what a later change of the batch would meet at its new place, is not known.
                 self.plan.is_open |= !self.is_single;
-                Ok(if let Node::File(replaced) = target { self.remove(to, &replaced) } else { Growth::default() })
-            }
-            (Node::Directory, Node::Nothing) if !self.is_single && !to.starts_with(from) => {
-                for (beneath, file) in self.files_beneath(from).await? {
-                    let moved = to.concat(beneath.strip_prefix(from).unwrap_or(VfsPath::ROOT));
-                    self.files.insert(beneath, None);
-                    self.files.insert(moved, Some(file));
+                match target {
+                    Node::File(replaced) => Ok(self.remove(to, &replaced)),
+                    Node::Nothing => self.parents(to).await,
+                    Node::Link(_) | Node::Directory => Ok(Growth::default()),
                 }
-                Ok(Growth::default())
+            }
+            (Node::Directory, Node::Nothing) if !to.starts_with(from) => {
+                let parents = self.parents(to).await?;
+                if !self.is_single {
+                    for (beneath, moved) in self.beneath(from).await? {
+                        let place = to.concat(beneath.strip_prefix(from).unwrap_or(VfsPath::ROOT));
+                        self.nodes.insert(beneath, None);
+                        self.nodes.insert(place, Some(moved));
+                    }
+                    self.nodes.insert(from.to_owned(), None);
+                    self.nodes.insert(to.to_owned(), Some(Put::Directory));
+                }
+                Ok(parents)
             }
             (Node::Directory, _) => Ok(Growth::default()),
         }
@@ -324,7 +423,7 @@ impl<B: Backend> Sketch<'_, B> {
     fn put_moved(&mut self, to: &VfsPath, target: Node, moved: Sketched) -> Growth {
         let replaced = if let Node::File(replaced) = target { Some(replaced.size_bytes) } else { None };
         let growth = Growth::of_file(replaced, Some(moved.size_bytes));
-        self.files.insert(to.to_owned(), Some(moved));
+        self.nodes.insert(to.to_owned(), Some(Put::File(moved)));
         growth
     }
 
@@ -339,22 +438,28 @@ impl<B: Backend> Sketch<'_, B> {
                 if matches!(target, Node::Link(_)) {
                     self.plan.is_open = true;
                 }
-                self.put(to, target.file(), file)
+                self.put(to, target, file).await
             }
             // Whether a link is copied as a link or as what it names is the tier's to say: room is kept for the larger.
             (Node::Link(file), target) => {
                 self.plan.is_open = true;
-                file.map_or(Ok(Growth::default()), |file| self.put(to, target.file(), file))
+                match file {
+                    Some(file) => self.put(to, target, file).await,
+                    None => Ok(Growth::default()),
+                }
             }
             (Node::Directory, Node::Nothing) => {
-                let mut growth = Growth::default();
-                for (beneath, file) in self.files_beneath(from).await? {
-                    self.check_size(&beneath, file.size_bytes)?;
-                    growth += Growth::of_file(None, Some(file.size_bytes));
+                let mut growth = self.parents(to).await? + Growth::of_directories(1);
+                for (beneath, copied) in self.beneath(from).await? {
+                    if let Put::File(file) = &copied {
+                        self.check_size(&beneath, file.size_bytes)?;
+                    }
+                    growth += copied.growth();
                     if !self.is_single {
-                        self.files.insert(to.concat(beneath.strip_prefix(from).unwrap_or(VfsPath::ROOT)), Some(file));
+                        self.nodes.insert(to.concat(beneath.strip_prefix(from).unwrap_or(VfsPath::ROOT)), Some(copied));
                     }
                 }
+                self.nodes.insert(to.to_owned(), Some(Put::Directory));
                 Ok(growth)
             }
             (Node::Directory, _) => Ok(Growth::default()),
@@ -367,14 +472,15 @@ impl<B: Backend> Sketch<'_, B> {
 
     /// Looks at a path as the changes so far left it.
     async fn node(&self, path: &VfsPath) -> Result<Node> {
-        match self.files.get(path) {
-            Some(Some(file)) => return Ok(Node::File(file.clone())),
+        match self.nodes.get(path) {
+            Some(Some(Put::File(file))) => return Ok(Node::File(file.clone())),
+            Some(Some(Put::Directory)) => return Ok(Node::Directory),
             Some(None) => return Ok(Node::Nothing),
             None => {}
         }
         let entry = match self.inner.stat(path).await {
             Ok(entry) => entry,
-            Err(error) if is_absence(&error) => return Ok(if self.has_sketched_beneath(path) { Node::Directory } else { Node::Nothing }),
+            Err(error) if is_absence(&error) => return Ok(Node::Nothing),
             Err(error) => return Err(error),
         };
         Ok(match entry.kind {
@@ -383,11 +489,6 @@ impl<B: Backend> Sketch<'_, B> {
             EntryKind::Symlink => Node::Link(self.linked(path).await?),
             EntryKind::Other => Node::Nothing,
         })
-    }
-
-    fn has_sketched_beneath(&self, path: &VfsPath) -> bool {
-        // What lies beneath a path follows it directly.
-        self.files.range(path.to_owned()..).take_while(|(beneath, _)| beneath.starts_with(path)).any(|(_, file)| file.is_some())
     }
 
     /// Looks at the file that a link names, which a read follows.
@@ -399,16 +500,17 @@ impl<B: Backend> Sketch<'_, B> {
         }
     }
 
-    /// Lists the files beneath a directory as the changes so far left them.
-    async fn files_beneath(&mut self, path: &VfsPath) -> Result<BTreeMap<VfsPathBuf, Sketched>> {
+    /// Lists the files and directories beneath a directory as the changes so far left them.
+    async fn beneath(&mut self, path: &VfsPath) -> Result<BTreeMap<VfsPathBuf, Put>> {
         let mut found = BTreeMap::new();
         let mut has_unknown = false;
-        let walked = walk(self.inner, path, false, |met| {
+        let walked = walk(self.inner, path, true, |met| {
             match met {
                 Met::Entry(entry) if entry.kind == EntryKind::File => {
                     let file = Sketched::stored(&entry.path, entry.size_bytes);
-                    found.insert(entry.path, file);
+                    found.insert(entry.path, Put::File(file));
                 }
+                Met::Entry(entry) if entry.is_directory() => drop(found.insert(entry.path, Put::Directory)),
                 Met::Entry(_) | Met::Failure(_) => has_unknown = true,
             }
             Ok(())
@@ -418,12 +520,14 @@ impl<B: Backend> Sketch<'_, B> {
             _ => {}
         }
         self.plan.is_open |= has_unknown;
-        for (beneath, file) in self.files.range(path.to_owned()..).take_while(|(beneath, _)| beneath.starts_with(path)) {
-            match file {
-                Some(file) => drop(found.insert(beneath.clone(), file.clone())),
+        // What lies beneath a path follows it directly.
+        for (beneath, put) in self.nodes.range(path.to_owned()..).take_while(|(beneath, _)| beneath.starts_with(path)) {
+            match put {
+                Some(put) => drop(found.insert(beneath.clone(), put.clone())),
                 None => drop(found.remove(beneath)),
             }
         }
+        found.remove(path);
         Ok(found)
     }
 }

@@ -3,7 +3,8 @@
 use crate::ops::Change;
 use crate::path::VfsPath;
 use std::hash::{BuildHasher, RandomState};
-use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use tokio::sync::{Mutex, MutexGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How many locks the files share. Two files on one lock wait for each other without need, one time in as many.
 const FILE_LOCKS: usize = 64;
@@ -11,7 +12,7 @@ const FILE_LOCKS: usize = 64;
 /// Locks of tokio's, held while a change runs, and fair.
 #[derive(Debug)]
 pub(super) struct Turns {
-    tree: RwLock<()>,
+    tree: Arc<RwLock<()>>,
     files: Vec<Mutex<()>>,
     hasher: RandomState,
 }
@@ -24,9 +25,22 @@ pub(super) enum Turn<'a> {
     OfFiles(RwLockReadGuard<'a, ()>, Vec<MutexGuard<'a, ()>>),
 }
 
+/// A time without changes, over when dropped.
+#[derive(Debug)]
+pub(crate) struct Quiet {
+    _alone: OwnedRwLockWriteGuard<()>,
+}
+
+impl Turn<'_> {
+    /// Tells whether no other change runs.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self, Self::Alone(_))
+    }
+}
+
 impl Default for Turns {
     fn default() -> Self {
-        Self { tree: RwLock::default(), files: (0..FILE_LOCKS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Self { tree: Arc::default(), files: (0..FILE_LOCKS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 }
 
@@ -34,6 +48,12 @@ impl Turns {
     /// Waits until no change runs.
     pub(super) async fn alone(&self) -> Turn<'_> {
         Turn::Alone(self.tree.write().await)
+    }
+
+    /// Waits until no change runs, for who replaces the tree past the layer.
+    pub(super) fn quiet(&self) -> impl Future<Output = Quiet> + use<> {
+        let tree = self.tree.clone();
+        async move { Quiet { _alone: tree.write_owned().await } }
     }
 
     /// Waits until nothing runs that may change the size of what these changes name.

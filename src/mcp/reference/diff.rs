@@ -3,7 +3,7 @@
 //! Of the shortest edit scripts it shows one of many; this walks the edit graph in the same order
 //! ([Myers, 1986](https://doi.org/10.1007/BF01840446)), so that it finds the same one.
 
-use crate::work::Stop;
+use crate::work;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -14,8 +14,8 @@ const CONTEXT: usize = 4;
 /// lines between the first and the last that differ removed and added.
 const STEPS_MAX: usize = 2_000_000;
 
-/// How many steps are taken between two looks at whether the caller still waits.
-const STEPS_BETWEEN_LOOKS: usize = 1_024;
+/// How many bytes a step counts for: it makes a run, and puts it into a tree.
+const STEP_BYTES: usize = 256;
 
 /// What becomes of a run of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,21 +53,26 @@ impl Path {
 }
 
 /// Returns the difference of two texts as a patch of one file.
-pub(super) fn unified(path: &str, before: &str, after: &str, stop: &Stop) -> String {
-    let (old, new): (Vec<&str>, Vec<&str>) = (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
+pub(super) fn unified(path: &str, before: &str, after: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (lines(before), lines(after));
     let mut text = format!("Index: {path}\n{}\n--- {path}\toriginal\n+++ {path}\tmodified\n", "=".repeat(67));
-    for hunk in hunks(&runs(&old, &new, STEPS_MAX, stop), &old, &new) {
+    for hunk in hunks(&runs(&old, &new, STEPS_MAX), &old, &new) {
         text.push_str(&hunk);
     }
     text
 }
 
+fn lines(text: &str) -> Vec<&str> {
+    text.split_inclusive('\n').inspect(|line| work::advance(line.len())).collect()
+}
+
 /// Returns the runs of lines that lead from one text to the other.
-fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize, stop: &Stop) -> Vec<(Kind, usize)> {
+fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize) -> Vec<(Kind, usize)> {
     // Lines become numbers, so that each is hashed and compared once.
     let mut numbers = HashMap::new();
     let mut numbered = |lines: &[&'t str]| -> Vec<usize> {
-        let number = |line| {
+        let number = |line: &'t str| {
+            work::advance(line.len() + 1);
             let next = numbers.len();
             *numbers.entry(line).or_insert(next)
         };
@@ -105,7 +110,8 @@ fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize, stop: &Stop) -> 
             let passed = path.old;
             let path = follow(path, diagonal, old, new);
             steps += 1 + (path.old - passed) / 16;
-            if steps > steps_max || (steps % STEPS_BETWEEN_LOOKS == 0 && stop.is_set()) {
+            work::advance(STEP_BYTES);
+            if steps > steps_max {
                 return apart(old, new);
             }
             let new_passed = (path.old as isize - diagonal) as usize;
@@ -170,6 +176,7 @@ impl Hunk {
             Kind::Removed => '-',
             Kind::Added => '+',
         };
+        work::advance(line.len() + 1);
         self.old_count += usize::from(kind != Kind::Added);
         self.new_count += usize::from(kind != Kind::Removed);
         self.lines.push(sign);
@@ -234,7 +241,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn hunks_of(before: &str, after: &str) -> String {
-        unified("p", before, after, &Stop::default()).split_once("modified\n").expect("a head").1.to_owned()
+        unified("p", before, after).split_once("modified\n").expect("a head").1.to_owned()
     }
 
     #[test]
@@ -256,21 +263,12 @@ mod tests {
         assert!(shown.starts_with("@@ -1,60002 +1,60002 @@\n same\n-old 0\n") && shown.ends_with("+new 59999\n same\n"));
     }
 
-    #[test]
-    fn a_comparison_stops_when_nobody_waits() {
-        let stop = Stop::default();
-        drop(crate::work::StopOnDrop(stop.clone()));
-        let (old, new) = ((0..4_000).map(|n| format!("{n}")).collect::<Vec<_>>(), (0..4_000).map(|n| format!("-{n}")).collect::<Vec<_>>());
-        let (old, new): (Vec<&str>, Vec<&str>) = (old.iter().map(String::as_str).collect(), new.iter().map(String::as_str).collect());
-        assert_eq!(runs(&old, &new, usize::MAX, &stop), [(Kind::Removed, 4_000), (Kind::Added, 4_000)]);
-    }
-
     proptest! {
         #[test]
         fn the_runs_lead_from_one_text_to_the_other(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}", steps_max in 0..60_usize) {
             let (old, new): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
             let (mut made, mut old_at, mut new_at) = (Vec::<&str>::new(), 0, 0);
-            for (kind, count) in runs(&old, &new, steps_max, &Stop::default()) {
+            for (kind, count) in runs(&old, &new, steps_max) {
                 match kind {
                     Kind::Same => made.extend(&old[old_at..old_at + count]),
                     Kind::Added => made.extend(&new[new_at..new_at + count]),

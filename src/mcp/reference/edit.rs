@@ -10,7 +10,7 @@ use crate::ops::{Change, Edit, ReadOptions, Version, WriteMode};
 use crate::path::VfsPath;
 use crate::text::run::find_run;
 use crate::text::{self, EDIT_WORK_BYTES_MAX};
-use crate::work::{self, Stop};
+use crate::work;
 use serde_json::Value;
 
 /// How often an edit is done again on what another writer left.
@@ -25,10 +25,10 @@ pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Argu
         let before = content(tree, &path, "open").await?;
         let edits = arguments.list("edits").to_vec();
         let (cost_bytes, name) = ((before.len() as u64 + 1).saturating_mul(edits.len() as u64 + 1), path.clone());
-        let work = work::run(cost_bytes, move |stop| {
-            let after = edited(&before, &edits, stop)?;
+        let work = work::run(cost_bytes, move |_| {
+            let after = edited(&before, &edits)?;
             let folded = |content: &[u8]| decoded(&text::folded(content));
-            let shown = fenced(&diff::unified(name.as_str(), &folded(&before), &folded(&after), stop));
+            let shown = fenced(&diff::unified(name.as_str(), &folded(&before), &folded(&after)));
             Ok((after, shown))
         });
         let (after, shown) = work.await.unwrap_or_else(|error| Err(Refused(error.message().to_owned())))?;
@@ -51,10 +51,10 @@ async fn version(tree: &dyn Backend, path: &VfsPath) -> Option<Version> {
 }
 
 /// Makes the edits one after the other. That server rewrites the file with `\n`; here line endings are kept, as [`text::edit`] keeps them.
-fn edited(before: &[u8], edits: &[Value], stop: &Stop) -> Result<Vec<u8>, Refused> {
+fn edited(before: &[u8], edits: &[Value]) -> Result<Vec<u8>, Refused> {
     let mut content = before.to_vec();
     for edit in edits {
-        stop.check().map_err(|error| Refused(error.message().to_owned()))?;
+        work::advance(content.len());
         if edits.len() > 1 && (content.len() as u64).saturating_mul(edits.len() as u64) > EDIT_WORK_BYTES_MAX {
             return Err(Refused(format!("{} edits of {} bytes are too much work; send fewer at once", edits.len(), content.len())));
         }
@@ -76,7 +76,8 @@ fn edited(before: &[u8], edits: &[Value], stop: &Stop) -> Result<Vec<u8>, Refuse
 /// Replaces the first lines that are those of `old` but for the space around them. What is put there keeps the indentation of the first line,
 /// and of the others what they are indented more than the lines they replace.
 fn by_lines(content: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
-    let decoded: Vec<_> = content.split(|byte| *byte == b'\n').map(String::from_utf8_lossy).collect();
+    let lines = content.split(|byte| *byte == b'\n').inspect(|line| work::advance(line.len() + 1));
+    let decoded: Vec<_> = lines.map(String::from_utf8_lossy).collect();
     let (lines, wanted): (Vec<&str>, Vec<&str>) = (decoded.iter().map(AsRef::as_ref).collect(), old.split('\n').collect());
     let trimmed: Vec<&str> = wanted.iter().map(|line| line.trim()).collect();
     let at = find_run(lines.iter().map(|line| line.trim()), &trimmed)?;
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn exact_text_first_and_lines_else() {
         let edit = |content: &str, old: &str, new: &str| {
-            let edited = edited(content.as_bytes(), &[json!({"oldText": old, "newText": new})], &Stop::default());
+            let edited = edited(content.as_bytes(), &[json!({"oldText": old, "newText": new})]);
             edited.map(|content| String::from_utf8(content).expect("text stays text"))
         };
         assert_eq!(edit("a b a", "a", "$&").expect("there"), "$& b a");

@@ -1,5 +1,5 @@
-//! Whatever a search finds has what the pattern needs: patterns and contents made of letters that fold oddly, against the
-//! matcher itself.
+//! Property test: whatever a search finds has the trigrams that the pattern needs. Uses letters with unusual case folding, and
+//! compares with the matcher itself.
 
 use super::{Need, Signature};
 use crate::ops::{CaseMode, GrepOptions, GrepOutput};
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::Cell;
 
-/// Letters that are one where case is ignored, with some that only look as if they were.
+/// Letters that are equal if case is ignored, along with some that only look so.
 const FAMILIES: [&[&str]; 15] = [
     &["k", "K", "\u{212A}"],
     &["s", "S", "ſ"],
@@ -29,19 +29,19 @@ const FAMILIES: [&[&str]; 15] = [
     &["-"],
 ];
 
-/// An expression, of which texts that match it can be made.
+/// An expression from which matching texts can be generated.
 #[derive(Debug, Clone)]
 enum Part {
-    /// One of each family.
+    /// One letter of each family.
     Text(Vec<(usize, usize)>),
-    /// One of the first letters of a family.
+    /// One of the first letters of these families.
     Class(Vec<usize>),
-    /// Written as it stands, with a text that it matches.
+    /// A fixed expression, with a text that it matches.
     Fixed(&'static str, &'static [u8]),
     All(Vec<Part>),
     Any(Vec<Part>),
     Repeated(Box<Part>, u32, Option<u32>),
-    /// With flags of its own.
+    /// A part with flags of its own.
     Flagged(&'static str, Box<Part>),
 }
 
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// Makes a text that the expression matches, or would if the cases were others.
+    /// Generates a text that the expression matches, at least if case is ignored.
     fn text(&self, chances: &mut impl Iterator<Item = usize>, into: &mut Vec<u8>) {
         let mut chance = |of: usize| chances.next().unwrap_or_default() % of.max(1);
         match self {
@@ -124,7 +124,7 @@ const FIXED: [(&str, &[u8]); 30] = [
     (r"\t", b"\t"),
 ];
 
-/// Those that take long to compile.
+/// Expressions that are slow to compile.
 const COSTLY: [(&str, &[u8]); 4] = [(r"\w", "é".as_bytes()), (r"\s+", b" "), (r"\d", b"1"), (r"\pL", "ß".as_bytes())];
 
 fn part() -> impl Strategy<Value = Part> {
@@ -169,18 +169,18 @@ fn is_met(need: &Need, content: &[u8]) -> bool {
     need.is_met(&|trigram| signature.may_hold(trigram))
 }
 
-/// What a content is made by: what stands before and behind the match, and which way is taken where there are several.
+/// How to generate content: what precedes and follows the match, and which choices to make.
 type Made = (usize, usize, Vec<usize>);
 
-/// A pattern, whether it is an expression, how it is searched for, and what the contents are made by.
+/// A pattern, whether it is an expression, its options, and how to generate contents.
 fn searched() -> impl Strategy<Value = (Part, bool, GrepOptions, Vec<Made>)> {
     let contents = proptest::collection::vec((0..AROUND.len(), 0..AROUND.len(), proptest::collection::vec(0..840_usize, 48)), 8);
     (part(), proptest::bool::weighted(0.8), options(), contents)
 }
 
 #[test]
-fn what_is_found_has_what_the_pattern_needs() {
-    // How many contents were found, and of those how many by a pattern that needs something.
+fn matching_content_meets_need_of_pattern() {
+    // How many contents matched, and how many of those for a pattern with a need.
     let (found, needed) = (Cell::new(0), Cell::new(0));
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(1_024) });
     let ended = runner.run(&searched(), |(part, is_regex, options, contents)| {
@@ -193,7 +193,7 @@ fn what_is_found_has_what_the_pattern_needs() {
             format!("{}{around}{}", String::from_utf8_lossy(&text), String::from_utf8_lossy(&text))
         };
         let options = GrepOptions { regex: is_regex, pattern: pattern.clone(), ..options };
-        // An expression that is none is refused alike with and without an index.
+        // An illegal expression is rejected with and without an index.
         let Ok(matcher) = GrepMatcher::compile(&options) else { return Ok(()) };
         let need = Need::of(&options);
         for (before, after, chances) in contents {

@@ -1,4 +1,4 @@
-//! What a content must hold to match a pattern.
+//! What content must contain to match a pattern.
 
 use super::Trigram;
 use crate::ops::GrepOptions;
@@ -6,46 +6,46 @@ use crate::search::expression::Expression;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::collections::BTreeSet;
 
-/// The most texts that are told apart at one place of an expression.
+/// The most different texts tracked at one position of an expression.
 const TEXTS_MAX: usize = 32;
 
-/// The longest of those texts in bytes, before its trigrams are taken.
+/// The longest tracked text in bytes, before it is reduced to its trigrams.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// The most trigrams of one text that are asked for: enough that hardly a content holds them all by chance.
+/// The most trigrams required of one text: enough that content hardly ever has them all by chance.
 const TRIGRAMS_OF_TEXT_MAX: usize = 16;
 
-/// The most trigrams that are asked for in all; an expression that needs more is taken to need nothing.
+/// The most trigrams in total. An expression that needs more is treated as needing nothing.
 const TRIGRAMS_MAX: usize = 512;
 
-/// How deep within an expression its texts are looked for. Each part is looked at once for each level above it up to this one, so
-/// reading an expression takes as long as it is large, however deep it nests.
+/// The depth to which texts are derived from an expression. Each part is visited at most once for each level above it up to this
+/// depth, so the time is linear in the size of an expression, however deeply it nests.
 const DEPTH_MAX: usize = 8;
 
-/// How often an exact repetition is written out.
+/// The longest exact repetition that is written out.
 const REPEATS_MAX: u32 = 16;
 
-/// What a content must hold to match. Every content that matches fulfils it; others may.
+/// A condition on the trigrams of some content. All matching content meets it; other content may too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing is known: any content may match.
+    /// No condition: any content may match.
     Nothing,
-    /// A trigram.
+    /// Contains a trigram.
     Trigram(Trigram),
-    /// All of these.
+    /// Meets all of these.
     All(Vec<Need>),
-    /// At least one of these.
+    /// Meets at least one of these.
     Any(Vec<Need>),
 }
 
 impl Need {
-    /// Returns what a file must hold to be found by a search. One for lines that do not match needs nothing.
+    /// Returns what a file must contain for a search to find it. Inverted searches need nothing.
     pub fn of(options: &GrepOptions) -> Self {
-        // What is decoded has other bytes than the content that was signed.
+        // Decoded text differs from the indexed bytes.
         if options.invert || options.encoding != crate::ops::Encoding::Bytes { Self::Nothing } else { Expression::of(options).need() }
     }
 
-    /// Returns what matching an expression needs.
+    /// Returns what content must contain to match an expression.
     pub fn of_expression(expression: &Hir) -> Self {
         let mut reader = Reader::new();
         reader.read(expression);
@@ -53,16 +53,16 @@ impl Need {
         if need.count() > TRIGRAMS_MAX { Self::Nothing } else { need }
     }
 
-    /// Returns what holding a text needs.
+    /// Returns what content must contain to contain a text.
     pub fn of_text(text: &[u8]) -> Self {
         let trigrams: Vec<Trigram> = Trigram::all_of(text).collect();
         let step = trigrams.len().div_ceil(TRIGRAMS_OF_TEXT_MAX).max(1);
-        // With the last one, which a step may pass over.
+        // Include the last one, which the steps may skip.
         let chosen: BTreeSet<Trigram> = trigrams.iter().step_by(step).chain(trigrams.last()).copied().collect();
         Self::all(chosen.into_iter().map(Self::Trigram).collect())
     }
 
-    /// Decides, given which trigrams a content may hold.
+    /// Returns whether the condition is met, given which trigrams some content may contain.
     pub fn is_met(&self, may_hold: &impl Fn(Trigram) -> bool) -> bool {
         match self {
             Self::Nothing => true,
@@ -72,7 +72,7 @@ impl Need {
         }
     }
 
-    /// Returns the trigrams it names.
+    /// Returns all trigrams of the condition.
     pub fn trigrams(&self) -> BTreeSet<Trigram> {
         let mut trigrams = BTreeSet::new();
         self.collect(&mut trigrams);
@@ -114,10 +114,10 @@ impl Need {
     }
 }
 
-/// Reads an expression from left to right.
+/// Processes an expression from left to right.
 struct Reader {
     needs: Vec<Need>,
-    /// What stands just before the place that was reached: one of these texts. The empty one says that nothing is known.
+    /// The possible texts just before the current position. An empty text means that nothing is known.
     texts: BTreeSet<Vec<u8>>,
 }
 
@@ -150,7 +150,7 @@ impl Reader {
         }
     }
 
-    /// Goes on by one of these texts.
+    /// Advances by one of these texts.
     fn append(&mut self, texts: &BTreeSet<Vec<u8>>) {
         if self.texts.len() * texts.len() > TEXTS_MAX || self.texts.iter().any(|text| text.len() > TEXT_BYTES_MAX) {
             self.settle();
@@ -161,13 +161,13 @@ impl Reader {
         self.texts = product(&self.texts, texts);
     }
 
-    /// Asks for the texts known, and keeps of them what a trigram with what follows may start with.
+    /// Requires the texts known so far, and keeps only the last two bytes of each, with which the next trigram may start.
     fn settle(&mut self) {
         self.needs.push(Need::any(self.texts.iter().map(|text| Need::of_text(text)).collect()));
         self.texts = self.texts.iter().map(|text| text[text.len().saturating_sub(2)..].to_vec()).collect();
     }
 
-    /// Asks for the texts known: what follows may stand anywhere behind them.
+    /// Requires the texts known so far. What follows may be any distance behind them.
     fn forget(&mut self) {
         self.settle();
         self.texts = BTreeSet::from([Vec::new()]);
@@ -182,7 +182,7 @@ impl Need {
     }
 }
 
-/// Returns the texts that an expression matches, in lower case, if they are few and stand at most so deep.
+/// Returns the texts that an expression matches, in lower case, if there are few and it nests at most `depth` levels deep.
 fn texts_of(expression: &Hir, depth: usize) -> Option<BTreeSet<Vec<u8>>> {
     let depth = depth.checked_sub(1)?;
     let one = |text: Vec<u8>| Some(BTreeSet::from([text]));
@@ -222,7 +222,7 @@ fn texts_of_class(class: &Class) -> Option<BTreeSet<Vec<u8>>> {
     let mut texts = BTreeSet::new();
     match class {
         Class::Unicode(class) => {
-            // A class may be written with all its cases: they are one text.
+            // A class may list letters in all their cases, which are one text here.
             let count: usize = class.ranges().iter().map(|range| range.len()).sum();
             if count > 2 * TEXTS_MAX {
                 return None;
@@ -244,7 +244,7 @@ fn texts_of_class(class: &Class) -> Option<BTreeSet<Vec<u8>>> {
     (!texts.is_empty() && texts.len() <= TEXTS_MAX).then_some(texts)
 }
 
-/// Returns every text of the one set followed by every text of the other.
+/// Returns every text of the first set followed by every text of the second.
 fn product(texts: &BTreeSet<Vec<u8>>, next: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
     texts.iter().flat_map(|text| next.iter().map(move |next| [&text[..], &next[..]].concat())).collect()
 }
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::ops::CaseMode;
 
-    /// Draws a need: `abc+bcd` for all, `(abc|xyz)` for any, `*` for none.
+    /// Renders a need: `abc+bcd` for all, `(abc|xyz)` for any, `*` for nothing.
     fn drawn(need: &Need) -> String {
         let list = |needs: &[Need], sign: &str| needs.iter().map(drawn).collect::<Vec<_>>().join(sign);
         match need {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_need_what_every_match_holds() {
+    fn need_is_what_every_match_contains() {
         let regex = GrepOptions::regex;
         for (options, expected) in [
             (GrepOptions::new("needle"), "dle+edl+eed+nee"),
@@ -296,9 +296,9 @@ mod tests {
         }
     }
 
-    /// `k` ignoring case meets the sign of Kelvin as well, which is three other bytes.
+    /// Ignoring case, `k` also matches the Kelvin sign, which has three different bytes.
     #[test]
-    fn letters_with_cases_beyond_ascii_are_all_looked_for() {
+    fn need_covers_case_variants_beyond_ascii() {
         let need = Need::of(&GrepOptions::new("kilo").with_case(CaseMode::Insensitive));
         for text in ["KILO", "kilo", "\u{212A}ilo"] {
             let signature = super::super::Signature::of(text.as_bytes());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn large_expressions_stay_bounded() {
+    fn need_of_large_expression_is_bounded() {
         let words: Vec<String> = (0..2_000).map(|number| format!("word{number:04}")).collect();
         assert_eq!(Need::of(&GrepOptions::regex(words.join("|"))), Need::Nothing);
         let long = Need::of(&GrepOptions::new("abcdefghij".repeat(1_000)));
@@ -316,9 +316,9 @@ mod tests {
         assert!(nested.count() <= TRIGRAMS_MAX);
     }
 
-    /// Looked through anew at each of its levels this one took minutes.
+    /// Regression: this took minutes when every level was processed again at each level above it.
     #[test]
-    fn nested_expressions_are_read_once() {
+    fn need_of_deeply_nested_expression_takes_linear_time() {
         let level = format!("([ab][ab][ab][ab][ab]{}", "(c)".repeat(40));
         let nested = format!(r"{}\w{}xyz", level.repeat(100), ")".repeat(100));
         assert!(nested.len() < crate::search::expression::PATTERN_BYTES_MAX);

@@ -1,19 +1,21 @@
-//! What is kept of the trigrams of a content.
+//! Summarizes the trigrams of some content.
 
 use super::Trigram;
+use crate::work;
 
-/// How many bits a signature has: a power of four, from 512 on, so that signatures of contents of about one size are alike.
+/// The size of a signature: a power of two from 512 bits on, in steps of factor four, so that contents of similar size have
+/// signatures of the same size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SignatureSize(u8);
 
 impl SignatureSize {
-    /// The smallest, 512 bits.
+    /// The smallest size: 512 bits.
     pub const MIN: Self = Self(9);
 
-    /// The largest, 2^19 bits or 64 KiB.
+    /// The largest size: 2^19 bits, or 64 KiB.
     pub const MAX: Self = Self(19);
 
-    /// Returns the smallest size whose bits are at most half taken by so many trigrams.
+    /// Returns the smallest size in which this many trigrams set at most half of the bits.
     fn for_count(trigrams: usize) -> Self {
         let mut size = Self::MIN;
         while size < Self::MAX && size.bits() < trigrams.saturating_mul(2) {
@@ -22,7 +24,7 @@ impl SignatureSize {
         size
     }
 
-    /// Reads a size back from [`SignatureSize::bits_log2`].
+    /// Converts back from [`SignatureSize::bits_log2`].
     pub fn from_bits_log2(bits_log2: u8) -> Option<Self> {
         ((Self::MIN.0..=Self::MAX.0).contains(&bits_log2) && bits_log2 % 2 == 1).then_some(Self(bits_log2))
     }
@@ -42,16 +44,16 @@ impl SignatureSize {
         self.bits() / 8
     }
 
-    /// Returns the bit that stands for a trigram.
+    /// Returns the bit that represents a trigram.
     pub fn bit_of(self, trigram: Trigram) -> usize {
         trigram.hash() as usize & (self.bits() - 1)
     }
 }
 
-/// The trigrams of a content, each as one bit that it may share with others.
+/// The set of trigrams of some content, each represented by one bit that others may share (a Bloom filter with one hash).
 ///
-/// Its size fits how many different ones there are: one to four bits in eight are set, so that a trigram that is not there is
-/// taken for one that is in at most half of all cases, and ten of them hardly ever.
+/// Its size depends on the number of different trigrams so that between an eighth and half of the bits are set. So an absent
+/// trigram looks present in at most half of all cases, and ten of them hardly ever.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     size: SignatureSize,
@@ -59,16 +61,17 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Takes the trigrams of a content. Cost: one pass, about a nanosecond a byte.
+    /// Creates the signature of some content. Cost: one pass, about a nanosecond for each byte.
     pub fn of(content: &[u8]) -> Self {
         let largest = SignatureSize::for_count(content.len());
         let mut signature = Self { size: largest, bytes: vec![0; largest.bytes()] };
         for trigram in Trigram::all_of(content) {
+            work::advance(8);
             let bit = largest.bit_of(trigram);
             signature.bytes[bit / 8] |= 1 << (bit % 8);
         }
         let count = signature.bytes.iter().map(|byte| byte.count_ones() as usize).sum();
-        // The low bits of a number choose the place, so a smaller signature is the parts of the larger laid over one another.
+        // The low bits of the hash select the position, so a smaller signature is the parts of the larger one combined by OR.
         let size = SignatureSize::for_count(count).min(largest);
         for start in (size.bytes()..largest.bytes()).step_by(size.bytes()) {
             for at in 0..size.bytes() {
@@ -79,12 +82,12 @@ impl Signature {
         Self { size, ..signature }
     }
 
-    /// Takes it that a content holds all there is.
+    /// Creates a signature that matches every need.
     pub fn of_anything() -> Self {
         Self { size: SignatureSize::MIN, bytes: vec![0xFF; SignatureSize::MIN.bytes()] }
     }
 
-    /// Reads a signature back from its bytes; none if they are of no size that one has.
+    /// Decodes a signature, or returns `None` if no signature has this size.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bits = bytes.len().checked_mul(8).filter(|bits| bits.is_power_of_two())?;
         let size = SignatureSize::from_bits_log2(u8::try_from(bits.trailing_zeros()).ok()?)?;
@@ -101,13 +104,13 @@ impl Signature {
         &self.bytes
     }
 
-    /// Tells whether the content may hold a trigram; false is certain.
+    /// Returns whether the content may contain a trigram. False is certain.
     pub fn may_hold(&self, trigram: Trigram) -> bool {
         let bit = self.size.bit_of(trigram);
         self.bytes[bit / 8] & (1 << (bit % 8)) != 0
     }
 
-    /// Tells whether every bit of another signature of the same size is set in this one.
+    /// Returns whether this signature has the same size as another and all of its bits.
     pub fn covers(&self, other: &Self) -> bool {
         self.size == other.size && self.bytes.iter().zip(&other.bytes).all(|(own, other)| own & other == *other)
     }
@@ -124,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_trigram_of_a_content_is_held(content in proptest::collection::vec(any::<u8>(), 0..3_000)) {
+        fn signature_has_every_trigram_of_content(content in proptest::collection::vec(any::<u8>(), 0..3_000)) {
             let signature = Signature::of(&content);
             prop_assert!(Trigram::all_of(&content).all(|trigram| signature.may_hold(trigram)));
             prop_assert!(Trigram::all_of(&content.to_ascii_uppercase()).all(|trigram| signature.may_hold(trigram)));
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn size_follows_how_many_different_trigrams_there_are() {
+    fn signature_size_depends_on_distinct_trigrams() {
         assert_eq!(Signature::of(b"").size(), SignatureSize::MIN);
         assert_eq!(Signature::of(&b"abc".repeat(100_000)).size(), SignatureSize::MIN);
         for count in [10, 100, 1_000, 10_000] {
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bytes_of_a_size_that_there_is_are_read() {
+    fn bytes_of_invalid_size_are_no_signature() {
         for length in [0, 1, 63, 65, 128, 1 << 17] {
             assert_eq!(Signature::from_bytes(&vec![0; length]), None, "{length}");
         }

@@ -38,8 +38,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// The first component of the namespaces of answers, which no route has.
-pub(crate) const ANSWERS_NAMESPACE: &str = crate::store::reserved::ANSWERS;
+/// What the namespaces of answers lie beneath.
+pub(crate) const ANSWERS_NAMESPACE: [&str; 2] = crate::store::reserved::ANSWERS;
 
 /// How long a mark stands, and an answer is kept.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
@@ -190,7 +190,10 @@ fn needed(request: &Request) -> Option<crate::serve::rights::Access> {
 /// Returns where a key of a caller stands: the same key of another token, or of one whose rights changed, is another key.
 fn place(caller: &Caller, key: &str) -> Result<Place> {
     let Scope { tenant, user, .. } = &caller.scope;
-    let namespace = Namespace::new([ANSWERS_NAMESPACE, tenant.as_deref().unwrap_or("-"), user.as_deref().unwrap_or("-")])?;
+    let namespace = {
+        let owner = [tenant.as_deref().unwrap_or("-"), user.as_deref().unwrap_or("-")];
+        Namespace::new(ANSWERS_NAMESPACE.into_iter().chain(owner))?
+    };
     let mut hasher = blake3::Hasher::new();
     let rights = serde_json::to_vec(&caller.rights).unwrap_or_default();
     let credential = caller.credential.as_deref().unwrap_or_default();

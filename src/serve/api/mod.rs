@@ -28,7 +28,7 @@ use super::caller::{Caller, Doorkeeper, admit};
 use super::connection::is_health;
 use super::metrics::{self, Metrics};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mcp::HttpLimits;
+use crate::mcp::{HttpLimits, names_one_host};
 use crate::shared::Shared;
 use crate::shares::{Shares, User};
 use crate::store::Store;
@@ -162,7 +162,7 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/healthz", get(ready))
-        .route("/version", get(async || Json(serde_json::json!({"name": "stratafs", "version": env!("CARGO_PKG_VERSION"), "api": "v1"}))))
+        .route("/version", get(async || Json(serde_json::json!({"name": "treehold", "version": env!("CARGO_PKG_VERSION"), "api": "v1"}))))
         .route("/openapi.json", get(openapi::show))
         .route("/", get(openapi::show_page))
         .fallback(nowhere)
@@ -288,17 +288,6 @@ async fn from_this_house(State(api): State<Arc<Api>>, request: Request, next: Ne
         return problem::response(&error.without_effect());
     }
     next.run(request).await
-}
-
-/// Tells whether a request names at most one host ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)): a proxy
-/// may go by another one of several than this server.
-fn names_one_host(request: &Request) -> bool {
-    let mut hosts = request.headers().get_all(header::HOST).iter();
-    match (hosts.next(), hosts.next(), request.uri().authority()) {
-        (_, Some(_), _) => false,
-        (Some(host), None, Some(authority)) => host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()),
-        (_, None, _) => true,
-    }
 }
 
 fn without_port(host: &str) -> &str {

@@ -65,9 +65,9 @@ fn page() -> String {
     }
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>stratafs</title><style>body{{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}}\
+         <title>treehold</title><style>body{{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}}\
          td{{padding:.2rem .8rem .2rem 0;vertical-align:top}}</style>\
-         <h1>stratafs {}</h1><p>One file tree. Described in full by <a href=\"/openapi.json\">openapi.json</a>; models reach it at \
+         <h1>treehold {}</h1><p>One file tree. Described in full by <a href=\"/openapi.json\">openapi.json</a>; models reach it at \
          <code>/mcp</code>.</p><table>\n{rows}</table></html>",
         env!("CARGO_PKG_VERSION")
     )
@@ -106,7 +106,7 @@ fn describe() -> Value {
     json!({
         "openapi": "3.1.0",
         "info": {
-            "title": "stratafs",
+            "title": "treehold",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "One file tree for AI agents. Paths are those of the tree; errors are problems with a stable code.",
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"}

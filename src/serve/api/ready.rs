@@ -59,7 +59,7 @@ impl Readiness {
 }
 
 async fn write(store: &dyn Store) -> Result<()> {
-    let namespace = Namespace::new([ANSWERS_NAMESPACE])?;
+    let namespace = Namespace::new(ANSWERS_NAMESPACE)?;
     store.commit(Batch::new().put_for(&namespace, "ready", "", ROW_STAYS)).await.map(drop)
 }
 

@@ -277,4 +277,17 @@ mod tests {
         // Two handlers of one method at one path make the router panic.
         let _ = router();
     }
+
+    /// Rules and quotas speak of paths. So no request may write rows: `store import` and its like are commands of the operator.
+    #[test]
+    fn requests_reach_rows_only_as_items_of_their_user() {
+        let of_rows = ["getItem", "putItem", "deleteItem", "searchItems", "listNamespaces"];
+        for route in routes() {
+            let is_row = route.path.starts_with("/v1/store/");
+            assert_eq!(is_row, of_rows.contains(&route.id), "{}", route.id);
+            assert!(!["import", "export", "rows"].iter().any(|word| route.path.contains(word)), "{}", route.path);
+        }
+        let items = crate::store::Namespace::new(store::ITEMS_NAMESPACE.into_iter().chain(["t", "u", "memories"])).expect("a namespace");
+        assert!(crate::store::Reserved::of(&items).is_some(), "no route shows the rows of items");
+    }
 }

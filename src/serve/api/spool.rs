@@ -22,7 +22,7 @@ impl Spool {
     /// Makes an empty one, in the directory of the system for what does not last.
     pub(super) async fn open(disk: Arc<Semaphore>) -> Result<Self> {
         let file = blocking(|| {
-            let path = std::env::temp_dir().join(format!("stratafs-{}", Uuid::new_v4().simple()));
+            let path = std::env::temp_dir().join(format!("treehold-{}", Uuid::new_v4().simple()));
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true);
             #[cfg(unix)]

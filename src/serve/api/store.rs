@@ -1,6 +1,6 @@
 //! Items of an application: JSON values in namespaces of the caller's own, with the semantics of [`JsonStore`].
 //!
-//! The namespaces of a request lie beneath `items`, the caller's tenant and the caller's user, so that no request reaches another's.
+//! The namespaces of a request lie beneath `_treehold/items`, the caller's tenant and the caller's user, so that no request reaches another's.
 
 use super::etag::{self, Tags};
 use super::exchange::{Answer, Asked, json, nothing};
@@ -8,7 +8,7 @@ use super::problem::Failed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Version;
 use crate::serve::rights::Access;
-use crate::store::{Condition, JsonCursor, JsonFilter, JsonSearch, JsonStore, Namespace, NamespaceSearch};
+use crate::store::{Condition, JsonCursor, JsonFilter, JsonSearch, JsonStore, Namespace, NamespaceSearch, refuse_reserved};
 use axum::http::{StatusCode, header};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// The first component of the namespaces of items, which no route has.
-pub(crate) const ITEMS_NAMESPACE: &str = crate::store::reserved::ITEMS;
+/// What the namespaces of items lie beneath.
+pub(crate) const ITEMS_NAMESPACE: [&str; 2] = crate::store::reserved::ITEMS;
 
 /// The most items of a page.
 const PAGE_MAX: usize = 1_000;
@@ -264,13 +264,16 @@ impl Space {
         if [tenant, user].iter().any(|name| *name == "*") {
             return Err(Error::invalid_argument("a tenant or user named `*` has no items"));
         }
-        Ok(Self { items: JsonStore::new(asked.api.store.clone()), own: vec![ITEMS_NAMESPACE.to_owned(), tenant.clone(), user.clone()] })
+        let own = ITEMS_NAMESPACE.into_iter().chain([tenant.as_str(), user.as_str()]).map(str::to_owned).collect();
+        Ok(Self { items: JsonStore::new(asked.api.store.clone()), own })
     }
 
     fn namespace(&self, components: &[String]) -> Result<Namespace> {
         if components.is_empty() {
             return Err(Error::invalid_argument("name at least one component of the namespace"));
         }
+        // It would lie beneath the caller's own namespace; but whoever names it means rows that no request reaches.
+        refuse_reserved(&Namespace::new(components)?)?;
         Namespace::new(self.own.iter().chain(components))
     }
 

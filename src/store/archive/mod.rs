@@ -23,10 +23,16 @@ use read::Limits;
 use write::{Paged, Part};
 
 /// The number of the format that is written, and the newest that is read.
-pub const ARCHIVE_FORMAT: u32 = 1;
+pub const ARCHIVE_FORMAT: u32 = 2;
+
+/// The format of the former layout, which an import converts.
+const FORMER_FORMAT: u32 = 1;
+
+/// The first entry of an archive that was written under the former name of the product.
+const FORMER_HEAD: &str = "stratafs.json";
 
 /// The first entry.
-const HEAD: &str = "stratafs.json";
+const HEAD: &str = "treehold.json";
 
 /// The last entry.
 const END: &str = "end.json";
@@ -167,7 +173,7 @@ impl ImportOptions {
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{Batch, ExportOptions, ImportOptions, MemoryStore, Namespace, Store, export, import};
+/// use treehold::store::{Batch, ExportOptions, ImportOptions, MemoryStore, Namespace, Store, export, import};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

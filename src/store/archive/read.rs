@@ -5,16 +5,16 @@
 //! bounded by what is there.
 
 use super::row::Row;
-use super::{ARCHIVE_FORMAT, END, End, Found, HEAD, Head, INLINE_BYTES_MAX, PAGE_BYTES};
+use super::{ARCHIVE_FORMAT, END, End, FORMER_FORMAT, FORMER_HEAD, Found, HEAD, Head, INLINE_BYTES_MAX, PAGE_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::digest::Digest;
-use crate::store::{Item, Namespace};
+use crate::store::{Item, Namespace, Reserved, ReservedRows, is_reserved, migrate};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The most bytes of `stratafs.json` and `end.json`.
+/// The most bytes of `treehold.json` and `end.json`.
 const JSON_BYTES_MAX: u64 = 64 << 10;
 
 /// The most bytes of the lines of a page: what a page ends with, and one line.
@@ -38,7 +38,7 @@ pub(super) struct Limits {
 pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found) -> Result<()>) -> Result<End> {
     let mut archive = tar::Archive::new(BufReader::with_capacity(64 << 10, input));
     let mut entries = archive.entries().map_err(|error| unread("its first entry", error))?.raw(true);
-    let mut state = State { limits, blobs: HashMap::new(), totals: Totals::default(), last: None };
+    let mut state = State { limits, blobs: HashMap::new(), totals: Totals::default(), last: None, is_former: false };
     let mut has_head = false;
     while let Some(entry) = entries.next().transpose().map_err(|error| unread("an entry", error))? {
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
@@ -47,8 +47,10 @@ pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found)
         }
         let size = entry.size();
         match name.as_str() {
-            HEAD if !has_head => {
-                check_head(&json::<Head>(&name, entry, size)?)?;
+            HEAD | FORMER_HEAD if !has_head => {
+                let head = json::<Head>(&name, entry, size)?;
+                check_head(&head)?;
+                state.is_former = head.format == FORMER_FORMAT;
                 has_head = true;
             }
             _ if !has_head => return Err(broken(&name, &format!("an export begins with `{HEAD}`"))),
@@ -76,6 +78,7 @@ pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found)
 fn check_head(head: &Head) -> Result<()> {
     match head.format {
         ARCHIVE_FORMAT => Ok(()),
+        FORMER_FORMAT => Ok(()),
         0 => Err(broken(HEAD, "the number of its format is 0")),
         newer => {
             let message = format!("the archive is of format {newer} and this program knows {ARCHIVE_FORMAT}; import it by a newer one");
@@ -91,6 +94,8 @@ struct State {
     totals: Totals,
     /// The last row.
     last: Option<(Namespace, String)>,
+    /// Whether the archive is of the former layout. Its order and hash are of the namespaces as written there.
+    is_former: bool,
 }
 
 #[derive(Default)]
@@ -188,6 +193,8 @@ impl State {
         self.totals.digest.add(&here.0, &item);
         let namespace = here.0.clone();
         self.last = Some(here);
+        let namespace = if self.is_former { migrate::moved(namespace)? } else { namespace };
+        check_reserved(&namespace)?;
         Ok((namespace, item))
     }
 
@@ -203,6 +210,15 @@ impl State {
             return Err(broken(name, &format!("the version is over {}", super::VERSION_MAX)));
         }
         Ok(())
+    }
+}
+
+/// Refuses rows below the reserved root that no export writes.
+fn check_reserved(namespace: &Namespace) -> Result<(), String> {
+    match Reserved::of(namespace).map(|reserved| reserved.rows) {
+        None if is_reserved(namespace) => Err(format!("the namespace `{namespace}` is reserved, and this version does not know it")),
+        Some(ReservedRows::Derived | ReservedRows::Note) => Err(format!("the namespace `{namespace}` is reserved, and never exported")),
+        _ => Ok(()),
     }
 }
 

@@ -180,10 +180,10 @@ pub struct CopyReport {
 ///
 /// # Examples
 /// ```
-/// use stratafs::store::{Batch, CopyOptions, MemoryStore, Namespace, Store, copy};
+/// use treehold::store::{Batch, CopyOptions, MemoryStore, Namespace, Store, copy};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stratafs::Result<()> {
+/// # async fn main() -> treehold::Result<()> {
 /// let (source, target) = (MemoryStore::new(), MemoryStore::new());
 /// let notes = Namespace::new(["ada", "notes"])?;
 /// source.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;

@@ -83,6 +83,6 @@ fn difference(one: &Item, other: &Item) -> Option<&'static str> {
 fn different(namespace: &Namespace, key: &str, what: &str) -> Error {
     let key = escape_key(key);
     let message =
-        format!("the row `{key}` in `{namespace}` {what} after the copy; look at both stores by `stratafs store verify`, then copy again");
+        format!("the row `{key}` in `{namespace}` {what} after the copy; look at both stores by `treehold store verify`, then copy again");
     Error::new(ErrorKind::Corrupt, message)
 }

@@ -1,4 +1,4 @@
-//! What a batch comes to, against the same writes one after the other.
+//! Property test: the folded effect of a batch equals its writes applied one by one.
 
 use super::*;
 use crate::clock::Clock;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// When the rows that are there were put, and when the batch is applied, in microseconds.
+/// When the existing rows were put and when the batch is applied, in microseconds.
 const BEFORE: i64 = 1_000_000_000;
 const NOW: i64 = 1_010_000_000;
 
@@ -28,7 +28,7 @@ fn key() -> impl Strategy<Value = String> {
     select(vec!["k", "k/x", "k/y", "l"]).prop_map(str::to_owned)
 }
 
-/// Ends at once, between the two times, or behind both.
+/// Expires at once, between the two times, or after both.
 fn time_to_live() -> impl Strategy<Value = Option<Duration>> {
     select(vec![None, None, Some(Duration::ZERO), Some(Duration::from_secs(5)), Some(Duration::from_secs(3_600))])
 }
@@ -44,7 +44,7 @@ fn put() -> impl Strategy<Value = BatchWrite> {
 fn restore() -> impl Strategy<Value = BatchWrite> {
     let ends = select(vec![None, Some(time(NOW)), Some(time(NOW - 1)), Some(time(NOW + 1)), Some(Timestamp::MAX)]);
     (namespace(), key(), any::<u8>(), 1..30_u64, ends).prop_map(|(namespace, key, value, version, ends)| {
-        // Times are cut to microseconds.
+        // Restores truncate times to microseconds, so give them more.
         let (created_at, modified_at) = (time(11) + Duration::from_nanos(999), time(12) + Duration::from_nanos(1));
         let item = Item::new(key, Bytes::new(), Bytes::from(vec![value]), Version::new(version), created_at, modified_at);
         BatchWrite::Restore { namespace, item: item.with_expires_at(ends) }
@@ -56,7 +56,7 @@ fn write() -> impl Strategy<Value = BatchWrite> {
         4 => put(),
         2 => restore(),
         2 => (any::<u8>(), time_to_live()).prop_map(|(value, time_to_live)| {
-            // Of its own: a batch that adds to a log takes nothing from it by prefix.
+            // A namespace of its own, because a batch may not append to a log and delete from it by prefix.
             let namespace = Namespace::parse("log").expect("a legal namespace");
             BatchWrite::Append { namespace, meta: Bytes::new(), value: Bytes::from(vec![value]), time_to_live }
         }),
@@ -68,7 +68,7 @@ fn write() -> impl Strategy<Value = BatchWrite> {
     ]
 }
 
-/// A row, with the namespace and key that it stands at.
+/// The rows by namespace and key.
 type Rows = BTreeMap<(Namespace, String), Item>;
 
 fn is_live(item: &Item, now: i64) -> bool {
@@ -88,7 +88,7 @@ async fn rows(store: &MemoryStore) -> Rows {
     rows
 }
 
-/// Applies an effect as its documentation says, all lists to the rows as they were before; returns the counter and the versions.
+/// Applies an effect as documented, all lists against the previous rows; returns the counter and the versions.
 fn apply(effect: &Effect<'_>, before: &Rows, counter: u64) -> (Rows, u64, Vec<Version>) {
     let at = |namespace: &Namespace, key: &str| (namespace.clone(), key.to_owned());
     let mut rows = before.clone();
@@ -137,22 +137,22 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_024, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn lists_at_once_are_the_writes_one_after_the_other(
+    fn folded_effect_equals_sequential_writes(
         there in vec(prop_oneof![3 => put(), 1 => restore()], 0..8),
         writes in vec(write(), 0..10),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let clock = Arc::new(AtomicI64::new(BEFORE));
-            let told = clock.clone();
-            let store = MemoryStore::with_clock(Clock::from_fn(move || time(told.load(Ordering::Relaxed))));
-            // One batch each, so that the counter is somewhere.
+            let shared = clock.clone();
+            let store = MemoryStore::with_clock(Clock::from_fn(move || time(shared.load(Ordering::Relaxed))));
+            // One batch each, so that the counter advances.
             for write in there {
                 store.commit(Batch { preconditions: Vec::new(), writes: vec![write] }).await.expect("a commit");
             }
             let before = rows(&store).await;
             let counter = store.current_version().await.expect("a version").number();
-            // What had ended before is gone for both.
+            // Rows that expired earlier are gone on both sides.
             store.sweep(usize::MAX).await.expect("a sweep");
             clock.store(NOW, Ordering::Relaxed);
             let effect = Effect::of(&writes, time(NOW));

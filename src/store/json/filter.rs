@@ -1,19 +1,20 @@
-//! What a filter matches: pure.
+//! Matching of JSON values against filters, without I/O.
 
 use crate::error::{Error, Result};
 use serde_json::{Map, Number, Value};
 use std::cmp::Ordering;
 
-/// How deep a filter may be.
+/// The maximum nesting depth of a filter.
 const DEPTH_MAX: usize = 32;
 
-/// Which values a search returns.
+/// Selects the values that a search returns.
 ///
-/// Written as JSON: `{"status": "open", "minutes": {"$gt": 5, "$lte": 60}, "author": {"name": "ada"}}`. All fields must match. A
-/// field matches by equality, by operators (`$eq $ne $gt $gte $lt $lte`, all of which must hold), or, for an object without
-/// operators, field by field beneath it. Numbers are compared as numbers (`1` equals `1.0`), texts by their bytes; values of
-/// different kinds are neither less nor greater. A field that is absent equals nothing, so `$ne` matches it. (LangGraph's store in
-/// memory differs: there the text `5` is more than 4, an absent field equals `null`, and `{}` matches any object.)
+/// Written as JSON: `{"status": "open", "minutes": {"$gt": 5, "$lte": 60}, "author": {"name": "ada"}}`. All fields must
+/// match. A field matches by equality, by operators (`$eq $ne $gt $gte $lt $lte`, all of which must hold) or, given an
+/// object without operators, if each of its fields matches. Numbers compare as numbers (`1` equals `1.0`) and strings
+/// bytewise; values of different kinds are never less or greater. An absent field equals nothing, so `$ne` matches it.
+/// LangGraph's in-memory store differs: there the string `5` is greater than 4, an absent field equals `null`, and `{}`
+/// matches any object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct JsonFilter {
     fields: Vec<(String, Test)>,
@@ -42,18 +43,18 @@ enum Operator {
 }
 
 impl JsonFilter {
-    /// Reads a filter from the JSON that it is written as.
+    /// Parses a filter from JSON.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for what is no object, an operator that is not known, one that
-    /// stands beside a field, and a comparison with what has no order.
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a filter that is not an object, an unknown
+    /// operator, an object that mixes operators and fields, and an order comparison with a value that has no order.
     pub fn parse(filter: &Value) -> Result<Self> {
         let Value::Object(fields) = filter else {
-            return Err(Error::invalid_argument("a filter is an object, such as `{\"status\": \"open\"}`"));
+            return Err(Error::invalid_argument("a filter must be an object, such as `{\"status\": \"open\"}`"));
         };
         if let Some(operator) = fields.keys().find(|name| name.starts_with('$')) {
             return Err(Error::invalid_argument(format!(
-                "the operator `{operator}` stands where a field is named; write `{{\"field\": {{\"{operator}\": …}}}}`"
+                "the operator `{operator}` is in the place of a field name; write `{{\"field\": {{\"{operator}\": …}}}}`"
             )));
         }
         Self::of_fields(fields, 0)
@@ -67,12 +68,12 @@ impl JsonFilter {
         Ok(Self { fields: fields.collect::<Result<_>>()? })
     }
 
-    /// Tells whether a value matches.
+    /// Returns whether a value matches.
     pub fn matches(&self, value: &Value) -> bool {
         self.fields.iter().all(|(name, test)| test.holds(value.get(name)))
     }
 
-    /// Tells whether every value matches.
+    /// Returns whether the filter matches every value.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
@@ -111,11 +112,11 @@ impl Comparison {
             "$gte" => Operator::GreaterOrEqual,
             "$lt" => Operator::Less,
             "$lte" => Operator::LessOrEqual,
-            _ => return Err(Error::invalid_argument(format!("`{name}` is no operator; use $eq, $ne, $gt, $gte, $lt or $lte"))),
+            _ => return Err(Error::invalid_argument(format!("`{name}` is not an operator; use $eq, $ne, $gt, $gte, $lt or $lte"))),
         };
         let has_order = matches!(operand, Value::Number(_) | Value::String(_));
         if !has_order && !matches!(operator, Operator::Equal | Operator::NotEqual) {
-            return Err(Error::invalid_argument(format!("`{name}` compares numbers or texts, and not `{operand}`")));
+            return Err(Error::invalid_argument(format!("`{name}` compares numbers or strings, not `{operand}`")));
         }
         Ok(Self { operator, operand: operand.clone() })
     }
@@ -133,7 +134,7 @@ impl Comparison {
     }
 }
 
-/// Compares two values of a kind that has an order.
+/// Orders two numbers or two strings; other values have no order.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => order_of_numbers(left, right),
@@ -142,7 +143,7 @@ fn order(left: &Value, right: &Value) -> Option<Ordering> {
     }
 }
 
-/// Compares whole numbers exactly, and others as floating point ones.
+/// Compares integers exactly, and other numbers as floating point.
 fn order_of_numbers(left: &Number, right: &Number) -> Option<Ordering> {
     match (left.as_i128(), right.as_i128()) {
         (Some(left), Some(right)) => Some(left.cmp(&right)),
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_match_by_equality_operators_or_what_lies_beneath() {
+    fn fields_match_by_equality_operators_or_nested_fields() {
         let value = json!({"s": "b", "n": 5, "f": 0.5, "z": null, "t": true, "l": [1, {"a": 2}], "o": {"p": {"q": 1}, "r": 2}, "e": {}});
         for filter in [
             json!({}),
@@ -217,28 +218,28 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_are_compared_exactly() {
+    fn large_integers_compare_exactly() {
         assert!(matches(json!({"n": {"$gt": 9_007_199_254_740_992_u64}}), json!({"n": 9_007_199_254_740_993_u64})));
         assert!(!matches(json!({"n": u64::MAX}), json!({"n": u64::MAX - 1})));
         assert!(matches(json!({"n": {"$lt": 0}}), json!({"n": i64::MIN})));
     }
 
     #[test]
-    fn what_is_no_filter_is_refused_with_a_way_out() {
+    fn malformed_filter_is_refused_with_a_hint() {
         let mut deep = json!(1);
         for _ in 0..40 {
             deep = json!({ "a": deep });
         }
         for (filter, part) in [
-            (json!([]), "is an object"),
-            (json!({"$gt": 1}), "stands where a field is named"),
+            (json!([]), "must be an object"),
+            (json!({"$gt": 1}), "in the place of a field name"),
             (json!({"n": {"$near": 1}}), "use $eq"),
             (json!({"n": {"$gt": 1, "m": 2}}), "mixes operators and fields"),
-            (json!({"n": {"$gt": null}}), "compares numbers or texts"),
-            (json!({"n": {"$lte": [1]}}), "compares numbers or texts"),
+            (json!({"n": {"$gt": null}}), "compares numbers or strings"),
+            (json!({"n": {"$lte": [1]}}), "compares numbers or strings"),
             (deep, "levels deep"),
         ] {
-            let error = JsonFilter::parse(&filter).expect_err("no filter");
+            let error = JsonFilter::parse(&filter).expect_err("not a filter");
             assert!(error.message().contains(part), "{filter}: {error}");
         }
     }

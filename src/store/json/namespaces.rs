@@ -5,28 +5,29 @@ use crate::error::{Error, Result};
 use crate::store::{Namespace, NamespacesOptions};
 use serde::Serialize;
 
-/// Stands for any one component.
+/// Matches any one component.
 const ANY: &str = "*";
 
-/// How many namespaces are read at a time.
+/// How many namespaces are read per page of the store.
 const PAGE: usize = 1_000;
 
-/// Which namespaces to list.
+/// Selects the namespaces to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceSearch {
-    /// What they begin with, component by component; `*` is any one. Default nothing.
+    /// The components that the namespaces start with; `*` matches any one. Default none.
     pub prefix: Vec<String>,
-    /// What they end with, in the same way. Default nothing.
+    /// The components that the namespaces end with; `*` matches any one. Default none.
     pub suffix: Vec<String>,
-    /// Cuts what is listed to this many components; those that become the same are listed once (once more after a page that
-    /// ended by `namespaces_max` among them).
+    /// Truncates the listed namespaces to this many components, and lists equal ones once. After a page that ended
+    /// because of `namespaces_max`, the last one may be listed again.
     pub depth_max: Option<usize>,
-    /// Goes on after this.
+    /// Continues after this namespace.
     pub start_after: Option<Namespace>,
-    /// The most listed, at least 1. Default 100.
+    /// The most namespaces listed, at least 1. Default 100.
     pub limit: usize,
-    /// The most namespaces looked at, at least 1. Default 10,000. When they are used up the page ends, and says where to go on.
+    /// The most namespaces examined, at least 1. Default 10,000. A page that reaches this bound ends early and returns
+    /// a cursor.
     pub namespaces_max: usize,
 }
 
@@ -37,47 +38,47 @@ impl Default for NamespaceSearch {
 }
 
 impl NamespaceSearch {
-    /// Lists all namespaces, 100 a page.
+    /// Lists all namespaces, 100 per page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what they begin with.
+    /// Sets the components that the namespaces start with.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.prefix = prefix.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets what they end with.
+    /// Sets the components that the namespaces end with.
     #[must_use]
     pub fn with_suffix(mut self, suffix: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.suffix = suffix.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Cuts what is listed to this many components.
+    /// Truncates the listed namespaces to this many components.
     #[must_use]
     pub fn with_depth_max(mut self, depth_max: usize) -> Self {
         self.depth_max = Some(depth_max);
         self
     }
 
-    /// Goes on after the last page.
+    /// Continues after the last page.
     #[must_use]
     pub fn with_start_after(mut self, namespace: Namespace) -> Self {
         self.start_after = Some(namespace);
         self
     }
 
-    /// Sets the most listed.
+    /// Sets the most namespaces listed.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets the most looked at.
+    /// Sets the most namespaces examined.
     #[must_use]
     pub fn with_namespaces_max(mut self, namespaces_max: usize) -> Self {
         self.namespaces_max = namespaces_max;
@@ -92,13 +93,13 @@ impl NamespaceSearch {
             && self.suffix.iter().rev().zip(components.iter().rev().map(|component| &**component)).all(same)
     }
 
-    /// Returns the namespace that everything listed is or lies beneath, as far as the prefix has no pattern.
+    /// Returns the common ancestor of all matches: the components of the prefix before its first `*`.
     fn beneath(&self) -> Result<Option<Namespace>> {
         let literal: Vec<&String> = self.prefix.iter().take_while(|component| *component != ANY).collect();
         if literal.is_empty() { Ok(None) } else { Namespace::new(literal).map(Some) }
     }
 
-    /// Cuts a namespace to the depth that is asked for.
+    /// Truncates a namespace to `depth_max` components.
     fn cut(&self, namespace: Namespace) -> Result<Namespace> {
         match self.depth_max {
             Some(depth) if namespace.components().count() > depth => Namespace::new(namespace.components().take(depth)),
@@ -113,7 +114,7 @@ impl NamespaceSearch {
 pub struct JsonNamespacePage {
     /// The namespaces in order.
     pub namespaces: Vec<Namespace>,
-    /// Where to go on, as [`NamespaceSearch::start_after`]; none when there is no more.
+    /// The cursor of the next page, for [`NamespaceSearch::start_after`]; `None` at the end.
     pub next: Option<Namespace>,
 }
 
@@ -123,8 +124,8 @@ impl JsonStore {
     /// Cost: linear in the namespaces that share the part of the prefix before its first `*`.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a depth of 0 or a prefix that is no namespace; the store's
-    /// own as in [`Store::namespaces`](crate::store::Store::namespaces).
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a depth of 0 or a prefix that is not a valid
+    /// namespace. Otherwise as [`Store::namespaces`](crate::store::Store::namespaces).
     pub async fn namespaces(&self, search: &NamespaceSearch) -> Result<JsonNamespacePage> {
         if search.depth_max == Some(0) {
             return Err(Error::invalid_argument("namespaces have at least one component; a depth of 0 lists nothing"));
@@ -132,7 +133,7 @@ impl JsonStore {
         let mut options = NamespacesOptions::new();
         options.beneath = search.beneath()?;
         options.start_after = search.start_after.clone();
-        // What the page before listed last stands for all that is cut to the same.
+        // The namespace listed last on the previous page covers all that truncate to the same components.
         let before = search.start_after.clone().filter(|namespace| search.matches(namespace));
         let mut last_listed = before.map(|namespace| search.cut(namespace)).transpose()?;
         let mut last_matched = search.start_after.clone();

@@ -1,4 +1,4 @@
-//! Searching items: pages in the order of namespaces and keys.
+//! Searching items in pages, ordered by namespace and key.
 
 use super::{JsonFilter, JsonItem, JsonStore, with_value};
 use crate::error::{Error, Result};
@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How many rows are read at a time.
+/// How many rows are read per page of the store.
 const PAGE_ROWS: usize = 500;
 
-/// How to search items.
+/// Options of an item search.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct JsonSearch {
@@ -18,13 +18,14 @@ pub struct JsonSearch {
     pub filter: JsonFilter,
     /// Only keys that start with this.
     pub prefix: String,
-    /// Also what lies in namespaces beneath. Default false.
+    /// Also searches the namespaces below. Default false.
     pub beneath: bool,
-    /// Goes on after this.
+    /// Continues after this item.
     pub start_after: Option<JsonCursor>,
     /// The most items returned, at least 1. Default 100.
     pub limit: usize,
-    /// The most rows looked at, at least 1. Default 10,000. When they are used up the page ends, and says where to go on.
+    /// The most rows examined, at least 1. Default 10,000. A page that reaches this bound ends early and returns a
+    /// cursor.
     pub rows_max: usize,
 }
 
@@ -35,33 +36,33 @@ impl Default for JsonSearch {
 }
 
 impl JsonSearch {
-    /// Searches one namespace for all items, 100 a page.
+    /// Searches one namespace for all items, 100 per page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what items must match.
+    /// Sets the filter that items must match.
     #[must_use]
     pub fn with_filter(mut self, filter: JsonFilter) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Sets what keys start with.
+    /// Sets the prefix that keys start with.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Searches the namespaces beneath as well.
+    /// Sets whether namespaces below are searched too.
     #[must_use]
     pub fn with_beneath(mut self, beneath: bool) -> Self {
         self.beneath = beneath;
         self
     }
 
-    /// Goes on after the last page.
+    /// Continues after the last page.
     #[must_use]
     pub fn with_start_after(mut self, cursor: JsonCursor) -> Self {
         self.start_after = Some(cursor);
@@ -75,7 +76,7 @@ impl JsonSearch {
         self
     }
 
-    /// Sets the most rows looked at.
+    /// Sets the most rows examined.
     #[must_use]
     pub fn with_rows_max(mut self, rows_max: usize) -> Self {
         self.rows_max = rows_max;
@@ -83,18 +84,18 @@ impl JsonSearch {
     }
 }
 
-/// A place between two items.
+/// A position in a search: just after one item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct JsonCursor {
-    /// The namespace of the item before, as it is shown.
+    /// The namespace of that item, in display form.
     pub namespace: String,
-    /// Its key.
+    /// The key of that item.
     pub key: String,
 }
 
 impl JsonCursor {
-    /// Makes the place after an item.
+    /// Makes the cursor that points after an item.
     pub fn new(namespace: &Namespace, key: impl Into<String>) -> Self {
         Self { namespace: namespace.to_string(), key: key.into() }
     }
@@ -104,17 +105,17 @@ impl JsonCursor {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct JsonPage<T> {
-    /// The items with their namespaces, in the order of namespaces and keys.
+    /// The items with their namespaces, ordered by namespace and key.
     pub items: Vec<JsonFound<T>>,
-    /// Where to go on; none when there is no more.
+    /// The cursor of the next page; `None` at the end.
     pub next: Option<JsonCursor>,
 }
 
-/// An item that was found. It reads like the item itself.
+/// An item with its namespace. Dereferences to the item.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct JsonFound<T> {
-    /// Where it lies.
+    /// The namespace of the item.
     pub namespace: Namespace,
     /// The item.
     #[serde(flatten)]
@@ -130,13 +131,14 @@ impl<T> std::ops::Deref for JsonFound<T> {
 }
 
 impl JsonStore {
-    /// Searches the items of a namespace. Rows that are no JSON items (files, parts of threads, other values) are passed over.
+    /// Searches the items of a namespace. Rows that are not JSON items (files, parts of threads, other values) are
+    /// skipped.
     ///
-    /// Cost: reads every row with the prefix up to the page's end; a filter is applied to what was read.
+    /// Cost: reads every row with the prefix up to the end of the page; filters apply after reading.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) when an item that matches is not of the type `T`, or for a
-    /// cursor outside the namespace; the store's own as in [`Store::scan`](crate::store::Store::scan).
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) when a matching item is not of type `T`, or for a
+    /// cursor outside the namespace. Otherwise as [`Store::scan`](crate::store::Store::scan).
     pub async fn search<T: DeserializeOwned>(&self, namespace: &Namespace, search: &JsonSearch) -> Result<JsonPage<T>> {
         let mut run = Run { search, rows_left: search.rows_max.max(1), found: Vec::new(), last: None };
         let cursor = match &search.start_after {
@@ -145,7 +147,7 @@ impl JsonStore {
         };
         let mut start = match cursor {
             Some((at, _)) if !(at == *namespace || search.beneath && at.starts_with(namespace)) => {
-                return Err(Error::invalid_argument("the cursor is not of this search; take the one that its last page gave"));
+                return Err(Error::invalid_argument("the cursor belongs to another search; use the one from this search's last page"));
             }
             Some((at, key)) => Some((at, Some(key))),
             None => Some((namespace.clone(), None)),
@@ -165,7 +167,7 @@ impl JsonStore {
         self.refresh(&refreshed).await;
         let items = found.into_iter().map(|(space, row, value)| {
             let value = serde_json::from_value(value).map_err(|source| {
-                let message = format!("the item `{}` of `{space}` is not what was asked for: {source}", super::shown(&row.key));
+                let message = format!("the item `{}` of `{space}` does not have the requested type: {source}", super::shown(&row.key));
                 Error::invalid_argument(message).with_source(source)
             })?;
             Ok(JsonFound { item: with_value(&row, value), namespace: space })
@@ -173,12 +175,12 @@ impl JsonStore {
         Ok(JsonPage { items: items.collect::<Result<_>>()?, next })
     }
 
-    /// Searches one namespace; tells whether it was searched to its end.
+    /// Searches one namespace. Returns whether it was searched to its end.
     async fn search_one(&self, namespace: &Namespace, after: Option<String>, run: &mut Run<'_>) -> Result<bool> {
         let mut options = ScanOptions::new().with_prefix(&*run.search.prefix).with_values(true);
         options.start_after = after;
         loop {
-            // A full page only asks whether there is more.
+            // A full page only needs to know whether more rows follow.
             options.limit = if run.is_full() { 0 } else { PAGE_ROWS.min(run.rows_left) };
             let page = self.store().scan(namespace, options.clone()).await?;
             for entry in page.entries {
@@ -197,12 +199,12 @@ impl JsonStore {
     }
 }
 
-/// A search under way.
+/// A search in progress.
 struct Run<'s> {
     search: &'s JsonSearch,
     rows_left: usize,
     found: Vec<(Namespace, Item, Value)>,
-    /// The row looked at last.
+    /// The row examined last.
     last: Option<JsonCursor>,
 }
 

@@ -30,7 +30,7 @@ async fn keys(items: &JsonStore, namespace: &str, search: JsonSearch) -> Vec<Str
 }
 
 #[tokio::test]
-async fn a_typed_value_comes_back() {
+async fn typed_value_round_trips() {
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Task {
         title: String,
@@ -42,14 +42,14 @@ async fn a_typed_value_comes_back() {
     let item: JsonItem<Task> = items.get(&space("ada"), "k").await.expect("read").expect("there");
     assert_eq!((item.value, item.version), (task, version));
     assert!(items.get::<Value>(&space("ada"), "other").await.expect("read").is_none());
-    let error = items.get::<Vec<u8>>(&space("ada"), "k").await.expect_err("it is no list");
+    let error = items.get::<Vec<u8>>(&space("ada"), "k").await.expect_err("it is not a list");
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     items.delete(&space("ada"), "k").await.expect("removed");
     assert!(items.get::<Task>(&space("ada"), "k").await.expect("read").is_none());
 }
 
 #[tokio::test]
-async fn no_update_of_many_is_lost() {
+async fn concurrent_updates_are_all_applied() {
     let items = Arc::new(items());
     let count = |items: Arc<JsonStore>| async move {
         for _ in 0..20 {
@@ -62,7 +62,7 @@ async fn no_update_of_many_is_lost() {
 }
 
 #[tokio::test]
-async fn a_put_and_a_delete_can_expect_a_version() {
+async fn put_and_delete_honor_version_conditions() {
     let items = items();
     let a = space("a");
     let first = items.put_if(&a, "k", &1, Condition::Absent).await.expect("created");
@@ -75,7 +75,7 @@ async fn a_put_and_a_delete_can_expect_a_version() {
 }
 
 #[tokio::test]
-async fn a_search_is_of_one_namespace_unless_asked() {
+async fn search_covers_one_namespace_unless_descendants_are_requested() {
     let items = items();
     for place in ["a", "a/b", "a/b/c", "ab", "b"] {
         for key in ["k1", "k2", "other"] {
@@ -95,7 +95,7 @@ async fn a_search_is_of_one_namespace_unless_asked() {
 }
 
 #[tokio::test]
-async fn a_search_passes_over_what_is_no_item() {
+async fn search_skips_rows_that_are_not_items() {
     let items = items();
     let a = space("a");
     items.put(&a, "item", &json!({"n": 1})).await.expect("put");
@@ -103,12 +103,12 @@ async fn a_search_passes_over_what_is_no_item() {
     items.store().commit(others).await.expect("put");
     assert_eq!(keys(&items, "a", JsonSearch::new()).await, ["a:item", "a:raw"]);
     for key in ["file", "text"] {
-        assert_eq!(items.get::<Value>(&a, key).await.expect_err("no item").kind(), ErrorKind::InvalidArgument);
+        assert_eq!(items.get::<Value>(&a, key).await.expect_err("not an item").kind(), ErrorKind::InvalidArgument);
     }
 }
 
 #[tokio::test]
-async fn a_read_lets_an_item_live_on_and_leaves_its_version() {
+async fn read_extends_an_items_life_without_changing_its_version() {
     let now = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
     let clock = Clock::from_fn({
         let now = now.clone();
@@ -130,15 +130,15 @@ async fn a_read_lets_an_item_live_on_and_leaves_its_version() {
         assert_eq!(items.search::<u8>(&a, &search).await.expect("a page").items.len(), 1);
     }
     assert_eq!(items.store().current_version().await.expect("a version"), counter, "nothing was put");
-    assert!(items.get::<u8>(&a, "left").await.expect("read").is_none(), "nobody read it");
+    assert!(items.get::<u8>(&a, "left").await.expect("read").is_none(), "it expired unread");
     assert!(items.get::<u8>(&a, "good").await.expect("read").is_some());
-    // An update keeps the time to live that the item was put with.
+    // An update keeps the time to live of the item.
     items.update(&a, "read", |count: Option<u8>| Ok(count.unwrap_or(0) + 1)).await.expect("updated");
     now.fetch_add(99, Ordering::Relaxed);
     let still = items.clone().with_refresh_on_read(false);
     assert!(still.get::<u8>(&a, "read").await.expect("read").is_some());
     now.fetch_add(1, Ordering::Relaxed);
-    assert!(still.get::<u8>(&a, "read").await.expect("read").is_none(), "a read that lets nothing live on");
+    assert!(still.get::<u8>(&a, "read").await.expect("read").is_none(), "reads without refresh do not extend its life");
 }
 
 #[tokio::test]

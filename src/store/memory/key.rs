@@ -1,4 +1,4 @@
-//! The keys of rows in memory.
+//! Keys of the rows in memory.
 
 use arrayvec::ArrayString;
 use std::borrow::Borrow;
@@ -6,15 +6,15 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A key, ordered and found as its text. A short one, as most are, stands in place, so that to go over rows is to go over memory in
-/// order: a text elsewhere takes more than half as long to fetch as a file of 4 KiB to search.
+/// A key, compared as its text. Short keys, which are the majority, are stored inline so that iterating rows reads
+/// memory in order: fetching a key from the heap takes more than half as long as searching a file of 4 KiB.
 #[derive(Clone, Debug)]
 pub(super) enum Key {
     Short(ArrayString<KEY_BYTES_SHORT>),
     Long(Arc<str>),
 }
 
-/// How many bytes stand in place: a key has 48 with what says how many there are, as many as a text elsewhere takes with its name.
+/// The longest key stored inline. It makes a [`Key`] 48 bytes, no larger than a heap key with its position.
 const KEY_BYTES_SHORT: usize = 40;
 
 impl From<String> for Key {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_any_length_is_its_text_and_is_ordered_by_it() {
+    fn short_and_long_keys_compare_as_their_text() {
         let text = |length: usize, last: char| format!("{}{last}", "k".repeat(length - last.len_utf8()));
         let lengths = [2, KEY_BYTES_SHORT - 1, KEY_BYTES_SHORT, KEY_BYTES_SHORT + 1, 1_000];
         let mut texts: Vec<String> = lengths.iter().flat_map(|length| [text(*length, 'a'), text(*length, 'é')]).collect();

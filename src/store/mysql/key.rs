@@ -1,23 +1,23 @@
-//! Keys as the tables hold them: pure.
+//! The stored form of keys, without I/O.
 //!
-//! An index entry of InnoDB has at most 3,072 bytes, and a namespace takes up to 1,024 of them. So a key is kept as its *head*,
-//! the first 1,536 bytes, and its *tail*, the rest, and is unique by its namespace, its head and a digest of its tail. Heads
-//! that differ are ordered as their keys are; keys that share a head all have one of full length.
+//! An InnoDB index entry has at most 3,072 bytes, of which a namespace takes up to 1,024. So a key is split into its
+//! *head*, the first 1,536 bytes, and its *tail*, the rest. A key is identified by its namespace, its head and a digest
+//! of its tail. Keys with different heads sort by head; keys that share a head all have one of full length.
 
 use super::error::damaged;
 use crate::error::Result;
 use crate::store::page::key_after;
 
-/// The most bytes of a head.
+/// The longest head in bytes.
 pub(super) const HEAD_BYTES: usize = 1_536;
 
-/// The bytes of a digest of a tail that is not empty; with 128 bits no two tails of one head ever meet.
+/// The length in bytes of the digest of a nonempty tail. At 128 bits, collisions are not a concern.
 const DIGEST_BYTES: usize = 16;
 
-/// Sorts after every text: no UTF-8 starts with it.
+/// Sorts after every text, because no UTF-8 starts with this byte.
 pub(super) const LAST: &[u8] = &[0xFF];
 
-/// A key in parts.
+/// A key split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parts<'k> {
     pub(super) head: &'k [u8],
@@ -37,25 +37,26 @@ impl<'k> Parts<'k> {
         Self { head, tail, digest }
     }
 
-    /// Returns the digest of the tail; empty without one.
+    /// Returns the digest of the tail; empty if there is no tail.
     pub(super) fn digest(&self) -> &[u8] {
         self.digest.as_ref().map_or(&[], |digest| digest)
     }
 }
 
-/// Puts a key together again.
+/// Joins the parts of a key.
 pub(super) fn join(mut head: Vec<u8>, tail: &[u8]) -> Result<String> {
     head.extend_from_slice(tail);
-    String::from_utf8(head).map_err(|source| damaged("a key is no text").with_source(source))
+    String::from_utf8(head).map_err(|source| damaged("a key is not valid UTF-8").with_source(source))
 }
 
-/// Returns the smallest bytes after all that start with `prefix`, which is of a text and never longer; none for the empty one.
+/// Returns the least byte string greater than everything that starts with `prefix`, a UTF-8 text. The result is never
+/// longer than `prefix`; it is `None` for an empty one.
 pub(super) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let (last, before) = prefix.split_last()?;
     Some([before, &[last + 1]].concat())
 }
 
-/// Keys from `start` up to and without `end`. Both may be longer than a head.
+/// The keys in `start..end`. Either bound may be longer than a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyRange {
     pub(super) start: Vec<u8>,
@@ -63,23 +64,23 @@ pub(super) struct KeyRange {
 }
 
 impl KeyRange {
-    /// Holds all keys that start with `prefix`.
+    /// Covers all keys that start with `prefix`.
     pub(super) fn of_prefix(prefix: &str) -> Self {
         Self::from(prefix, prefix)
     }
 
-    /// Holds all keys that start with `prefix` and are longer.
+    /// Covers all keys that start with `prefix` and are longer.
     pub(super) fn beneath(prefix: &str) -> Self {
         Self::from(&key_after(prefix), prefix)
     }
 
-    /// Holds the keys from `start` on that start with `prefix`.
+    /// Covers the keys from `start` on that start with `prefix`.
     pub(super) fn from(start: &str, prefix: &str) -> Self {
         let end = successor(prefix.as_bytes()).unwrap_or_else(|| LAST.to_vec());
         Self { start: start.as_bytes().to_vec(), end }
     }
 
-    /// Tells whether heads alone decide what lies in it.
+    /// Returns whether heads alone decide membership.
     pub(super) fn is_of_heads(&self) -> bool {
         self.start.len() <= HEAD_BYTES && self.end.len() <= HEAD_BYTES
     }
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_put_together_from_its_parts() {
+    fn key_parts_join_to_the_key() {
         for length in [1, HEAD_BYTES - 1, HEAD_BYTES, HEAD_BYTES + 1, 4_096] {
             let key = "é".repeat(length / 2) + if length % 2 == 1 { "x" } else { "" };
             let parts = Parts::of(&key);
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_a_prefix_holds_what_starts_with_it_and_nothing_else() {
+    fn prefix_range_contains_exactly_the_keys_with_the_prefix() {
         let keys = ["a", "a\u{1}", "a/", "aé", "a\u{10FFFF}z", "b", "é", "\u{10FFFF}"];
         for prefix in ["", "a", "a/", "é", "\u{10FFFF}", "\u{7F}"] {
             let range = KeyRange::of_prefix(prefix);

@@ -1,16 +1,17 @@
-//! What the batches of a transaction have done so far, as far as later preconditions of the same transaction ask: pure.
+//! Tracks the writes of a transaction's earlier batches for the preconditions of later ones, without I/O.
 //!
-//! Preconditions are read before anything of a transaction is written, so what an earlier batch of it writes is laid over that.
+//! Preconditions are read before the transaction writes anything, so the effects of its earlier batches are overlaid on
+//! what was read.
 
 use crate::store::Namespace;
 use crate::store::effect::Effect;
 use jiff::Timestamp;
 use std::collections::HashMap;
 
-/// What a condition on a key meets.
+/// What a condition finds at a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
-    /// A live row of this version.
+    /// A live row with this version.
     Version(u64),
     /// No live row.
     Absent,
@@ -25,7 +26,7 @@ pub(super) struct Overlay<'b> {
 }
 
 impl<'b> Overlay<'b> {
-    /// Adds a batch whose numbers count from `counter`.
+    /// Adds a batch whose numbers start above `counter`.
     pub(super) fn add(&mut self, effect: &Effect<'b>, counter: u64, now: Timestamp) {
         let is_over = |expires_at: Option<i64>| expires_at.is_some_and(|at| at <= now.as_microsecond());
         for &(namespace, prefix) in &effect.prefixes {
@@ -42,20 +43,20 @@ impl<'b> Overlay<'b> {
         }
         for &(namespace, key, expires_at) in &effect.touches {
             self.touched.push((namespace, key));
-            // One that was absent stays so, and one that lives on keeps its version.
+            // A touch leaves an absent row absent, and a live row keeps its version.
             if is_over(expires_at) {
                 self.rows.insert((namespace, key), Met::Absent);
             }
         }
     }
 
-    /// Returns what a condition on a key meets; none where nothing was written to it.
+    /// Returns what a condition finds at a key; `None` if no batch wrote to it.
     pub(super) fn met(&self, namespace: &Namespace, key: &str) -> Option<Met> {
         let is_removed = || self.prefixes.iter().any(|(of, prefix)| *of == namespace && key.starts_with(prefix));
         self.rows.get(&(namespace, key)).copied().or_else(|| is_removed().then_some(Met::Absent))
     }
 
-    /// Tells whether something was written beneath a prefix.
+    /// Returns whether a batch wrote below a prefix.
     pub(super) fn is_beneath(&self, namespace: &Namespace, prefix: &str) -> bool {
         let is_in = |of: &Namespace, key: &str| of == namespace && key.starts_with(prefix);
         self.rows.keys().any(|(of, key)| is_in(of, key))
@@ -71,7 +72,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn later_batches_meet_what_earlier_ones_write() {
+    fn later_batches_see_the_writes_of_earlier_ones() {
         let a = Namespace::parse("a").expect("a legal namespace");
         let now = Timestamp::from_microsecond(1_000).expect("a time");
         let first = Batch::new().put(&a, "k", "").put(&a, "d/x", "").put_for(&a, "over", "", Duration::ZERO);

@@ -1,8 +1,8 @@
-//! What batches come to as statements: pure.
+//! Translation of batches into statements, without I/O.
 //!
-//! Batches that follow each other are folded to one effect, so that a group of many costs the statements of one. The counter
-//! was read under its lock, so versions are numbers in the statements; only where nothing is put the server decides whether
-//! the counter grows, by the rows that it removed.
+//! Consecutive batches are folded into one effect, so a group of many costs as many statements as one. The counter was
+//! read under its lock, so versions appear as literal numbers. Only if nothing is put does the server decide whether
+//! the counter grows, by the number of rows removed.
 
 use super::key::{KeyRange, Parts};
 use super::sql::{STATEMENT_BYTES, Tables, in_keys, in_range, literal, number_or_null, quoted, text_literal};
@@ -12,48 +12,48 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-/// A body from this size on is sent by itself, as it is and not as a literal.
+/// Bodies of at least this size are sent separately, as parameters instead of literals.
 const LONG_BODY_BYTES: usize = 128 << 10;
 
-/// What stands for the namespaces that have been taken out of their table: no namespace has this name.
+/// The name in the namespaces table that stands for all removed namespaces. No namespace has this name.
 pub(super) const TRIMMED: &str = "";
 
 /// One step of a transaction.
 #[derive(Debug)]
 pub(super) enum Action<'b> {
-    /// A statement without rows.
+    /// A statement without result rows.
     Statement(Vec<u8>),
-    /// The body of a row, as parameters of a statement.
+    /// The body of a row, sent as a statement parameter.
     Body { sql: String, namespace: &'b Namespace, parts: Parts<'b>, body: &'b [u8] },
 }
 
-/// The counter behind a transaction.
+/// The counter after a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// This one.
+    /// This value.
     Known(u64),
-    /// What it was before, or one more if a row was removed.
+    /// This value, plus one if any row was removed.
     Counted(u64),
 }
 
-/// The statements of a transaction, but for its beginning and its end.
+/// The statements of a transaction, without its beginning and end.
 #[derive(Debug)]
 pub(super) struct Plan<'b> {
     tables: Tables,
     actions: Vec<Action<'b>>,
     after: After,
-    /// The namespaces that are written to, and whether they may be left without a row.
+    /// The namespaces written to, and whether each may end up empty.
     written: BTreeMap<&'b str, bool>,
     removes: bool,
 }
 
 impl<'b> Plan<'b> {
-    /// Starts a transaction, told what the counter will be.
+    /// Starts a transaction whose final counter is `after`.
     pub(super) fn new(tables: &Tables, after: After) -> Self {
         Self { tables: tables.clone(), actions: Vec::new(), after, written: BTreeMap::new(), removes: false }
     }
 
-    /// Adds an effect whose numbers count from `counter`.
+    /// Adds an effect whose numbers start above `counter`.
     pub(super) fn add(&mut self, effect: &Effect<'b>, counter: u64, now: Timestamp) {
         for (namespace, prefix) in &effect.prefixes {
             self.delete_prefix(namespace, prefix);
@@ -69,7 +69,8 @@ impl<'b> Plan<'b> {
         self.written.extend(effect.puts.iter().map(|put| (put.namespace.encoded(), false)));
     }
 
-    /// Ends with what is noted of the counter and the namespaces. A counter that is counted is the variable `@v` then.
+    /// Ends with the updates of the counter and of the namespaces table. A counted counter is in the variable `@v`
+    /// afterwards.
     pub(super) fn finish(mut self) -> Vec<Action<'b>> {
         let version = match self.after {
             After::Known(version) => version.to_string(),
@@ -110,7 +111,7 @@ impl<'b> Plan<'b> {
         let of_bodies = if range.is_of_heads() {
             format!("DELETE FROM {bodies} WHERE {}", in_range("", namespace, &range))
         } else {
-            // Bodies have no tails.
+            // The table of bodies has no tails.
             format!(
                 "DELETE b FROM {bodies} b JOIN {items} i ON i.namespace = b.namespace AND i.head = b.head AND i.digest = b.digest WHERE {}",
                 in_range("i.", namespace, &range)
@@ -155,7 +156,7 @@ impl<'b> Plan<'b> {
         }
     }
 
-    /// Inserts rows, or changes those that are there, in statements that are short enough.
+    /// Inserts or updates rows, in statements of bounded length.
     fn insert(&mut self, insert: &str, rows: Vec<Vec<u8>>, update: &str) {
         let mut sql = Vec::new();
         let mut rows = rows.into_iter().peekable();
@@ -185,8 +186,8 @@ impl<'b> Plan<'b> {
     }
 }
 
-/// Returns the statements that take namespaces without a row out of their table and note that under [`TRIMMED`], so that who
-/// watches one of them learns that it may have changed.
+/// Returns the statements that remove empty namespaces from their table and record this under [`TRIMMED`], so that
+/// their watchers learn that they may have changed.
 fn trims(tables: &Tables, emptied: &BTreeSet<&str>, version: &str) -> Vec<String> {
     let Tables { items, namespaces, .. } = tables;
     let names: Vec<String> = emptied.iter().map(|namespace| quoted(namespace.as_bytes())).collect();
@@ -215,7 +216,7 @@ const UPDATE_BODY: &str = "body = VALUES(body)";
 
 const UPDATE_NAMESPACE: &str = "version = VALUES(version)";
 
-/// Returns the values of a row.
+/// Returns the column values of a row, without its body.
 fn row(put: &PutEffect<'_>, parts: &Parts<'_>, counter: u64) -> Vec<u8> {
     let mut row = key(put, parts);
     literal(&mut row, parts.tail);
@@ -228,7 +229,7 @@ fn row(put: &PutEffect<'_>, parts: &Parts<'_>, counter: u64) -> Vec<u8> {
     row
 }
 
-/// Returns the values of a body's row.
+/// Returns the column values of a body.
 fn body(put: &PutEffect<'_>, parts: &Parts<'_>) -> Vec<u8> {
     let mut row = key(put, parts);
     text_literal(&mut row, put.value);
@@ -245,7 +246,7 @@ fn key(put: &PutEffect<'_>, parts: &Parts<'_>) -> Vec<u8> {
     row
 }
 
-/// Rows that go, by their keys.
+/// The keys of rows to delete.
 #[derive(Debug, Default)]
 pub(super) struct PlannedKeys {
     keys: Vec<(Namespace, String)>,
@@ -257,12 +258,13 @@ impl PlannedKeys {
         self.keys.push((namespace, key));
     }
 
-    /// Returns how many there are.
+    /// Returns how many keys there are.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Returns the statements that remove them, and take the namespaces that are without a row then out of their table.
+    /// Returns the statements that delete the rows, and remove the namespaces that are empty afterwards from their
+    /// table.
     pub(super) fn deletes(&self, tables: &Tables, version: u64) -> Vec<String> {
         let conditions = in_keys("", self.keys.iter().map(|(namespace, key)| (namespace, key.as_str())));
         let of = |table: &str, keys: &String| format!("DELETE FROM {table} WHERE {keys}");
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn many_puts_are_four_statements_with_their_versions() {
+    fn many_puts_become_four_statements_with_literal_versions() {
         let a = Namespace::parse("a").expect("a legal namespace");
         let now = Timestamp::from_microsecond(1_000).expect("a time");
         let batches: Vec<Batch> = (0..16).map(|number| Batch::new().put(&a, format!("{number:02}"), "it's")).collect();
@@ -295,7 +297,7 @@ mod tests {
         let texts = texts(plan);
         assert_eq!(texts.len(), 4, "{texts:#?}");
         assert!(
-            texts[0].starts_with("INSERT INTO `t_items`") && texts[0].contains("x'3135', x'', x'', 26, 1000, 1000, NULL, 4, _binary'')")
+            texts[0].starts_with("INSERT INTO `t_rows`") && texts[0].contains("x'3135', x'', x'', 26, 1000, 1000, NULL, 4, _binary'')")
         );
         assert!(texts[1].starts_with("INSERT INTO `t_bodies`") && texts[1].contains("(x'612F', x'3030', x'', _binary'it''s'), "));
         assert_eq!(texts[2], "UPDATE `t_counter` SET version = 26 WHERE id = 1");
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_is_counted_only_where_nothing_is_put() {
+    fn delete_advances_the_counter_by_count_only_without_puts() {
         let a = Namespace::parse("a").expect("a legal namespace");
         let now = Timestamp::from_microsecond(1_000).expect("a time");
         let (removal, touch) = (Batch::new().delete(&a, "k").delete_prefix(&a, "d/"), Batch::new().touch(&a, "k", None));

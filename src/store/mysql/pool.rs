@@ -1,8 +1,8 @@
-//! Connections: how many, how they are set up, and when one is used again.
+//! The connection pool: limits, session setup and reuse.
 //!
-//! A connection is given back only when what was asked of it is done and no transaction is open; one that is dropped instead,
-//! because of an error or as its caller is gone, is closed, and the server undoes what was open. One that was made in another
-//! runtime is not used, as nobody may drive it any more.
+//! A connection returns to the pool only after its work is done and no transaction is open. One that is dropped
+//! instead, after an error or because the caller went away, is closed, and the server rolls back its open transaction.
+//! A connection that was opened in another runtime is not reused, because nobody may be driving it any more.
 
 use super::error::{Fault, failed, silent};
 use crate::error::{Error, ErrorKind, Result};
@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What each connection is told first.
+/// The first statements on each connection.
 ///
-/// Reads of one statement see one moment by themselves. Writers are ordered by a row that each locks first, and must see what
-/// those before them committed, so the isolation is `READ COMMITTED`. A lock is waited for as long as a group takes at most, also that of a
-/// table which somebody changes. Statements are read as bytes: contents stand in them as they are, and to look for characters in
-/// those took the server longer than to write them.
+/// Single-statement reads see one moment by themselves. Writers are serialized by locking one row first and must see
+/// all earlier commits, so the isolation level is `READ COMMITTED`. Waits for locks, including metadata locks of schema
+/// changes, are bounded by the time a group may take. The character set of statements is binary, because they contain
+/// raw bodies: with a character set the server took longer to scan them than to write them.
 const SETUP: &str = "SET NAMES utf8mb4; SET SESSION character_set_client = binary; \
     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION autocommit = 1, \
     SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 10, \
     SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, SESSION max_sort_length = 4096; \
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// A connection that nobody used for this long is closed, where the server does not close it sooner.
+/// Connections idle for this long are closed, unless the server closes them sooner.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
-/// Connections to one server.
+/// The connections to one server.
 pub(super) struct Pool {
     opts: Opts,
     connect_timeout: Duration,
@@ -40,29 +40,29 @@ pub(super) struct Pool {
     idle_max: Mutex<Duration>,
 }
 
-/// A connection that waits for its next use.
+/// A connection waiting to be reused.
 struct Idle {
     connection: Connection,
     runtime: Id,
     since: Instant,
 }
 
-/// A connection that is set up.
+/// A connection with its session set up.
 pub(super) struct Connection {
     pub(super) conn: Conn,
-    /// The statements that pass over groups are prepared.
+    /// Whether the statements that skip over groups are prepared.
     pub(super) has_steps: bool,
 }
 
 impl Connection {
-    /// Runs statements in one round trip; returns the rows of each, none for one that has no rows.
+    /// Runs statements in one round trip. Returns the rows of each, which are empty for a statement without a result.
     pub(super) async fn run(&mut self, sql: impl AsQuery) -> Result<Vec<Vec<Row>>, mysql_async::Error> {
         let mut result = self.conn.query_iter(sql).await?;
         let mut sets = Vec::new();
         while !result.is_empty() {
             sets.push(result.collect().await?);
         }
-        // What the last statement met comes to light here.
+        // Errors of the last statement surface here.
         result.drop_result().await?;
         Ok(sets)
     }
@@ -81,22 +81,22 @@ impl Pool {
         }
     }
 
-    /// Returns how long an answer may take. A connection on which none came is not given back.
+    /// Returns how long an answer may take. A connection that exceeds it is not reused.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Tells when the server closes a connection that nobody uses; it is left well before.
+    /// Sets after what idle time the server closes connections; the pool closes them well before.
     pub(super) fn set_wait_timeout(&self, wait_timeout: Duration) {
         *self.idle_max.lock() = IDLE_MAX.min(wait_timeout / 2);
     }
 
-    /// Lends a connection, a used one where there is one; waits while as many as may be are lent, but not
-    /// longer than an answer may take.
+    /// Borrows a connection, an idle one if possible. While all are borrowed it waits, at most as long as an answer may
+    /// take.
     pub(super) async fn take(self: &Arc<Self>) -> Result<Loan> {
         let waiting = tokio::time::timeout(self.timeout, self.places.clone().acquire_owned()).await;
         let place = waiting.map_err(|_| silent().without_effect())?.map_err(|source| {
-            Error::new(ErrorKind::Internal, "the store's connections are closed; open the store again").with_source(source)
+            Error::new(ErrorKind::Internal, "the store's connection pool is closed; open the store again").with_source(source)
         })?;
         let connection = match self.take_idle() {
             Some(connection) => connection,
@@ -105,7 +105,7 @@ impl Pool {
         Ok(Loan { connection: Some(connection), pool: self.clone(), _place: place })
     }
 
-    /// Closes what waits: the server that it was connected to is gone.
+    /// Closes idle connections, because the server they were connected to is gone.
     pub(super) fn clear(&self) {
         let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);
@@ -146,7 +146,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A connection on loan.
+/// A borrowed connection.
 pub(super) struct Loan {
     connection: Option<Connection>,
     pool: Arc<Pool>,
@@ -159,7 +159,7 @@ impl Loan {
         self.connection.as_mut().expect("it is taken when the loan is given back")
     }
 
-    /// Gives the connection back: what was asked of it is done, and no transaction is open.
+    /// Returns the connection to the pool. Its work must be done and no transaction open.
     pub(super) fn give_back(mut self) {
         if let Some(connection) = self.connection.take() {
             self.pool.idle.lock().push(Idle { connection, runtime: Handle::current().id(), since: Instant::now() });
@@ -167,7 +167,8 @@ impl Loan {
     }
 }
 
-/// Reads on a connection, and once more on a new one where the server closed that: `reading!(pool, connection => expression)`.
+/// Runs a read on a pooled connection, and retries once on a new one if the server had closed it: `reading!(pool,
+/// connection => expression)`.
 macro_rules! reading {
     ($pool:expr, $connection:ident => $read:expr) => {{
         let mut is_again = false;
@@ -192,9 +193,9 @@ macro_rules! reading {
 }
 pub(super) use reading;
 
-/// Takes one column of a row.
+/// Takes one column out of a row.
 pub(super) fn column<T: mysql_async::prelude::FromValue>(row: &mut Row, index: usize) -> Result<T, Fault> {
     row.take_opt::<T, usize>(index)
-        .ok_or_else(|| Fault::Stored(super::error::damaged("a row lacks a column")))?
+        .ok_or_else(|| Fault::Stored(super::error::damaged("a row is missing a column")))?
         .map_err(|error| Fault::Engine(mysql_async::DriverError::FromValue { value: error.0 }.into()))
 }

@@ -1,4 +1,4 @@
-//! The reading side, but for scans: rows by their keys, namespaces, counts and damage.
+//! The reading side, except scans: rows by key, namespaces, counts and integrity checks.
 
 use super::error::{Fault, damaged};
 use super::key::Parts;
@@ -16,19 +16,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What reads, on connections of the pool.
+/// Runs reads on pooled connections.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) pool: Arc<Pool>,
     pub(super) tables: Tables,
-    /// The most bytes of statements in one round trip.
+    /// The most bytes of statements per round trip.
     text_bytes_max: usize,
     get: String,
     get_part: String,
 }
 
 impl Reader {
-    /// Prepares the texts of statements.
+    /// Prepares the statement texts.
     pub(super) fn new(pool: Arc<Pool>, tables: Tables, text_bytes_max: usize) -> Self {
         let of_key =
             |select: String| format!("{select} WHERE items.namespace = ? AND items.head = ? AND items.digest = ? AND {}", live("?"));
@@ -50,7 +50,7 @@ impl Reader {
     /// Reads one item with a part of its body. One round trip.
     pub(super) async fn get_part(&self, namespace: &Namespace, key: &str, range: &Range<u64>, now: i64) -> Result<Option<ItemPart>> {
         let parts = Parts::of(key);
-        // No body has so many bytes.
+        // No body is longer than a `u32` can count.
         let clamped = |bytes: u64| bytes.min(u64::from(u32::MAX));
         reading!(self.pool, connection => async {
             let (start, length) = (clamped(range.start) + 1, clamped(range.end.saturating_sub(range.start)));
@@ -62,7 +62,7 @@ impl Reader {
         })
     }
 
-    /// Reads several items at one moment. One round trip, unless the keys fill more than one packet.
+    /// Reads several items at one moment. One round trip, unless the keys exceed one packet.
     pub(super) async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool, now: i64) -> Result<Vec<Option<Item>>> {
         if keys.is_empty() {
             return Ok(Vec::new());
@@ -76,7 +76,7 @@ impl Reader {
         Ok(keys.iter().map(|key| found.get(*key).cloned()).collect())
     }
 
-    /// Runs statements that see one moment.
+    /// Runs statements that see one moment, and returns the items by key.
     async fn items(&self, connection: &mut Connection, statements: &[String], with_values: bool) -> Result<HashMap<String, Item>, Fault> {
         let mut found = HashMap::new();
         for rows in self.at_one_moment(connection, statements).await? {
@@ -88,14 +88,15 @@ impl Reader {
         Ok(found)
     }
 
-    /// Runs reads that see one moment of the store, in as few round trips as packets allow; returns the rows of each.
+    /// Runs reads that see one moment of the store, in as few round trips as the packet size allows. Returns the rows
+    /// of each.
     pub(super) async fn at_one_moment(&self, connection: &mut Connection, statements: &[String]) -> Result<Vec<Vec<Row>>, Fault> {
         if let [statement] = statements {
             return Ok(connection.run(statement.clone()).await?);
         }
         let mut found = Vec::new();
         let mut text = BEGIN_SNAPSHOT.to_owned();
-        // How many statements of the text are not the caller's.
+        // The number of statements in the text that are not the caller's.
         let mut others = BEGIN_SNAPSHOT_STATEMENTS;
         for (index, statement) in statements.iter().enumerate() {
             text += statement;
@@ -115,9 +116,9 @@ impl Reader {
         Ok(found)
     }
 
-    /// Lists namespaces with a live item: one look for each that has a row. One round trip.
+    /// Lists namespaces with a live item: one lookup per namespace that has a row. One round trip.
     pub(super) async fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
-        // Behind the note on those that were taken out.
+        // Start after the row that records removed namespaces.
         let mut start = options.beneath.as_ref().map_or_else(|| key_after(TRIMMED), |beneath| beneath.encoded().to_owned());
         if let Some(after) = &options.start_after {
             start = start.max(key_after(after.encoded()));
@@ -151,8 +152,8 @@ impl Reader {
         })
     }
 
-    /// Returns for each of some namespaces a version that its newest commit is not beyond, if it was ever written to. One that
-    /// has no row may show what happened to another. One round trip.
+    /// Returns, for each of some namespaces that was ever written to, an upper bound for the version of its newest
+    /// commit. For a namespace without rows it may reflect changes to others. One round trip.
     pub(super) async fn changed(&self, namespaces: &[Namespace]) -> Result<Vec<(Namespace, Version)>> {
         let trimmed = quoted(TRIMMED.as_bytes());
         let statements: Vec<String> = namespaces
@@ -160,7 +161,7 @@ impl Reader {
             .map(|namespaces| {
                 let names: Vec<String> = namespaces.iter().map(|namespace| quoted(namespace.encoded().as_bytes())).collect();
                 let table = &self.tables.namespaces;
-                // Of one moment, so that one which is taken out in between is not missed.
+                // One snapshot, so that a namespace removed in between is not missed.
                 format!("SELECT namespace, version FROM {table} WHERE namespace IN ({trimmed}, {})", names.join(", "))
             })
             .collect();
@@ -179,7 +180,7 @@ impl Reader {
         })
     }
 
-    /// Counts what is there; bodies are not read. One round trip.
+    /// Counts rows and their bytes without reading bodies. One round trip.
     pub(super) async fn stats(&self, now: i64) -> Result<StoreStats> {
         let Tables { prefix, items, .. } = &self.tables;
         let statements = [
@@ -191,7 +192,7 @@ impl Reader {
             format!("SELECT COUNT(*) FROM {items} WHERE expires_at <= {now}"),
             format!(
                 "SELECT CAST(COALESCE(SUM(DATA_LENGTH + INDEX_LENGTH), 0) AS UNSIGNED) FROM information_schema.TABLES \
-                 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('{prefix}items', '{prefix}bodies', '{prefix}namespaces')"
+                 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('{prefix}rows', '{prefix}bodies', '{prefix}namespaces')"
             ),
         ];
         reading!(self.pool, connection => async {
@@ -209,7 +210,7 @@ impl Reader {
         })
     }
 
-    /// Looks for damage: the engine's own check, and parts that do not belong together.
+    /// Looks for damage: the engine's own check, and rows that do not fit together.
     pub(super) async fn check(&self) -> Result<Vec<Error>> {
         let Tables { items, bodies, counter, namespaces, .. } = &self.tables;
         let one = |one: &str, other: &str| {
@@ -218,22 +219,22 @@ impl Reader {
         let together = [
             (
                 format!("SELECT COUNT(*) FROM {bodies} b LEFT JOIN {items} i ON {} WHERE i.namespace IS NULL", one("i", "b")),
-                "there are bodies that no row has",
+                "there are bodies without a row",
             ),
             (
                 format!(
                     "SELECT COUNT(*) FROM {items} i LEFT JOIN {bodies} b ON {} WHERE b.body IS NULL OR LENGTH(b.body) <> i.size",
                     one("b", "i")
                 ),
-                "there are rows without their body",
+                "there are rows without a body",
             ),
             (
                 format!("SELECT COUNT(*) FROM {items} WHERE version > (SELECT version FROM {counter} WHERE id = 1)"),
-                "there are rows newer than the counter",
+                "there are rows newer than the version counter",
             ),
             (
                 format!("SELECT COUNT(*) FROM {items} i LEFT JOIN {namespaces} n ON n.namespace = i.namespace WHERE n.namespace IS NULL"),
-                "there are rows of a namespace that is not listed",
+                "there are rows in a namespace that is not listed",
             ),
             (format!("SELECT 1 - COUNT(*) FROM {counter} WHERE id = 1"), "the counter of the store is gone"),
         ];
@@ -262,17 +263,17 @@ impl Reader {
     }
 }
 
-/// Begins a transaction whose reads see one moment.
+/// Begins a transaction whose reads all see one moment.
 pub(super) const BEGIN_SNAPSHOT: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY; ";
 
-/// How many statements that are.
+/// How many statements [`BEGIN_SNAPSHOT`] contains.
 pub(super) const BEGIN_SNAPSHOT_STATEMENTS: usize = 2;
 
-/// How much damage is told.
+/// The most faults that a check reports.
 const FAULTS_MAX: usize = 100;
 
-/// Returns the beginning of a statement that reads rows, and their bodies if asked.
+/// Returns the beginning of a statement that reads rows, with their bodies if asked.
 fn select(tables: &Tables, with_values: bool) -> String {
     if with_values {
         return select_body(tables, "bodies.body");
@@ -280,7 +281,7 @@ fn select(tables: &Tables, with_values: bool) -> String {
     format!("SELECT {} FROM {} items", columns("items."), tables.items)
 }
 
-/// Selects records with what is made of their bodies.
+/// Returns the beginning of a statement that reads rows with the expression `body` in place of the body.
 fn select_body(tables: &Tables, body: &str) -> String {
     let (items, bodies, columns) = (&tables.items, &tables.bodies, columns("items."));
     format!(

@@ -1,4 +1,4 @@
-//! Rows as the server sends them, and the items they are.
+//! Conversion of result rows into items.
 
 use super::error::{Fault, damaged};
 use super::key::join;
@@ -12,21 +12,21 @@ use jiff::Timestamp;
 use mysql_async::Row;
 use std::ops::Range;
 
-/// The columns of a record, in the order that [`Record::of`] reads them in.
+/// The columns of a record, in the order in which [`Record::of`] reads them.
 pub(super) const COLUMNS: [&str; 8] = ["head", "tail", "version", "created_at", "modified_at", "expires_at", "size", "meta"];
 
-/// The place of the column behind them: the body, where one is asked for.
+/// The index of the body column, which follows the record if bodies are read.
 pub(super) const BODY: usize = COLUMNS.len();
 
-/// The place of the column behind that: how long the body is, where it may be left out.
+/// The index of the body length column, which follows the body if bodies may be left out.
 pub(super) const BODY_LENGTH: usize = BODY + 1;
 
-/// Names the columns of a record, each behind `prefix`.
+/// Lists the columns of a record, each preceded by `prefix`.
 pub(super) fn columns(prefix: &str) -> String {
     COLUMNS.map(|column| format!("{prefix}{column}")).join(", ")
 }
 
-/// What is wrong with a row whose body is not as long as it was, or not there.
+/// The fault of a row whose body is missing or has the wrong length.
 const LOST: &str = "a row has lost its body";
 
 /// A row without its body.
@@ -42,7 +42,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the columns of a record.
+    /// Reads a record from a result row.
     pub(super) fn of(row: &mut Row) -> Result<Self, Fault> {
         let (head, tail): (Vec<u8>, Vec<u8>) = (column(row, 0)?, column(row, 1)?);
         Ok(Self {
@@ -56,7 +56,7 @@ impl Record {
         })
     }
 
-    /// Makes the item, without its body.
+    /// Makes the item without its body.
     pub(super) fn into_item(self) -> Result<Item> {
         let expires_at = self.expires_at.map(time).transpose()?;
         let (created_at, modified_at) = (time(self.created_at)?, time(self.modified_at)?);
@@ -64,7 +64,7 @@ impl Record {
         Ok(Item::new(self.key, self.meta, Bytes::new(), version, created_at, modified_at).with_expires_at(expires_at))
     }
 
-    /// Makes the item whose body was left out, if there was one of this length.
+    /// Makes the item whose body of `length` bytes was left out, after checking the length.
     pub(super) fn into_item_without(self, length: u64) -> Result<Taken> {
         if length != self.size {
             return Err(damaged(LOST));
@@ -90,7 +90,7 @@ impl Record {
     }
 }
 
-/// Reads a record and its body.
+/// Reads an item with its body.
 pub(super) fn item_with_body(row: &mut Row) -> Result<Item, Fault> {
     let body = column(row, BODY)?;
     Ok(Record::of(row)?.into_item_with(body)?)

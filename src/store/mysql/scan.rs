@@ -1,10 +1,11 @@
-//! Scans: a page is one statement, or statements that see one moment.
+//! Scans: each page is one statement, or several that see one moment.
 //!
-//! Without a delimiter a page is one statement. With one, the first rows are read as if there were no groups, which ends most
-//! listings; a page that goes on after them is read by *steps* within the server: each shows the rows at a place and moves the
-//! place on, behind the first group among them or behind the last row, so that one round trip passes over many groups by
-//! seeking. Where keys longer than a head come, which have no order in the index, the page is read patiently: in a transaction of
-//! several round trips, the rows of such a head ordered by their tails, and what lies between such heads as any other page.
+//! Without a delimiter a page is one statement. With one, the first rows are read as if there were no groups, which
+//! completes most listings. A longer page continues in *steps* within the server: each step returns the rows at the
+//! current position, then moves the position past the first group among them or past the last row, so one round trip
+//! seeks past many groups. If keys longer than a head appear, which the index does not order, the page is read by a
+//! *patient* scan: a transaction of several round trips that sorts the rows of such a head by their tails and reads the
+//! ranges between such heads normally.
 
 use super::error::Fault;
 use super::key::{HEAD_BYTES, KeyRange, successor};
@@ -20,29 +21,30 @@ use crate::store::{Namespace, Scan, ScanOptions};
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 
-/// The shortest body in bytes that the server looks into. Below it sending takes as long, or less; from here on a search is no slower where
-/// nothing is between the two, and faster the longer the way.
+/// The shortest body in bytes that the server searches. Below it, sending takes no longer. From here on a search is no
+/// slower on a local connection, and faster on a longer one.
 const TESTED_BYTES_MIN: u32 = 16 << 10;
 
-/// How many rows are read at first where groups may follow.
+/// How many rows are read at first if groups may follow.
 const ROWS_AT_FIRST: usize = 256;
 
-/// How many steps the first round trip of them takes; each further one takes four times as many, from the start of the page.
+/// How many steps the first round trip takes. Each further one takes four times as many, again from the start of the
+/// page.
 const STEPS_AT_FIRST: usize = 64;
 
-/// A page that needs more steps than this is read patiently.
+/// Pages that need more steps than this are read by a patient scan.
 const STEPS_MAX: usize = 4_096;
 
-/// How many rows a step shows. Behind the first group among them they are of no use.
+/// How many rows a step returns. Those behind the first group among them are discarded.
 const STEP_ROWS: usize = 8;
 
-/// How many rows a statement of a patient scan reads, of those that share a head.
+/// How many rows that share a head a statement of a patient scan reads.
 const PATIENT_ROWS: usize = 128;
 
-/// How many steps the first round trip of a patient scan takes, and how many the last ones do.
+/// How many steps the first round trip of a patient scan takes, and the maximum for later ones.
 const PATIENT_STEPS: (usize, usize) = (16, 1_024);
 
-/// A scan of one page.
+/// A scan for one page.
 #[derive(Debug, Clone)]
 pub(super) struct ScanRun {
     namespace: Namespace,
@@ -50,33 +52,33 @@ pub(super) struct ScanRun {
     now: i64,
 }
 
-/// How far the reading of a page came.
+/// How far a page was read.
 enum Reached {
     /// The page is complete.
     End,
-    /// It goes on behind what was read.
+    /// The page continues after what was read.
     Goes,
-    /// A key as long as a head was met: this head.
+    /// A key with a full-length head was found: this head.
     LongKeys(Vec<u8>),
 }
 
-/// The moment that statements show.
+/// The moment that statements see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// One of their own.
+    /// Each sees its own.
     Own,
-    /// That of the transaction which is open.
+    /// All see that of the open transaction.
     OfTransaction,
 }
 
-/// A page that is being filled with rows as the server sends them.
+/// A page being filled with the server's rows.
 struct Filling {
     page: PageBuilder,
-    /// Rows before this key are passed over.
+    /// Rows before this key are skipped.
     from: String,
     prefix_bytes: usize,
     delimiter: Option<String>,
-    /// What stands on the page, and the bytes of the bodies among it.
+    /// The number of entries on the page, and the bytes of the bodies among them.
     entries: usize,
     value_bytes: u64,
     is_complete: bool,
@@ -90,7 +92,7 @@ impl ScanRun {
 }
 
 impl Filling {
-    /// Starts a page; none when no key can be on it.
+    /// Starts a page; `None` if no key can be on it.
     fn new(options: &ScanOptions) -> Option<Self> {
         let page = PageBuilder::new(options.clone());
         let from = page.start()?;
@@ -98,10 +100,10 @@ impl Filling {
         Some(Self { page, from, prefix_bytes: options.prefix.len(), delimiter, entries: 0, value_bytes: 0, is_complete: false })
     }
 
-    /// Shows the page a row; tells what it answers.
+    /// Offers a row to the page and returns its answer.
     fn take(&mut self, row: &mut Row, has_body: bool) -> Result<Step, Fault> {
         let body: Option<Vec<u8>> = if has_body { column(row, BODY)? } else { None };
-        // Only a statement that may leave bodies out tells their lengths.
+        // Only statements that may leave bodies out return their lengths.
         let left_out: Option<u64> = if body.is_none() && row.len() > BODY_LENGTH { column(row, BODY_LENGTH)? } else { None };
         let record = Record::of(row)?;
         if record.key < self.from {
@@ -125,8 +127,8 @@ impl Filling {
         Ok(step)
     }
 
-    /// Shows the page rows in the order of the index, up to the first whose place among others only its tail tells. `is_all` says
-    /// that there are no more.
+    /// Offers rows in index order to the page, up to the first whose position depends on its tail. `is_all` means that
+    /// there are no more rows.
     fn take_all(&mut self, rows: Vec<Row>, has_body: bool, is_all: bool) -> Result<Reached, Fault> {
         for mut row in rows {
             if self.needs_tail(&row) {
@@ -139,7 +141,8 @@ impl Filling {
         Ok(if is_all { Reached::End } else { Reached::Goes })
     }
 
-    /// Tells whether the place of a row among others is told by its tail: others share its head, which is in no group by itself.
+    /// Returns whether the position of a row depends on its tail: its head has full length and does not fall into a
+    /// group by itself.
     fn needs_tail(&self, row: &Row) -> bool {
         let head = bytes(row, 0);
         if head.len() < HEAD_BYTES || head < self.from.as_bytes() {
@@ -149,7 +152,7 @@ impl Filling {
         self.delimiter.as_ref().is_none_or(|delimiter| !inner.windows(delimiter.len()).any(|window| window == delimiter.as_bytes()))
     }
 
-    /// Returns how many entries more the page takes.
+    /// Returns how many more entries fit on the page.
     fn room(&self, options: &ScanOptions) -> usize {
         options.limit.saturating_sub(self.entries)
     }
@@ -158,8 +161,8 @@ impl Filling {
 impl Reader {
     /// Reads a page.
     ///
-    /// Round trips: one without a delimiter; with one, one for listings of fewer rows than are read at first, groups counted by what
-    /// lies in them, and one more for 64 groups, a third for 256, and so on.
+    /// Round trips: one without a delimiter. With one, a single round trip suffices for listings of fewer rows than are
+    /// read at first, counting the rows inside groups; a second covers 64 groups, a third 256, and so on.
     pub(super) async fn scan(&self, run: &ScanRun) -> Result<Scan> {
         reading!(self.pool, connection => self.page(connection, run))
     }
@@ -169,10 +172,10 @@ impl Reader {
         let range = KeyRange::from(&filling.from, &run.options.prefix);
         if range.is_of_heads() {
             let has_groups = run.options.delimiter.is_some();
-            // What lies in groups would count among the bytes of the first rows.
+            // With bodies, the rows inside groups would count toward the bytes of the first read.
             let is_stepped = has_groups && run.options.with_values;
             let mut reached = if is_stepped { Reached::Goes } else { self.first_rows(connection, run, &range, &mut filling).await? };
-            // Several round trips of steps do not show one moment, so each begins where the page does.
+            // Several round trips of steps do not see one moment, so each starts over at the beginning of the page.
             let mut steps = STEPS_AT_FIRST;
             while has_groups && steps <= STEPS_MAX && matches!(reached, Reached::Goes) {
                 let Some(anew) = Filling::new(&run.options) else { return Ok(Scan::default()) };
@@ -187,7 +190,7 @@ impl Reader {
         self.patient(connection, run).await
     }
 
-    /// Reads on as if there were no groups. One round trip.
+    /// Continues reading as if there were no groups. One round trip.
     async fn first_rows(
         &self,
         connection: &mut Connection,
@@ -217,7 +220,7 @@ impl Reader {
         filling.take_all(rows, with_values, is_all)
     }
 
-    /// Reads on by steps within the server. One round trip.
+    /// Continues reading by steps within the server. One round trip.
     async fn steps(
         &self,
         connection: &mut Connection,
@@ -227,11 +230,11 @@ impl Reader {
         steps: usize,
         moment: Moment,
     ) -> Result<Reached, Fault> {
-        // Each step shows an entry at least, so more steps than entries are of no use.
+        // Each step returns at least one entry, so more steps than entries are useless.
         let steps = steps.min(filling.room(&run.options).saturating_add(1));
         let delimiter = run.options.delimiter.map(String::from).unwrap_or_default();
         let rows = if run.options.with_values { 1 } else { STEP_ROWS };
-        // The variables come first: what they hold when a statement is prepared is what MySQL takes their types from.
+        // Set the variables first: MySQL takes their types from the values they have when a statement is prepared.
         let mut text = format!(
             "SET @sn = {}, @ss = {}, @se = {}, @st = {}, @sd = {}, @su = {}, @sp = {}, @sz = x'00', @sr = {rows}, \
              @sb = {}, @sm = {}, @sc = {}, @sl = {}; ",
@@ -273,7 +276,7 @@ impl Reader {
         Ok(Reached::Goes)
     }
 
-    /// Reads a page on which keys as long as a head are: by several round trips in one transaction.
+    /// Reads a page with keys that have full-length heads, by several round trips in one transaction.
     async fn patient(&self, connection: &mut Connection, run: &ScanRun) -> Result<Scan, Fault> {
         let Some(mut filling) = Filling::new(&run.options) else { return Ok(Scan::default()) };
         connection.run(BEGIN_SNAPSHOT.trim_end_matches("; ")).await?;
@@ -293,7 +296,7 @@ impl Reader {
         Ok(filling.page.finish())
     }
 
-    /// Reads on up to the next key that is as long as a head; returns where to go on, if anywhere.
+    /// Continues up to the next full-length head. Returns where to continue, if anywhere.
     async fn heads(
         &self,
         connection: &mut Connection,
@@ -303,7 +306,7 @@ impl Reader {
         steps: usize,
     ) -> Result<Option<Place>, Fault> {
         let range = KeyRange { start, end: KeyRange::of_prefix(&run.options.prefix).end };
-        // With a prefix that is longer than a head, all there is shares that head.
+        // With a prefix longer than a head, all matching rows share that head.
         if range.start >= range.end {
             return Ok(None);
         }
@@ -318,8 +321,8 @@ impl Reader {
         })
     }
 
-    /// Reads on among the rows of a head, from a tail on; returns where to go on, if anywhere. The server reads all of them for
-    /// each statement, and sorts them.
+    /// Continues among the rows of a head, from a tail on. Returns where to continue, if anywhere. For each statement
+    /// the server reads and sorts all rows of the head.
     async fn tails(
         &self,
         connection: &mut Connection,
@@ -329,7 +332,7 @@ impl Reader {
         tail: &[u8],
     ) -> Result<Option<Place>, Fault> {
         let ScanRun { namespace, options, now } = run;
-        // Of rows with bodies one at a time, so that no body is sent that is not on the page.
+        // Read rows with bodies one at a time, so that no body is sent that is not on the page.
         let (limit, with_body) = if options.with_values { (1, !filling.page.is_full()) } else { (PATIENT_ROWS, false) };
         let range = KeyRange { start: [head.as_slice(), tail].concat(), end: KeyRange::of_prefix(&options.prefix).end };
         let Tables { items, bodies, .. } = &self.tables;
@@ -358,11 +361,11 @@ impl Reader {
     }
 }
 
-/// Where a patient scan goes on.
+/// Where a patient scan continues.
 enum Place {
-    /// At rows by their heads, from one on.
+    /// At rows ordered by head, from this one on.
     Heads(Vec<u8>),
-    /// At the rows of a head, from a tail on.
+    /// At the rows of one head, from this tail on.
     Tails { head: Vec<u8>, tail: Vec<u8> },
 }
 
@@ -374,7 +377,7 @@ impl Place {
         }
     }
 
-    /// Starts at the rows of a head that are not before a key.
+    /// Continues at the rows of a head, from the key `from` on.
     fn of_head(head: Vec<u8>, from: &[u8]) -> Self {
         let tail = from.strip_prefix(head.as_slice()).unwrap_or_default().to_vec();
         Self::Tails { head, tail }
@@ -398,10 +401,12 @@ fn page_of_keys(tables: &Tables) -> String {
     )
 }
 
-/// The rows of a page with their bodies, up to the bytes that end it: the sum of what stands before a row decides whether its body is read.
+/// Returns the statement that reads a page with bodies. A running sum over the preceding rows decides which bodies are
+/// still read.
 ///
-/// Where `may_leave_out`, the first parameter is a text, and a body is left out that neither holds it nor a NUL where that tells binary
-/// content. Behind the bodies stand their lengths then, which tell those that were left out from those that are lost.
+/// With `may_leave_out`, the first parameter is a text; bodies that contain neither it nor a NUL in the part that
+/// identifies binary content are left out. The lengths of the bodies are then read too, to distinguish left-out bodies
+/// from lost ones.
 fn page_with_bodies(tables: &Tables, may_leave_out: bool) -> String {
     let body = if may_leave_out {
         format!(
@@ -428,11 +433,11 @@ fn page_with_bodies(tables: &Tables, may_leave_out: bool) -> String {
     )
 }
 
-/// How many statements [`prepare_steps`] returns.
+/// How many statements [`prepare_steps`] contains.
 const PREPARE_STEPS_STATEMENTS: usize = 4;
 
-/// Prepares the statements of a step: one shows the rows at a place, the other moves the place on. The place and all else stand
-/// in variables of the connection.
+/// Prepares the statements of a step: one returns the rows at the position, the other advances it. The position and all
+/// parameters are session variables.
 fn prepare_steps(tables: &Tables) -> String {
     let Tables { items, bodies, .. } = tables;
     let rows = format!(

@@ -1,23 +1,24 @@
-//! The tables: how they are made and brought up to date, and how the server is set up.
+//! The tables: creation, migration and checks of the server's settings.
 //!
-//! A definition of tables is committed by itself in MySQL, so each step may be cut off and done again: steps create what is not
-//! there, and the number of the schema is written after them. The first of several processes does it under a lock of the
-//! server; where a cluster has no such lock, both do, and nothing is lost.
+//! MySQL commits each schema change on its own, so every step must be repeatable after an interruption: steps create
+//! only what is missing, and the schema version is written last. Of several processes, one migrates while it holds a
+//! server lock. Clusters without such locks may run it twice, which does no harm.
 
 use super::error::{Fault, damaged, failed, is_no_such_table};
+use super::migrate::{former_prefix, is_under_former_name};
 use super::pool::{Connection, column};
 use super::sql::Tables;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::Durability;
+use crate::store::migrate::OldLayout;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What brings the tables from each version of the schema to the next, as statements on the named tables. Append only: a
-/// database in the field may be at any of them.
+/// The statements that create the tables. [`migrate`](super::migrate) converts tables of the former layout.
 ///
-/// Items and bodies are two tables, so that keys-only scans, counts and conditions never touch a page of bodies. Both are
-/// clustered by the key, so that a scan reads what it returns and nothing beside it.
-const MIGRATIONS: &[fn(&Tables) -> Vec<String>] = &[|tables| {
+/// Items and bodies are two tables, so that keys-only scans, counts and conditions never touch the pages of bodies.
+/// Both are clustered by key, so that a scan reads only what it returns.
+fn creation(tables: &Tables) -> Vec<String> {
     let Tables { counter, items, bodies, namespaces, .. } = tables;
     let engine = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4";
     vec![
@@ -55,27 +56,33 @@ const MIGRATIONS: &[fn(&Tables) -> Vec<String>] = &[|tables| {
         format!("CREATE TABLE IF NOT EXISTS {counter} (id TINYINT NOT NULL PRIMARY KEY, version BIGINT UNSIGNED NOT NULL) {engine}"),
         format!("INSERT IGNORE INTO {counter} VALUES (1, 0)"),
     ]
-}];
+}
 
-/// The schema that this program writes.
-pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+/// The schema version that this program writes.
+pub(super) const SCHEMA: u32 = 3;
 
-/// How long the first of several processes may take.
+/// The schema version of the former layout.
+pub(super) const FORMER_SCHEMA: u64 = 1;
+
+/// The schema version during the migration from the former layout.
+pub(super) const MOVING: u64 = 2;
+
+/// How long other processes wait for the one that migrates, in seconds.
 const LOCK_SECONDS: u32 = 60;
 
-/// A packet must hold the largest statement that is not a body.
+/// The least packet size: a packet must fit the largest statement without a body.
 const PACKET_BYTES_MIN: u64 = 1 << 20;
 
-/// What stands in a packet beside a body: the row's meta, its key and what the protocol adds.
+/// The room in a packet beside a body: the row's metadata, its key and the protocol overhead.
 const PACKET_OVERHEAD_BYTES: u64 = 128 << 10;
 
-/// The largest body however large packets are.
+/// The largest body, however large packets may be.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
 
-/// The largest body where packets have 16 MiB, the least that servers come with.
+/// The largest body with packets of 16 MiB, the smallest default of supported servers.
 pub(super) const USUAL_VALUE_BYTES_MAX: u64 = (16 << 20) - PACKET_OVERHEAD_BYTES;
 
-/// How a server is set up.
+/// The server's relevant settings.
 #[derive(Debug, Clone)]
 pub(super) struct ServerFacts {
     /// The engine's name and version.
@@ -87,7 +94,7 @@ pub(super) struct ServerFacts {
     pub(super) wait_timeout: Duration,
 }
 
-/// Reads how the server is set up. One round trip.
+/// Reads the server's settings. One round trip.
 pub(super) async fn server_facts(connection: &mut Connection) -> Result<ServerFacts, Fault> {
     let sql = "SELECT VERSION(); SHOW VARIABLES WHERE Variable_name IN ('max_allowed_packet', 'wait_timeout', \
                'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_flush_method', 'log_bin', 'sync_binlog')";
@@ -110,37 +117,38 @@ fn facts_of(version: &str, variables: &HashMap<String, String>) -> Result<Server
     let (name, oldest) = if is_mariadb { ("MariaDB", (10, 6)) } else { ("MySQL", (8, 0)) };
     let engine = format!("{name} {release}");
     if release_number < oldest {
-        let message = format!("the server of the store is {engine}; it takes MySQL 8.0 or MariaDB 10.6 and newer");
+        let message = format!("the server of the store is {engine}; MySQL 8.0, MariaDB 10.6 or newer is required");
         return Err(Error::unsupported(message));
     }
     let packet_bytes = number("max_allowed_packet").unwrap_or(PACKET_BYTES_MIN);
     if packet_bytes < PACKET_BYTES_MIN {
-        let message = format!("the server of the store takes packets of {packet_bytes} bytes; set `max_allowed_packet` to 1M or more");
+        let message =
+            format!("the server of the store accepts packets of {packet_bytes} bytes only; set `max_allowed_packet` to 1M or more");
         return Err(Error::unsupported(message));
     }
     let mut notices = Vec::new();
     let flush = number("innodb_flush_log_at_trx_commit");
     if flush != Some(1) {
         notices.push(format!(
-            "innodb_flush_log_at_trx_commit is {}: commits of the last second are lost when the machine loses power{}; set it to 1",
+            "innodb_flush_log_at_trx_commit is {}: commits of the last second are lost on a power failure{}; set it to 1",
             flush.map_or_else(|| "unknown".to_owned(), |flush| flush.to_string()),
-            if flush == Some(2) { "" } else { ", and when the server is killed" },
+            if flush == Some(2) { "" } else { " and when the server is killed" },
         ));
     }
     let is_on = |name: &str| variables.get(name).is_some_and(|value| value.eq_ignore_ascii_case("on") || value == "1");
     if is_on("log_bin") && number("sync_binlog") != Some(1) {
         notices.push(
-            "sync_binlog is not 1: after a loss of power the server takes back commits that its binary log lacks; set it to 1".to_owned(),
+            "sync_binlog is not 1: after a power failure the server rolls back commits missing from its binary log; set it to 1".to_owned(),
         );
     }
     if !is_on("innodb_doublewrite") && variables.contains_key("innodb_doublewrite") {
         notices.push(
-            "innodb_doublewrite is off: a page that is half written when power is lost is damaged, unless the disk writes whole pages"
+            "innodb_doublewrite is off: a page half written on a power failure is damaged, unless the disk writes pages atomically"
                 .to_owned(),
         );
     }
     if variables.get("innodb_flush_method").is_some_and(|method| method.to_ascii_lowercase().contains("nosync")) {
-        notices.push("innodb_flush_method does not wait for the disk: commits are lost when the machine loses power".to_owned());
+        notices.push("innodb_flush_method does not wait for the disk: commits are lost on a power failure".to_owned());
     }
     let durability = if notices.is_empty() { Durability::Power } else { Durability::Process };
     Ok(ServerFacts {
@@ -153,50 +161,65 @@ fn facts_of(version: &str, variables: &HashMap<String, String>) -> Result<Server
     })
 }
 
-/// Brings the tables up to date, and makes them where there are none.
-pub(super) async fn migrate(connection: &mut Connection, tables: &Tables) -> Result<()> {
-    if checked(schema_version(connection, tables).await?)? == MIGRATIONS.len() {
+/// Creates missing tables, and refuses those of another version.
+pub(super) async fn migrate(connection: &mut Connection, tables: &Tables, is_default: bool) -> Result<()> {
+    if is_made(schema_version(connection, tables).await?)? {
         return Ok(());
     }
-    let lock = format!("CONCAT('stratafs ', LEFT(SHA1(CONCAT(DATABASE(), ' ', '{}')), 40))", tables.prefix);
+    if is_default && is_under_former_name(connection).await? {
+        return Err(OldLayout::error(Some(format!("tables with the prefix `{}` hold it", former_prefix()).into())));
+    }
+    lock_tables(connection, tables).await?;
+    migrate_locked(connection, tables).await?;
+    unlock_tables(connection, tables).await
+}
+
+/// Returns an expression for the name of the server lock.
+fn lock_name(tables: &Tables) -> String {
+    format!("CONCAT('treehold ', LEFT(SHA1(CONCAT(DATABASE(), ' ', '{}')), 40))", tables.prefix)
+}
+
+/// Takes the server lock for creating and migrating tables.
+pub(super) async fn lock_tables(connection: &mut Connection, tables: &Tables) -> Result<()> {
+    let lock = lock_name(tables);
     let taken = connection.run(format!("SELECT GET_LOCK({lock}, {LOCK_SECONDS})")).await.map_err(failed)?;
     let is_taken = taken.into_iter().flatten().next().and_then(|mut row| column::<Option<u64>>(&mut row, 0).ok()).flatten() == Some(1);
     if !is_taken {
-        let message = "another process is still making the store's tables; try again";
+        let message = "another process is still creating the store's tables; try again";
         return Err(Error::new(ErrorKind::Unavailable, message).without_effect());
     }
-    migrate_locked(connection, tables).await?;
-    connection.run(format!("SELECT RELEASE_LOCK({lock})")).await.map_err(failed)?;
+    Ok(())
+}
+
+/// Releases the server lock.
+pub(super) async fn unlock_tables(connection: &mut Connection, tables: &Tables) -> Result<()> {
+    connection.run(format!("SELECT RELEASE_LOCK({})", lock_name(tables))).await.map_err(failed)?;
     Ok(())
 }
 
 async fn migrate_locked(connection: &mut Connection, tables: &Tables) -> Result<()> {
-    let done = checked(schema_version(connection, tables).await?)?;
+    if is_made(schema_version(connection, tables).await?)? {
+        return Ok(());
+    }
     let Tables { schema, .. } = tables;
-    if done == 0 {
-        let sql = format!(
-            "CREATE TABLE IF NOT EXISTS {schema} (id TINYINT NOT NULL PRIMARY KEY, version INT UNSIGNED NOT NULL) \
-             ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4"
-        );
+    let sql = format!(
+        "CREATE TABLE IF NOT EXISTS {schema} (id TINYINT NOT NULL PRIMARY KEY, version INT UNSIGNED NOT NULL) \
+         ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4"
+    );
+    connection.run(sql).await.map_err(failed)?;
+    for sql in creation(tables) {
         connection.run(sql).await.map_err(failed)?;
     }
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(done) {
-        for sql in migration(tables) {
-            connection.run(sql).await.map_err(failed)?;
-        }
-        let version = index + 1;
-        let sql =
-            format!("INSERT INTO {schema} VALUES (1, {version}) ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))");
-        connection.run(sql).await.map_err(failed)?;
-    }
+    let sql = format!("INSERT INTO {schema} VALUES (1, {SCHEMA}) ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))");
+    connection.run(sql).await.map_err(failed)?;
     check_tables(connection, tables).await
 }
 
-/// Refuses tables of an engine without transactions, which a server may put in the place of the one that was asked for.
+/// Fails for tables of another engine than InnoDB, which a server may substitute silently.
 async fn check_tables(connection: &mut Connection, tables: &Tables) -> Result<()> {
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND ENGINE = 'InnoDB' AND ROW_FORMAT = 'Dynamic' \
-         AND TABLE_NAME IN ('{0}schema', '{0}counter', '{0}items', '{0}bodies', '{0}namespaces')",
+         AND TABLE_NAME IN ('{0}schema', '{0}counter', '{0}rows', '{0}bodies', '{0}namespaces')",
         tables.prefix
     );
     let rows = connection.run(sql).await.map_err(failed)?;
@@ -204,12 +227,12 @@ async fn check_tables(connection: &mut Connection, tables: &Tables) -> Result<()
     if count == Some(5) {
         return Ok(());
     }
-    let message = "the store's tables are not of InnoDB with rows of the dynamic format; drop them, and let the server offer it";
+    let message = "the store's tables do not use InnoDB with dynamic rows; drop them and enable both on the server";
     Err(Error::unsupported(message))
 }
 
-/// Returns the number of the schema; 0 where there is none.
-async fn schema_version(connection: &mut Connection, tables: &Tables) -> Result<u64> {
+/// Returns the schema version; 0 if there are no tables.
+pub(super) async fn schema_version(connection: &mut Connection, tables: &Tables) -> Result<u64> {
     match connection.run(format!("SELECT version FROM {} WHERE id = 1", tables.schema)).await {
         Ok(sets) => match sets.into_iter().flatten().next() {
             Some(mut row) => Ok(column(&mut row, 0)?),
@@ -220,14 +243,16 @@ async fn schema_version(connection: &mut Connection, tables: &Tables) -> Result<
     }
 }
 
-/// Returns how many migrations the tables have had.
-fn checked(version: u64) -> Result<usize> {
-    usize::try_from(version).ok().filter(|&version| version <= MIGRATIONS.len()).ok_or_else(|| {
-        let known = MIGRATIONS.len();
-        Error::unsupported(format!(
-            "the store's tables were written by a newer version (the schema is {version}, this program knows {known}); upgrade"
-        ))
-    })
+/// Returns whether the tables exist, by their schema version; fails for the former layout and for newer versions.
+fn is_made(version: u64) -> Result<bool> {
+    match version {
+        0 => Ok(false),
+        FORMER_SCHEMA | MOVING => Err(OldLayout::error(None)),
+        known if known == u64::from(SCHEMA) => Ok(true),
+        _ => Err(Error::unsupported(format!(
+            "the store's tables were written by a newer version (the schema is {version}, this program knows {SCHEMA}); upgrade"
+        ))),
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn durability_is_what_the_server_is_set_to() {
+    fn reported_durability_follows_the_servers_settings() {
         let sound = facts("10.11.19-MariaDB-0+deb12u1", &[("log_bin", "OFF"), ("sync_binlog", "0")]).expect("a server");
         assert_eq!((sound.engine.as_str(), sound.durability, sound.notices.len()), ("MariaDB 10.11.19", Durability::Power, 0));
         for (name, value) in [("innodb_flush_log_at_trx_commit", "2"), ("innodb_doublewrite", "OFF"), ("innodb_flush_method", "nosync")] {
@@ -253,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_too_old_or_too_narrow_is_refused() {
+    fn old_server_or_small_packet_size_is_refused() {
         for (version, variable) in
             [("5.7.44", ("log_bin", "ON")), ("10.5.1-MariaDB", ("log_bin", "ON")), ("8.0.1", ("max_allowed_packet", "65536"))]
         {

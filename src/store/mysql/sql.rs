@@ -1,58 +1,58 @@
-//! SQL as text: names of tables, conditions on keys, and the one function that puts bytes into a statement.
+//! SQL text: table names, key conditions and the functions that quote bytes.
 //!
-//! What a user named or wrote enters a statement as a parameter of the binary protocol, through [`literal`] or through
-//! [`text_literal`], and in no other way. The first is hexadecimal digits, so nothing in it can end it; the second doubles what
-//! could, and is for contents, which digits would make twice as long.
+//! User data enters statements only as parameters of the binary protocol, through [`literal`] or through
+//! [`text_literal`]. The first writes hexadecimal digits, which cannot end the literal. The second doubles the
+//! characters that could, and is meant for bodies, which hexadecimal would double in size.
 
 use super::key::{HEAD_BYTES, KeyRange, Parts};
 use crate::store::Namespace;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// A statement that names many keys is cut into several of about this many bytes.
+/// Statements with many keys are split into statements of about this many bytes.
 pub(super) const STATEMENT_BYTES: usize = 256 << 10;
 
-/// The most keys of one list. MariaDB turns lists of 1,000 into joins with temporary tables.
+/// The most keys in one list. MariaDB turns lists of 1,000 into joins with temporary tables.
 const KEYS_MAX: usize = 500;
 
-/// Holds for rows whose time is not over; with `{now}` put in.
+/// Returns the condition for rows that are live at `now`.
 pub(super) fn live(now: impl Display) -> String {
     format!("(expires_at IS NULL OR expires_at > {now})")
 }
 
-/// The names of the tables, quoted.
+/// The quoted table names.
 #[derive(Debug, Clone)]
 pub(super) struct Tables {
     pub(super) prefix: String,
-    /// The number of the schema.
+    /// The schema version.
     pub(super) schema: String,
     /// The version of the newest commit, in the row that writers lock.
     pub(super) counter: String,
-    /// Rows without their bodies.
+    /// Rows without bodies.
     pub(super) items: String,
-    /// Bodies under the key of their row; every row has one, which may be empty.
+    /// Bodies, under the key of their row. Every row has one, possibly empty.
     pub(super) bodies: String,
-    /// Every namespace that has a row, with the version of the newest commit in it; and under [`TRIMMED`](super::plan::TRIMMED)
-    /// the version that the store had when one was taken out, as it had no row any more.
+    /// Every namespace that has a row, with the version of its newest commit. The row [`TRIMMED`](super::plan::TRIMMED)
+    /// holds the store's version when an empty namespace was last removed.
     pub(super) namespaces: String,
 }
 
 impl Tables {
-    /// Names the tables; the prefix is letters, digits and `_`.
+    /// Makes the table names. The prefix consists of letters, digits and `_`.
     pub(super) fn new(prefix: &str) -> Self {
         let name = |table: &str| format!("`{prefix}{table}`");
         Self {
             prefix: prefix.to_owned(),
             schema: name("schema"),
             counter: name("counter"),
-            items: name("items"),
+            items: name("rows"),
             bodies: name("bodies"),
             namespaces: name("namespaces"),
         }
     }
 }
 
-/// Appends bytes as a literal of a binary string.
+/// Appends bytes as a binary string literal in hexadecimal.
 pub(super) fn literal(sql: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     sql.reserve(bytes.len() * 2 + 3);
@@ -63,11 +63,11 @@ pub(super) fn literal(sql: &mut Vec<u8>, bytes: &[u8]) {
     sql.push(b'\'');
 }
 
-/// Appends bytes as a literal of a binary string that is hardly longer than they are.
+/// Appends bytes as a binary string literal hardly longer than the bytes.
 ///
-/// A quote is doubled, which stands for one in every `sql_mode`. So is a backslash, which stands for one in the mode that
-/// each connection is set to; in the other it would be two, and end the literal as little. The server reads statements as bytes,
-/// and even where it took them for UTF-8 neither would be a part of another character.
+/// Doubled quotes are safe in every `sql_mode`. Doubled backslashes stand for one in the mode that each connection
+/// sets; in the other mode they would stand for two but still not end the literal. The server reads statements as
+/// bytes, and even in UTF-8 neither character can be part of another.
 pub(super) fn text_literal(sql: &mut Vec<u8>, bytes: &[u8]) {
     sql.reserve(bytes.len() + bytes.len() / 64 + 16);
     sql.extend_from_slice(b"_binary'");
@@ -80,20 +80,20 @@ pub(super) fn text_literal(sql: &mut Vec<u8>, bytes: &[u8]) {
     sql.push(b'\'');
 }
 
-/// Returns bytes as a literal.
+/// Returns bytes as a hexadecimal literal.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     let mut sql = Vec::new();
     literal(&mut sql, bytes);
     String::from_utf8(sql).expect("digits are text")
 }
 
-/// Returns a number, or NULL.
+/// Returns a number as SQL, or NULL.
 pub(super) fn number_or_null(number: Option<i64>) -> String {
     number.map_or_else(|| "NULL".to_owned(), |number| number.to_string())
 }
 
-/// Returns the condition that a row lies in a range of keys of a namespace. Where a bound is longer than a head, the tail
-/// decides among the rows of that head. The names of columns stand behind `of`.
+/// Returns the condition that a row lies in a key range of a namespace. If a bound is longer than a head, the tail
+/// decides among the rows of that head. Column names are preceded by `of`.
 pub(super) fn in_range(of: &str, namespace: &Namespace, range: &KeyRange) -> String {
     let mut sql = format!("{of}namespace = {}", quoted(namespace.encoded().as_bytes()));
     let (head, tail) = range.start.split_at(range.start.len().min(HEAD_BYTES));
@@ -112,8 +112,8 @@ pub(super) fn in_range(of: &str, namespace: &Namespace, range: &KeyRange) -> Str
     sql
 }
 
-/// Returns conditions that together hold for just the rows of these keys, each short enough for a statement. The names of columns
-/// stand behind `of`.
+/// Returns conditions that together select exactly the rows of these keys, each short enough for one statement. Column
+/// names are preceded by `of`.
 pub(super) fn in_keys<'k>(of: &str, keys: impl IntoIterator<Item = (&'k Namespace, &'k str)>) -> Vec<String> {
     let mut of_namespaces: BTreeMap<&Namespace, Vec<&str>> = BTreeMap::new();
     for (namespace, key) in keys {
@@ -137,7 +137,7 @@ pub(super) fn in_keys<'k>(of: &str, keys: impl IntoIterator<Item = (&'k Namespac
     conditions
 }
 
-/// Joins parts to texts that are short enough for a statement.
+/// Joins parts into texts short enough for one statement.
 fn joined(parts: impl Iterator<Item = String>, between: &'static str) -> impl Iterator<Item = String> {
     let mut parts = parts.peekable();
     std::iter::from_fn(move || {
@@ -157,13 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_literal_is_digits_whatever_the_bytes_are() {
+    fn literal_contains_only_hexadecimal_digits() {
         assert_eq!(quoted(b"' OR 1 -- \0\xFF\\"), "x'27204F522031202D2D2000FF5C'");
         assert_eq!(quoted(b""), "x''");
     }
 
     #[test]
-    fn what_could_end_a_literal_is_doubled() {
+    fn text_literal_doubles_quotes_and_backslashes() {
         for (bytes, sql) in [
             (&b""[..], &b"_binary''"[..]),
             (b"a'b", b"_binary'a''b'"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_by_their_parts() {
+    fn keys_are_selected_by_head_and_digest() {
         let a = Namespace::parse("a").expect("a legal namespace");
         let long = "l".repeat(HEAD_BYTES + 1);
         let conditions = in_keys("", [(&a, "k"), (&a, long.as_str()), (&a, "j"), (&a, "k")]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn long_bounds_are_decided_by_tails() {
+    fn range_bounds_longer_than_a_head_compare_tails() {
         let a = Namespace::parse("a").expect("a legal namespace");
         assert_eq!(in_range("", &a, &KeyRange::of_prefix("k")), "namespace = x'612F' AND head >= x'6B' AND head < x'6C'");
         let sql = in_range("", &a, &KeyRange::of_prefix(&"l".repeat(HEAD_BYTES + 1)));

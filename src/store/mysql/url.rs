@@ -1,4 +1,4 @@
-//! What a URL says: our own parameters are taken out, and the client of the engine reads the rest.
+//! Parsing of store URLs: our parameters are extracted, the client parses the rest.
 
 use super::error::failed;
 use crate::error::{Error, Result};
@@ -6,13 +6,14 @@ use crate::store::server_url::take_parameters;
 use mysql_async::{Opts, OptsBuilder};
 use std::time::Duration;
 
-/// The most bytes of a prefix: with it the longest name of a table stays far below the server's 64.
+/// The longest table prefix in bytes. It keeps table names well below the server's limit of 64.
 const PREFIX_BYTES_MAX: usize = 32;
 
-/// After how long a silent connection is probed, unless the URL says otherwise: a server that is gone without a word is noticed.
+/// How long a connection may be silent before TCP probes it, unless the URL sets it. Probing detects a server that
+/// vanished.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// A URL that was read.
+/// A parsed URL.
 #[derive(Debug)]
 pub(super) struct ParsedUrl {
     pub(super) opts: Opts,
@@ -21,7 +22,7 @@ pub(super) struct ParsedUrl {
     pub(super) timeout: Option<Duration>,
 }
 
-/// Reads `mysql://` and `mariadb://` URLs.
+/// Parses `mysql://` and `mariadb://` URLs.
 pub(super) fn parse(url: &str) -> Result<ParsedUrl> {
     let (url, [prefix, connections_max, timeout, prefer_socket]) =
         take_parameters(url, ["prefix", "connections_max", "timeout", "prefer_socket"])?;
@@ -33,8 +34,8 @@ pub(super) fn parse(url: &str) -> Result<ParsedUrl> {
     if opts.db_name().is_none_or(str::is_empty) {
         return Err(Error::invalid_argument("the URL of the store names no database; write `mysql://USER@HOST/DATABASE`"));
     }
-    // A server that is named by its host is reached there, and not by a socket that it tells of. Counts of rows are of those that
-    // a statement changed: what a delete removed is counted by the server.
+    // Connect to the named host instead of a socket that the server advertises. Count changed rows instead of matched
+    // ones: sweeps rely on the number of deleted rows.
     let is_socket_preferred = prefer_socket.as_deref() == Some("true");
     let keepalive = opts.tcp_keepalive().or(Some(KEEPALIVE));
     let opts = OptsBuilder::from_opts(opts).prefer_socket(is_socket_preferred).client_found_rows(false).tcp_keepalive(keepalive).into();
@@ -46,20 +47,22 @@ pub(super) fn parse(url: &str) -> Result<ParsedUrl> {
     })
 }
 
-/// Checks a prefix of tables, which stands in statements as it is.
+/// Checks a table prefix, which goes into statements unquoted.
 pub(super) fn checked_prefix(prefix: &str) -> Result<String> {
     let is_plain = prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if prefix.len() > PREFIX_BYTES_MAX || !is_plain {
-        let message = format!("the prefix of the store's tables is not plain; use up to {PREFIX_BYTES_MAX} letters, digits and `_`");
+        let message = format!("the prefix of the store's tables is invalid; use up to {PREFIX_BYTES_MAX} letters, digits and `_`");
         return Err(Error::invalid_argument(message));
     }
     Ok(prefix.to_owned())
 }
 
 fn checked_connections(value: &str) -> Result<usize> {
-    value.parse().ok().filter(|&connections| connections > 0).ok_or_else(|| {
-        Error::invalid_argument("`connections_max` in the URL of the store is no number of connections; write one from 1 on")
-    })
+    value
+        .parse()
+        .ok()
+        .filter(|&connections| connections > 0)
+        .ok_or_else(|| Error::invalid_argument("`connections_max` in the URL of the store is not a number of connections; use at least 1"))
 }
 
 fn checked_timeout(value: &str) -> Result<Duration> {
@@ -68,7 +71,7 @@ fn checked_timeout(value: &str) -> Result<Duration> {
         .ok()
         .filter(|&seconds| seconds > 0)
         .map(Duration::from_secs)
-        .ok_or_else(|| Error::invalid_argument("`timeout` in the URL of the store is no number of seconds; write one from 1 on"))
+        .ok_or_else(|| Error::invalid_argument("`timeout` in the URL of the store is not a number of seconds; use at least 1"))
 }
 
 #[cfg(test)]
@@ -77,7 +80,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn our_parameters_are_ours_and_the_rest_is_the_clients() {
+    fn url_parameters_are_split_between_us_and_the_client() {
         let parsed = parse("mariadb://ada:secret@db:3307/files?prefix=a_&connections_max=3&timeout=7&require_ssl=true").expect("a URL");
         assert_eq!((parsed.prefix.as_deref(), parsed.connections_max), (Some("a_"), Some(3)));
         assert_eq!(parsed.timeout, Some(Duration::from_secs(7)));
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_without_secrets() {
+    fn invalid_url_is_refused_without_revealing_secrets() {
         for url in [
             "mysql://ada:secret@db",
             "mysql://ada:secret@db/x?prefix=a;b",

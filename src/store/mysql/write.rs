@@ -1,9 +1,9 @@
-//! The writing side: groups of batches, each a transaction that is ordered by the row of the counter.
+//! The writing side: groups of batches, each a transaction serialized by the counter row.
 //!
-//! A group takes two round trips. The first opens the transaction, locks the counter, and reads what the preconditions are
-//! about; the second writes what the batches that hold come to together, raises the counter and commits. All writers of a
-//! store, in whatever process, hold that lock from their first read to their commit, so nothing becomes visible with a version
-//! at or below one that somebody has read from the counter, and no two wait for each other's rows.
+//! A group takes two round trips. The first opens the transaction, locks the counter and reads what the preconditions
+//! need. The second writes the combined effect of the batches whose preconditions hold, raises the counter and commits.
+//! Writers in all processes hold the lock from their first read to their commit. So no commit becomes visible with a
+//! version at or below one that was already read from the counter, and writers never wait for each other's rows.
 
 use super::error::{Fault, damaged, failed_together, is_busy, is_lost, silent};
 use super::key::KeyRange;
@@ -27,35 +27,35 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 
-/// How long a group is tried again while other writers stand in its way.
+/// How long a group is retried while other writers interfere.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many rows a sweep removes in one transaction.
+/// How many rows a sweep removes per transaction.
 const SWEEP_ROWS: usize = 1_000;
 
-/// What writes, on connections of the pool.
+/// Runs writes on pooled connections.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) pool: Arc<Pool>,
     pub(super) tables: Tables,
     pub(super) clock: Clock,
     pub(super) watches: Arc<Watches>,
-    /// The most bytes of statements in one round trip.
+    /// The most bytes of statements per round trip.
     pub(super) text_bytes_max: usize,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 enum Outcome {
-    /// These batches, by their places in the group, have their answers; the others are still to be done.
+    /// The answers of these batches, by index in the group. The other batches are still to be done.
     Done(Vec<(usize, Result<Vec<Version>>)>),
-    /// The first of the batches, this many, met a failure of the engine.
+    /// The first `count` batches hit an engine error.
     Failed { count: usize, failure: Failure },
 }
 
-/// Why a transaction was not committed, or is not known to be.
+/// Why a transaction was not committed, or may not have been.
 struct Failure {
     source: FailureSource,
-    /// The commit was sent, and its answer is not known.
+    /// Whether the commit was sent and its outcome is unknown.
     is_open: bool,
 }
 
@@ -74,7 +74,7 @@ impl Failure {
         }
     }
 
-    /// Tells whether one of several batches may have caused it, so that the others may do without that one.
+    /// Returns whether a single batch may have caused the failure, so that the others may succeed without it.
     fn may_be_of_one(&self) -> bool {
         let is_refusal = matches!(&self.source, FailureSource::Engine(error) if !is_lost(error) && !is_busy(error));
         is_refusal && !self.is_open
@@ -84,7 +84,7 @@ impl Failure {
         matches!(&self.source, FailureSource::Engine(error) if test(error))
     }
 
-    /// Makes the error of one of the batches.
+    /// Makes the error for one of the batches.
     fn error(&self) -> Error {
         let error = match &self.source {
             FailureSource::Engine(error) => failed_together(error),
@@ -101,7 +101,7 @@ impl GroupWriter for Writer {
         let until = Instant::now() + PATIENCE;
         let mut answers: Vec<Option<Result<Vec<Version>>>> = group.iter().map(|_| None).collect();
         let mut left: VecDeque<usize> = (0..group.len()).collect();
-        // After a failure that one of the batches may have caused, each stands alone.
+        // After a failure that one of the batches may have caused, each runs on its own.
         let mut is_alone = false;
         while !left.is_empty() {
             let size = if is_alone { 1 } else { left.len() };
@@ -128,8 +128,8 @@ impl GroupWriter for Writer {
 }
 
 impl Writer {
-    /// Does the first of some batches in one transaction, as many as do not depend on each other in ways that only the server
-    /// can tell; tries again while other writers stand in the way.
+    /// Runs as many of the first batches in one transaction as can be decided without the server. Retries while other
+    /// writers interfere.
     async fn transaction(&self, group: &[Batch], places: &[usize], until: Instant) -> Outcome {
         let mut is_again = false;
         loop {
@@ -147,7 +147,7 @@ impl Writer {
                 }
                 Err(failed) => failed,
             };
-            // The connection is closed, and with it the transaction is undone.
+            // Closing the connection rolls the transaction back.
             drop(loan);
             let (count, failure) = failed;
             if failure.is(is_busy) && Instant::now() < until {
@@ -161,7 +161,7 @@ impl Writer {
         }
     }
 
-    /// Does a transaction. The error says how many of the batches it is about.
+    /// Runs a transaction once. The error says how many of the batches it concerns.
     async fn attempt(
         &self,
         connection: &mut Connection,
@@ -193,8 +193,8 @@ impl Writer {
         Ok(places.iter().copied().zip(decided.answers).collect())
     }
 
-    /// Opens a transaction, locks the counter, and reads what preconditions are about. One round trip, unless keys fill more than
-    /// one packet.
+    /// Opens a transaction, locks the counter, and reads what preconditions need. One round trip, unless the keys
+    /// exceed one packet.
     async fn lock(&self, connection: &mut Connection, batches: &[&Batch], now: Timestamp) -> Result<(u64, Read), Fault> {
         let live = live(now.as_microsecond());
         let items = &self.tables.items;
@@ -234,7 +234,7 @@ impl Writer {
             text += &statement;
         }
         sets.extend(connection.run(text).await?);
-        // Behind that of the beginning.
+        // Skip the result of the transaction's beginning.
         let mut sets = sets.into_iter().skip(1);
         let counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
         let counter = column(&mut { counter }, 0)?;
@@ -252,8 +252,8 @@ impl Writer {
         Ok((counter, read))
     }
 
-    /// Writes and commits. One round trip, and one more for each body that is long, or where statements fill more than one packet.
-    /// Returns the counter behind it; sets `is_open` before the commit is sent.
+    /// Writes and commits. One round trip, plus one per long body, and more if statements exceed one packet. Returns
+    /// the counter afterwards; sets `is_open` just before the commit is sent.
     async fn write_plan(
         &self,
         connection: &mut Connection,
@@ -280,7 +280,7 @@ impl Writer {
                 }
             }
         }
-        // What notes the counter stands before it, so the text is not empty.
+        // The plan ends with the counter update, so the text is not empty.
         text.extend_from_slice(if matches!(after, After::Counted(_)) { b"; SELECT @v; COMMIT" } else { b"; COMMIT" });
         *is_open = true;
         let sets = connection.run(text).await?;
@@ -293,7 +293,7 @@ impl Writer {
         }
     }
 
-    /// Removes up to `limit` rows whose time is over.
+    /// Removes up to `limit` expired rows.
     pub(super) async fn sweep(&self, limit: usize) -> Result<usize> {
         let until = Instant::now() + PATIENCE;
         let mut swept = 0;
@@ -312,7 +312,7 @@ impl Writer {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 Err(fault) if swept == 0 && fault.is_lost() && Instant::now() < until => {
-                    // What is over is absent already, so removing it twice does no harm.
+                    // Expired rows already count as absent, so removing them twice does no harm.
                     self.pool.clear();
                     drop(loan);
                     let mut loan = self.pool.take().await?;
@@ -358,29 +358,29 @@ impl Writer {
     }
 }
 
-/// What becomes of the batches of a transaction.
+/// The decisions on the batches of a transaction.
 #[derive(Default)]
 struct Decided<'g> {
-    /// The answers, up to the first batch that has to wait for the next transaction.
+    /// The answers, up to the first batch that must wait for the next transaction.
     answers: Vec<Result<Vec<Version>>>,
     runs: Vec<Run<'g>>,
-    /// How many numbers they take from the counter.
+    /// How many numbers the batches take from the counter.
     numbers: u64,
-    /// The counter behind them, if they take any.
+    /// The counter after them, if they take any.
     counter: u64,
 }
 
-/// Batches that are written as one.
+/// Batches written as one.
 struct Run<'g> {
     batches: Vec<&'g Batch>,
     /// The counter before them.
     counter: u64,
-    /// Behind it the counter is beyond the versions that it restores, and not where its numbers end.
+    /// Whether the run restores items. Then the counter ends above their versions rather than above the run's numbers.
     restores: bool,
 }
 
 impl<'g> Run<'g> {
-    /// Returns its writes; what is added to a log has its key, as the numbers are known here.
+    /// Returns the writes. Appends to logs get their keys here, since the versions are known.
     fn keyed(&self) -> Vec<Cow<'g, BatchWrite>> {
         let mut number = self.counter;
         let writes = self.batches.iter().flat_map(|batch| &batch.writes);
@@ -402,23 +402,24 @@ impl<'g> Run<'g> {
     }
 }
 
-/// What was read for preconditions.
+/// What was read for the preconditions.
 #[derive(Debug, Default)]
 struct Read {
-    /// The versions of live rows.
+    /// The versions of live rows, by namespace and key.
     keys: HashMap<(String, String), u64>,
-    /// The versions met beneath prefixes, by batch and index of the condition.
+    /// The versions found below prefixes, by batch and index of the condition.
     beneath: HashMap<(usize, usize), u64>,
 }
 
 enum Decision {
     Holds,
     Refused(Error),
-    /// It depends on what an earlier batch of the transaction writes, in a way that only the server can tell.
+    /// The batch depends on an earlier batch's writes in a way that only the server can decide.
     Waits,
 }
 
-/// Decides batches in their order. A put or a restore makes the counter grow by one, and where there is none in all of them a removal does.
+/// Decides batches in order. Every put or restore takes a number from the counter; if there is none in all of them, a
+/// removal advances it by one.
 fn decide_all<'g>(batches: &[&'g Batch], counter: u64, read: &Read, now: Timestamp) -> Decided<'g> {
     let mut decided = Decided { counter, ..Decided::default() };
     let mut overlay = Overlay::default();
@@ -438,7 +439,7 @@ fn decide_all<'g>(batches: &[&'g Batch], counter: u64, read: &Read, now: Timesta
 }
 
 impl<'g> Decided<'g> {
-    /// Adds a batch whose preconditions hold, and answers it.
+    /// Accepts a batch whose preconditions hold, and records its answer.
     fn accept(&mut self, batch: &'g Batch) {
         let (before, mut floor, mut versions) = (self.counter, None, Vec::new());
         for write in &batch.writes {
@@ -461,7 +462,7 @@ impl<'g> Decided<'g> {
     }
 }
 
-/// Decides a batch by what was read and what those before it write.
+/// Decides a batch by what was read and what earlier batches write.
 fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> Decision {
     for (index, precondition) in batch.preconditions.iter().enumerate() {
         let Precondition { namespace, key, condition } = precondition;
@@ -483,7 +484,7 @@ fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> De
 }
 
 fn unanswered() -> Error {
-    Error::new(ErrorKind::Internal, "a batch was not answered; this is a fault of the program").with_unknown_effect()
+    Error::new(ErrorKind::Internal, "a batch was not answered; this is a bug in the program").with_unknown_effect()
 }
 
 #[cfg(test)]
@@ -493,7 +494,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn batches_are_written_as_one_up_to_a_restore() {
+    fn batches_merge_into_one_write_up_to_a_restore() {
         let a = Namespace::parse("a").expect("a legal namespace");
         let now = Timestamp::from_microsecond(1_000).expect("a time");
         let item = Item::new("r", Bytes::new(), Bytes::new(), Version::new(70), now, now);
@@ -514,8 +515,8 @@ mod tests {
             .iter()
             .map(|answer| answer.as_ref().ok().map(|versions| versions.iter().map(|version| version.number()).collect()))
             .collect();
-        let told = [Some(vec![11, 12]), Some(vec![]), Some(vec![13]), Some(vec![]), None, Some(vec![15]), Some(vec![71])];
-        assert_eq!(answers, told, "the last but one asks beneath a prefix that was removed, and waits");
+        let expected = [Some(vec![11, 12]), Some(vec![]), Some(vec![13]), Some(vec![]), None, Some(vec![15]), Some(vec![71])];
+        assert_eq!(answers, expected, "the last but one depends on a removed prefix and waits");
         let runs: Vec<(usize, u64)> = decided.runs.iter().map(|run| (run.batches.len(), run.counter)).collect();
         assert_eq!((runs, decided.counter, decided.numbers), (vec![(3, 10), (1, 13), (1, 70)], 71, 6));
     }

@@ -33,6 +33,8 @@ pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(2_000_000);
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) schema: String,
+    /// Whether nobody named the schema.
+    pub(super) is_default: bool,
     pub(super) connections_max: usize,
     connector: Connector,
 }
@@ -45,7 +47,9 @@ impl Target {
     pub(super) fn of(options: &PostgresOptions) -> Result<Self> {
         let names = ["schema", "connections_max", "sslmode", "sslrootcert"];
         let (url, [schema, connections_max, mode, root]) = take_parameters(&options.url, names)?;
-        let schema = options.schema.clone().or(schema).unwrap_or_else(|| "stratafs".to_owned());
+        let named = options.schema.clone().or(schema);
+        let is_default = named.is_none();
+        let schema = named.unwrap_or_else(|| "treehold".to_owned());
         // PostgreSQL cuts longer names, and two of them would be one.
         if schema.is_empty() || schema.len() > 63 || schema.contains('\0') {
             return Err(Error::invalid_argument("the `schema` is empty or over 63 bytes; choose another name"));
@@ -75,10 +79,10 @@ impl Target {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_application_name().is_none() {
-            config.application_name("stratafs");
+            config.application_name("treehold");
         }
         let settings = settings(options.timeout);
-        Ok(Self { schema, connections_max, connector: Connector { config, tls, settings } })
+        Ok(Self { schema, is_default, connections_max, connector: Connector { config, tls, settings } })
     }
 }
 

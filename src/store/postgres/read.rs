@@ -27,7 +27,7 @@ const CHUNK_MAX: i64 = 256;
 
 /// Asks for one item.
 pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
-    let script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.items i WHERE i.namespace = "));
+    let script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.rows i WHERE i.namespace = "));
     of_key(script, namespace, key, now)
 }
 
@@ -38,7 +38,7 @@ pub(super) fn get_part<'p>(schema: &str, namespace: &'p Namespace, key: &str, ra
     let mut script = Script::new(format!("SELECT {COLUMNS}, substring(i.body FROM "));
     let start = script.parameter(clamped(range.start) + 1);
     let length = script.parameter(clamped(range.end.saturating_sub(range.start)));
-    script.push(&format!("{start}::bigint::int FOR {length}::bigint::int) FROM {schema}.items i WHERE i.namespace = "));
+    script.push(&format!("{start}::bigint::int FOR {length}::bigint::int) FROM {schema}.rows i WHERE i.namespace = "));
     of_key(script, namespace, key, now)
 }
 
@@ -70,7 +70,7 @@ pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p s
     let now = script.parameter(now);
     script.push(&format!(
         "{heads}::text[], {digests}::bytea[]) AS w(head, digest) CROSS JOIN LATERAL (
-           SELECT {COLUMNS}{body} FROM {schema}.items i
+           SELECT {COLUMNS}{body} FROM {schema}.rows i
            WHERE i.namespace = {namespace} AND i.head = w.head AND i.tail_digest = w.digest
              AND (i.expires_at IS NULL OR i.expires_at > {now}) OFFSET 0) i"
     ));
@@ -159,7 +159,7 @@ fn push_rows<'p>(
     let end = crate::store::page::prefix_end(&options.prefix);
     let Some(delimiter) = options.delimiter.filter(|delimiter| *delimiter != '\0') else {
         let counted = if body.is_empty() { "" } else { ", i.size AS counted" };
-        script.push(&format!("SELECT {COLUMNS}{body}{counted} FROM {schema}.items i WHERE i.namespace = "));
+        script.push(&format!("SELECT {COLUMNS}{body}{counted} FROM {schema}.rows i WHERE i.namespace = "));
         let namespace = script.parameter(namespace.encoded());
         script.push(&namespace);
         script.push_from(start);
@@ -197,7 +197,7 @@ fn push_rows<'p>(
                     COALESCE(max(c.cut) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS cut_before
              FROM (
                SELECT {COLUMNS}{body}, strpos(substr(i.head || i.tail, {skipped} + 1), {shown}::text) AS cut
-               FROM {schema}.items i
+               FROM {schema}.rows i
                WHERE i.namespace = {namespace} AND i.head >= left(walk.next, 384)
                  AND (i.head > left(walk.next, 384) OR i.tail >= substr(walk.next, 385))"
     ));
@@ -251,11 +251,11 @@ pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, now: i64
     let rows = script.parameter(i64::try_from(options.limit).unwrap_or(i64::MAX).saturating_add(1));
     script.push(&format!(
         "WITH RECURSIVE found(namespace, n) AS (
-           (SELECT i.namespace, 1::bigint FROM {schema}.items i
+           (SELECT i.namespace, 1::bigint FROM {schema}.rows i
             WHERE i.namespace >= {start} AND i.namespace < {end} AND (i.expires_at IS NULL OR i.expires_at > {now})
             ORDER BY i.namespace LIMIT 1)
          UNION ALL
-           SELECT (SELECT i.namespace FROM {schema}.items i
+           SELECT (SELECT i.namespace FROM {schema}.rows i
                    WHERE i.namespace > f.namespace AND i.namespace < {end} AND (i.expires_at IS NULL OR i.expires_at > {now})
                    ORDER BY i.namespace LIMIT 1), f.n + 1
            FROM found f WHERE f.namespace IS NOT NULL AND f.n < {rows})

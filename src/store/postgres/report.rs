@@ -30,7 +30,7 @@ pub(super) fn setup_script() -> Script<'static> {
 ///
 /// Only engines that keep these statistics can answer: others refuse the whole of it, and are asked by [`setup_script`].
 pub(super) fn description_script(schema: &str) -> Script<'static> {
-    let table = format!("'{}.items'::regclass", schema.replace('\'', "''"));
+    let table = format!("'{}.rows'::regclass", schema.replace('\'', "''"));
     let mut script = setup_script();
     script.push(&format!(
         " UNION ALL
@@ -125,7 +125,7 @@ pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> 
                 COALESCE(sum(octet_length(i.meta)) FILTER (WHERE {is_live}), 0)::bigint,
                 COALESCE(sum(i.size) FILTER (WHERE {is_live}), 0)::bigint,
                 count(DISTINCT i.namespace) FILTER (WHERE {is_live})
-         FROM {schema}.items i"
+         FROM {schema}.rows i"
     ));
     let mut stats = StoreStats::new();
     for row in connections.read_within(LONG_TIMEOUT, &script).await? {
@@ -134,7 +134,7 @@ pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> 
             (number(0)?, number(1)?, number(2)?, number(3)?, number(4)?);
     }
     // Not every engine can tell.
-    let size = Script::new(format!("SELECT pg_total_relation_size('{}.items')", schema.replace('\'', "''")));
+    let size = Script::new(format!("SELECT pg_total_relation_size('{}.rows')", schema.replace('\'', "''")));
     if let Ok(rows) = connections.read_within(LONG_TIMEOUT, &size).await {
         stats.stored_bytes = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok()).map(|bytes| bytes.max(0).unsigned_abs());
     }
@@ -147,16 +147,16 @@ pub(super) async fn check(connections: &Connections, schema: &str) -> Result<Vec
     for (sql, what) in [
         ("SELECT 1 - count(*) FROM {s}.counter WHERE id = 1", "the counter of the store is gone"),
         (
-            "SELECT count(*) FROM {s}.items WHERE version > (SELECT max(version) FROM {s}.counter) OR version < 0",
+            "SELECT count(*) FROM {s}.rows WHERE version > (SELECT max(version) FROM {s}.counter) OR version < 0",
             "there are rows newer than the counter",
         ),
         (
             "SELECT count(*) FROM {s}.touched WHERE version > (SELECT max(version) + 1 FROM {s}.counter)",
             "there are namespaces with changes newer than the counter",
         ),
-        ("SELECT count(*) FROM {s}.items WHERE size <> octet_length(body || ''::bytea)", "there are rows without their body"),
+        ("SELECT count(*) FROM {s}.rows WHERE size <> octet_length(body || ''::bytea)", "there are rows without their body"),
         (
-            "SELECT count(*) FROM {s}.items WHERE (tail = '') <> (octet_length(tail_digest) = 0) OR head = ''
+            "SELECT count(*) FROM {s}.rows WHERE (tail = '') <> (octet_length(tail_digest) = 0) OR head = ''
              OR char_length(head) > 384 OR (tail <> '' AND char_length(head) <> 384)",
             "there are rows whose key is cut in the wrong place",
         ),

@@ -4,8 +4,11 @@
 //! opened without a change, so what runs day by day needs no right to create anything. Several processes may meet on an empty
 //! database: they are ordered by the row of the number, and those who come too early are refused by the catalogue and try again.
 
+use super::connect::Target;
 use super::error::{failed, is_lost};
+use super::migrate::{FORMER_SCHEMA, is_under_former_name};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::migrate::{FORMER_NAME, OldLayout};
 use crate::store::pause::random_pause;
 use deadpool_postgres::ClientWrapper;
 use std::time::Duration;
@@ -14,9 +17,13 @@ use tokio_postgres::error::SqlState;
 /// What brings the tables from each number to the next; `{s}` stands for the schema. Append only: a database in the field may be
 /// at any of them.
 ///
+/// The second migration renames `items` to `rows`, so that servers of the former layout do not find it. Existing stores take this
+/// step only within [`migrate`](super::migrate).
+///
 /// `items` keeps a key as a head and a tail, see [`key`](super::key); `touched` tells since which version a namespace may hold
 /// something new, for those who watch, and in the row of the namespace `''` since which version one that has no row may.
-const MIGRATIONS: &[&str] = &[r#"
+const MIGRATIONS: &[&str] = &[
+    r#"
     CREATE TABLE {s}.counter(id int PRIMARY KEY, version bigint NOT NULL);
     INSERT INTO {s}.counter VALUES (1, 0);
     CREATE TABLE {s}.items(
@@ -35,11 +42,13 @@ const MIGRATIONS: &[&str] = &[r#"
     );
     CREATE INDEX items_by_expiry ON {s}.items(expires_at) WHERE expires_at IS NOT NULL;
     CREATE TABLE {s}.touched(namespace text COLLATE "C" PRIMARY KEY, version bigint NOT NULL);
-"#];
+"#,
+    "ALTER TABLE {s}.items RENAME TO rows",
+];
 
 /// What makes a new store faster where the engine knows it, and is left out where it does not: bodies are mostly compressed or
 /// short, and trying to compress each costs more than it saves.
-const TUNING: &[&str] = &["ALTER TABLE {s}.items ALTER COLUMN body SET STORAGE EXTERNAL"];
+const TUNING: &[&str] = &["ALTER TABLE {s}.rows ALTER COLUMN body SET STORAGE EXTERNAL"];
 
 /// The schema that this program writes.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
@@ -47,16 +56,22 @@ pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 /// How often a migration gives way to another process's.
 const ATTEMPTS: u32 = 12;
 
-/// Brings the tables up to date; `schema` is quoted.
+/// Brings the tables up to date; `schema` is the quoted name of the target's.
 ///
 /// # Errors
-/// [`Unsupported`](ErrorKind::Unsupported) for tables that a newer version made, or a database whose texts are not UTF-8,
+/// [`Unsupported`](ErrorKind::Unsupported) for tables that a newer version made, for the earlier layout, or a database whose texts are not UTF-8,
 /// [`Corrupt`](ErrorKind::Corrupt) for tables of another program; a store that is refused is not changed.
-pub(super) async fn open(connection: &ClientWrapper, name: &str, schema: &str) -> Result<()> {
+pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &str) -> Result<()> {
     check_encoding(connection).await?;
+    let name = target.schema.as_str();
     for attempt in 0..ATTEMPTS {
-        if check_number(number(connection, name, schema).await?)? == SCHEMA {
-            return Ok(());
+        match check_number(number(connection, name, schema).await?)? {
+            SCHEMA => return Ok(()),
+            FORMER_SCHEMA => return Err(OldLayout::error(None)),
+            _ => {}
+        }
+        if attempt == 0 && target.is_default && is_under_former_name(connection).await? {
+            return Err(OldLayout::error(Some(format!("the schema `{FORMER_NAME}` holds it").into())));
         }
         match migrate(connection, name, schema).await {
             Ok(()) => return Ok(()),
@@ -87,7 +102,7 @@ async fn check_encoding(connection: &ClientWrapper) -> Result<()> {
 }
 
 /// Returns how many migrations the store has had; none when it is not there.
-async fn number(connection: &ClientWrapper, name: &str, schema: &str) -> Result<Option<i32>> {
+pub(super) async fn number(connection: &ClientWrapper, name: &str, schema: &str) -> Result<Option<i32>> {
     let known = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'schema_version'";
     let row = connection.query_one(known, &[&name]).await.map_err(failed)?;
     if row.try_get::<_, i64>(0).map_err(failed)? == 0 {
@@ -98,7 +113,7 @@ async fn number(connection: &ClientWrapper, name: &str, schema: &str) -> Result<
 }
 
 /// Returns how many migrations a store has had, if it is not more than there are.
-fn check_number(number: Option<i32>) -> Result<u32> {
+pub(super) fn check_number(number: Option<i32>) -> Result<u32> {
     let number = number.unwrap_or(0);
     u32::try_from(number).ok().filter(|&number| number <= SCHEMA).ok_or_else(|| {
         Error::unsupported(format!(
@@ -152,6 +167,9 @@ async fn migrate_within(connection: &ClientWrapper, name: &str, schema: &str) ->
     connection.batch_execute(&create).await?;
     let row = connection.query_one(&format!("SELECT version FROM {schema}.schema_version WHERE id = 1 FOR UPDATE"), &[]).await?;
     let done = check_number(Some(row.try_get(0)?)).map_err(Fault::Refused)?;
+    if done == FORMER_SCHEMA {
+        return Err(Fault::Refused(OldLayout::error(None)));
+    }
     for migration in &MIGRATIONS[done as usize..] {
         connection.batch_execute(&migration.replace("{s}", schema)).await?;
     }

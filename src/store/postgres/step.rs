@@ -21,10 +21,10 @@ const NEVER: i64 = -3;
 /// What begins the transaction of a group, in one request. All of a group is sent before the first answer: were the beginning
 /// refused alone, each statement behind it would take effect by itself. So the transaction carries a mark, which is gone with
 /// it, and without it no statement of a group finds the counter or does anything.
-pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL stratafs.in_group = 'on'";
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL treehold.in_group = 'on'";
 
 /// Tells whether a statement runs within the transaction of a group.
-const IS_WITHIN: &str = "current_setting('stratafs.in_group', true) = 'on'";
+const IS_WITHIN: &str = "current_setting('treehold.in_group', true) = 'on'";
 
 /// The columns that a key is found by, of an array of them.
 const MATCHES: &str = "i.namespace = d.namespace AND i.head = d.head AND i.tail_digest = d.digest";
@@ -194,7 +194,7 @@ fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]
     script.push(&format!(
         "SELECT d.part, d.index, i.version AS met
          FROM unnest({places}, {wanted}::bigint[], {keys}) AS d(part, index, wanted, namespace, head, digest)
-         LEFT JOIN {schema}.items i ON {MATCHES} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
+         LEFT JOIN {schema}.rows i ON {MATCHES} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
          WHERE CASE d.wanted WHEN {ABSENT} THEN i.version IS NOT NULL WHEN {EXISTS} THEN i.version IS NULL
                ELSE i.version IS NULL OR i.version <> d.wanted END"
     ));
@@ -207,7 +207,7 @@ fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]
               FROM unnest({places}, {since}::bigint[], {ranges})
                 AS d(part, index, since, namespace, from_head, from_tail, to_head, to_tail)
               CROSS JOIN LATERAL (
-                SELECT i.version FROM {schema}.items i
+                SELECT i.version FROM {schema}.rows i
                 WHERE {LIES_IN} AND i.version > d.since AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
                 ORDER BY i.head, i.tail LIMIT 1) n"
         ));
@@ -230,7 +230,7 @@ fn push_removals<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]) 
         let indexes = script.parameter(indexes);
         let keys = keys.parameters(script);
         script.push(&format!(
-            ", deleted AS (DELETE FROM {schema}.items i USING go, unnest({indexes}::int[], {keys}) AS d(part, namespace, head, digest)
+            ", deleted AS (DELETE FROM {schema}.rows i USING go, unnest({indexes}::int[], {keys}) AS d(part, namespace, head, digest)
                  WHERE d.part = go.part AND {MATCHES} RETURNING 1 AS one)"
         ));
         removes.push("deleted");
@@ -246,7 +246,7 @@ fn push_removals<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]) 
     if !ranges.is_empty() {
         let ranges = ranges.parameters(script);
         script.push(&format!(
-            ", cleared AS (DELETE FROM {schema}.items i
+            ", cleared AS (DELETE FROM {schema}.rows i
                  USING go, unnest({ranges}) AS d(namespace, from_head, from_tail, to_head, to_tail) WHERE {LIES_IN}"
         ));
         if !kept.is_empty() {
@@ -276,7 +276,7 @@ fn push_touches<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], n
     let ends = script.parameter(ends);
     let now = script.parameter(now);
     script.push(&format!(
-        ", kept_alive AS (UPDATE {schema}.items i SET expires_at = d.expires_at
+        ", kept_alive AS (UPDATE {schema}.rows i SET expires_at = d.expires_at
              FROM go, unnest({keys}, {ends}::bigint[]) AS d(namespace, head, digest, expires_at)
              WHERE {MATCHES} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) RETURNING 1 AS one)"
     ));
@@ -314,7 +314,7 @@ fn push_puts_as<'g>(script: &mut Script<'g>, schema: &str, name: &str, puts: &[(
     let metas = script.parameter(puts.iter().map(|put| put.meta).collect::<Vec<_>>());
     let bodies = script.parameter(puts.iter().map(|put| put.value).collect::<Vec<_>>());
     script.push(&format!(
-        ", {name} AS (INSERT INTO {schema}.items AS i
+        ", {name} AS (INSERT INTO {schema}.rows AS i
                (namespace, head, tail, tail_digest, version, created_at, modified_at, expires_at, size, meta, body)
              SELECT d.namespace, CASE d.head WHEN '' THEN lpad((go.version + 1 + d.number)::text, 20, '0') ELSE d.head END, d.tail, d.digest,
                     COALESCE(d.version, go.version + 1 + d.number), d.created_at, d.modified_at,

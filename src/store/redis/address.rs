@@ -1,23 +1,25 @@
-//! What a URL says: the nodes, how they are reached, and under which name the store lives there.
+//! Parsing of store URLs: the nodes, how to connect, and the name of the store.
 
 use crate::error::{Error, ErrorKind, Result};
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use std::fmt;
 
-/// The name of a store whose URL names none.
-const PREFIX: &str = "stratafs";
+/// The default name of a store.
+const PREFIX: &str = "treehold";
 
 /// The longest name of a store in bytes.
 const PREFIX_BYTES_MAX: usize = 128;
 
-/// Where a store is.
+/// The location of a store.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// The nodes that the URL names; of a server that stands alone, one.
+    /// The nodes in the URL; exactly one for a standalone server.
     pub(super) nodes: Vec<ConnectionInfo>,
     pub(super) is_cluster: bool,
-    /// The name of the store: what its keys start with, in braces, so that a cluster keeps them in one slot.
+    /// The name of the store. Its keys start with it in braces, so that a cluster keeps them in one slot.
     pub(super) prefix: String,
+    /// Whether neither the URL nor the options name the store.
+    pub(super) is_default: bool,
     /// The URL without password and query.
     shown: String,
 }
@@ -26,32 +28,33 @@ impl Address {
     /// Parses a URL.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) with what is wrong; the URL itself, which may hold a password, is not told.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) with the reason. The message never contains the URL, which may
+    /// hold a password.
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let invalid = |message: &str| Error::invalid_argument(format!("the URL of a redis store {message}"));
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("starts with `redis://` or `rediss://`"))?;
+        let invalid = |message: &str| Error::invalid_argument(format!("the URL of a Redis store {message}"));
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("must start with `redis://` or `rediss://`"))?;
         let (scheme, is_cluster) = scheme.strip_suffix("+cluster").map_or((scheme, false), |scheme| (scheme, true));
         if !matches!(scheme, "redis" | "rediss") {
-            return Err(invalid("starts with `redis://`, `rediss://`, `redis+cluster://` or `rediss+cluster://`"));
+            return Err(invalid("must start with `redis://`, `rediss://`, `redis+cluster://` or `rediss+cluster://`"));
         }
         if rest.contains('#') {
-            return Err(invalid("has no part behind `#`; write `%23` for that character in a password"));
+            return Err(invalid("cannot have a part after `#`; write `%23` for that character in a password"));
         }
         let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
-        let mut prefix = PREFIX;
+        let (mut prefix, mut is_default) = (PREFIX, true);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
-                Some(("prefix", name)) => prefix = name,
-                _ => return Err(invalid("has one parameter, `?prefix=NAME`")),
+                Some(("prefix", name)) => (prefix, is_default) = (name, false),
+                _ => return Err(invalid("may have only the parameter `?prefix=NAME`")),
             }
         }
         let (user, server) = rest.rsplit_once('@').map_or(("", rest), |(user, server)| (user, server));
         let (hosts, database) = server.split_once('/').map_or((server, ""), |(hosts, database)| (hosts, database));
         if !database.is_empty() && !database.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(invalid("names its database by a number, as `redis://HOST/0`"));
+            return Err(invalid("must name its database by number, such as `redis://HOST/0`"));
         }
         if is_cluster && !matches!(database, "" | "0") {
-            return Err(invalid("names no database where it names a cluster: a cluster has one"));
+            return Err(invalid("cannot name a database of a cluster, which has only one"));
         }
         if !is_cluster && hosts.contains(',') {
             return Err(invalid("names several hosts; write `redis+cluster://` for a cluster"));
@@ -59,32 +62,36 @@ impl Address {
         let at = if user.is_empty() { "" } else { "@" };
         let slash = if database.is_empty() { "" } else { "/" };
         let nodes = hosts.split(',').map(|host| node(&format!("{scheme}://{user}{at}{host}{slash}{database}"))).collect::<Option<_>>();
-        let nodes: Vec<ConnectionInfo> = nodes.ok_or_else(|| invalid("is not `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`"))?;
+        let nodes: Vec<ConnectionInfo> =
+            nodes.ok_or_else(|| invalid("is not of the form `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`"))?;
         let cluster = if is_cluster { "+cluster" } else { "" };
         let shown = format!("{scheme}{cluster}://{hosts}{slash}{database}");
-        let address = Self { nodes, is_cluster, prefix: PREFIX.to_owned(), shown };
-        address.with_prefix(prefix)
+        let address = Self { nodes, is_cluster, prefix: PREFIX.to_owned(), is_default, shown };
+        Ok(Self { is_default, ..address.with_prefix(prefix)? })
     }
 
     /// Sets the name of the store.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for one that is empty, too long, or holds what would end the hash tag.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a name that is empty, too long, or contains characters that
+    /// would end the hash tag.
     pub(super) fn with_prefix(mut self, prefix: &str) -> Result<Self> {
         let is_legal = |character: char| character.is_ascii_graphic() && !matches!(character, '{' | '}' | '%');
         if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX || !prefix.chars().all(is_legal) {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "the prefix of a redis store has 1 to {PREFIX_BYTES_MAX} ASCII characters, without braces, percent signs and spaces"
+                    "the prefix of a Redis store must have 1 to {PREFIX_BYTES_MAX} ASCII characters, without braces, percent signs and spaces"
                 ),
             ));
         }
         prefix.clone_into(&mut self.prefix);
+        self.is_default = false;
         Ok(self)
     }
 
-    /// Returns a node that the cluster names, reached as those of the URL are.
+    /// Returns the connection info of a node that the cluster reported, with the credentials and TLS settings of the
+    /// URL.
     pub(super) fn node(&self, host: &str, port: u16) -> ConnectionInfo {
         let first = &self.nodes[0];
         let addr = match first.addr() {
@@ -96,7 +103,7 @@ impl Address {
         first.clone().set_addr(addr)
     }
 
-    /// Tells whether the connections are encrypted.
+    /// Returns whether the connections are encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         matches!(self.nodes[0].addr(), ConnectionAddr::TcpTls { .. })
     }
@@ -108,7 +115,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Reads one node. The protocol is the third: it tells of a connection that has ended before the next request meets it.
+/// Parses one node. Uses RESP3, which reports a closed connection before the next request fails on it.
 fn node(url: &str) -> Option<ConnectionInfo> {
     let node = url.into_connection_info().ok()?;
     let settings = node.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -132,12 +139,12 @@ mod tests {
         let nodes: Vec<_> = address.nodes.iter().map(|node| node.addr().to_string()).collect();
         assert_eq!(nodes, ["one:6379", "two:7001", "::1:7002"]);
         assert!(address.is_cluster && address.is_encrypted());
-        assert_eq!((address.prefix.as_str(), address.to_string().as_str()), ("stratafs", "rediss+cluster://one,two:7001,[::1]:7002"));
+        assert_eq!((address.prefix.as_str(), address.to_string().as_str()), ("treehold", "rediss+cluster://one,two:7001,[::1]:7002"));
         assert_eq!(address.node("three", 9).addr().to_string(), "three:9");
     }
 
     #[test]
-    fn a_url_that_is_none_is_refused_without_its_password() {
+    fn invalid_url_is_refused_without_revealing_its_password() {
         for url in [
             "redis:host",
             "http://host",

@@ -1,7 +1,8 @@
--- Looks at some rows for damage, in order.
--- KEYS: rows, keys, expiries. ARGV: schema, from, how many rows. Returns the schema, the version and turns, where to go on
--- ('' when done), fields of the hash and members of keys and of expiries, and of the rows: how many have a body, how many
--- have an end, how many are without record, without the body they had, newer than the counter, or wrong among the ends.
+-- Checks some rows for damage, in order.
+-- KEYS: rows, keys, expiries. ARGV: schema, start, number of rows. Returns the schema, the version and turns, where to
+-- continue ('' when done), the sizes of the hash, of keys and of expiries, and counts over the examined rows: with a
+-- body, with an expiry, without a record, without their body, newer than the counter, and with a wrong entry in
+-- expiries.
 local rows, keys, expiries = KEYS[1], KEYS[2], KEYS[3]
 local NEVER = '\127\255\255\255\255\255\255\255'
 local state = redis.call('HMGET', rows, '.schema', '.version', '.turns')

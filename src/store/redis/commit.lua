@@ -1,9 +1,9 @@
--- Applies one batch whole, or refuses it whole: conditions first, then puts, touches, deletes.
+-- Applies one batch atomically: conditions first, then puts, touches and deletes.
 -- KEYS: rows, keys, expiries, changes. ARGV: see write.rs.
 --
--- Redis takes nothing back when a script fails, so nothing here may fail once something is written: the first write is made
--- in a way that hands its refusal (no memory, a replica, a disk that is full) back, and Redis refuses no later one of a
--- script whose first went through.
+-- Redis does not roll back when a script fails, so nothing here may fail after the first write. The first write uses
+-- `pcall` and returns its rejection (out of memory, a replica, a full disk). Redis rejects no later write of a script
+-- whose first write succeeded.
 local rows, keys, expiries, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local NEVER = '\127\255\255\255\255\255\255\255'
 local PIECE = 200
@@ -19,7 +19,7 @@ if state[2] ~= ARGV[1] then
 end
 local before = tonumber(state[1])
 
--- A record: version, end, creation, change (8 bytes each, the most significant first), size of the body (4), meta.
+-- A record: version, expiry, creation and modification time (8 bytes each, big-endian), size of the body (4), metadata.
 local function is_live(record)
   local high, low = struct.unpack('>i4I4', record, 9)
   return now_high < high or (now_high == high and now_low < low)
@@ -30,7 +30,7 @@ local function score(expires)
   return string.format('%.17g', high * 4294967296 + low)
 end
 
--- Returns the version of the first live row beneath a prefix that is newer than `since`, as it is stored.
+-- Returns the version, as stored, of the first live row below a prefix that is newer than `since`.
 local function beneath(prefix, since)
   local cursor, step = '(' .. prefix, 10
   while true do
@@ -51,7 +51,7 @@ local function beneath(prefix, since)
   end
 end
 
--- Tells whether a namespace is as it was at a version, where that is known without looking at its rows.
+-- Returns whether a namespace is unchanged since a version, as far as that is known without reading its rows.
 local function is_unchanged(prefix, since)
   local namespace = string.sub(prefix, 1, string.find(prefix, '\0', 1, true) - 1)
   local changed = redis.call('ZSCORE', changes, namespace) or redis.call('ZSCORE', changes, '')
@@ -99,7 +99,7 @@ if puts > 0 then
 elseif touches > 0 then
   refusal = redis.pcall('HINCRBY', rows, '.turns', 1)
 elseif deletes + prefixes > 0 then
-  -- What only removes is done without memory too.
+  -- Batches that only remove are allowed even without memory.
   refusal = redis.pcall('HDEL', rows, '.none')
 end
 if type(refusal) == 'table' and refusal.err then
@@ -113,7 +113,7 @@ for from = 1, puts, PIECE do
   for index = 1, count do
     local row, head = ARGV[at + (index - 1) * 3], ARGV[at + (index - 1) * 3 + 1]
     if string.sub(head, 2, 2) == 'a' then
-      -- What is added to a log has its version as its key.
+      -- The key of an appended row is its version.
       row = row .. string.format('%020.0f', before + 1 + struct.unpack('>I8', head, 3))
     end
     names[index], fields[index] = row, 'r' .. row
@@ -231,7 +231,7 @@ for _ = 1, prefixes do
 end
 
 if puts == 0 and numbers > 0 then
-  -- Every put of the batch was undone by a later write of it; its numbers are taken all the same.
+  -- Later writes of the batch undid all its puts; they still use up their numbers.
   redis.call('HSET', rows, '.version', string.format('%.0f', after))
 elseif numbers == 0 and removed > 0 then
   after = before + 1
@@ -242,7 +242,8 @@ if after > before then
   for index = 0, namespaces - 1 do
     redis.call('ZADD', changes, stamp, ARGV[at + index])
   end
-  -- What is remembered of namespaces has an end: the oldest go, and the member that is always there says up to which version.
+  -- The list of changed namespaces is bounded: the oldest entries are dropped, and the permanent member records up to
+  -- which version.
   if math.floor(after / 100) > math.floor(before / 100) and redis.call('ZCARD', changes) > 11000 then
     local last = redis.call('ZRANGE', changes, 1000, 1000, 'WITHSCORES')
     redis.call('ZREMRANGEBYRANK', changes, 1, 1000)

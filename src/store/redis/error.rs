@@ -1,21 +1,21 @@
-//! What Redis and the way to it report, as the crate's errors. Hosts stay in the source.
+//! Conversion of errors from Redis and its connections. Hosts appear only in the source.
 
 use crate::error::{Error, ErrorKind};
 use ::redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 
-/// How far a request came that failed.
+/// How far a failed request got.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
-    /// It was not sent.
+    /// The request was not sent.
     Unsent(RedisError),
-    /// The server answered that it does not do it.
+    /// The server rejected the request.
     Refused(RedisError),
-    /// It was sent, and whether the server did it is not known.
+    /// The request was sent; whether it took effect is unknown.
     Lost(RedisError),
 }
 
 impl Fault {
-    /// Makes the error of a read.
+    /// Makes the error for a read.
     pub(super) fn of_read(self) -> Error {
         match self {
             Self::Unsent(error) => unsent(error),
@@ -24,7 +24,7 @@ impl Fault {
         }
     }
 
-    /// Makes the error of a write, which says whether it may have had an effect.
+    /// Makes the error for a write, including whether it may have taken effect.
     pub(super) fn of_write(self) -> Error {
         match self {
             Self::Unsent(error) => unsent(error).without_effect(),
@@ -37,22 +37,22 @@ impl Fault {
     }
 }
 
-/// Makes the error of a row that cannot be what was stored.
+/// Makes the error for a row that contradicts what was stored.
 pub(super) fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; the database is damaged, restore it from a backup"))
 }
 
-/// Makes the error of an answer that no script gives.
+/// Makes the error for an answer that no script returns.
 pub(super) fn unexpected() -> Error {
-    Error::new(ErrorKind::Internal, "the server gave an answer that the store did not ask for; this is a fault of the program")
+    Error::new(ErrorKind::Internal, "the server sent an unexpected answer; this is a bug in the program")
 }
 
-/// Makes the error of a store that is not there, or of another schema, though it was when it was opened.
+/// Makes the error for a store that was valid when opened and has since vanished or changed its schema.
 pub(super) fn of_schema(schema: &[u8]) -> Error {
     if schema.is_empty() {
         return Error::new(
             ErrorKind::Corrupt,
-            "the store is gone from its server, which was emptied or lost its data; restore it, or open it again to begin anew",
+            "the store is gone: its server was emptied or lost its data; restore it, or open the store again to start empty",
         )
         .without_effect();
     }
@@ -63,7 +63,8 @@ pub(super) fn of_schema(schema: &[u8]) -> Error {
 fn unsent(error: RedisError) -> Error {
     match error.kind() {
         Kind::Io | Kind::ClusterConnectionNotFound => {
-            Error::new(ErrorKind::Unavailable, "the redis server cannot be reached; look whether it runs and try again").with_source(error)
+            Error::new(ErrorKind::Unavailable, "the Redis server cannot be reached; check that it is running and try again")
+                .with_source(error)
         }
         _ => refused(error).0,
     }
@@ -71,13 +72,14 @@ fn unsent(error: RedisError) -> Error {
 
 fn lost(error: RedisError) -> Error {
     let message = match error.is_timeout() {
-        true => "the redis server did not answer in time; try again",
-        false => "the connection to the redis server broke before it answered; try again",
+        true => "the Redis server did not answer in time; try again",
+        false => "the connection to the Redis server broke before an answer arrived; try again",
     };
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
-/// Converts a refusal; tells whether the server did nothing for certain: an error out of the middle of a script leaves it open.
+/// Converts a rejection. Returns whether the server certainly did nothing; an error from the middle of a script leaves
+/// that open.
 fn refused(error: RedisError) -> (Error, bool) {
     let text = error.to_string();
     let code = error.code().unwrap_or_default().to_owned();
@@ -86,24 +88,22 @@ fn refused(error: RedisError) -> (Error, bool) {
         || text.contains("invalid username-password")
         || text.contains("without any password configured");
     let (kind, message, is_certain) = match (error.kind(), code.as_str()) {
-        _ if is_login => {
-            (ErrorKind::PermissionDenied, "the redis server does not accept the user or password; correct them in the URL", true)
-        }
+        _ if is_login => (ErrorKind::PermissionDenied, "the Redis server rejects the user or password; correct them in the URL", true),
         (Kind::AuthenticationFailed, _) => {
-            (ErrorKind::PermissionDenied, "the redis server does not accept the user or password; correct them in the URL", true)
+            (ErrorKind::PermissionDenied, "the Redis server rejects the user or password; correct them in the URL", true)
         }
         (Kind::Server(ServerErrorKind::NoPerm), _) => (
             ErrorKind::PermissionDenied,
-            "the user of the redis server may not do this; grant the commands and keys that the store needs",
+            "the user lacks permissions on the Redis server; grant the commands and keys that the store needs",
             !text.contains("script:"),
         ),
-        (_, "OOM") => (ErrorKind::Unavailable, "the redis server has no memory left; make room or raise `maxmemory` and try again", true),
-        (_, "MISCONF") => (ErrorKind::Unavailable, "the redis server cannot write to its disk; look at its log and try again", true),
-        (_, "NOREPLICAS") => (ErrorKind::Unavailable, "the redis server has too few replicas to take writes; try again", true),
-        (_, "BUSY") => (ErrorKind::Unavailable, "the redis server is busy with a script; try again", true),
+        (_, "OOM") => (ErrorKind::Unavailable, "the Redis server is out of memory; make room or raise `maxmemory` and try again", true),
+        (_, "MISCONF") => (ErrorKind::Unavailable, "the Redis server cannot write to its disk; check its log and try again", true),
+        (_, "NOREPLICAS") => (ErrorKind::Unavailable, "the Redis server has too few replicas to accept writes; try again", true),
+        (_, "BUSY") => (ErrorKind::Unavailable, "the Redis server is busy with a script; try again", true),
         (Kind::Server(ServerErrorKind::ReadOnly), _) => (
             ErrorKind::Unavailable,
-            "the redis server is a replica and takes no writes; name the primary or try again after the failover",
+            "the Redis server is a replica and does not accept writes; name the primary or try again after the failover",
             true,
         ),
         (
@@ -116,27 +116,25 @@ fn refused(error: RedisError) -> (Error, bool) {
                 | ServerErrorKind::Ask,
             ),
             _,
-        ) => (ErrorKind::Unavailable, "the redis server is not ready, or its data is moving to another node; try again", true),
-        (Kind::RESP3NotSupported, _) => (ErrorKind::Unsupported, "the redis server is too old; use version 6.2 or newer", true),
+        ) => (ErrorKind::Unavailable, "the Redis server is not ready, or its data is moving to another node; try again", true),
+        (Kind::RESP3NotSupported, _) => (ErrorKind::Unsupported, "the Redis server is too old; use version 6.2 or newer", true),
         _ if text.contains("cluster support disabled") => {
-            (ErrorKind::Unsupported, "the redis server is not part of a cluster; write `redis://` instead of `redis+cluster://`", true)
+            (ErrorKind::Unsupported, "the Redis server is not part of a cluster; write `redis://` instead of `redis+cluster://`", true)
         }
         _ if text.contains("DB index is out of range") => {
-            (ErrorKind::NotFound, "the redis server has no database of that number; correct it in the URL", true)
+            (ErrorKind::NotFound, "the Redis server has no database with that number; correct it in the URL", true)
         }
         _ if text.contains("max number of clients") => {
-            (ErrorKind::Unavailable, "the redis server takes no more connections; raise `maxclients` or try again", true)
+            (ErrorKind::Unavailable, "the Redis server accepts no more connections; raise `maxclients` or try again", true)
         }
-        (_, "WRONGTYPE") => (
-            ErrorKind::InvalidArgument,
-            "other data stands at the keys of the store on this redis server; choose another `?prefix=NAME`",
-            false,
-        ),
-        // Not the server's own words: half an answer, or another's.
+        (_, "WRONGTYPE") => {
+            (ErrorKind::InvalidArgument, "the keys of the store hold other data on this Redis server; choose another `?prefix=NAME`", false)
+        }
+        // Errors of the client library: a malformed answer, or one to another request.
         (Kind::Server(_) | Kind::Extension | Kind::InvalidClientConfig, _) => {
-            (ErrorKind::Internal, "the redis server refused a request in a way that is a fault of the program", false)
+            (ErrorKind::Internal, "the Redis server rejected a request unexpectedly; this is a bug in the program", false)
         }
-        _ => (ErrorKind::Unavailable, "the connection to the redis server broke before it answered; try again", false),
+        _ => (ErrorKind::Unavailable, "the connection to the Redis server broke before an answer arrived; try again", false),
     };
     (Error::new(kind, message).with_source(error), is_certain)
 }
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_kind_that_a_caller_can_act_on() {
+    fn server_errors_map_to_kinds_that_callers_can_act_on() {
         for (text, kind, is_open) in [
             ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Unavailable, false),
             ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Unavailable, false),
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_on_the_way_may_have_had_an_effect() {
+    fn lost_request_has_unknown_effect() {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert!(Fault::Lost(broken()).of_write().may_have_effect());
         assert!(Fault::Unsent(broken()).of_write().is_without_effect());

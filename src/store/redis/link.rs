@@ -1,8 +1,8 @@
-//! The connections to the node that has the store, and what becomes of a request on the way.
+//! Connections to the node that holds the store, with redirects and retries.
 //!
-//! A store is in one slot, so in a cluster it is on one node: requests go there, and where it moves to they follow. Nothing
-//! that may have been done is sent again: a write whose answer is lost fails, a read is tried once more. Each runtime has
-//! connections of its own, as one that its runtime does not drive any more would never answer.
+//! A store occupies one slot and so one node of a cluster. Requests go to that node and follow the slot when it moves.
+//! Nothing that may have taken effect is sent twice: a write without an answer fails, a read is retried once. Each
+//! runtime has its own connections, because one whose runtime is no longer driven would never answer.
 
 use super::address::Address;
 use super::error::Fault;
@@ -17,19 +17,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 
-/// How often a request follows the store to another node.
+/// How often one request follows the store to another node.
 const MOVES_MAX: usize = 8;
 
-/// Which connection a request takes: what is large waits for what is large.
+/// The connection that a request uses. Two lanes keep small requests from waiting behind large ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
-    /// Requests and answers of few bytes.
+    /// Requests with small payloads and answers.
     Small,
-    /// Those that may be many.
+    /// Requests whose payload or answer may be large.
     Large,
 }
 
-/// The way to a store.
+/// The connections of a store.
 pub(super) struct Link {
     address: Address,
     connect_timeout: Duration,
@@ -39,12 +39,12 @@ pub(super) struct Link {
     nodes: Mutex<Nodes>,
 }
 
-/// The nodes of a cluster, as far as they are known.
+/// The known nodes of a cluster.
 #[derive(Default)]
 struct Nodes {
-    /// The one that has the store.
+    /// The node that holds the store.
     owner: Option<ConnectionInfo>,
-    /// Those that the cluster named beside those of the URL.
+    /// Nodes that the cluster reported besides those in the URL.
     others: Vec<ConnectionInfo>,
 }
 
@@ -52,7 +52,7 @@ struct Nodes {
 #[derive(Default)]
 struct Track {
     live: tokio::sync::Mutex<Option<Live>>,
-    /// How often it was tried to connect, and how the last try failed.
+    /// How often a connection was attempted, and how the last attempt failed.
     tries: AtomicUsize,
     failure: Mutex<Option<RedisError>>,
 }
@@ -60,14 +60,16 @@ struct Track {
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
-    /// Set once the connection has ended, by whatever end.
+    /// Set once the connection has ended for any reason.
     is_over: Arc<AtomicBool>,
 }
 
 /// A request.
 pub(super) enum Request<'a> {
-    /// One command, which only reads.
+    /// One read-only command.
     Read(Cmd),
+    /// One command that writes.
+    Write(Cmd),
     /// A script.
     Script(Invocation<'a>),
 }
@@ -75,28 +77,32 @@ pub(super) enum Request<'a> {
 impl Request<'_> {
     fn command(&self, by_text: bool) -> Cmd {
         match self {
-            Self::Read(command) => command.clone(),
+            Self::Read(command) | Self::Write(command) => command.clone(),
             Self::Script(invocation) if by_text => invocation.by_text(),
             Self::Script(invocation) => invocation.by_hash(),
         }
     }
 
     fn writes(&self) -> bool {
-        matches!(self, Self::Script(invocation) if invocation.script.writes)
+        match self {
+            Self::Read(_) => false,
+            Self::Write(_) => true,
+            Self::Script(invocation) => invocation.script.writes,
+        }
     }
 }
 
 impl Link {
-    /// Makes a link; connects to nothing.
+    /// Makes a link without connecting.
     pub(super) fn new(address: Address, keys: Keys, connect_timeout: Duration, response_timeout: Duration) -> Self {
         if address.is_encrypted() {
-            // Where a program has chosen its own means of encryption, that stays.
+            // Keep the crypto provider that the program chose, if any.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         Self { address, connect_timeout, response_timeout, keys, tracks: Mutex::default(), nodes: Mutex::default() }
     }
 
-    /// Returns where the store is.
+    /// Returns the address of the store.
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
@@ -127,7 +133,7 @@ impl Link {
                 }
                 ErrorKind::Server(ServerErrorKind::Ask) => return self.ask(&error, request).await,
                 ErrorKind::Server(ServerErrorKind::ReadOnly) => {
-                    // It was the primary once: the next request looks for who is now.
+                    // The node was the primary; the next request finds the new one.
                     track.end(&live).await;
                     return Err(Fault::Refused(error));
                 }
@@ -143,7 +149,7 @@ impl Link {
         }
     }
 
-    /// Sends commands that only read, all at once, and returns the answer of each. They are done at one node, in their order.
+    /// Sends read-only commands in one round trip, and returns their answers. One node runs them in order.
     pub(super) async fn ask_each(&self, commands: impl IntoIterator<Item = Cmd>) -> Vec<Result<Value, Fault>> {
         let requests: Vec<Request<'_>> = commands.into_iter().map(Request::Read).collect();
         futures::future::join_all(requests.iter().map(|request| self.call(Lane::Small, request))).await
@@ -155,12 +161,12 @@ impl Link {
         if let Some(track) = tracks.get(&here) {
             return track.clone();
         }
-        // A runtime that is new comes rarely: what others left behind is put away then.
+        // New runtimes are rare, so this is a cheap moment to drop ended connections.
         tracks.retain(|_, track| !track.is_over());
         tracks.entry(here).or_default().clone()
     }
 
-    /// Returns the connection of a track; makes it where there is none. Those who wait for one that fails fail with it.
+    /// Returns the connection of a track, connecting if needed. Callers that wait for a failing attempt fail with it.
     async fn live(&self, track: &Track) -> Result<Live, Fault> {
         let tries = track.tries.load(Ordering::Acquire);
         let mut live = track.live.lock().await;
@@ -210,7 +216,7 @@ impl Link {
         Err(failure)
     }
 
-    /// Connects to a node of a cluster; fails as moved where the store is on another.
+    /// Connects to a node of a cluster. Fails with a redirect if another node holds the store.
     async fn connect_to_owner(&self, node: &ConnectionInfo) -> Result<Live, RedisError> {
         let live = self.connect_to(node).await?;
         let mut connection = live.connection.clone();
@@ -219,7 +225,7 @@ impl Link {
         self.nodes.lock().others = others;
         let look = cmd("HGET").arg(self.keys.rows()).arg(".schema").to_owned();
         match connection.send_packed_command(&look).await.and_then(Value::extract_error) {
-            // A slot on its way to another node: what is asked of it may follow, request by request.
+            // The slot is migrating; requests are redirected one by one.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => Ok(live),
             answer => answer.map(|_| live),
         }
@@ -228,8 +234,9 @@ impl Link {
     async fn connect_to(&self, node: &ConnectionInfo) -> Result<Live, RedisError> {
         let is_over = Arc::new(AtomicBool::new(false));
         let guard = Over(is_over.clone());
-        // The connection owns the guard: when it ends it says so, and when it is dropped with its runtime the guard is too.
-        let told = move |push: PushInfo| {
+        // The connection's handler owns the guard, so it is dropped with the connection or its runtime, even if no
+        // disconnection is reported.
+        let on_push = move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
                 guard.0.store(true, Ordering::Release);
             }
@@ -238,12 +245,12 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout))
-            .set_push_sender(told);
+            .set_push_sender(on_push);
         let connection = Client::open(node.clone())?.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Live { connection, is_over })
     }
 
-    /// Remembers the node that a refusal names.
+    /// Remembers the node that a redirect names.
     fn follow(&self, error: &RedisError) {
         let mut nodes = self.nodes.lock();
         let from = nodes.owner.clone().unwrap_or_else(|| self.address.nodes[0].clone());
@@ -252,7 +259,7 @@ impl Link {
         }
     }
 
-    /// Returns the node that a refusal of another names; without a host it is that other's.
+    /// Returns the node that a redirect from `from` names. A redirect without a host means the same host.
     fn redirected(&self, error: &RedisError, from: &ConnectionInfo) -> Option<ConnectionInfo> {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         let host = match from.addr() {
@@ -263,7 +270,7 @@ impl Link {
         Some(self.address.node(host, port.parse().ok()?))
     }
 
-    /// Asks the node that a slot is on its way to.
+    /// Sends a request to the node that the slot is migrating to.
     async fn ask(&self, error: &RedisError, request: &Request<'_>) -> Result<Value, Fault> {
         let refused = || Fault::Refused(error.clone());
         let from = self.nodes.lock().owner.clone().ok_or_else(refused)?;
@@ -281,7 +288,7 @@ impl Link {
 }
 
 impl Track {
-    /// Puts a connection away, unless there is a newer one.
+    /// Discards a connection, unless a newer one has replaced it.
     async fn end(&self, ended: &Live) {
         ended.is_over.store(true, Ordering::Release);
         let mut live = self.live.lock().await;
@@ -290,13 +297,13 @@ impl Track {
         }
     }
 
-    /// Tells whether its connection has ended and nobody makes another.
+    /// Returns whether the connection has ended and nobody is reconnecting.
     fn is_over(&self) -> bool {
         self.live.try_lock().is_ok_and(|live| live.as_ref().is_none_or(|live| live.is_over.load(Ordering::Acquire)))
     }
 }
 
-/// Says that a connection is over when it is dropped.
+/// Marks a connection as ended when dropped.
 struct Over(Arc<AtomicBool>);
 
 impl Drop for Over {
@@ -305,7 +312,7 @@ impl Drop for Over {
     }
 }
 
-/// Reads the nodes out of what a cluster says of its slots.
+/// Extracts the nodes from the answer to `CLUSTER SLOTS`.
 fn named_nodes(slots: Value) -> Vec<(String, u16)> {
     let Value::Array(ranges) = slots else { return Vec::new() };
     let mut named = Vec::new();

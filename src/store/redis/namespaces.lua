@@ -1,6 +1,6 @@
--- Finds namespaces with a live row, in order: one seek for each, and more where rows whose time is over come first.
--- KEYS: rows, keys. ARGV: schema, now, from, to, how many at most, rows that may be read.
--- Returns the schema, the version and turns, where to go on ('' when done), and the namespaces.
+-- Finds namespaces with a live row, in order: one seek per namespace, and more if expired rows come first.
+-- KEYS: rows, keys. ARGV: schema, now, start, end, the most namespaces, the most rows to read. Returns the schema, the
+-- version and turns, where to continue ('' when done), and the namespaces.
 local rows, keys = KEYS[1], KEYS[2]
 local now_high, now_low = struct.unpack('>i4I4', ARGV[2])
 local cursor, to, limit, rows_left = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])

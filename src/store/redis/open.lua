@@ -1,8 +1,11 @@
--- Makes an empty store, or meets the one that is there; and does every kind of write that a batch does, on names that hold
--- nothing, so that a user who may not is refused here and not in the middle of a batch. A store of another schema is left as
--- it is.
--- KEYS: rows, keys, expiries, changes. ARGV: the schema. Returns the schema and the version that are there.
+-- Creates an empty store, or checks the existing one. It also performs every kind of write that a batch does, on names
+-- that hold nothing, so that a user without the permissions is rejected here instead of in the middle of a batch. A
+-- store with another schema is left unchanged.
+-- KEYS: rows, keys, expiries, changes. ARGV: the schema, and whether a store that is missing is created (1 or 0). Returns the schema and the version that the store has.
 local rows, keys, expiries, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+if ARGV[2] == '0' and redis.call('EXISTS', rows) == 0 then
+  return {'none'}
+end
 local refused = redis.pcall('HSETNX', rows, '.schema', ARGV[1])
 if type(refused) == 'table' and refused.err then
   return refused
@@ -15,8 +18,8 @@ redis.call('HSETNX', rows, '.turns', '0')
 redis.call('HSET', rows, '.opened', '1')
 redis.call('HDEL', rows, '.opened')
 redis.call('HINCRBY', rows, '.turns', 0)
--- A member that is always there keeps each of the keys: a script never meets one that is missing, which in a cluster could
--- as well be on its way to another node.
+-- A permanent member keeps each key in existence. So scripts never meet a missing key, which in a cluster might also be
+-- migrating to another node.
 redis.call('ZADD', keys, 'NX', 0, '')
 redis.call('ZADD', expiries, 'NX', '+inf', '')
 redis.call('ZADD', changes, 'NX', 0, '')

@@ -1,6 +1,7 @@
--- Reads a row with a part of its body: a field of a hash cannot be read by range, so the server copies it whole for a moment.
--- KEYS: rows. ARGV: schema, field of the record, field of the body, first byte from 1, last byte. Returns the schema, and of a row
--- that is there its record and the part.
+-- Reads a row with a part of its body. Redis cannot read a range of a hash field, so the server briefly copies the
+-- whole body.
+-- KEYS: rows. ARGV: schema, field of the record, field of the body, first byte counted from 1, last byte. Returns the
+-- schema, and for an existing row its record and the part.
 local rows = KEYS[1]
 local schema = redis.call('HGET', rows, '.schema')
 if schema ~= ARGV[1] then

@@ -1,7 +1,8 @@
-//! The reading side: one command or one script for an answer, as of one moment.
+//! The reading side: one command or script per answer, as of one moment.
 //!
-//! A page that is more than one script reads at once is put together of several, and holds only if nothing was committed
-//! between them; else it is read anew, with more at once, up to an end: a server that serves nobody else for long helps nobody.
+//! A page too large for one script is assembled from several, and is valid only if nothing was committed between them.
+//! Otherwise it is read again with more rows per script, up to a bound, because the server serves nobody else while a
+//! script runs.
 
 use super::error::{Fault, damaged};
 use super::link::{Lane, Link, Request};
@@ -16,28 +17,29 @@ use crate::store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, 
 use ::redis::cmd;
 use std::ops::Range;
 
-/// How many rows one script reads, where the options do not say: some 30 ms, for which the server serves nobody else.
+/// The default number of rows that one script reads: about 30 ms, during which the server serves nobody else.
 pub(super) const ROWS_AT_ONCE: u64 = 10_000;
 
-/// How many bytes one script answers with, and one row more.
+/// The most bytes in the answer of one script, exceeded by at most one row.
 const BYTES_AT_ONCE: u64 = 32 << 20;
 
-/// What these grow by when a page was disturbed. No further: 80,000 rows are some 0.4 s, with bodies 0.7 s.
+/// The growth of these limits after a disturbed page. It goes no further: reading 80,000 rows takes about 0.4 s, with
+/// bodies 0.7 s.
 const GROWTH: u64 = 8;
 
-/// The tries of a page, by what they grow to: a page of up to 80,000 rows and 256 MiB is had at the second.
+/// The growth at each attempt. The second attempt reads a page of up to 80,000 rows and 256 MiB in one script.
 const TRIES: [u64; 3] = [1, GROWTH, GROWTH];
 
-/// How many keys are looked up at once at most: Redis 6.2 takes 2^20 arguments.
+/// The most keys per lookup; Redis 6.2 accepts 2^20 arguments.
 const KEYS_MAX: usize = 500_000;
 
-/// Makes the error of a page that every try of was disturbed.
+/// Makes the error for a page whose every attempt was disturbed.
 fn disturbed() -> Error {
-    let message = "the store was written to whenever a page of it was read; ask for a shorter page, or try again when less is written";
+    let message = "writes interrupted every attempt to read the page; request a shorter page, or try again when the store is less busy";
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// What was committed and removed by a moment: a page holds if it does not change while it is read.
+/// The counts of commits and sweeps at one moment. A page is valid if they do not change while it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment {
     version: u64,
@@ -45,7 +47,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Takes it from an answer.
+    /// Reads the moment from an answer.
     pub(super) fn of(reply: &mut Reply) -> Result<Self> {
         Ok(Self { version: reply.number()?, turns: reply.number()? })
     }
@@ -56,7 +58,7 @@ pub(super) async fn get(link: &Link, keys: &Keys, namespace: &Namespace, key: &s
     Ok(get_many(link, keys, namespace, &[key], true, now).await?.pop().flatten())
 }
 
-/// Reads one row with a part of its body, by one script.
+/// Reads one row with a part of its body, with one script.
 pub(super) async fn get_part(
     link: &Link,
     keys: &Keys,
@@ -66,7 +68,7 @@ pub(super) async fn get_part(
     now: i64,
 ) -> Result<Option<ItemPart>> {
     let row = row(namespace, key);
-    // No body has so many bytes, and the script counts in floating point.
+    // No body is longer than a `u32` can count, and the script computes in floating point.
     let clamped = |bytes: u64| bytes.min(u64::from(u32::MAX));
     let invocation = script::PART
         .on(keys)
@@ -85,7 +87,7 @@ pub(super) async fn get_part(
     if !record.is_live(now) { Ok(None) } else { record.into_part(key, part, range).map(Some) }
 }
 
-/// Reads several rows, by one command.
+/// Reads several rows with one command.
 pub(super) async fn get_many(
     link: &Link,
     keys: &Keys,
@@ -95,7 +97,7 @@ pub(super) async fn get_many(
     now: i64,
 ) -> Result<Vec<Option<Item>>> {
     if wanted.len() > KEYS_MAX {
-        return Err(Error::invalid_argument(format!("more than {KEYS_MAX} keys are asked for at once; ask for fewer")));
+        return Err(Error::invalid_argument(format!("more than {KEYS_MAX} keys were requested at once; request fewer")));
     }
     let mut command = cmd("HMGET");
     command.arg(keys.rows()).arg(".schema");
@@ -120,7 +122,7 @@ pub(super) async fn get_many(
     Ok(items)
 }
 
-/// Reads a page, `rows` at once while nobody writes.
+/// Reads a page, initially `rows` rows per script.
 pub(super) async fn scan(link: &Link, keys: &Keys, namespace: &Namespace, options: &ScanOptions, now: i64, rows: u64) -> Result<Scan> {
     for growth in TRIES {
         let at_once = (rows.max(1).saturating_mul(growth), BYTES_AT_ONCE.saturating_mul(growth));
@@ -131,7 +133,7 @@ pub(super) async fn scan(link: &Link, keys: &Keys, namespace: &Namespace, option
     Err(disturbed())
 }
 
-/// Reads a page; returns none when something was committed meanwhile.
+/// Reads a page once. Returns `None` if a commit disturbed it.
 async fn scan_at_once(
     link: &Link,
     keys: &Keys,
@@ -194,7 +196,7 @@ async fn scan_at_once(
     }
 }
 
-/// Lists namespaces with a live row, looking at `rows` at once while nobody writes.
+/// Lists namespaces with a live row, initially examining `rows` rows per script.
 pub(super) async fn namespaces(link: &Link, keys: &Keys, options: &NamespacesOptions, now: i64, rows: u64) -> Result<NamespacePage> {
     for growth in TRIES {
         if let Some(page) = namespaces_at_once(link, keys, options, now, rows.max(1).saturating_mul(growth)).await? {
@@ -206,7 +208,7 @@ pub(super) async fn namespaces(link: &Link, keys: &Keys, options: &NamespacesOpt
 
 async fn namespaces_at_once(link: &Link, keys: &Keys, options: &NamespacesOptions, now: i64, rows: u64) -> Result<Option<NamespacePage>> {
     let beneath = options.beneath.as_ref().map_or(&b""[..], |beneath| beneath.encoded().as_bytes());
-    // The member that is always there is the empty one: what is listed starts behind it.
+    // The set always contains an empty member, so the list starts after it.
     let mut from = if beneath.is_empty() { b"(".to_vec() } else { bound(b'[', beneath) };
     if let Some(after) = &options.start_after {
         from = from.max(end_of(b'[', &row(after, "")));
@@ -237,17 +239,18 @@ async fn namespaces_at_once(link: &Link, keys: &Keys, options: &NamespacesOption
     }
 }
 
-/// Reads the counter.
+/// Reads the version counter.
 pub(super) async fn current_version(link: &Link, keys: &Keys) -> Result<Version> {
     let command = cmd("HMGET").arg(keys.rows()).arg(".schema").arg(".version").to_owned();
     let answer = link.call(Lane::Small, &Request::Read(command)).await.map_err(Fault::of_read)?;
     Ok(Version::new(Reply::of_store(answer)?.number()?))
 }
 
-/// A namespace that changed behind a version, and by which; none where so many did that the store has forgotten which.
+/// A namespace changed after a version, and the version of the change. The namespace is `None` if the store's list of
+/// changes no longer reaches back far enough.
 pub(super) type Changed = (Option<Namespace>, Version);
 
-/// Returns what changed behind a version.
+/// Returns the changes after a version.
 pub(super) async fn changed_since(link: &Link, keys: &Keys, version: u64) -> Result<Vec<Changed>> {
     let mut command = cmd("ZRANGEBYSCORE");
     command.arg(keys.changes()).arg(format!("({version}")).arg("+inf").arg("WITHSCORES");
@@ -260,19 +263,19 @@ pub(super) async fn changed_since(link: &Link, keys: &Keys, version: u64) -> Res
         let namespace = if namespace.is_empty() { None } else { Some(Namespace::from_encoded(&namespace)?) };
         let score = pair.score()?;
         if !(0.0..=super::write::VERSION_MAX as f64).contains(&score) {
-            return Err(damaged("a namespace has changed at a version that cannot be"));
+            return Err(damaged("a namespace has an invalid change version"));
         }
         changed.push((namespace, Version::new(score as u64)));
     }
     Ok(changed)
 }
 
-/// Returns the field of the hash that holds a row's record (`r`) or body (`b`).
+/// Returns the hash field of a row's record (`r`) or body (`b`).
 fn field(kind: u8, row: &[u8]) -> Vec<u8> {
     bound(kind, row)
 }
 
-/// Returns a bound of a range: `[` takes the row itself in, `(` does not.
+/// Returns a bound of a range: `[` includes the row, `(` excludes it.
 pub(super) fn bound(kind: u8, row: &[u8]) -> Vec<u8> {
     let mut bound = Vec::with_capacity(row.len() + 2);
     bound.push(kind);
@@ -280,7 +283,7 @@ pub(super) fn bound(kind: u8, row: &[u8]) -> Vec<u8> {
     bound
 }
 
-/// Returns the bound behind all that starts with `prefix`: no text holds the byte 255.
+/// Returns the bound after everything that starts with `prefix`; no text contains the byte 255.
 fn end(prefix: &[u8]) -> Vec<u8> {
     end_of(b'(', prefix)
 }

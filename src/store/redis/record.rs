@@ -1,7 +1,7 @@
-//! The small part of a row as it is stored: 36 bytes and the meta.
+//! The stored record of a row: 36 bytes, then the metadata.
 //!
-//! Version, end, creation, last change (8 bytes each), size of the body (4 bytes), all with the most significant byte first;
-//! then the meta. The scripts read the same bytes.
+//! The fields are version, expiry, creation and modification time (8 bytes each) and size of the body (4 bytes), all
+//! big-endian. The scripts read the same format.
 
 use super::error::damaged;
 use crate::error::Result;
@@ -11,13 +11,13 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use std::ops::Range;
 
-/// The end of a row that lives for good.
+/// The expiry of a row that never expires.
 pub(super) const NEVER: i64 = i64::MAX;
 
-/// The bytes before the meta.
+/// The bytes before the metadata.
 const HEAD: usize = 36;
 
-/// The small part of a row.
+/// A row without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) version: u64,
@@ -29,20 +29,20 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads what is stored.
+    /// Parses a stored record.
     pub(super) fn parse(stored: Bytes) -> Result<Self> {
         let number = |at: usize| stored.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
         let size = stored.get(32..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
         let (Some(version), Some(expires), Some(created), Some(modified), Some(size)) =
             (number(0), number(8), number(16), number(24), size)
         else {
-            return Err(damaged("a row is cut off"));
+            return Err(damaged("a row is truncated"));
         };
         let (expires_at, created_at, modified_at) = (expires.cast_signed(), created.cast_signed(), modified.cast_signed());
         Ok(Self { version, expires_at, created_at, modified_at, size, meta: stored.slice(HEAD..) })
     }
 
-    /// Returns what is stored.
+    /// Returns the stored form.
     #[cfg(test)]
     fn encode(&self) -> Vec<u8> {
         let mut stored = self.version.to_be_bytes().to_vec();
@@ -52,7 +52,7 @@ impl Record {
         stored
     }
 
-    /// Tells whether its time is not over.
+    /// Returns whether the row has not expired.
     pub(super) fn is_live(&self, now: i64) -> bool {
         now < self.expires_at
     }
@@ -68,7 +68,7 @@ impl Record {
         Ok(ItemPart::new(Item { value: part, ..item }, size))
     }
 
-    /// Makes the item; `body` is none when it was not asked for.
+    /// Makes the item. `body` is `None` if it was not requested.
     pub(super) fn into_item(self, key: &str, body: Option<Bytes>) -> Result<Item> {
         if body.as_ref().is_some_and(|body| body.len() as u64 != u64::from(self.size)) {
             return Err(damaged("a row has lost its body"));
@@ -90,7 +90,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn a_record_reads_back_and_a_damaged_one_is_told() {
+    fn record_round_trips_and_damage_is_detected() {
         let record = Record { version: 7, expires_at: NEVER, created_at: -5, modified_at: 6, size: 2, meta: Bytes::from_static(b"meta") };
         let stored = record.encode();
         assert_eq!(Record::parse(stored.clone().into()).expect("its own bytes"), record);

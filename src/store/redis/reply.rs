@@ -1,18 +1,18 @@
-//! How answers of the server are taken apart.
+//! Parsing of the server's answers.
 
 use super::error::{of_schema, unexpected};
 use crate::error::Result;
 use ::redis::Value;
 use bytes::Bytes;
 
-/// The number of the format that the data is in.
-pub(super) const SCHEMA: &str = "1";
+/// The version of the data format.
+pub(super) const SCHEMA: &str = "3";
 
-/// The parts of an answer, one after the other.
+/// The parts of an answer, in order.
 pub(super) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
-    /// Takes an answer that is a list.
+    /// Parses an answer that is a list.
     pub(super) fn of(value: Value) -> Result<Self> {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
@@ -20,10 +20,10 @@ impl Reply {
         }
     }
 
-    /// Takes an answer that is a list and begins with the schema.
+    /// Parses an answer that is a list and begins with the schema.
     ///
     /// # Errors
-    /// When the schema is not the one this program knows, or none is there: the store is gone.
+    /// When the schema is not the one this program supports, or is missing because the store is gone.
     pub(super) fn of_store(value: Value) -> Result<Self> {
         let mut reply = Self::of(value)?;
         let schema = reply.bytes_or_none()?.unwrap_or_default();
@@ -35,7 +35,7 @@ impl Reply {
         self.0.len()
     }
 
-    /// Takes the next part as bytes, if it is there.
+    /// Takes the next part as bytes; `None` for a null.
     pub(super) fn bytes_or_none(&mut self) -> Result<Option<Bytes>> {
         match self.0.next() {
             Some(Value::BulkString(bytes)) => Ok(Some(bytes.into())),
@@ -64,7 +64,7 @@ impl Reply {
         }
     }
 
-    /// Takes the next part as the score of a sorted set.
+    /// Takes the next part as the score in a sorted set.
     pub(super) fn score(&mut self) -> Result<f64> {
         match self.0.next() {
             Some(Value::Double(score)) => Ok(score),
@@ -73,7 +73,7 @@ impl Reply {
         }
     }
 
-    /// Takes the next part, which is a list.
+    /// Takes the next part as a list.
     pub(super) fn list(&mut self) -> Result<Self> {
         self.0.next().ok_or_else(unexpected).and_then(Self::of)
     }

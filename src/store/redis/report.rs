@@ -1,4 +1,4 @@
-//! What the store tells of itself: counts and damage, some rows at a time, so that others are served between.
+//! Statistics and integrity checks, a limited number of rows per script so that other clients are served in between.
 
 use super::error::{Fault, damaged};
 use super::link::{Lane, Link, Request};
@@ -13,16 +13,16 @@ use ::redis::Value;
 /// How many rows one script counts.
 const STATS_ROWS: usize = 5_000;
 
-/// How many rows one script looks at.
+/// How many rows one script checks.
 const CHECK_ROWS: usize = 2_000;
 
-/// How often the parts are compared anew when something was committed meanwhile.
+/// How often the comparison is repeated after concurrent commits.
 const CHECKS_MAX: usize = 3;
 
-/// The fields of the hash that are of no row: schema, version, turns.
+/// The fields of the hash that do not belong to rows: schema, version, turns.
 const FIELDS: u64 = 3;
 
-/// Counts what is there, page by page: what is committed meanwhile may count or not.
+/// Counts rows and their bytes page by page. Concurrent commits may or may not be counted.
 pub(super) async fn stats(link: &Link, keys: &Keys, now: i64) -> Result<StoreStats> {
     let mut stats = StoreStats::new();
     let (mut from, mut last) = (b"(".to_vec(), Vec::new());
@@ -40,7 +40,7 @@ pub(super) async fn stats(link: &Link, keys: &Keys, now: i64) -> Result<StoreSta
     Ok(stats)
 }
 
-/// Returns the bytes that the server estimates for the keys, where it tells.
+/// Returns the server's estimate of the bytes that the keys use, if it reports one.
 async fn stored_bytes(link: &Link, keys: &Keys) -> Option<u64> {
     let answers = link.ask_each(keys.all().iter().map(|key| memory_usage(key))).await;
     let bytes = |answer| match answer {
@@ -50,7 +50,7 @@ async fn stored_bytes(link: &Link, keys: &Keys) -> Option<u64> {
     answers.into_iter().map(bytes).sum()
 }
 
-/// What was found by now.
+/// The findings so far.
 #[derive(Default)]
 struct Found {
     rows: u64,
@@ -62,7 +62,7 @@ struct Found {
     wrong_end: u64,
 }
 
-/// Looks for rows whose parts do not belong together.
+/// Looks for rows whose parts do not fit together.
 pub(super) async fn check(link: &Link, keys: &Keys) -> Result<Vec<Error>> {
     for checks_left in (0..CHECKS_MAX).rev() {
         if let Some(found) = check_once(link, keys, checks_left == 0).await? {
@@ -72,8 +72,8 @@ pub(super) async fn check(link: &Link, keys: &Keys) -> Result<Vec<Error>> {
     Ok(Vec::new())
 }
 
-/// Looks at every row; returns none when something was committed meanwhile, unless it is the last time: then what was
-/// counted of the whole is not compared.
+/// Checks every row. Returns `None` if a commit intervened, except on the last attempt, which skips the comparison of
+/// totals instead.
 async fn check_once(link: &Link, keys: &Keys, is_last: bool) -> Result<Option<Vec<Error>>> {
     let mut found = Found::default();
     let mut from = b"(".to_vec();
@@ -103,12 +103,12 @@ async fn check_once(link: &Link, keys: &Keys, is_last: bool) -> Result<Option<Ve
     let orphans = is_still && fields != FIELDS + found.rows - found.no_record + found.with_body;
     let of_none = is_still && (members == 0 || ends != found.with_end + 1);
     let faults = [
-        (found.no_record > 0, "there are rows without their record", Some(found.no_record)),
-        (found.no_body > 0, "there are rows without their body", Some(found.no_body)),
-        (found.newer > 0, "there are rows newer than the counter", Some(found.newer)),
-        (found.wrong_end > 0, "there are rows whose end is not the one they are swept by", Some(found.wrong_end)),
-        (orphans, "there are records or bodies that no row has", None),
-        (of_none, "there are ends that no row has", None),
+        (found.no_record > 0, "there are rows without a record", Some(found.no_record)),
+        (found.no_body > 0, "there are rows without a body", Some(found.no_body)),
+        (found.newer > 0, "there are rows newer than the version counter", Some(found.newer)),
+        (found.wrong_end > 0, "there are rows whose expiry differs from the one they are swept by", Some(found.wrong_end)),
+        (orphans, "there are records or bodies without a row", None),
+        (of_none, "there are expiries without a row", None),
     ];
     let fault = |what: &str, count: Option<u64>| damaged(&count.map_or_else(|| what.to_owned(), |count| format!("{what} ({count})")));
     Ok(Some(faults.into_iter().filter(|(is_met, ..)| *is_met).map(|(_, what, count)| fault(what, count)).collect()))

@@ -1,7 +1,8 @@
--- Reads rows of a page in key order, from where it is told, up to what it may read at once.
--- KEYS: rows, keys. ARGV: schema, now, from, to, the bytes of a row before the key and before the part behind the prefix,
--- delimiter, whether bodies are read, entries and bytes that the page has and that it takes at most, rows that may be read.
--- Returns the schema, the version and turns, where to go on ('' when done), and for each row its key, record, body.
+-- Reads the rows of a page in key order, from a start, up to the given limits.
+-- KEYS: rows, keys. ARGV: schema, now, start, end, the bytes of a row before its key and before the part after the
+-- prefix, the delimiter, whether bodies are read, the entries and bytes that the page has and its limits for both, the
+-- most rows to read. Returns the schema, the version and turns, where to continue ('' when done), and for each row its
+-- key, record and body.
 local rows, keys = KEYS[1], KEYS[2]
 local now_high, now_low = struct.unpack('>i4I4', ARGV[2])
 local cursor, to = ARGV[3], ARGV[4]
@@ -22,7 +23,7 @@ local function is_live(record)
   return now_high < high or (now_high == high and now_low < low)
 end
 
--- Adds a row; tells whether the page takes no more. The row behind a full page is shown too, as a sign that there is more.
+-- Adds a row; returns whether the page is full. The row after a full page is returned too, to show that there is more.
 local function show(row, record, is_group)
   local is_full = entries >= entries_max or (with_values and entries > 0 and bytes >= bytes_max)
   local body = false
@@ -49,7 +50,8 @@ while true do
   if count == 0 then
     return out
   end
-  -- The group of each row, and the records of those that may be shown: of a group the first is enough, if it is live.
+  -- Determine the group of each row, and read the records of rows that may be returned: of a group only the first, if
+  -- it is live.
   local groups, fields, places = {}, {}, {}
   for index = 1, count do
     local row = page[index]

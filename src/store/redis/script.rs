@@ -1,14 +1,14 @@
-//! The scripts, each run whole on the server: nobody else is served meanwhile.
+//! The Lua scripts. Each runs atomically; the server serves nobody else meanwhile.
 
 use ::redis::{Cmd, Script as Source, cmd};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// A script by its source and the hash that the server knows it by.
+/// A script: its source and the hash under which the server caches it.
 pub(super) struct Script {
     text: &'static str,
     hash: LazyLock<String>,
-    /// How many of the keys it takes: rows, keys, expiries, changes.
+    /// How many of the store's keys it takes, in the order rows, keys, expiries, changes.
     keys: usize,
     /// Whether it writes.
     pub(super) writes: bool,
@@ -26,36 +26,38 @@ macro_rules! script {
     };
 }
 
-script!(OPEN, "open.lua", 4, true, "Makes the store or meets it.");
+script!(OPEN, "open.lua", 4, true, "Creates the store, or checks the existing one.");
 script!(COMMIT, "commit.lua", 4, true, "Applies a batch.");
 script!(PART, "part.lua", 1, false, "Reads a row with a part of its body.");
 script!(SCAN, "scan.lua", 2, false, "Reads a page of rows.");
 script!(NAMESPACES, "namespaces.lua", 2, false, "Reads a page of namespaces.");
-script!(SWEEP, "sweep.lua", 3, true, "Removes rows whose time is over.");
+script!(SWEEP, "sweep.lua", 3, true, "Removes expired rows.");
 script!(STATS, "stats.lua", 2, false, "Counts some rows.");
-script!(CHECK, "check.lua", 3, false, "Looks at some rows for damage.");
+script!(MOVE, "move.lua", 4, true, "Moves some rows of the former layout.");
+script!(MOVED, "moved.lua", 4, true, "Ends a migration from the former layout.");
+script!(CHECK, "check.lua", 3, false, "Checks some rows for damage.");
 
 /// The keys of a store, all in one slot of a cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Keys([String; 4]);
 
 impl Keys {
-    /// Names the keys of a store.
+    /// Makes the keys of a store.
     pub(super) fn new(prefix: &str) -> Self {
         Self(["rows", "keys", "expiries", "changes"].map(|part| format!("{{{prefix}}}:{part}")))
     }
 
-    /// The hash of records and bodies, and of what the store knows of itself.
+    /// The hash of records and bodies, and of the store's own fields.
     pub(super) fn rows(&self) -> &str {
         &self.0[0]
     }
 
-    /// The namespaces that changed, by the version of the last change.
+    /// The namespaces, ordered by the version of their last change.
     pub(super) fn changes(&self) -> &str {
         &self.0[3]
     }
 
-    /// Returns all of them.
+    /// Returns all keys.
     pub(super) fn all(&self) -> &[String] {
         &self.0
     }
@@ -69,12 +71,12 @@ pub(super) struct Invocation<'a> {
 }
 
 impl Script {
-    /// Begins an invocation.
+    /// Starts an invocation.
     pub(super) fn on<'a>(&'static self, keys: &'a Keys) -> Invocation<'a> {
         Invocation { script: self, arguments: Vec::new(), keys }
     }
 
-    /// Returns the command that teaches a server the script.
+    /// Returns the command that uploads the script.
     pub(super) fn load(&self) -> Cmd {
         let mut load = cmd("SCRIPT");
         load.arg("LOAD").arg(self.text);
@@ -104,12 +106,12 @@ impl<'a> Invocation<'a> {
         self.arguments.len()
     }
 
-    /// Returns the command that names the script by its hash, which a server that does not know it refuses.
+    /// Returns the command that names the script by its hash. A server that does not have the script cached rejects it.
     pub(super) fn by_hash(&self) -> Cmd {
         self.command("EVALSHA", &self.script.hash)
     }
 
-    /// Returns the command that brings the script along.
+    /// Returns the command that contains the script's source.
     pub(super) fn by_text(&self) -> Cmd {
         self.command("EVAL", self.script.text)
     }

@@ -1,6 +1,7 @@
 -- Counts some rows, in order.
--- KEYS: rows, keys. ARGV: schema, now, from, how many rows. Returns the schema, where to go on ('' when done), and live rows,
--- bytes of their metas, bytes of their bodies, rows that are over, namespaces with a live row, the last of those.
+-- KEYS: rows, keys. ARGV: schema, now, start, number of rows. Returns the schema, where to continue ('' when done), and
+-- the numbers of live rows, bytes of their metadata, bytes of their bodies, expired rows and namespaces with a live
+-- row, and the last of those.
 local rows, keys = KEYS[1], KEYS[2]
 local now_high, now_low = struct.unpack('>i4I4', ARGV[2])
 local schema = redis.call('HGET', rows, '.schema')

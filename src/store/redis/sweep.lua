@@ -1,5 +1,6 @@
--- Removes rows whose time is over, those that ended first before the others.
--- KEYS: rows, keys, expiries. ARGV: schema, now, now as a score, how many at most. Returns the schema and how many it removed.
+-- Removes expired rows, those that expired first before the others.
+-- KEYS: rows, keys, expiries. ARGV: schema, now, now as a score, the most rows. Returns the schema and how many rows it
+-- removed.
 local rows, keys, expiries = KEYS[1], KEYS[2], KEYS[3]
 local now_high, now_low = struct.unpack('>i4I4', ARGV[2])
 local schema = redis.call('HGET', rows, '.schema')
@@ -10,7 +11,7 @@ local due = redis.call('ZRANGEBYSCORE', expiries, '-inf', ARGV[3], 'LIMIT', 0, A
 local gone, fields = {}, {}
 for _, row in ipairs(due) do
   local high, low = struct.unpack('>i4I4', redis.call('HGET', rows, 'r' .. row), 9)
-  -- The score has 53 bits and the time 64: the record decides.
+  -- A score has 53 bits and a time 64, so the record decides.
   if high < now_high or (high == now_high and low <= now_low) then
     gone[#gone + 1] = row
     fields[#fields + 1] = 'r' .. row
@@ -18,7 +19,7 @@ for _, row in ipairs(due) do
   end
 end
 if #gone > 0 then
-  -- The first write, which may be refused, is one that does nothing; see commit.lua.
+  -- The first write does nothing and may be rejected; see commit.lua.
   local refused = redis.pcall('HDEL', rows, '.none')
   if type(refused) == 'table' and refused.err then
     return refused

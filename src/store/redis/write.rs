@@ -1,4 +1,4 @@
-//! The writing side: one script for a batch.
+//! The writing side: one script per batch.
 
 use super::error::{of_schema, unexpected};
 use super::link::{Lane, Link, Request};
@@ -13,31 +13,31 @@ use crate::store::{Batch, Condition, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, P
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
-/// Versions are counted by the server in numbers that are exact below this.
+/// The server's scripts count versions in numbers that are exact below this.
 pub(super) const VERSION_MAX: u64 = 1 << 53;
 
-/// The most arguments of one command; Redis 6.2 takes 2^20.
+/// The most arguments of one command; Redis 6.2 accepts 2^20.
 const ARGUMENTS_MAX: usize = 1_000_000;
 
-/// The most bytes of one batch: one of the largest bodies with what belongs to it, or as much in smaller ones. While a batch is
-/// written nobody else is served: with `appendfsync always` some 1 s for this much, and some 7 s for four times as much.
+/// The most bytes in one batch: enough for one body of the largest size. Writing a batch blocks all other clients; with
+/// `appendfsync always` this much takes about 1 s, and four times as much about 7 s.
 const BATCH_BYTES_MAX: usize = 129 << 20;
 const _: () = assert!(BATCH_BYTES_MAX >= VALUE_BYTES_MAX as usize + META_BYTES_MAX + KEY_BYTES_MAX);
 
-/// A batch over this many bytes waits for other large ones only.
+/// Larger batches use the lane for large requests.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// How many items one script sweeps.
+/// How many rows one script sweeps.
 const SWEEP_ROWS: usize = 2_000;
 
-/// What a commit came to.
+/// The result of a commit.
 pub(super) struct Committed {
     pub(super) versions: Vec<Version>,
-    /// The version of the store behind it.
+    /// The version of the store afterwards.
     pub(super) after: u64,
 }
 
-/// Applies a batch, which is valid.
+/// Applies a valid batch.
 pub(super) async fn commit(link: &Link, keys: &Keys, batch: &Batch, now: Timestamp) -> Result<Committed> {
     let effect = Effect::of(&batch.writes, now);
     let invocation = invocation(keys, batch, &effect, now)?;
@@ -58,23 +58,25 @@ pub(super) async fn commit(link: &Link, keys: &Keys, batch: &Batch, now: Timesta
         }
         "state" => Err(of_schema(&reply.bytes()?)),
         "exhausted" => {
-            Err(Error::unsupported("the store has no versions left: it counts up to 2^53; restore its items into a new one")
+            Err(Error::unsupported("the store has used up its versions, which end at 2^53; copy its items into a new store")
                 .without_effect())
         }
         _ => Err(unexpected()),
     }
 }
 
-/// Packs a batch: the schema, how many of each, then conditions, puts (three arguments each), touches, deletes, prefixes,
-/// namespaces that may change.
+/// Encodes a batch: the schema, the counts, then conditions, puts (three arguments each), touches, deletes, prefixes,
+/// and the namespaces that may change.
 fn invocation<'a>(keys: &'a Keys, batch: &'a Batch, effect: &Effect<'a>, now: Timestamp) -> Result<Invocation<'a>> {
     if batch.size_bytes() > BATCH_BYTES_MAX {
         let message = format!("the batch has over {} MiB of bodies; split it", BATCH_BYTES_MAX >> 20);
         return Err(Error::new(ErrorKind::TooLarge, message).without_effect());
     }
     if effect.floor >= VERSION_MAX || effect.puts.iter().any(|put| put.version.is_some_and(|version| version >= VERSION_MAX)) {
-        return Err(Error::unsupported("a store in redis counts versions up to 2^53 and the item has a higher one; put it instead")
-            .without_effect());
+        return Err(Error::unsupported(
+            "the version of the item to restore exceeds 2^53, the limit of a Redis store; put the item instead",
+        )
+        .without_effect());
     }
     let namespaces: BTreeSet<&Namespace> = batch.written().collect();
     let mut counts = Vec::with_capacity(48);
@@ -111,8 +113,8 @@ fn invocation<'a>(keys: &'a Keys, batch: &'a Batch, effect: &Effect<'a>, now: Ti
     Ok(invocation)
 }
 
-/// Names a row: its namespace, a NUL, its key. A namespace holds no control character and a key no NUL, so rows sort by
-/// namespace and then by key.
+/// Encodes the position of a row: namespace, NUL, key. Namespaces contain no control characters and keys no NUL, so
+/// rows sort by namespace, then by key.
 pub(super) fn row(namespace: &Namespace, key: &str) -> Vec<u8> {
     let mut row = Vec::with_capacity(namespace.encoded().len() + 1 + key.len());
     row.extend(namespace.encoded().as_bytes());
@@ -121,14 +123,14 @@ pub(super) fn row(namespace: &Namespace, key: &str) -> Vec<u8> {
     row
 }
 
-/// Packs a condition: what it is, its version, its row.
+/// Encodes a condition: kind, version, row.
 fn condition(precondition: &Precondition) -> Vec<u8> {
     let (kind, version) = match precondition.condition {
         Condition::Absent => (b'a', 0),
         Condition::Exists => (b'e', 0),
         Condition::Version(version) => (b'v', version.number()),
         Condition::NoneBeneath => (b'n', 0),
-        // No version of the store is as high, and the script would not read a higher one exactly.
+        // The store's versions are lower, and the script could not read a higher one exactly.
         Condition::NoneBeneathSince(version) => (b's', version.number().min(VERSION_MAX)),
     };
     let mut packed = vec![kind];
@@ -137,8 +139,8 @@ fn condition(precondition: &Precondition) -> Vec<u8> {
     packed
 }
 
-/// Packs a record as far as it is known: whether a creation time is kept, whether the version is a number of the batch (`a`: and the key
-/// is made of it), then the record.
+/// Encodes what is known of a record: whether to keep the creation time, how the version is given (`a`: it is a number
+/// of the batch and the key is derived from it), then the record.
 fn head(put: &PutEffect<'_>) -> Result<Vec<u8>> {
     let size = u32::try_from(put.value.len()).map_err(|_| unexpected())?;
     let numbered = if put.key.is_empty() { b'a' } else { b'n' };
@@ -152,7 +154,7 @@ fn head(put: &PutEffect<'_>) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Removes up to `limit` items whose time is over, some thousand at a time, so that others are served between.
+/// Removes up to `limit` expired rows, a few thousand per script so that other clients are served in between.
 pub(super) async fn sweep(link: &Link, keys: &Keys, limit: usize, now: i64) -> Result<usize> {
     let mut swept = 0;
     while swept < limit {

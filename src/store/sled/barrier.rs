@@ -1,7 +1,7 @@
-//! What makes sled's files survive a loss of power.
+//! Making sled's files survive a power loss.
 //!
-//! `flush` hands everything to the system; then each file that may have changed is synced through a handle of our own.
-//! Never `flush_async` (it deadlocks when several run at once) and never `Drop`.
+//! `flush` hands everything to the operating system. Then every file that may have changed is synced through a handle
+//! of our own. `flush_async` and `Drop` are never relied on; concurrent calls of `flush_async` deadlock.
 
 use crate::error::Result;
 use crate::store::place::Place;
@@ -11,19 +11,19 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Handles on the files of one store.
+/// Handles on a store's files.
 #[derive(Debug)]
 pub(super) struct Barrier {
     log: File,
-    /// Where the log is.
+    /// The path and identity of the log.
     place: Place,
     blobs: PathBuf,
-    /// Blob files are written once, under a new name each; these are synced already.
+    /// The blob files synced so far. Each is written once, under a new name.
     synced_blobs: HashSet<OsString>,
 }
 
 impl Barrier {
-    /// Takes handles on an open store and syncs what opening it wrote: the settings, the blobs, and the names of all files.
+    /// Opens handles on an open store and syncs what opening it wrote: the settings, the blobs and all file names.
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         File::open(directory.join("conf"))?.sync_all()?;
         let log = directory.join("db");
@@ -36,15 +36,15 @@ impl Barrier {
         Ok(barrier)
     }
 
-    /// Refuses when the store is not at its path any more.
+    /// Fails if the store is no longer at its path.
     ///
     /// # Errors
-    /// [`Unavailable`](crate::error::ErrorKind::Unavailable) when it was removed or replaced.
+    /// [`Unavailable`](crate::error::ErrorKind::Unavailable) if it was removed or replaced.
     pub(super) fn check_place(&self) -> Result<()> {
         self.place.check()
     }
 
-    /// Writes a file once and for good, unless it is there.
+    /// Creates a file durably, unless it exists.
     pub(super) fn keep(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = match File::create_new(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
@@ -55,10 +55,10 @@ impl Barrier {
         path.parent().map_or(Ok(()), sync_directory)
     }
 
-    /// Syncs what changed since the last time. The engine was flushed just before.
+    /// Syncs what changed since the last call. The engine must have been flushed just before.
     ///
-    /// Blobs go first: the log refers to them. Cost: one wait for the disk, one more for each new blob, and a listing of the
-    /// blobs, of which rows as short as ours make none.
+    /// Blobs are synced first, because the log refers to them. Cost: one disk flush, one more per new blob, and a
+    /// listing of the blobs. Rows as short as ours create no blobs.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let mut present = HashSet::new();
         let mut new = false;
@@ -67,7 +67,7 @@ impl Barrier {
             if !self.synced_blobs.contains(&name) {
                 match File::open(self.blobs.join(&name)) {
                     Ok(blob) => blob.sync_all()?,
-                    // The engine has dropped it meanwhile.
+                    // The engine has removed the blob meanwhile.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 }

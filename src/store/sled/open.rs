@@ -4,6 +4,7 @@ use super::SledOptions;
 use super::barrier::Barrier;
 use super::error::{damaged, failed, guarded};
 use super::leftover;
+use super::migrate::{is_former, outdated};
 use super::read::counter;
 use super::rows::{FORMAT, FORMAT_KEY, FORMAT_MARK};
 use crate::error::{AtHost, Error, ErrorKind, Result};
@@ -20,7 +21,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The name of a file of our own in the directory, written once the store is on the disk. The engine takes files that lost
 /// their content for a new store, and a store that cannot be read must not turn into an empty one.
-const MARK: &str = "stratafs";
+pub(super) const MARK: &str = "treehold";
 
 /// An open store.
 pub(super) struct Opened {
@@ -35,13 +36,7 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened> {
     // What the process does to its working directory later must not lead to other files.
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_directory(&options.path, cause))?;
     prepare(&path)?;
-    let config = ::sled::Config::new()
-        .path(&path)
-        .mode(::sled::Mode::LowSpace)
-        .cache_capacity(options.cache_bytes)
-        .flush_every_ms(Some(FLUSH_EVERY))
-        .print_profile_on_drop(false);
-    let rows = guarded(|| locked(&path, &config, options.lock_timeout))?;
+    let rows = guarded(|| locked(&path, &engine(&path, options), options.lock_timeout))?;
     let mark = path.join(MARK);
     let version = guarded(|| recognise(&path, &rows, mark.exists()))?;
     rows.flush().map_err(failed)?;
@@ -50,9 +45,19 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened> {
     Ok(Opened { rows, barrier, version })
 }
 
+/// Sets the engine up.
+pub(super) fn engine(path: &Path, options: &SledOptions) -> ::sled::Config {
+    ::sled::Config::new()
+        .path(path)
+        .mode(::sled::Mode::LowSpace)
+        .cache_capacity(options.cache_bytes)
+        .flush_every_ms(Some(FLUSH_EVERY))
+        .print_profile_on_drop(false)
+}
+
 /// Opens the engine, and waits for its lock: a store that was just closed, here or by a process that ends, may still have it for
 /// a moment, until the engine's own threads have let go.
-fn locked(path: &Path, config: &::sled::Config, patience: Duration) -> Result<::sled::Db> {
+pub(super) fn locked(path: &Path, config: &::sled::Config, patience: Duration) -> Result<::sled::Db> {
     let started = Instant::now();
     loop {
         let cleared = leftover::clear(path).map_err(|cause| unreachable_directory(path, cause))?;
@@ -107,6 +112,7 @@ fn prepare(path: &Path) -> Result<()> {
 fn recognise(path: &Path, rows: &::sled::Db, was_there: bool) -> Result<u64> {
     match rows.get(FORMAT_KEY).map_err(failed)? {
         Some(format) if format == FORMAT => {}
+        Some(format) if is_former(&format) => return Err(outdated(path)),
         Some(format) if format.starts_with(FORMAT_MARK) => {
             let message = "the store's files were written by a newer version; upgrade";
             return Err(Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path)));
@@ -140,7 +146,12 @@ fn foreign(path: &Path) -> Error {
         .with_source(AtHost::new(path))
 }
 
-fn unreachable_directory(path: &Path, cause: io::Error) -> Error {
+/// Makes the error of a directory without a store.
+pub(super) fn not_there(path: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no store in the directory; name another one").with_source(AtHost::new(path))
+}
+
+pub(super) fn unreachable_directory(path: &Path, cause: io::Error) -> Error {
     let (kind, message) = match cause.kind() {
         io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory above the store's does not exist; create it"),
         io::ErrorKind::PermissionDenied => {

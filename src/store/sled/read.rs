@@ -1,9 +1,9 @@
 //! The reading side.
 //!
-//! The engine has no snapshots, but all that changes rows is the one writer: it holds a lock while a group of commits takes
-//! effect in memory (not while it waits for the disk), and what reads several rows of one moment shares that lock. A read of
-//! one item takes no lock; it starts over when its body was replaced meanwhile. Whatever is read here may not be durable yet:
-//! callers hand it on after [`Pending::shown`](super::pending::Pending::shown).
+//! The engine has no snapshots, but only the one writer changes rows. It holds a lock while a group of commits takes
+//! effect in memory (not while it waits for the disk), and reads of several rows share that lock. A read of one item
+//! takes no lock and starts over if its body was replaced meanwhile. Rows read here may not be durable yet, so callers
+//! return them only after [`Pending::shown`](super::pending::Pending::shown).
 
 use super::error::{damaged, failed, guarded};
 use super::rows::{COUNTER_KEY, Record, expiry_key, namespaces_start, record_key, records_end, split_record_key};
@@ -18,10 +18,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How much damage is told.
+/// The most faults that a check reports.
 const CHECK_FAULTS_MAX: usize = 90;
 
-/// A handle for reading. Clones share it.
+/// A handle for reading. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Reader {
     rows: Db,
@@ -30,13 +30,13 @@ pub(super) struct Reader {
     moment: Arc<RwLock<()>>,
 }
 
-/// What a read of one item found.
+/// The result of reading one item.
 pub(super) enum Got {
-    /// Nothing that is live.
+    /// No live item has the key.
     Absent,
     /// The item.
     Item(Item),
-    /// An item whose body is longer than was asked for.
+    /// The item's body exceeds the requested limit.
     TooLong,
 }
 
@@ -48,7 +48,7 @@ impl Got {
 }
 
 impl Reader {
-    /// Reads from an open store.
+    /// Makes a reader for an open store.
     pub(super) fn new(rows: Db, version: u64) -> Self {
         Self { rows, version: Arc::new(AtomicU64::new(version)), moment: Arc::default() }
     }
@@ -58,12 +58,12 @@ impl Reader {
         &self.rows
     }
 
-    /// Keeps readers of several rows out while rows change.
+    /// Blocks readers of several rows while rows change.
     pub(super) fn change(&self) -> RwLockWriteGuard<'_, ()> {
         self.moment.write()
     }
 
-    /// Sets the version of the newest commit, which is durable.
+    /// Sets the version of the newest durable commit.
     pub(super) fn set_version(&self, version: u64) {
         self.version.store(version, Ordering::Release);
     }
@@ -73,12 +73,12 @@ impl Reader {
         Version::new(self.version.load(Ordering::Acquire))
     }
 
-    /// Reads one item; with its body if that has at most `body_bytes_max` bytes, without if none is asked for.
+    /// Reads one item. Includes the body if it has at most `body_bytes_max` bytes; `None` skips bodies.
     pub(super) fn get(&self, namespace: &Namespace, key: &str, now: i64, body_bytes_max: Option<u64>) -> Result<Got> {
         guarded(|| self.find(namespace, key, now, body_bytes_max))
     }
 
-    /// Reads one item with a part of its body: only the pieces that hold it are read.
+    /// Reads one item with a part of its body, fetching only the pieces that contain it.
     pub(super) fn get_part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
         guarded(|| {
             let record_key = record_key(namespace, key);
@@ -92,7 +92,7 @@ impl Reader {
                 if let Some(part) = record.part(key, range, |key| self.rows.get(key).map_err(failed))? {
                     return Ok(Some(part));
                 }
-                // As in a read of the whole item.
+                // As in `find`.
                 if last_seen.replace(record.version) == Some(record.version) {
                     return Err(damaged("a row has lost its body"));
                 }
@@ -100,7 +100,7 @@ impl Reader {
         })
     }
 
-    /// Reads several items at one moment; none when a body is longer than `body_bytes_max`.
+    /// Reads several items at one moment; `None` if a body exceeds `body_bytes_max`.
     pub(super) fn get_many(
         &self,
         namespace: &Namespace,
@@ -136,14 +136,15 @@ impl Reader {
             if let Some(item) = record.item(key, body_bytes_max.is_some(), |key| self.rows.get(key).map_err(failed))? {
                 return Ok(Got::Item(item));
             }
-            // Either another put took its place between the two reads, and then the record is another by now, or it is lost.
+            // Either another put replaced the body between the two reads and the record has changed by now, or the body
+            // is lost.
             if last_seen.replace(record.version) == Some(record.version) {
                 return Err(damaged("a row has lost its body"));
             }
         }
     }
 
-    /// Reads a page; none when it takes more than `rows_max` rows.
+    /// Reads a page; `None` if it needs more than `rows_max` rows.
     pub(super) fn scan(&self, namespace: &Namespace, options: &ScanOptions, now: i64, rows_max: usize) -> Result<Option<Scan>> {
         let mut page = PageBuilder::new(options.clone());
         guarded(|| {
@@ -188,13 +189,14 @@ impl Reader {
         })
     }
 
-    /// Lists namespaces with a live item: one seek for each, and one more for each item whose time is over and that comes
-    /// before the first live one of its namespace.
+    /// Lists namespaces with a live item: one seek per namespace, plus one per expired item that comes before the first
+    /// live one of its namespace.
     pub(super) fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
         let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
         let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
         if let Some(after) = &options.start_after {
-            // Records of a namespace have NUL after its text, so the first behind them has the character after NUL there.
+            // A namespace's records have NUL after its text, so the first key behind them has the character after NUL
+            // there.
             start = start.max(format!("{}\u{1}", after.encoded()));
         }
         guarded(|| {
@@ -222,7 +224,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Counts what is there.
+    /// Counts the rows and their bytes.
     pub(super) fn stats(&self, now: i64) -> Result<StoreStats> {
         let mut stats = StoreStats::new();
         let mut last = None;
@@ -243,7 +245,7 @@ impl Reader {
         Ok(stats)
     }
 
-    /// Looks for damage: items that cannot be read whole, bodies without an item, and what is newer than the counter.
+    /// Looks for damage: incomplete items, bodies without an item, and rows newer than the counter.
     pub(super) fn check(&self) -> Result<Vec<Error>> {
         let mut found = Vec::new();
         let mut bodies = HashSet::new();
@@ -266,7 +268,7 @@ impl Reader {
                 .filter(|key| key.as_ref().is_ok_and(|key| key.get(1..9).is_none_or(|body| !bodies.contains(body))));
             let lost = lost.count();
             if lost > 0 {
-                found.push(damaged(&format!("there are parts of bodies that no row has ({lost})")));
+                found.push(damaged(&format!("there are parts of bodies without a row ({lost})")));
             }
             Ok(())
         })?;
@@ -278,7 +280,7 @@ impl Reader {
         let (_, key) = split_record_key(stored_key)?;
         bodies.insert(record.body().to_be_bytes());
         if record.version > counter {
-            return Err(damaged("a row is newer than the counter"));
+            return Err(damaged("a row is newer than the version counter"));
         }
         if record.expires_at.is_some_and(|at| !self.rows.contains_key(expiry_key(at, stored_key)).unwrap_or(true)) {
             return Err(damaged("a row would never be swept"));
@@ -287,7 +289,7 @@ impl Reader {
         item.map(drop).ok_or_else(|| damaged("a row has lost its body"))
     }
 
-    /// Returns the keys and records of a namespace whose keys are in a range, in order.
+    /// Returns the keys and records of a range of a namespace, in order.
     pub(super) fn records(
         &self,
         namespace: &Namespace,
@@ -301,14 +303,14 @@ impl Reader {
     }
 }
 
-/// Reads the counter of versions: 0 before the first commit.
+/// Reads the version counter: 0 before the first commit.
 pub(super) fn counter(rows: &Db) -> Result<u64> {
     let Some(counter) = rows.get(COUNTER_KEY).map_err(failed)? else { return Ok(0) };
-    let counter = counter.as_ref().try_into().map_err(|_| damaged("the counter of versions cannot be read back"))?;
+    let counter = counter.as_ref().try_into().map_err(|_| damaged("the counter of versions is unreadable"))?;
     Ok(u64::from_be_bytes(counter))
 }
 
-/// Returns the bounds of the keys beneath a prefix, the prefix itself left out.
+/// Returns the bounds of the keys below a prefix, excluding the prefix itself.
 pub(super) fn beneath(prefix: &str) -> (String, Option<String>) {
     (key_after(prefix), prefix_end(prefix))
 }

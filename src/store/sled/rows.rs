@@ -1,19 +1,19 @@
-//! What is stored: four kinds of rows in one tree, told apart by their first byte.
+//! The stored format: rows of five kinds in one tree, distinguished by their first byte.
 //!
-//! One tree, because a batch on one is atomic and several times cheaper than a transaction over two.
+//! One tree, because a batch on one tree is atomic and several times cheaper than a transaction over two.
 //!
 //! | tag | key | value |
 //! | --- | --- | --- |
-//! | `f` | | the number of this format |
+//! | `f` | | the format version |
 //! | `c` | | the version of the newest commit, big-endian |
 //! | `r` | namespace, NUL, key | the record of an item |
 //! | `e` | moment of expiry, namespace, NUL, key | nothing |
 //! | `v` | number of the body, number of the piece, both big-endian | version of the item, big-endian, and a piece of its body, at most 6,400 bytes |
 //!
-//! Neither namespaces nor keys hold NUL, so records sort by namespace and then by key. A body keeps its number (the version
-//! of the first put of its key) when it is replaced, so an overwrite goes to one place and not to two; every piece says which
-//! version it is of, so the body of one version is never mixed with that of another. Pieces sort last: in the middle they
-//! would be neighbours of the counter, and written again with it.
+//! Neither namespaces nor keys contain NUL, so records sort by namespace, then by key. An overwritten body keeps its
+//! number (the version of the first put of its key), so an overwrite writes to one place instead of two. Every piece
+//! carries its version, so bodies of different versions never mix. Pieces sort last: in the middle they would be
+//! neighbours of the counter, and would be rewritten with it.
 
 use super::error::damaged;
 use crate::error::Result;
@@ -24,30 +24,30 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The key of the format's number.
+/// The key of the format version.
 pub(super) const FORMAT_KEY: &[u8] = b"f";
 
-/// The format that this program writes.
-pub(super) const FORMAT: &[u8] = b"stratafs rows 1";
+/// The format version that this program writes.
+pub(super) const FORMAT: &[u8] = b"treehold rows 2";
 
-/// Its number.
-pub(super) const SCHEMA: u32 = 1;
+/// The format version as a number.
+pub(super) const SCHEMA: u32 = 2;
 
-/// How every format's number starts.
-pub(super) const FORMAT_MARK: &[u8] = b"stratafs rows ";
+/// The prefix of every format version.
+pub(super) const FORMAT_MARK: &[u8] = b"treehold rows ";
 
-/// The key of the counter.
+/// The key of the version counter.
 pub(super) const COUNTER_KEY: &[u8] = b"c";
 
 /// The most bytes of a body in one row.
 ///
-/// The engine writes a node of over 128 KiB as a file of its own, and such files are the one way in which simulated power
-/// loss still did harm (under the rule that an unsynced name is lost). A node holds up to 16 rows, one more until it is split
-/// and three more after a merge: 20 rows of this size, with their keys, stay below.
+/// The engine writes nodes over 128 KiB to files of their own. Those files are the only case in which simulated power
+/// loss still did damage (assuming that an unsynced file name is lost). A node holds up to 16 rows, plus one before it
+/// is split and three after a merge. 20 rows of this size with their keys stay below the limit.
 const PIECE_BYTES: usize = 6_400;
 
-/// A meta over this size stands in front of the body instead of in the record, so that a record with the longest key, too, is
-/// no longer than a piece.
+/// Longer metadata is stored in front of the body instead of in the record, so that a record is never larger than a
+/// piece, even with the longest key.
 const META_INLINE_BYTES: usize = 1_000;
 
 /// The record of an item.
@@ -57,11 +57,11 @@ pub(super) struct Record<'r> {
     pub(super) created_at: i64,
     pub(super) modified_at: i64,
     pub(super) expires_at: Option<i64>,
-    /// What the pieces of the body stand under.
+    /// The number of the body, shared by its pieces.
     body: u64,
-    /// The bytes of the body.
+    /// The length of the body in bytes.
     pub(super) size: u64,
-    /// The bytes of a meta that stands in front of the body; 0 for one that stands here.
+    /// The length of metadata stored in front of the body; 0 if the record contains the metadata.
     meta_size: u64,
     #[serde(borrow)]
     meta: &'r [u8],
@@ -74,27 +74,27 @@ impl<'r> Record<'r> {
         Self { version, created_at, modified_at, expires_at, body: version, size: value.len() as u64, meta_size, meta }
     }
 
-    /// Sets the number that the body stands under where there was none before it.
+    /// Sets the body number of a new key.
     pub(super) fn with_body(self, body: u64) -> Self {
         Self { body, ..self }
     }
 
-    /// Changes when the item is over.
+    /// Changes the expiry.
     pub(super) fn with_expires_at(self, expires_at: Option<i64>) -> Self {
         Self { expires_at, ..self }
     }
 
-    /// Puts the body where that of the record before it stands.
+    /// Reuses the body number of the previous record at the key, if there is one.
     pub(super) fn in_place_of(self, old: Option<Record<'_>>) -> Self {
         Self { body: old.map_or(self.body, |old| old.body), ..self }
     }
 
-    /// Reads a record back.
+    /// Decodes a record.
     pub(super) fn decode(stored: &'r [u8]) -> Result<Self> {
         postcard::from_bytes(stored).map_err(|source| damaged("a row cannot be read back").with_source(source))
     }
 
-    /// Writes the record down.
+    /// Encodes the record.
     pub(super) fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("a record of numbers and bytes can be written to memory")
     }
@@ -103,36 +103,36 @@ impl<'r> Record<'r> {
         self.expires_at.is_none_or(|at| now < at)
     }
 
-    /// Returns the record without its meta, which may outlive what it was read from.
+    /// Returns the record without its metadata, independent of the buffer it was decoded from.
     pub(super) fn detached(&self) -> Record<'static> {
         Record { meta: &[], ..*self }
     }
 
-    /// Returns the bytes of the meta, wherever it stands.
+    /// Returns the length of the metadata in bytes, wherever it is stored.
     pub(super) fn meta_bytes(&self) -> u64 {
         self.meta_size + self.meta.len() as u64
     }
 
-    /// Returns the number that the body stands under.
+    /// Returns the number of the body.
     pub(super) fn body(&self) -> u64 {
         self.body
     }
 
-    /// Returns the keys of the pieces.
+    /// Returns the keys of the body's pieces.
     pub(super) fn piece_keys(&self) -> impl Iterator<Item = [u8; 13]> + use<> {
         let (body, size) = (self.body, self.meta_size + self.size);
         let count = u32::try_from(size.div_ceil(PIECE_BYTES as u64)).expect("bodies are bounded to 64 MiB");
         (0..count).map(move |number| piece_key(body, number))
     }
 
-    /// Calls `put` with the key and the value of each piece's row.
+    /// Calls `put` with the key and value of each piece.
     pub(super) fn each_piece(&self, meta: &[u8], value: &[u8], mut put: impl FnMut([u8; 13], Vec<u8>)) {
         let joined = if self.meta_size > 0 { Cow::Owned([meta, value].concat()) } else { Cow::Borrowed(value) };
         let pieces = joined.chunks(PIECE_BYTES).map(|piece| [&self.version.to_be_bytes(), piece].concat());
         self.piece_keys().zip(pieces).for_each(|(key, piece)| put(key, piece));
     }
 
-    /// Makes the item with a part of its body, of the pieces that hold it. `piece` and what is returned are as for [`Record::item`].
+    /// Assembles the item with a part of its body. `piece` and the result are as in [`Record::item`].
     pub(super) fn part(
         &self,
         key: &str,
@@ -140,7 +140,7 @@ impl<'r> Record<'r> {
         mut piece: impl FnMut(&[u8]) -> Result<Option<::sled::IVec>>,
     ) -> Result<Option<ItemPart>> {
         let Some(item) = self.item(key, false, &mut piece)? else { return Ok(None) };
-        // A long meta stands in front of the body.
+        // Long metadata is stored in front of the body.
         let within = within(range, self.size);
         let (start, end) = (self.meta_size + within.start, self.meta_size + within.end);
         let mut part = Vec::with_capacity((end - start) as usize);
@@ -157,8 +157,8 @@ impl<'r> Record<'r> {
         Ok(Some(ItemPart::new(Item { value: part.into(), ..item }, self.size)))
     }
 
-    /// Makes the item, with its body if asked. `piece` gets the row of a piece by its key; there is no item if one of them is
-    /// not there or of another version, because another put has taken its place meanwhile.
+    /// Assembles the item, with its body if asked to. `piece` looks up a piece by its key. Returns `None` if a piece is
+    /// missing or has another version, which means that another put has replaced it meanwhile.
     pub(super) fn item(
         &self,
         key: &str,
@@ -192,7 +192,7 @@ fn piece_key(body: u64, number: u32) -> [u8; 13] {
     key
 }
 
-/// Returns where in a body a piece starts.
+/// Returns the offset of a piece within its body.
 fn piece_start(key: &[u8; 13]) -> u64 {
     u64::from(u32::from_be_bytes([key[9], key[10], key[11], key[12]])) * PIECE_BYTES as u64
 }
@@ -201,12 +201,12 @@ fn time(microseconds: i64) -> Result<Timestamp> {
     Timestamp::from_microsecond(microseconds).map_err(|_| damaged("a row has a time outside the calendar"))
 }
 
-/// Returns the key of the record of an item.
+/// Returns the key of an item's record.
 pub(super) fn record_key(namespace: &Namespace, key: &str) -> Vec<u8> {
     [b"r", namespace.encoded().as_bytes(), b"\0", key.as_bytes()].concat()
 }
 
-/// Returns the first key behind those of the records of a namespace up to and without `end`, or of all its records.
+/// Returns the exclusive end of a namespace's records below the key `end`, or of all its records.
 pub(super) fn records_end(namespace: &Namespace, end: Option<&str>) -> Vec<u8> {
     match end {
         Some(end) => record_key(namespace, end),
@@ -214,12 +214,12 @@ pub(super) fn records_end(namespace: &Namespace, end: Option<&str>) -> Vec<u8> {
     }
 }
 
-/// Returns the first key that the record of a namespace from `encoded` on may have.
+/// Returns the least possible record key of the namespaces from `encoded` on.
 pub(super) fn namespaces_start(encoded: &str) -> Vec<u8> {
     [b"r", encoded.as_bytes()].concat()
 }
 
-/// Takes the key of a record apart into namespace and key.
+/// Splits the key of a record into namespace and key.
 pub(super) fn split_record_key(stored: &[u8]) -> Result<(&str, &str)> {
     let split = || {
         let text = std::str::from_utf8(stored.strip_prefix(b"r")?).ok()?;
@@ -228,20 +228,20 @@ pub(super) fn split_record_key(stored: &[u8]) -> Result<(&str, &str)> {
     split().ok_or_else(|| damaged("the key of a row cannot be read back"))
 }
 
-/// Returns the key of the row that says when the item of a record is over.
+/// Returns the key of a record's expiry row.
 pub(super) fn expiry_key(expires_at: i64, record_key: &[u8]) -> Vec<u8> {
     [&expiries_before(expires_at)[..], &record_key[1..]].concat()
 }
 
-/// Returns the first key behind those of all items that are over before a moment.
+/// Returns the exclusive end of the expiry rows before `moment`.
 pub(super) fn expiries_before(moment: i64) -> [u8; 9] {
     let mut key = [b'e'; 9];
-    // With the sign bit turned over, big-endian bytes sort as signed numbers do.
+    // With the sign bit flipped, big-endian bytes sort like signed numbers.
     key[1..].copy_from_slice(&(moment ^ i64::MIN).to_be_bytes());
     key
 }
 
-/// Returns the key of the record that a row of expiry is about.
+/// Returns the record key that an expiry row refers to.
 pub(super) fn expiring_record_key(stored: &[u8]) -> Vec<u8> {
     [b"r", stored.get(9..).unwrap_or_default()].concat()
 }
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_sort_by_namespace_and_then_by_key() {
+    fn records_sort_by_namespace_then_key() {
         let namespace = |text: &str| Namespace::parse(text).expect("a legal namespace");
         let rows = [("a!", "z"), ("a", "x"), ("a", "x\u{1}"), ("a", "\u{10FFFF}"), ("a/b", "a"), ("b", "")];
         let keys: Vec<Vec<u8>> = rows.iter().map(|(space, key)| record_key(&namespace(space), key)).collect();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_and_its_pieces_join_to_the_item() {
+    fn record_and_pieces_assemble_the_item() {
         for (meta_size, size) in [(0, 0), (1, 1), (1_000, 6_400), (1_001, 0), (1_001, 6_399), (65_536, 6_401), (10, 19_200)] {
             let (meta, value) = (vec![1; meta_size], vec![2; size]);
             let record = Record::new(7, (1, 2), Some(3), &meta, &value);

@@ -1,21 +1,21 @@
-//! What SQLite reports, as the crate's errors. SQL and host paths stay in the source.
+//! Conversion of SQLite errors. SQL and host paths appear only in the source.
 
 use crate::error::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
-/// Converts a failure of the engine.
+/// Converts an engine error.
 pub(super) fn failed(error: rusqlite::Error) -> Error {
     let (kind, message) = describe(&error);
     Error::new(kind, message).with_source(error)
 }
 
-/// Makes the error of a row that cannot be what was stored.
+/// Makes the error for a row that contradicts what was stored.
 pub(super) fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; the database is damaged, restore it from a backup"))
 }
 
-/// Tells whether another connection holds a lock that this one needs.
+/// Returns whether the error means that another connection holds a required lock.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
@@ -27,9 +27,9 @@ pub(super) fn describe(error: &rusqlite::Error) -> (ErrorKind, &'static str) {
         | rusqlite::Error::IntegralValueOutOfRange(..)
         | rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::Utf8Error(..) => {
-            (ErrorKind::Corrupt, "a row of the database is not what was stored; the database is damaged, restore it from a backup")
+            (ErrorKind::Corrupt, "a row of the database does not match what was stored; the database is damaged, restore it from a backup")
         }
-        _ => (ErrorKind::Internal, "the database refused a statement; this is a fault of the program"),
+        _ => (ErrorKind::Internal, "the database rejected a statement; this is a bug in the program"),
     }
 }
 
@@ -40,18 +40,18 @@ fn describe_code(code: ErrorCode) -> (ErrorKind, &'static str) {
         }
         ErrorCode::DiskFull => (ErrorKind::Unavailable, "the disk of the database is full; make room and try again"),
         ErrorCode::SystemIoFailure => {
-            (ErrorKind::Unavailable, "the database file cannot be read or written now; look at its disk and try again")
+            (ErrorKind::Unavailable, "the database file cannot be read or written now; check its disk and try again")
         }
-        ErrorCode::CannotOpen => (ErrorKind::Unavailable, "the database file cannot be opened; look at its directory and try again"),
+        ErrorCode::CannotOpen => (ErrorKind::Unavailable, "the database file cannot be opened; check its directory and try again"),
         ErrorCode::OutOfMemory => (ErrorKind::Unavailable, "there is not enough memory for the database; try again"),
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
             (ErrorKind::Corrupt, "the database file is damaged; restore it from a backup")
         }
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => {
-            (ErrorKind::PermissionDenied, "the database file may not be written; change its permissions or name another")
+            (ErrorKind::PermissionDenied, "the database file is not writable; change its permissions or use another file")
         }
-        ErrorCode::TooBig => (ErrorKind::TooLarge, "the content is over what the database takes in one row; split it"),
-        _ => (ErrorKind::Internal, "the database failed in a way that is a fault of the program"),
+        ErrorCode::TooBig => (ErrorKind::TooLarge, "the content exceeds the size limit of a row; split it"),
+        _ => (ErrorKind::Internal, "the database failed unexpectedly; this is a bug in the program"),
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_the_engine_have_the_kind_that_a_caller_can_act_on() {
+    fn engine_errors_map_to_kinds_that_callers_can_act_on() {
         for (code, kind) in [
             (ffi::SQLITE_BUSY, ErrorKind::Unavailable),
             (ffi::SQLITE_BUSY_SNAPSHOT, ErrorKind::Unavailable),

@@ -1,13 +1,15 @@
-//! The file: how it is recognised, created, brought up to date and opened.
+//! The database file: recognising, creating, migrating and opening it.
 //!
-//! A file belongs to this store by its `application_id`, and its schema has a number, `user_version`, that only grows. Both
-//! stand in the file's header, which is read before the file is opened for writing: what belongs to another program, or to a
-//! newer version of this one, is refused untouched.
+//! A file belongs to this store if it has our `application_id`. Its schema version, `user_version`, only grows. Both
+//! are in the file's header, which is read before the file is opened for writing, so files of other programs or of
+//! newer versions are refused untouched.
 
 use super::SqliteOptions;
 use super::error::{failed, is_busy};
+use super::migrate::FORMER_SCHEMA;
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use crate::store::escape::escape_bytes;
+use crate::store::migrate::OldLayout;
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::{File, OpenOptions};
@@ -15,15 +17,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Marks our files: `strt`.
+/// Marks our files.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"strt");
 
-/// What brings a file from each schema version to the next. Append only: a file in the field may be at any of them.
+/// The migrations from each schema version to the next. Append only: files in the field may be at any version.
 ///
-/// Items are found by (namespace, key) and changed by their id: measured against a table without row ids, overwrites cost
-/// 22 µs instead of 37 (grouped, 4 KiB), reads the same, a scan of 10,000 keys 9 ms instead of 5. Bodies stand under the
-/// id of their item; an empty one has no row.
-const MIGRATIONS: &[&str] = &["
+/// The second migration changes no table: it marks the layout in which the program's own rows lie below the reserved root.
+///
+/// Items are found by (namespace, key) and updated by id. Compared with a table without row ids, grouped overwrites of
+/// 4 KiB take 22 µs instead of 37, reads the same, and a scan of 10,000 keys 9 ms instead of 5. A body is stored under
+/// the id of its item; an empty body has no row.
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE items(
         id INTEGER PRIMARY KEY,
         namespace TEXT NOT NULL,
@@ -40,21 +45,31 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE counter(id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL) STRICT;
     INSERT INTO counter VALUES (1, 0);
     CREATE INDEX items_by_expiry ON items(expires_at) WHERE expires_at IS NOT NULL;
-"];
+",
+    "",
+];
 
-/// The schema that this program writes.
+/// The schema version that this program writes.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 
-/// How long to sleep before a lock of another process is tried again.
+/// Refuses the former layout, which only [`migrate`](super::migrate) converts.
+fn check_layout(path: &Path, version: usize) -> Result<()> {
+    if version == FORMER_SCHEMA as usize {
+        return Err(OldLayout::error(Some(Box::new(AtHost::new(path)))));
+    }
+    Ok(())
+}
+
+/// How long to sleep before retrying for a lock of another process.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Opening is done by one thread of the process at a time, see [`create_unless_exists`].
-static OPENING: Mutex<()> = Mutex::new(());
+/// Serializes opening within the process, see [`create_unless_exists`].
+pub(super) static OPENING: Mutex<()> = Mutex::new(());
 
-/// Opens the file for writing, after it was created or brought up to date if need be. Returns its absolute path. Where the file is
-/// stands in the source of errors and not in their message.
+/// Creates or migrates the file if needed, and opens it for writing. Returns its absolute path. Errors carry the path
+/// in their source, not in their message.
 pub(super) fn open(options: &SqliteOptions) -> Result<(PathBuf, Connection)> {
-    // What the process does to its working directory later must not lead the next reader to another file.
+    // Use an absolute path: the process may change its working directory before the next reader opens the file.
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_file(&options.path, cause))?;
     let _opening = OPENING.lock();
     create_unless_exists(&path).map_err(|cause| unreachable_file(&path, cause))?;
@@ -69,13 +84,34 @@ pub(super) fn open(options: &SqliteOptions) -> Result<(PathBuf, Connection)> {
     if created {
         sync_directory_of(&path).map_err(|cause| unreachable_file(&path, cause))?;
     }
+    sync_log_of(&path).map_err(|cause| unreachable_file(&path, cause))?;
     Ok((path, connection))
 }
 
-/// Opens one more connection to a file that [`open`] has seen.
+/// Syncs the write-ahead log beside a database. Nothing may be read before.
+///
+/// A commit is written to the log, synced, and only then visible. A process that is killed before the sync leaves a commit
+/// that the next process to open the file recovers and reads, although it may exist only in the page cache.
+///
+/// SQLite locks the database and the shared memory, never the log, so closing a handle on the log releases no lock.
+fn sync_log_of(path: &Path) -> io::Result<()> {
+    // SQLite resolves links and places the log beside their target.
+    let real = std::fs::canonicalize(path)?;
+    let log = match OpenOptions::new().read(true).write(true).open(with_suffix(&real, "-wal")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    if log.metadata()?.len() > 0 {
+        log.sync_all()?;
+        sync_directory_of(&real)?;
+    }
+    Ok(())
+}
+
+/// Opens another connection to a file that [`open`] has prepared.
 pub(super) fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection> {
-    // Without `SQLITE_OPEN_URI`, so that a file may be named `file:x?mode=ro`; without `CREATE`, so that a file that was
-    // removed is an error and not a new, empty store.
+    // Without `SQLITE_OPEN_URI`, so that `file:x?mode=ro` is a plain file name. Without `CREATE`, so that a removed
+    // file is an error instead of a new, empty store.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     connection.busy_timeout(options.busy_timeout).map_err(failed)?;
@@ -86,11 +122,11 @@ pub(super) fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection
     Ok(connection)
 }
 
-/// Creates an empty file, readable by its owner alone, where there is none.
+/// Creates an empty file, readable by its owner only, if there is none.
 ///
-/// A file that exists is opened by SQLite alone: when any handle of a process on a file is closed, the process loses all its
-/// locks on the file (`fcntl(2)`), also those of a store that is open on it. Here the file is new, and no other thread opens
-/// it before this handle is closed.
+/// Existing files are opened by SQLite only: when a process closes any handle on a file, it loses all its locks on that
+/// file (`fcntl(2)`), including those of a store that is open on it. Here the file is new, and no other thread opens it
+/// before this handle is closed.
 fn create_unless_exists(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
@@ -102,18 +138,18 @@ fn create_unless_exists(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
-        // Another process was first.
+        // Another process created it first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         created => created.map(drop),
     }
 }
 
-/// Refuses a database that may not be written.
+/// Fails for a database that is not writable.
 ///
-/// SQLite opens a file for reading when it may not write it, and says only that something cannot be opened where it may not make
-/// the log beside it. All is asked about by name: to open and close one of these files would drop this process's locks on it.
+/// SQLite falls back to read-only access if it cannot write the file, and reports no cause if it cannot create the log
+/// beside it. Check by path: opening and closing one of these files would drop this process's locks on it.
 #[cfg(unix)]
-fn check_writable(path: &Path) -> Result<()> {
+pub(super) fn check_writable(path: &Path) -> Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let real = std::fs::canonicalize(path).map_err(|cause| unreachable_file(path, cause))?;
     let check = |path: &Path, access| accessat(CWD, path, access, AtFlags::EACCESS).map_err(io::Error::from);
@@ -129,17 +165,17 @@ fn check_writable(path: &Path) -> Result<()> {
 }
 
 #[cfg(not(unix))]
-fn check_writable(_: &Path) -> Result<()> {
+pub(super) fn check_writable(_: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Decides by the header whether the file is ours, or empty and ours to fill.
+/// Decides by the header whether the file is ours, or empty and free to use.
 ///
-/// `immutable` lets SQLite read the header as it stands: it takes no lock, rolls nothing back and creates nothing beside it.
-/// The file may be shorter than its header says, because a checkpoint was cut off and the rest is in the log; that is damage
-/// to SQLite unless `writable_schema` is set.
-fn recognise(path: &Path) -> Result<()> {
-    // Asked first: another process may be filling the file, and what is empty now may not be so at the next look.
+/// With `immutable`, SQLite reads the header without taking locks, rolling back or creating files. After an interrupted
+/// checkpoint the file may be shorter than its header says, with the rest in the log; SQLite treats that as damage
+/// unless `writable_schema` is set.
+pub(super) fn recognise(path: &Path) -> Result<()> {
+    // Check this first: another process may be filling an empty file at this moment.
     if std::fs::metadata(path).map_err(|cause| unreachable_file(path, cause))?.len() == 0 {
         return Ok(());
     }
@@ -148,7 +184,7 @@ fn recognise(path: &Path) -> Result<()> {
     connection.pragma_update(None, "writable_schema", true).map_err(failed)?;
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
     match number("PRAGMA page_count") {
-        // A few bytes are no page, and somebody's file all the same.
+        // A file shorter than a page still belongs to somebody.
         Ok(0) => return Err(foreign(path)),
         Ok(_) => {}
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => return Err(foreign(path)),
@@ -166,7 +202,7 @@ fn immutable_uri(path: &Path) -> String {
 }
 
 /// Returns how many migrations a file has had.
-fn check_version(path: &Path, version: i64) -> Result<usize> {
+pub(super) fn check_version(path: &Path, version: i64) -> Result<usize> {
     usize::try_from(version).ok().filter(|&version| version <= MIGRATIONS.len()).ok_or_else(|| {
         let known = MIGRATIONS.len();
         let message =
@@ -175,16 +211,19 @@ fn check_version(path: &Path, version: i64) -> Result<usize> {
     })
 }
 
-/// Brings the schema up to date; tells whether there was none.
+/// Migrates the schema to the current version. Returns whether the file was new.
 ///
-/// It is one exclusive transaction, so of several processes one does it and the others find it done. The first one happens
-/// before the write-ahead log is turned on, so that the marks of the file are in the file itself from the start.
+/// One exclusive transaction, so that only one process migrates. The first migration runs before the write-ahead log is
+/// turned on, which puts the file's marks into the file itself from the start.
 fn migrate(path: &Path, connection: &mut Connection) -> Result<bool> {
-    if check_version(path, schema_version(connection)?)? == MIGRATIONS.len() {
+    let version = check_version(path, schema_version(connection)?)?;
+    check_layout(path, version)?;
+    if version == MIGRATIONS.len() {
         return Ok(false);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(failed)?;
     let done = check_version(path, schema_version(&transaction)?)?;
+    check_layout(path, done)?;
     for migration in &MIGRATIONS[done..] {
         transaction.execute_batch(migration).map_err(failed)?;
     }
@@ -194,19 +233,19 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<bool> {
     Ok(done == 0)
 }
 
-fn schema_version(connection: &Connection) -> Result<i64> {
+pub(super) fn schema_version(connection: &Connection) -> Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)
 }
 
-/// Turns on the write-ahead log, which is a property of the file. SQLite does not wait for other processes by itself here.
+/// Turns on the write-ahead log, a persistent property of the file. Here SQLite does not wait for other processes by
+/// itself.
 fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Duration) -> Result<()> {
     let started = Instant::now();
     loop {
         match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(_) => {
-                let message =
-                    "the store's file is on a file system that several processes cannot share a database on; put it on a local disk";
+                let message = "the store's file is on a file system that does not support sharing a database; put it on a local disk";
                 return Err(Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path)));
             }
             Err(error) if is_busy(&error) && started.elapsed() < patience => std::thread::sleep(RETRY_PAUSE),
@@ -215,7 +254,7 @@ fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Dur
     }
 }
 
-/// Names what stands beside a database, such as its log, `-wal`.
+/// Appends a suffix to the path of a database, such as `-wal` for its log.
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -232,21 +271,21 @@ pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
 }
 
 fn foreign(path: &Path) -> Error {
-    Error::new(ErrorKind::Corrupt, "the store's file is not a store of this program; name another file").with_source(AtHost::new(path))
+    Error::new(ErrorKind::Corrupt, "the store's file is not a treehold store; name another file").with_source(AtHost::new(path))
 }
 
-fn unreachable_file(path: &Path, cause: io::Error) -> Error {
+pub(super) fn unreachable_file(path: &Path, cause: io::Error) -> Error {
     let (kind, message) = match cause.kind() {
         io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory of the store's file does not exist; create it"),
         io::ErrorKind::PermissionDenied => {
-            let message = "the store's file or its directory may not be written; change the permissions of both or name another file";
+            let message = "the store's file or its directory is not writable; change the permissions of both or name another file";
             (ErrorKind::PermissionDenied, message)
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            (ErrorKind::ReadOnly, "the file system of the store's file takes no changes; name a file on another one")
+            (ErrorKind::ReadOnly, "the store's file is on a read-only file system; name a file on another one")
         }
-        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, "what is named as the store's file is a directory; name a file"),
-        _ => (ErrorKind::Unavailable, "the store's file cannot be opened; look at its disk and try again"),
+        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, "the path of the store's file is a directory; name a file"),
+        _ => (ErrorKind::Unavailable, "the store's file cannot be opened; check its disk and try again"),
     };
     Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))
 }

@@ -1,6 +1,6 @@
-//! The reading side: a pool of connections, and the queries.
+//! The reading side: a connection pool and the queries.
 //!
-//! A page is read in one transaction, so it shows one moment of the store, and no batch half.
+//! A page is read in one transaction, so it shows one moment of the store and never half a batch.
 
 use super::SqliteOptions;
 use super::error::{damaged, failed};
@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many idle connections are kept. More are opened while more reads run at once; there is no waiting.
+/// How many idle connections are kept. Concurrent reads open more as needed, and none waits.
 const IDLE_MAX: usize = 8;
 
-/// How much damage of the engine's own check is told.
+/// The most faults reported from the engine's own check.
 const CHECK_FAULTS_MAX: usize = 90;
 
-/// Connections that only read.
+/// A pool of read-only connections.
 pub(super) struct ReaderPool {
     options: SqliteOptions,
     idle: Mutex<Vec<Connection>>,
@@ -43,12 +43,12 @@ impl ReaderPool {
         &self.options.path
     }
 
-    /// Returns how long a lock of another process is waited for.
+    /// Returns how long a reader waits for locks of other processes.
     pub(super) fn busy_timeout(&self) -> Duration {
         self.options.busy_timeout
     }
 
-    /// Takes a connection, which comes back when the reader is dropped.
+    /// Takes a connection, which returns to the pool when the reader is dropped.
     pub(super) fn take(self: &Arc<Self>) -> Result<Reader> {
         let idle = self.idle.lock().pop();
         let connection = match idle {
@@ -63,7 +63,7 @@ impl ReaderPool {
     }
 }
 
-/// A connection on loan.
+/// A connection borrowed from the pool.
 pub(super) struct Reader {
     connection: Option<Connection>,
     pool: Arc<ReaderPool>,
@@ -82,13 +82,13 @@ impl Drop for Reader {
     }
 }
 
-/// What a read of one item found.
+/// The result of reading one item.
 pub(super) enum Got {
-    /// Nothing that is live.
+    /// No live item has the key.
     Absent,
     /// The item.
     Item(Item),
-    /// An item whose body is longer than was asked for.
+    /// The item's body exceeds the requested limit.
     TooLong,
 }
 
@@ -104,9 +104,9 @@ impl Reader {
         self.connection.as_ref().expect("it is taken on drop only")
     }
 
-    /// Reads one item; with its body if that has at most `body_bytes_max` bytes, without if none is asked for.
+    /// Reads one item. Includes the body if it has at most `body_bytes_max` bytes; `None` skips bodies.
     pub(super) fn get(&self, namespace: &Namespace, key: &str, now: i64, body_bytes_max: Option<u64>) -> Result<Got> {
-        // The body is a subquery in a CASE, so SQLite does not descend for it unless it is wanted.
+        // The body is a subquery in a CASE, so SQLite looks it up only when it is wanted.
         let mut statement = self
             .connection()
             .prepare_cached(
@@ -132,10 +132,10 @@ impl Reader {
         }
     }
 
-    /// Reads one item with a part of its body, without loading the rest. The engine goes through the pages before the part, and holds
-    /// none of them.
+    /// Reads one item with a part of its body, without loading the rest. The engine visits the pages before the part
+    /// but does not keep them.
     pub(super) fn get_part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
-        // The row and the body are of one moment.
+        // One transaction, so that the row and the body show the same moment.
         self.begin()?;
         let part = self.part(namespace, key, now, range)?;
         self.end()?;
@@ -160,7 +160,7 @@ impl Reader {
         if !part.is_empty() {
             let id = row.get(7).map_err(failed)?;
             let blob = self.connection().blob_open(MAIN_DB, "bodies", "body", id, true).map_err(|error| match failed(error) {
-                // The engine tells of a row that is not there in no other way.
+                // The engine reports an absent row only by this error.
                 error if error.kind() == ErrorKind::Internal => damaged("a row has lost its body").with_source(error),
                 error => error,
             })?;
@@ -172,7 +172,7 @@ impl Reader {
         Ok(Some(ItemPart::new(record.into_item(row, part.into())?, size)))
     }
 
-    /// Reads several items at one moment; none when a body is longer than `body_bytes_max`.
+    /// Reads several items at one moment; `None` if a body exceeds `body_bytes_max`.
     pub(super) fn get_many(
         &self,
         namespace: &Namespace,
@@ -192,14 +192,14 @@ impl Reader {
         Ok(Some(items))
     }
 
-    /// Fills the page of a scan.
+    /// Reads a page of a scan.
     pub(super) fn scan(&mut self, run: &mut ScanRun) -> Result<Scan> {
         self.scan_some(run, usize::MAX)?;
         Ok(run.finish())
     }
 
-    /// Goes on with a scan for up to `rows_max` rows; tells whether it is complete. Until then the reader stays in one
-    /// transaction, and the scan is continued on it.
+    /// Continues a scan for up to `rows_max` rows and returns whether it is complete. Until then the reader stays in
+    /// one transaction, and the scan continues on it.
     pub(super) fn scan_some(&mut self, run: &mut ScanRun, rows_max: usize) -> Result<bool> {
         if self.connection().is_autocommit() {
             self.begin()?;
@@ -215,8 +215,8 @@ impl Reader {
         Ok(true)
     }
 
-    /// Shows the page the rows from `start` on, until it seeks or ends or the rows are used up; returns how many are left.
-    /// Sets where to go on, if anywhere.
+    /// Offers the rows from `start` on to the page until it seeks, ends or `rows_left` is used up. Sets where to
+    /// continue, if anywhere, and returns how many rows are left.
     fn scan_from(&self, run: &mut ScanRun, start: &str, mut rows_left: usize) -> Result<usize> {
         let mut statement = self
             .connection()
@@ -262,8 +262,8 @@ impl Reader {
         body_of(row.map_or(Ok(ValueRef::Null), |row| row.get_ref(0)).map_err(failed)?, size)
     }
 
-    /// Lists namespaces with a live item: one seek for each, and one more for each item whose time is over and that is the
-    /// first of its namespace.
+    /// Lists namespaces with a live item: one seek per namespace, plus one per expired item that comes first in its
+    /// namespace.
     pub(super) fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
         let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
         let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
@@ -301,7 +301,7 @@ impl Reader {
         current_version(self.connection())
     }
 
-    /// Counts what is there.
+    /// Counts the rows and their bytes.
     pub(super) fn stats(&self, now: i64) -> Result<StoreStats> {
         let count = || -> rusqlite::Result<StoreStats> {
             let mut stats = self.connection().query_row(
@@ -327,7 +327,7 @@ impl Reader {
         Ok(stats)
     }
 
-    /// Looks for damage: the engine's own check, bodies without an item and items without their body.
+    /// Looks for damage: the engine's own check, bodies without items and items without bodies.
     pub(super) fn check(&self) -> Result<Vec<Error>> {
         let look = || -> rusqlite::Result<Vec<Error>> {
             let mut found = Vec::new();
@@ -339,12 +339,15 @@ impl Reader {
                 }
             }
             for (sql, what) in [
-                ("SELECT COUNT(*) FROM bodies WHERE id NOT IN (SELECT id FROM items WHERE size > 0)", "there are bodies that no row has"),
+                ("SELECT COUNT(*) FROM bodies WHERE id NOT IN (SELECT id FROM items WHERE size > 0)", "there are bodies without a row"),
                 (
                     "SELECT COUNT(*) FROM items LEFT JOIN bodies USING (id) WHERE size <> COALESCE(LENGTH(body), 0)",
-                    "there are rows without their body",
+                    "there are rows without a body",
                 ),
-                ("SELECT COUNT(*) FROM items WHERE version > (SELECT version FROM counter)", "there are rows newer than the counter"),
+                (
+                    "SELECT COUNT(*) FROM items WHERE version > (SELECT version FROM counter)",
+                    "there are rows newer than the version counter",
+                ),
             ] {
                 let count: u64 = self.connection().query_row(sql, [], |row| row.get(0))?;
                 if count > 0 {
@@ -372,11 +375,11 @@ impl Reader {
     }
 }
 
-/// A scan under way.
+/// A scan in progress.
 pub(super) struct ScanRun {
     namespace: Namespace,
     page: PageBuilder,
-    /// Where to go on; none when the page is complete.
+    /// Where to continue; `None` when the page is complete.
     start: Option<String>,
     end: Option<String>,
     now: i64,
@@ -390,13 +393,13 @@ impl ScanRun {
         Self { namespace, page, start, end, now }
     }
 
-    /// Returns the page.
+    /// Returns the finished page.
     pub(super) fn finish(&mut self) -> Scan {
         std::mem::replace(&mut self.page, PageBuilder::new(ScanOptions::new())).finish()
     }
 }
 
-/// Reads the counter.
+/// Reads the version counter.
 pub(super) fn current_version(connection: &Connection) -> Result<Version> {
     let number: u64 = connection
         .prepare_cached("SELECT version FROM counter WHERE id = 1")
@@ -405,7 +408,7 @@ pub(super) fn current_version(connection: &Connection) -> Result<Version> {
     Ok(Version::new(number))
 }
 
-/// An exclusive upper bound of texts. Without one it is an empty blob: SQLite orders every blob after every text.
+/// An exclusive upper bound for text. No bound is an empty blob: SQLite sorts every blob after every text.
 pub(super) struct End<'e>(pub(super) Option<&'e str>);
 
 impl ToSql for End<'_> {

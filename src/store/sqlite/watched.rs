@@ -1,4 +1,4 @@
-//! Who watches, and how far the commits of this process are known to be all there are.
+//! Notification of watchers about commits of this and other processes.
 
 use crate::error::Result;
 use crate::ops::Version;
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     pub(super) watches: Arc<Watches>,
-    /// The newest version whose commit was told of.
-    told: AtomicU64,
+    /// The newest version that was announced.
+    announced: AtomicU64,
 }
 
 impl Watched {
-    /// Tells of a group that was committed, and of what other processes committed before it.
-    pub(super) fn tell(&self, before: u64, after: u64, group: &[Work], answers: &[Result<Written>]) {
-        self.tell_of_others(before);
+    /// Announces a committed group, and the commits of other processes before it.
+    pub(super) fn announce(&self, before: u64, after: u64, group: &[Work], answers: &[Result<Written>]) {
+        self.announce_others(before);
         if after > before {
-            self.told.fetch_max(after, Ordering::AcqRel);
+            self.announced.fetch_max(after, Ordering::AcqRel);
             for (work, answer) in group.iter().zip(answers) {
                 if let (Work::Commit(batch), Ok(_)) = (work, answer) {
                     self.watches.tell_of(batch, Version::new(after));
@@ -29,9 +29,9 @@ impl Watched {
         }
     }
 
-    /// Tells of what other processes have committed up to a version; which namespaces it was in is not known.
-    pub(super) fn tell_of_others(&self, version: u64) {
-        if self.told.fetch_max(version, Ordering::AcqRel) < version {
+    /// Announces that other processes have committed up to `version`, in unknown namespaces.
+    pub(super) fn announce_others(&self, version: u64) {
+        if self.announced.fetch_max(version, Ordering::AcqRel) < version {
             self.watches.tell_all(Version::new(version));
         }
     }

@@ -1,4 +1,4 @@
-//! The writing side: one connection, one transaction for a group of batches.
+//! The writing side: one connection, and one transaction per group of batches.
 
 use super::SqliteOptions;
 use super::error::{describe, failed, is_busy};
@@ -18,10 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long to sleep before the lock of another process is tried again. It is held for a group, about 200 µs.
+/// How long to sleep before retrying for another process's lock, which it holds for one group, about 200 µs.
 const RETRY_PAUSE: Duration = Duration::from_micros(500);
 
-/// The one connection that writes.
+/// The writing connection.
 pub(super) struct SqliteWriter {
     connection: Connection,
     clock: Clock,
@@ -30,12 +30,12 @@ pub(super) struct SqliteWriter {
     version: u64,
     watched: Arc<Watched>,
     pub(super) log: LogBound,
-    /// Where the database is, and its log once there is one.
+    /// The files of the database and, once it exists, of its log.
     places: Vec<Place>,
 }
 
 impl SqliteWriter {
-    /// Takes the connection to the file at `path` over.
+    /// Takes over a connection to the file at `path`.
     pub(super) fn new(path: &Path, connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
         let log = LogBound::new(path, options.log_bytes_max);
         let (clock, busy_timeout, places) = (options.clock.clone(), options.busy_timeout, Place::of(path).into_iter().collect());
@@ -54,7 +54,8 @@ impl Writer for SqliteWriter {
 }
 
 impl SqliteWriter {
-    /// Does a group, waiting for another process until a time that all of the group share: one by one they would wait as many times.
+    /// Performs a group. All of it shares the deadline `until` for other processes' locks; otherwise every work would
+    /// wait in turn.
     fn write_until(&mut self, group: &[Work], until: Instant) -> Vec<Result<Written>> {
         if let Err(error) = self.check_places() {
             return answer_all(group, error.without_effect());
@@ -65,26 +66,26 @@ impl SqliteWriter {
         match self.write_together(group) {
             Ok(answers) => answers,
             Err(error) if group.len() == 1 => vec![Err(error)],
-            // It may stand, and written again it would be refused by its own conditions, or stand twice.
+            // The commit may have taken effect. Repeating it could fail its own preconditions or apply it twice.
             Err(error) if !error.is_without_effect() => answer_all(group, error),
-            // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
+            // One work hit an engine error and nothing of the group took effect, so retry each on its own.
             Err(_) => group.iter().flat_map(|work| self.write_until(std::slice::from_ref(work), until)).collect(),
         }
     }
 
-    /// Refuses when the database or its log is not at its path any more: what is committed to it then is gone once it is closed.
+    /// Fails if the database or its log is no longer at its path: whatever is committed then is lost on close.
     fn check_places(&mut self) -> Result<()> {
-        // The log is there from the first commit on, and stays while the database is open.
+        // The log exists from the first commit until the database is closed.
         if self.places.len() == 1 {
             self.places.extend(Place::of(self.log.path()));
         }
         self.places.iter().try_for_each(Place::check)
     }
 
-    /// Takes the write lock, which another process may hold.
+    /// Takes the write lock, waiting while another process holds it.
     ///
-    /// SQLite's own waiting sleeps up to 100 ms at a time; the lock changes hands every fraction of a millisecond here, and
-    /// whoever asks rarely would starve.
+    /// SQLite's own waiting sleeps up to 100 ms at a time. Here the lock changes hands every fraction of a millisecond,
+    /// so a caller that polls that rarely would starve.
     fn begin(&mut self, until: Instant) -> Result<(), rusqlite::Error> {
         self.connection.busy_timeout(Duration::ZERO)?;
         let begun = loop {
@@ -97,24 +98,24 @@ impl SqliteWriter {
         begun.map(drop)
     }
 
-    /// Does the group and commits it. An error of the engine undoes all of it; a batch that is refused stands alone.
+    /// Performs the group and commits it. An engine error rolls back all of it; a refused batch affects only itself.
     fn write_together(&mut self, group: &[Work]) -> Result<Vec<Result<Written>>> {
-        // Until the commit nothing has an effect; of a commit that fails, the disk alone knows what a crash would bring to light.
+        // Nothing takes effect before COMMIT. If COMMIT fails, only the disk knows what would be there after a crash.
         let written = self.write_each(group).map_err(Error::without_effect);
         let answers = written.and_then(|(before, answers)| {
             self.run("COMMIT", []).map_err(not_committed)?;
             self.check_places().map_err(Error::with_unknown_effect)?;
-            self.watched.tell(before, self.version, group, &answers);
+            self.watched.announce(before, self.version, group, &answers);
             Ok(answers)
         });
         if answers.is_err() && !self.connection.is_autocommit() {
-            // When even this fails, the next BEGIN tells.
+            // If the rollback fails too, the next BEGIN reports it.
             let _ = self.run("ROLLBACK", []);
         }
         answers
     }
 
-    /// Returns the version before the group too.
+    /// Returns the results and the version before the group.
     fn write_each(&mut self, group: &[Work]) -> Result<(u64, Vec<Result<Written>>)> {
         let before = current_version(&self.connection)?.number();
         self.version = before;
@@ -131,7 +132,7 @@ impl SqliteWriter {
         Ok((before, answers))
     }
 
-    /// Applies one batch, or refuses it: the inner error.
+    /// Applies one batch, or refuses it with the inner error.
     fn commit(&mut self, batch: &Batch) -> Result<Result<Written>> {
         let now = whole_microseconds(self.clock.now());
         for (index, precondition) in batch.preconditions.iter().enumerate() {
@@ -144,7 +145,7 @@ impl SqliteWriter {
         Ok(Ok(Written { versions, ..Written::default() }))
     }
 
-    /// Returns the version that a condition is about.
+    /// Returns the version that decides whether a condition holds.
     fn met(&self, precondition: &Precondition, now: Timestamp) -> rusqlite::Result<Option<Version>> {
         let Precondition { namespace, key, condition } = precondition;
         let version = match condition {
@@ -157,9 +158,9 @@ impl SqliteWriter {
         Ok(version.map(Version::new))
     }
 
-    /// Returns the version of the first live item beneath a prefix that is newer than `since`.
+    /// Returns the version of the first live item below a prefix that is newer than `since`.
     fn beneath(&self, namespace: &Namespace, prefix: &str, now: Timestamp, since: u64) -> rusqlite::Result<Option<u64>> {
-        // The plus signs keep the index of expiries out of it.
+        // The unary plus keeps SQLite from choosing the expiry index.
         self.connection
             .prepare_cached(
                 "SELECT version FROM items
@@ -313,7 +314,7 @@ impl SqliteWriter {
     }
 }
 
-/// A row to be written.
+/// A row to write.
 struct NewRow<'w> {
     namespace: &'w Namespace,
     key: &'w str,
@@ -325,7 +326,7 @@ struct NewRow<'w> {
     expires_at: Option<i64>,
 }
 
-/// What stands at a key, live or not.
+/// The row at a key, live or expired.
 struct Found {
     id: i64,
     version: u64,
@@ -340,12 +341,12 @@ impl Found {
     }
 }
 
-/// Converts the failure of a commit. A lock that is held refuses it before it begins.
+/// Converts the failure of a commit. If a lock is held, the commit has not begun.
 fn not_committed(error: rusqlite::Error) -> Error {
     if is_busy(&error) { failed(error).without_effect() } else { failed(error).with_unknown_effect() }
 }
 
-/// Answers a group with one failure that all of it shares.
+/// Answers all works of a group with the same error.
 fn answer_all(group: &[Work], error: Error) -> Vec<Result<Written>> {
     let (kind, message) = (error.kind(), error.message().to_owned());
     let may_have_effect = error.may_have_effect();
@@ -357,7 +358,7 @@ fn answer_all(group: &[Work], error: Error) -> Vec<Result<Written>> {
     group.iter().map(|_| again()).collect()
 }
 
-/// Answers a group with one failure, met before anything was written.
+/// Answers all works of a group with the same error, from before anything was written.
 fn refuse(group: &[Work], error: rusqlite::Error) -> Vec<Result<Written>> {
     let (kind, message): (ErrorKind, _) = describe(&error);
     let source = Arc::new(error);
@@ -369,9 +370,10 @@ mod tests {
     use super::super::open;
     use super::*;
 
-    /// Each work of a group that fell apart waited anew. A wait of its own would not end here within the test.
+    /// Regression: after a group was split, each work waited anew. With separate waits the test would not finish in
+    /// time.
     #[test]
-    fn a_group_whose_time_is_over_waits_no_more() {
+    fn group_past_its_deadline_does_not_wait_again() {
         let directory = tempfile::tempdir().expect("a directory");
         let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::from_secs(3600));
         let (path, connection) = open::open(&options).expect("opened");
@@ -387,9 +389,10 @@ mod tests {
         assert!(writer.write_until(&group, Instant::now()).iter().all(Result::is_ok));
     }
 
-    /// The commit of the group fails, those of its batches alone would not: what may stand is not written again.
+    /// The commit of the group fails; single commits would succeed. A commit that may have taken effect must not be
+    /// repeated.
     #[test]
-    fn a_commit_whose_outcome_is_unknown_is_not_tried_again() {
+    fn commit_with_unknown_outcome_is_not_retried() {
         let directory = tempfile::tempdir().expect("a directory");
         let options = SqliteOptions::new(directory.path().join("store.db"));
         let (path, connection) = open::open(&options).expect("opened");

@@ -1,4 +1,4 @@
-//! Laws of the merge of lines, and a comparison with git's.
+//! Property tests of the line merge, and a comparison with git.
 
 use super::*;
 use crate::text::trim_terminator;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const NAMES: MarkerNames<'_> = MarkerNames { ours: "ours", base: "base", theirs: "theirs" };
 
-/// Texts of few different lines: with and without `\r`, and with and without an end.
+/// Texts of few different lines, with and without `\r`, and with and without a final line break.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let line = prop::sample::select(&["a\n", "b\n", "c\r\n", "d\n", "\n"][..]);
     (prop::collection::vec(line, SizeRange::from(0..8)), any::<bool>()).prop_map(|(lines, is_ended)| {
@@ -21,7 +21,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What is done to a line of the base: kept, removed, or given others before it, in its place, or behind it.
+/// An edit of one line of the base: keep it, remove it, insert a line before it, or replace it.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Keep,
@@ -30,8 +30,8 @@ enum Edit {
     Instead(u8),
 }
 
-/// A text of lines that are all different, and two texts edited out of it. Both sides insert lines of one small pool, at most one
-/// of each, so that which lines are the same as which is never in doubt.
+/// A text of distinct lines, and two edited versions of it. Both sides insert at most one line at each place, from a small pool,
+/// so there is only one way to align the lines.
 fn edited() -> impl Strategy<Value = [Vec<u8>; 3]> {
     let edit = prop_oneof![5 => Just(Edit::Keep), 1 => Just(Edit::Remove), 1 => (0..3u8).prop_map(Edit::Before), 1 => (0..3u8).prop_map(Edit::Instead)];
     let side = || prop::collection::vec(edit.clone(), SizeRange::from(12));
@@ -74,14 +74,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn a_side_that_did_nothing_leaves_the_other(base in text(), side in text()) {
+    fn unchanged_side_yields_other_side(base in text(), side in text()) {
         prop_assert_eq!(merged(&base, &side, &base), Some(side.clone()));
         prop_assert_eq!(merged(&base, &base, &side), Some(side.clone()));
         prop_assert_eq!(merged(&base, &side, &side), Some(side));
     }
 
     #[test]
-    fn a_merge_is_the_same_from_both_sides(base in text(), ours in text(), theirs in text()) {
+    fn merge_is_symmetric(base in text(), ours in text(), theirs in text()) {
         prop_assert_eq!(merged(&base, &ours, &theirs), merged(&base, &theirs, &ours));
         let (one, other) = (merge(&base, &ours, &theirs), merge(&base, &theirs, &ours));
         let turned = |hunk: &Hunk| Hunk { base: hunk.base.clone(), ours: hunk.theirs.clone(), theirs: hunk.ours.clone() };
@@ -89,9 +89,9 @@ proptest! {
         prop_assert_eq!(one.taking(Take::Ours), other.taking(Take::Theirs));
     }
 
-    /// The regions are the three texts, each whole and in order, and a union holds every line that a side brought.
+    /// The regions cover each of the three texts fully and in order, and a union contains every line that a side added.
     #[test]
-    fn no_line_is_lost(base in text(), ours in text(), theirs in text()) {
+    fn merge_regions_cover_all_lines(base in text(), ours in text(), theirs in text()) {
         let merge = merge(&base, &ours, &theirs);
         let whole = |pick: fn(&Hunk) -> &Range<usize>, lines: &[&[u8]]| {
             let mut at = 0;
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn markers_are_there_exactly_with_a_conflict(base in text(), ours in text(), theirs in text()) {
+    fn each_conflict_has_one_set_of_markers(base in text(), ours in text(), theirs in text()) {
         let merge = merge(&base, &ours, &theirs);
         for style in [MarkerStyle::Sides, MarkerStyle::Diff3] {
             let marked = shown(&merge.marked(NAMES, style));
@@ -146,7 +146,7 @@ fn touching_edits_conflict_and_separate_ones_do_not() {
 }
 
 #[test]
-fn conflicts_are_written_as_git_writes_them() {
+fn conflict_markers_match_git() {
     let (base, ours, theirs) = (b"a\nx\nz\n", b"a\nsame\nours\nz\n", b"a\nsame\ntheirs\nz\n");
     let merge = merge(base, ours, theirs);
     let hunk = merge.conflicts().next().expect("both changed line 2");
@@ -163,23 +163,23 @@ fn conflicts_are_written_as_git_writes_them() {
 }
 
 #[test]
-fn large_and_binary_contents_are_not_merged_by_lines() {
+fn large_or_binary_content_is_not_mergeable() {
     assert!(is_mergeable(b"") && is_mergeable(b"text\n") && is_mergeable(b"\xff\n"));
     assert!(!is_mergeable(b"a\0b"));
     assert!(!is_mergeable(&b"\n".repeat(MERGE_LINES_MAX + 1)));
     assert!(!is_mergeable(&vec![b'a'; MERGE_BYTES_MAX as usize + 1]));
 }
 
-/// Every line differs, and nothing is where it was: the case that a search for the least difference takes longest over.
+/// Every line differs and all are shuffled, which is the worst case for the search for a minimal difference.
 #[test]
-fn texts_without_order_are_merged_in_bounded_time() {
+fn merge_of_shuffled_texts_finishes() {
     let shuffled = |step: usize| -> Vec<u8> { (0..20_000).flat_map(|at| format!("{}\n", at * step % 20_011).into_bytes()).collect() };
     let (base, ours, theirs) = (shuffled(1), shuffled(7_919), shuffled(104_729));
     assert!(merge(&base, &ours, &theirs).conflicts().next().is_some());
 }
 
-/// Runs git on three files; none when there is no git. Returns what it printed and how many conflicts it counted.
-#[expect(clippy::print_stdout, reason = "what is skipped is said aloud")]
+/// Runs `git merge-file`. Returns its output and the number of conflicts, or `None` if git is not installed.
+#[expect(clippy::print_stdout, reason = "a skipped comparison must be visible")]
 fn git(texts: &[Vec<u8>; 3], options: &[&str]) -> Option<(Vec<u8>, i32)> {
     let directory = tempfile::tempdir().expect("a directory");
     for (name, text) in ["base", "ours", "theirs"].iter().zip(texts) {
@@ -202,7 +202,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn lines_are_merged_as_git_merges_them(texts in edited()) {
+    fn line_merge_agrees_with_git(texts in edited()) {
         let Some((diff3, conflicts)) = git(&texts, &["--diff3"]) else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! Tables of edits, and random ones beside the model.
+//! Tables of edits, and property tests against the model.
 
 use super::*;
 use crate::conformance::backend::LINE_ENDING_EDITS;
@@ -14,7 +14,7 @@ fn kind(result: Result<String>) -> Option<ErrorKind> {
 }
 
 #[test]
-fn replaces_one_or_all() {
+fn edit_replaces_one_or_all_occurrences() {
     assert_eq!(edited("a b a", &[Edit::new("b", "c")]).expect("unique"), "a c a");
     assert_eq!(edited("a b a", &[Edit::all("a", "")]).expect("all"), " b ");
     assert_eq!(kind(edited("a b a", &[Edit::new("a", "c")])), Some(ErrorKind::Ambiguous));
@@ -24,19 +24,19 @@ fn replaces_one_or_all() {
     assert_eq!(kind(edited("a", &[Edit::new("x", "y")])), Some(ErrorKind::NoMatch));
     assert_eq!(kind(edited("abc", &[Edit::all("", "Z")])), Some(ErrorKind::InvalidArgument));
     assert_eq!(kind(edited("abc", &[])), Some(ErrorKind::InvalidArgument));
-    // Overlapping places count once each, from the left.
+    // Overlapping occurrences count once, from the left.
     assert_eq!(edited("aaa", &[Edit::all("aa", "b")]).expect("all"), "ba");
 }
 
 #[test]
-fn edits_build_on_each_other_and_fail_together() {
+fn edits_apply_in_order_and_fail_together() {
     assert_eq!(edited("one two", &[Edit::new("one", "three"), Edit::new("three two", "done")]).expect("in order"), "done");
     let error = edited("one two", &[Edit::new("one", "x"), Edit::new("one", "y")]).expect_err("the second fails");
     assert!(error.message().starts_with("edit 2 of 2: "), "{error}");
 }
 
 #[test]
-fn an_edit_that_asks_for_more_than_memory_is_refused_before_it_is_built() {
+fn edit_with_huge_result_is_rejected_before_it_is_built() {
     let (content, new) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
     assert_eq!(kind(edited(&content, &[Edit::all("a", new)])), Some(ErrorKind::TooLarge));
     let doubling = vec![Edit::all("a", "aa"); 40];
@@ -44,37 +44,38 @@ fn an_edit_that_asks_for_more_than_memory_is_refused_before_it_is_built() {
 }
 
 #[test]
-fn more_edits_of_a_large_file_than_one_call_may_make_are_refused_before_the_first() {
+fn too_many_edits_of_large_file_are_rejected_up_front() {
     let content = "a".repeat(1 << 20);
     let edits = vec![Edit::new("b", "c"); 200_000];
     let error = edit(content.as_bytes(), &edits).expect_err("a hundred gigabytes of work");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert!(error.message().ends_with("send at most 4096 at once, or write the file anew"), "{error}");
-    // The same many edits of a small file are little work.
+    assert!(error.message().ends_with("send at most 4096 at once, or write the whole file"), "{error}");
+    // As many edits of a small file are little work.
     assert_eq!(edited("a b", &vec![Edit::new("a", "a"); 200_000]).expect("little work"), "a b");
 }
 
+/// Each place was compared with all of the text, however they overlapped.
 #[test]
-fn edits_stop_when_nobody_waits() {
-    let stop = Stop::default();
-    drop(work::StopOnDrop(stop.clone()));
-    assert_eq!(edit_until(b"a", &[Edit::new("a", "b")], &stop).expect_err("stopped").kind(), ErrorKind::Unavailable);
+fn endings_that_repeat_are_found_in_one_pass() {
+    let (content, old) = ("\r\n".repeat(400_000), format!("\n{}", "\r\n".repeat(100_000)));
+    let new = old.replace("\r\n", "\n");
+    assert_eq!(kind(edited(&content, &[Edit::all(old, new)])), Some(ErrorKind::NoMatch), "each place would split an ending");
 }
 
 #[test]
-fn names_the_lines_of_what_is_ambiguous() {
+fn ambiguous_error_lists_lines() {
     let error = edited("x\ny\nx\n", &[Edit::new("x", "z")]).expect_err("two places");
     assert_eq!(error.lines(), [1, 3]);
     assert!(error.message().contains("lines 1, 3"), "{error}");
 }
 
 #[test]
-fn keeps_the_endings_of_lines_not_edited() {
+fn edit_keeps_line_endings_of_other_lines() {
     assert_eq!(edited("a\r\nb\nc\r\n", &[Edit::new("b", "x")]).expect("unique"), "a\r\nx\nc\r\n");
 }
 
 #[test]
-fn text_as_shown_meets_text_as_stored() {
+fn edit_text_matches_either_line_ending() {
     assert_eq!(edited("a\r\nb\r\nc\r\n", &[Edit::new("a\nb", "x\ny\nz")]).expect("adapted"), "x\r\ny\r\nz\r\nc\r\n");
     assert_eq!(edited("a\nb\n", &[Edit::new("a\r\nb", "x\r\ny")]).expect("adapted"), "x\ny\n");
     assert_eq!(edited("a\r\nb\r\n", &[Edit::new("b", "x\ny")]).expect("one line becomes two"), "a\r\nx\r\ny\r\n");
@@ -83,7 +84,7 @@ fn text_as_shown_meets_text_as_stored() {
 }
 
 #[test]
-fn explains_a_miss() {
+fn no_match_error_explains_closest_match() {
     let message = |content: &str, old: &str| edited(content, &[Edit::new(old, "x")]).expect_err("a miss").message().to_owned();
     assert!(message("end", "end\n").contains("final line break"));
     assert!(message("\tlet x = 1;\n", "    let x = 1;\n    let y").contains("line 1"));
@@ -94,7 +95,7 @@ fn explains_a_miss() {
 }
 
 #[test]
-fn edits_take_line_endings_as_units() {
+fn edits_treat_line_endings_as_units() {
     for (content, old, new, replace_all, expected) in LINE_ENDING_EDITS {
         let edit = Edit { old: (*old).to_owned(), new: (*new).to_owned(), replace_all: *replace_all };
         assert_eq!(edited(content, &[edit]).expect("it occurs"), *expected, "{old:?} to {new:?} in {content:?}");
@@ -102,14 +103,14 @@ fn edits_take_line_endings_as_units() {
 }
 
 #[test]
-fn replacing_every_place_of_one_long_line_stays_linear() {
-    // The ending in force is far behind each of a million places; looked for at each of them, this would take minutes.
+fn replacing_all_in_one_long_line_takes_linear_time() {
+    // The ending in force is far behind each of a million occurrences. Searching for it at each of them would take minutes.
     let content = format!("{}\r\n", "a".repeat(1 << 20));
     let (result, count) = edit(content.as_bytes(), &[Edit::all("a", "\n")]).expect("it occurs");
     assert_eq!((result.len(), count), (2 * count + 2, 1 << 20));
 }
 
-/// Texts of few letters and both endings, a `\r` by itself among them.
+/// Texts of few characters with both line endings and stray `\r`.
 fn text(pieces: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     let piece = prop::sample::select(&["a", "b", "\n", "\r\n", "\n", "\r\n", "\r"][..]);
     prop::collection::vec(piece, pieces).prop_map(|pieces| pieces.concat())
@@ -123,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn an_edit_does_what_the_model_does(content in text(0..24), edit in some_edit()) {
+    fn edit_agrees_with_model(content in text(0..24), edit in some_edit()) {
         let (content, edits) = (content.as_bytes(), std::slice::from_ref(&edit));
         match (super::edit(content, edits), model::replaced(content, &edit)) {
             (Ok(done), Ok(expected)) => prop_assert_eq!(done, expected),
@@ -136,8 +137,8 @@ proptest! {
     }
 
     #[test]
-    fn an_edit_of_uniform_content_is_a_plain_replacement(content in text(0..24), edit in some_edit(), crlf in any::<bool>()) {
-        // Without a stray `\r` the answer is that of the same text with `\n`, written with the file's endings.
+    fn edit_of_uniform_line_endings_equals_plain_replacement(content in text(0..24), edit in some_edit(), crlf in any::<bool>()) {
+        // Without stray `\r`, the result equals a plain replacement in the text with `\n`, converted to the file's line ending.
         let plain = |text: &str| text.replace("\r\n", "\n").replace('\r', "c");
         let (content, old, new) = (plain(&content), plain(&edit.old), plain(&edit.new));
         if old.is_empty() || !content.contains(&old) || !content.contains('\n') {
@@ -150,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn what_an_edit_leaves_alone_stays_byte_for_byte(content in text(0..24), edit in some_edit()) {
+    fn bytes_outside_match_do_not_change(content in text(0..24), edit in some_edit()) {
         if edit.old.is_empty() {
             return Ok(());
         }

@@ -1,9 +1,9 @@
-//! `apply_patch`: changes to several files by one patch, all or none.
+//! `apply_patch`: changes several files by one patch, all or none.
 //!
-//! Every section is worked out on what is read before anything is written; then one batch applies the results, each on the
-//! condition that its file is still as it was read. So a patch that does not fit, and one that meets another writer, change
-//! nothing. Where the tree cannot take the batch as a whole (several mounts, the host's disk), its changes are applied in
-//! order after all of that has been verified, and a failure then says which files have changed.
+//! Every section is computed from what is read before anything is written. Then one batch applies the results, each on
+//! the condition that its file has not changed since. So a patch that does not fit, or that meets another writer,
+//! changes nothing. If the tree cannot apply the batch atomically (several mounts, a host directory), the changes are
+//! applied in order once all are verified, and an error then says which files have changed.
 
 mod plan;
 
@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// How often a patch that met another writer is worked out anew.
+/// How often a patch is recomputed after losing to another writer.
 const ATTEMPTS_MAX: usize = 4;
 
 /// The arguments of `apply_patch`.
@@ -41,8 +41,8 @@ impl ApplyPatch {
         Self { patch: patch.into(), base: VfsPathBuf::root() }
     }
 
-    /// Returns the files whose content would be gone: those that are removed, and those that another takes the place of without having
-    /// been read. None when the patch does not fit the tree.
+    /// Returns the files whose content the patch would destroy: those it removes, and those it replaces without reading
+    /// them. Both are empty if the patch does not fit the tree.
     #[cfg(any(test, feature = "mcp"))]
     pub(crate) async fn losses(&self, backend: &dyn Backend) -> (Vec<VfsPathBuf>, Vec<VfsPathBuf>) {
         let mut plan = Plan::new(backend);
@@ -56,7 +56,21 @@ impl ApplyPatch {
         plan.losses()
     }
 
-    /// Returns the paths that the patch is about, as written; none when it cannot be read.
+    /// Returns the changes that the patch would make to the tree as it is; none if it fails.
+    #[cfg(feature = "mcp")]
+    pub(crate) async fn changes(&self, backend: &dyn Backend) -> Vec<Change> {
+        let mut plan = Plan::new(backend);
+        let patch = self.patch.clone();
+        let sections = work::run(patch.len() as u64, move |_| patch::parse(&patch)).await.flatten();
+        for section in &sections.unwrap_or_default() {
+            if plan.add(&self.base, section).await.is_err() {
+                return Vec::new();
+            }
+        }
+        plan.changes()
+    }
+
+    /// Returns the paths in the patch as written; none if it cannot be parsed.
     pub(super) fn paths(&self) -> Vec<String> {
         let sections = patch::parse(&self.patch).unwrap_or_default();
         let paths = sections.into_iter().flat_map(|section| match section {
@@ -98,7 +112,8 @@ impl Tool for ApplyPatch {
                 plan.add(&self.base, section).await?;
             }
             let batch = plan.changes();
-            // A batch over several mounts is allowed: it was verified, and what a late failure leaves is told.
+            // Batches over several mounts are allowed: everything was verified, and a later failure reports what has
+            // changed.
             match backend.apply(&batch, &ApplyOptions::new().with_allow_partial(true)).await {
                 Ok(_) => return Ok(plan.summary.output()),
                 Err(error) if attempt < ATTEMPTS_MAX && lost_race(&error) => attempt += 1,
@@ -108,21 +123,21 @@ impl Tool for ApplyPatch {
     }
 }
 
-/// Tells whether a batch met another writer before it changed anything: then the patch is worked out on what is there now.
+/// Returns whether a batch lost to another writer before it changed anything, so that the patch can be recomputed.
 fn lost_race(error: &Error) -> bool {
     error.applied() == 0
         && !error.may_have_effect()
         && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound)
 }
 
-/// Says which files have changed when the batch failed.
+/// Adds to the error of a failed batch which files have changed.
 fn with_what_changed(error: Error, batch: &[Change]) -> Error {
     let (done, rest) = batch.split_at(error.applied().min(batch.len()));
     let what = match (done, error.may_have_effect()) {
         ([], false) => "nothing was changed".to_owned(),
-        ([], true) => "whether the patch took effect is not known; read its files again".to_owned(),
+        ([], true) => "the patch may have taken effect; read its files again".to_owned(),
         (done, false) => format!("already changed: {}; not changed: {}", paths(done), paths(rest)),
-        (done, true) => format!("already changed: {}; not known of: {}", paths(done), paths(rest)),
+        (done, true) => format!("already changed: {}; unknown: {}", paths(done), paths(rest)),
     };
     let message = format!("{}; {what}", error.message());
     error.with_message(message)
@@ -182,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_name_the_changed_files() {
         let backend = tree(&[("/src/app.py", "def greet():\n    print('hi')\n"), ("/old.txt", "x\n"), ("/readme.md", "# A\n")]).await;
         backend.write("/image.png", &b"\0"[..]).await.expect("bytes");
         let calls = [
@@ -212,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn scenarios() {
+    async fn sections_build_on_each_other() {
         let start = [("/a", "1\n2\n3\n"), ("/b", "x\n"), ("/d/e", "e\n")];
         for (what, body, expected) in [
             ("add replaces", "*** Add File: a\n+new", vec![("/a", "new\n"), ("/b", "x\n"), ("/d/e", "e\n")]),
@@ -252,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_patch_that_fails_late_changes_nothing() {
+    async fn patch_with_a_bad_last_section_changes_nothing() {
         let start = [("/a", "1\n"), ("/b", "x\n")];
         for body in [
             "*** Add File: n\n+x\n*** Update File: missing\n-a\n+b",
@@ -268,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn relative_paths_start_from_the_base() {
+    async fn relative_paths_resolve_against_the_base() {
         let backend = tree(&[("/w/a", "1\n")]).await;
         let body = "*** Begin Patch\n*** Update File: a\n-1\n+2\n*** Add File: /top\n+x\n*** End Patch";
         let output = call(&backend, "apply_patch", json!({"patch": body, "base": "/w/"})).await;
@@ -276,7 +291,7 @@ mod tests {
         assert_eq!(files(&backend).await, owned(&[("/top", "x\n"), ("/w/a", "2\n")]));
     }
 
-    /// A tree in which another writer is faster than each of the first batches.
+    /// A tree in which another writer gets ahead of each of the first batches.
     #[derive(Debug)]
     struct Contended {
         inner: Arc<dyn Backend>,
@@ -337,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_race_is_worked_out_anew_and_nothing_of_either_writer_is_lost() {
+    async fn patch_that_loses_a_race_is_recomputed_and_keeps_both_changes() {
         let backend = Contended::new(tree(&[("/a", "1\n")]).await, append(), 2);
         let output = call(&backend, "apply_patch", patch("*** Update File: a\n-1\n+one\n*** Add File: n\n+x")).await;
         assert!(!output.is_error, "{}", output.text);
@@ -345,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_race_lost_again_and_again_is_a_conflict_and_changes_nothing() {
+    async fn patch_that_keeps_losing_is_a_conflict_and_changes_nothing() {
         let backend = Contended::new(tree(&[("/a", "1\n")]).await, append(), 100);
         let output = call(&backend, "apply_patch", patch("*** Add File: 0\n+x\n*** Update File: a\n-1\n+one")).await;
         assert_eq!(output.error.expect("a conflict").code, "conflict");
@@ -354,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn over_several_mounts_all_is_verified_first() {
+    async fn patch_over_several_mounts_is_verified_before_any_write() {
         let backend = mounted(tree(&[("/a", "1\n")]).await, Arc::new(tree(&[("/m", "x\n")]).await));
         let output = call(&backend, "apply_patch", patch("*** Update File: a\n-1\n+2\n*** Update File: memories/m\n-x\n+y")).await;
         assert!(!output.is_error, "{}", output.text);
@@ -364,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_between_mounts_says_what_has_changed() {
+    async fn failure_between_mounts_reports_what_has_changed() {
         let memories = Layered::new(ReadOnly::new(), tree(&[("/m", "x\n")]).await);
         let backend = mounted(tree(&[("/a", "1\n")]).await, Arc::new(memories));
         let output = call(&backend, "apply_patch", patch("*** Update File: memories/m\n-x\n+y\n*** Update File: a\n-1\n+2")).await;
@@ -376,18 +391,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_that_may_come_after_the_effect_claims_nothing() {
+    async fn failure_with_unknown_effect_says_so() {
         let faulty =
             Layered::new(Fault::nth(0).on_changes().after_effect().with_kind(ErrorKind::Unavailable), tree(&[("/a", "1\n")]).await);
         let output = call(&faulty, "apply_patch", patch("*** Update File: a\n-1\n+2")).await;
-        assert!(output.text.ends_with("; whether the patch took effect is not known; read its files again"), "{}", output.text);
+        assert!(output.text.ends_with("; the patch may have taken effect; read its files again"), "{}", output.text);
         assert_eq!(files(&faulty).await, owned(&[("/a", "2\n")]));
     }
 
-    /// What was told went by the kind of the error alone.
+    /// Regression: the message depended on the kind of the error alone.
     #[tokio::test]
-    async fn what_a_failure_left_is_told_by_its_effect_and_not_by_its_kind() {
-        /// Fails changes with an error of its own making.
+    async fn reported_outcome_follows_the_errors_effect_not_its_kind() {
+        /// Fails changes with a given error.
         #[derive(Debug)]
         struct Failing(fn(Error) -> Error);
 
@@ -405,7 +420,7 @@ mod tests {
             }
         }
 
-        let unknown = "whether the patch took effect is not known; read its files again";
+        let unknown = "the patch may have taken effect; read its files again";
         type Case = (fn(Error) -> Error, &'static str);
         let cases: [Case; 4] = [
             (Error::without_effect, "nothing was changed"),
@@ -413,10 +428,10 @@ mod tests {
             (|_| Error::new(ErrorKind::PermissionDenied, "gone"), "nothing was changed"),
             (|_| Error::new(ErrorKind::Conflict, "gone").with_unknown_effect(), unknown),
         ];
-        for (failing, told) in cases {
+        for (failing, expected) in cases {
             let tree = Layered::new(Failing(failing), tree(&[("/a", "1\n")]).await);
             let output = call(&tree, "apply_patch", patch("*** Update File: a\n-1\n+2")).await;
-            assert!(output.text.ends_with(told), "{}", output.text);
+            assert!(output.text.ends_with(expected), "{}", output.text);
         }
     }
 
@@ -436,7 +451,7 @@ mod tests {
         }
 
         #[tokio::test]
-        async fn a_patch_moves_adds_and_deletes() {
+        async fn patch_moves_adds_and_deletes() {
             let (directory, backend) = directory();
             backend.write("/a", "1\r\n").await.expect("a file");
             std::os::unix::fs::symlink("a", directory.path().join("link")).expect("a link");
@@ -448,7 +463,7 @@ mod tests {
         }
 
         #[tokio::test]
-        async fn a_failure_half_way_says_what_has_changed() {
+        async fn partial_failure_reports_what_has_changed() {
             let (_directory, backend) = directory();
             backend.write("/a", "1\n").await.expect("a file");
             let path = VfsPathBuf::parse("/b").expect("a legal path");

@@ -1,4 +1,4 @@
-//! What the files of a patch become, worked out on what is read, before anything is written.
+//! Computes the results of a patch from what is read, before anything is written.
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,19 +12,19 @@ use crate::work;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// The files of a patch, worked out section by section as if each had been applied.
+/// The files of a patch, computed section by section as if each had been applied.
 pub(super) struct Plan<'a> {
     backend: &'a dyn Backend,
     files: BTreeMap<VfsPathBuf, Planned>,
-    /// The files that were there and are removed, and those that are replaced by what is not made of them.
+    /// The existing files that are removed, and those replaced by unrelated content.
     removed: BTreeSet<VfsPathBuf>,
     replaced: BTreeSet<VfsPathBuf>,
-    /// Which file that was there a moved one was.
+    /// The original path of each existing file that was moved.
     moved: BTreeMap<VfsPathBuf, VfsPathBuf>,
     pub(super) summary: Summary,
 }
 
-/// One file: as it was read, and as it shall be.
+/// A file as it was read and as it will be.
 struct Planned {
     before: Before,
     after: Content,
@@ -33,13 +33,13 @@ struct Planned {
 #[derive(Clone, Copy)]
 enum Before {
     Absent,
-    /// Links of the host have no version.
+    /// Host links have no version.
     There(Option<Version>),
 }
 
 #[derive(Clone)]
 enum Content {
-    /// As it was: known to exist, not read.
+    /// Unchanged: known to exist, not read.
     Kept,
     Absent,
     Present(Bytes),
@@ -94,7 +94,7 @@ impl<'a> Plan<'a> {
 
     async fn put(&mut self, path: VfsPathBuf, content: Bytes) -> Result<()> {
         if !self.files.contains_key(&path) {
-            // No content is needed, only whether a file is there and its version.
+            // Only the file's existence and version matter, not its content.
             let before = match self.backend.read(&path, &ReadOptions::bytes(0, 0)).await {
                 Ok(read) => Before::There(Some(read.version)),
                 Err(error) if error.kind() == ErrorKind::NotFound => Before::Absent,
@@ -107,7 +107,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Writes what is not made of the file that may be there.
+    /// Writes content that does not derive from the file that may exist there.
     async fn put_over(&mut self, path: VfsPathBuf, content: Bytes) -> Result<()> {
         self.put(path.clone(), content).await?;
         let gone = self.at(&path);
@@ -115,14 +115,15 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Takes the file that was there before the patch and whose content stands at a path; none when that is of the patch.
+    /// Takes the original path of the existing file whose content is now at `path`; `None` if the patch created that
+    /// content.
     fn at(&mut self, path: &VfsPath) -> Option<VfsPathBuf> {
         let was_there = matches!(self.files.get(path), Some(Planned { before: Before::There(_), .. }));
         self.moved.remove(path).or_else(|| was_there.then(|| path.to_owned()))
     }
 
-    /// Returns the files that were there and whose content is gone: removed, or replaced. What is written again after it was removed is
-    /// replaced.
+    /// Returns the existing files whose content is lost: those removed and those replaced. A file that is written again
+    /// after its removal counts as replaced.
     #[cfg(any(test, feature = "mcp"))]
     pub(super) fn losses(self) -> (Vec<VfsPathBuf>, Vec<VfsPathBuf>) {
         let Self { files, removed, replaced, .. } = self;
@@ -131,7 +132,7 @@ impl<'a> Plan<'a> {
         (gone, written)
     }
 
-    /// Tells whether a file above a path is gone by then.
+    /// Returns whether the patch removes a file above a path.
     fn is_cleared(&self, path: &VfsPath) -> bool {
         path.ancestors().any(|above| self.files.get(above).is_some_and(|planned| matches!(planned.after, Content::Absent)))
     }
@@ -174,8 +175,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the batch: writes before deletes, so that a move that stops half-way leaves both files; but a file that makes way
-    /// for a directory goes first.
+    /// Returns the batch. Writes come before deletes, so that an interrupted move leaves both files; but a file that
+    /// makes way for a directory is deleted first.
     pub(super) fn changes(&self) -> Vec<Change> {
         let mut first = Vec::new();
         let mut writes = Vec::new();
@@ -202,14 +203,14 @@ impl<'a> Plan<'a> {
         first
     }
 
-    /// Tells whether a file is written beneath a path. What lies beneath it follows it in the order of paths.
+    /// Returns whether a file is written below a path. Paths below it follow it in path order.
     fn makes_way(&self, path: &VfsPath) -> bool {
         let beneath = self.files.range::<VfsPath, _>((std::ops::Bound::Excluded(path), std::ops::Bound::Unbounded));
         beneath.take_while(|(other, _)| other.starts_with(path)).any(|(_, planned)| matches!(planned.after, Content::Present(_)))
     }
 }
 
-/// What was done, in the words of the patch.
+/// A summary in the terms of the patch.
 #[derive(Default)]
 pub(super) struct Summary {
     pub(super) added: Vec<String>,
@@ -218,7 +219,7 @@ pub(super) struct Summary {
     noted: HashSet<(Mark, String)>,
 }
 
-/// What was done to a file.
+/// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Mark {
     Added,
@@ -227,7 +228,7 @@ enum Mark {
 }
 
 impl Summary {
-    /// Notes a path, once however often the patch names it.
+    /// Adds a path, once per mark.
     fn note(&mut self, mark: Mark, path: &str) {
         if !self.noted.insert((mark, path.to_owned())) {
             return;
@@ -241,25 +242,27 @@ impl Summary {
     }
 }
 
-/// Applies chunks to a content; each may go through all of it, for every strictness.
+/// Applies chunks to a content. Each may scan all of it once per strictness.
 async fn updated(path: &str, content: Bytes, chunks: &[Chunk]) -> Result<Vec<u8>> {
-    let cost_bytes = (content.len() as u64).saturating_mul(chunks.len() as u64);
-    if chunks.len() > 1 && cost_bytes > EDIT_WORK_BYTES_MAX {
+    // Each name above the lines of a chunk is looked for as a chunk is.
+    let looks: u64 = chunks.iter().map(|chunk| 1 + chunk.headers.len() as u64).sum();
+    let cost_bytes = (content.len() as u64).saturating_mul(looks);
+    if looks > 1 && cost_bytes > EDIT_WORK_BYTES_MAX {
         let count = EDIT_WORK_BYTES_MAX / (content.len() as u64);
         let message =
-            format!("{} chunks for `{path}` of {} bytes are too much work; send at most {count} at once", chunks.len(), content.len());
+            format!("{looks} chunks and headers for `{path}` of {} bytes are too much work; send at most {count} at once", content.len());
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     let (path, chunks) = (path.to_owned(), chunks.to_vec());
-    work::run(cost_bytes, move |stop| patch::update(&path, &content, &chunks, stop)).await?
+    work::run(cost_bytes, move |_| patch::update(&path, &content, &chunks)).await?
 }
 
-/// Makes a path of a patch absolute.
+/// Resolves a path of a patch against the base directory.
 fn resolved(base: &VfsPath, path: &str) -> Result<VfsPathBuf> {
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{base}/{path}") };
     match VfsPathBuf::parse(&whole) {
         Ok(resolved) if resolved.is_root() => {
-            Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`, which is no file")))
+            Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`, which is not a file")))
         }
         Ok(resolved) => Ok(resolved),
         Err(invalid) => Err(Error::new(ErrorKind::InvalidPath, format!("the patch names `{path}`: {invalid}"))),

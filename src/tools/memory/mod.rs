@@ -1,9 +1,9 @@
-//! `memory`: Anthropic's memory tool (`memory_20250818`), answered in the words that models know.
+//! `memory`: Anthropic's memory tool (`memory_20250818`), with the answers that models know.
 //!
-//! Six commands, all within `/memories`, whatever tier stands there. The words are those of the Python SDK's own helper; the heading of a
-//! directory is that of the documentation. Two things are stricter than the helper: `/memories` is a whole segment, so `/memories_old`
-//! is refused, and `..` is refused in disguise too. A change of a file is made on the condition that nobody wrote it meanwhile and is
-//! worked out anew otherwise, so two writers lose nothing.
+//! Six commands, all within `/memories`, whatever tier is mounted there. The wording is that of the Python SDK's
+//! helper; the heading of a directory is that of the documentation. This tool is stricter in two ways: `/memories`
+//! matches as a whole segment, so `/memories_old` is refused, and so are disguised `..` segments. Changes require that
+//! the file is unchanged since it was read and are recomputed otherwise, so concurrent writers lose nothing.
 
 mod path;
 #[cfg(test)]
@@ -24,17 +24,18 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
 
 /// The most lines of a file that is shown.
 const LINES_MAX: usize = 999_999;
 
-/// The most characters of one line that an answer shows.
+/// The most characters shown of one line.
 const LINE_CHARS_MAX: usize = render::TEXT_CHARS_MAX / 2;
 
-/// How many lines around a replacement are shown.
+/// How many context lines are shown around a replacement.
 const CONTEXT_LINES: usize = 2;
 
-/// How many lines with an occurrence are named.
+/// The most lines with an occurrence that are listed.
 const OCCURRENCES_NAMED_MAX: usize = 200;
 
 /// The arguments of `memory`.
@@ -179,7 +180,7 @@ impl Tool for Memory {
 }
 
 impl Memory {
-    /// Returns what a `delete` removes with all it holds; none for other commands, and for a path that is refused.
+    /// Returns the path that a `delete` removes recursively; `None` for other commands and for a refused path.
     #[cfg(any(test, feature = "mcp"))]
     pub(crate) fn removed(&self) -> Option<VfsPathBuf> {
         let path = self.path.as_deref().filter(|_| self.command == MemoryCommand::Delete)?;
@@ -204,17 +205,18 @@ fn missing(name: &str) -> Error {
     Error::invalid_argument(format!("Parameter `{name}` is required for this command."))
 }
 
-/// Reads a path within `/memories`, and refuses one that a link on its way leads out of there: the last name too, unless it is the link
-/// itself that is meant. As the helpers of the SDKs do, `/memories` may be a link by itself, and links within it may be followed.
+/// Parses a path within `/memories`, and refuses one that leads outside through a link. If `follows_last` is false, a
+/// final link is not followed, because the command means the link itself. As in the SDK helpers, `/memories` itself may
+/// be a link, and links within it may be followed.
 ///
-/// Cost: one look at each directory on the way, and only where the tree has links of the host.
+/// Cost: one `stat` per directory on the path, only for trees with host links.
 pub(super) async fn placed(backend: &dyn Backend, shown: &str, follows_last: bool) -> Result<VfsPathBuf> {
     let path = within(shown)?;
     if backend.capabilities().symlinks {
         let on_the_way = path.ancestors().filter(|step| step.as_str().len() > ROOT.len());
         let last = (follows_last && path != ROOT).then_some(&*path);
         for step in on_the_way.chain(last) {
-            // What is not there leads nowhere, and what cannot be looked at is told of by what is done with the path.
+            // A missing step leads nowhere, and an unreadable one fails the operation that follows.
             let Ok(entry) = backend.stat(step).await else { break };
             if entry.kind == EntryKind::Symlink && !is_inside(backend, entry.leads_to.as_deref()).await {
                 return Err(says(ErrorKind::PermissionDenied, escapes(shown)).at(&path));
@@ -224,7 +226,7 @@ pub(super) async fn placed(backend: &dyn Backend, shown: &str, follows_last: boo
     Ok(path)
 }
 
-/// Tells whether what a link leads to lies within `/memories`.
+/// Returns whether the target of a link lies within `/memories`.
 async fn is_inside(backend: &dyn Backend, leads_to: Option<&VfsPath>) -> bool {
     let Some(leads_to) = leads_to else { return false };
     let root = VfsPathBuf::parse(ROOT).expect("the root of memories is a legal path");
@@ -235,12 +237,15 @@ async fn is_inside(backend: &dyn Backend, leads_to: Option<&VfsPath>) -> bool {
 async fn view(backend: &dyn Backend, shown: &str, (first, last): (usize, Option<usize>)) -> Result<ToolOutput> {
     let path = placed(backend, shown, true).await?;
     match backend.read(&path, &ReadOptions::new()).await {
-        Ok(read) => file_view(shown, &path, &read, first, last),
+        Ok(read) => {
+            let view = View { shown: shown.to_owned(), path, first, last };
+            revise::worked(read, 0, move |read| view.of(read)).await
+        }
         Err(error) if error.kind() == ErrorKind::IsDirectory => {
             let (text, data) = outline(backend, &path, shown, Memory::NAME, true).await?;
             Ok(ToolOutput::new(text).with_data(data))
         }
-        // Memories that nobody made yet are an empty directory.
+        // If `/memories` does not exist yet, show it as an empty directory.
         Err(error) if error.kind() == ErrorKind::NotFound && path == ROOT => {
             let (text, mut data) = outline(&StateBackend::new(), VfsPath::ROOT, shown, Memory::NAME, true).await?;
             data["path"] = json!(path);
@@ -250,48 +255,59 @@ async fn view(backend: &dyn Backend, shown: &str, (first, last): (usize, Option<
     }
 }
 
-fn file_view(shown: &str, path: &VfsPath, read: &FileRead, first: usize, last: Option<usize>) -> Result<ToolOutput> {
-    if file::is_binary(&read.content) {
-        return Err(says(ErrorKind::InvalidArgument, format!("Unsupported file type for {shown}")));
-    }
-    let lines = revise::lines(&read.content);
-    if lines.len() > LINES_MAX {
-        return Err(says(ErrorKind::TooLarge, format!("File {shown} exceeds maximum line limit of 999,999 lines.")));
-    }
-    let last = last.unwrap_or(lines.len()).min(lines.len());
-    let mut page = Page::new(Memory::NAME);
-    let _ = page.push(&format!("Here's the content of {shown} with line numbers:\n"));
-    let (mut next, mut cut) = (first, Vec::new());
-    while next <= last {
-        let line = String::from_utf8_lossy(lines[next - 1]);
-        let (part, more) = render::cut_line(&line, 0, LINE_CHARS_MAX);
-        if !page.push(&format!("{}{}", if next > first { "\n" } else { "" }, numbered(next, part))) {
-            break;
+/// A view of a file, or of some lines of it.
+struct View {
+    shown: String,
+    path: VfsPathBuf,
+    first: usize,
+    last: Option<usize>,
+}
+
+impl View {
+    fn of(self, read: &FileRead) -> Result<ToolOutput> {
+        let Self { shown, path, first, last } = self;
+        if file::is_binary(&read.content) {
+            return Err(says(ErrorKind::InvalidArgument, format!("Unsupported file type for {shown}")));
         }
-        if more {
-            cut.push(next);
+        let lines = revise::Lines(&read.content).count();
+        if lines > LINES_MAX {
+            return Err(says(ErrorKind::TooLarge, format!("File {shown} exceeds maximum line limit of 999,999 lines.")));
         }
-        next += 1;
+        let last = last.unwrap_or(lines).min(lines);
+        let mut page = Page::new(Memory::NAME);
+        let _ = page.push(&format!("Here's the content of {shown} with line numbers:\n"));
+        let (mut next, mut cut) = (first, Vec::new());
+        for line in revise::Lines(&read.content).from(first).take((last + 1).saturating_sub(first)) {
+            let line = String::from_utf8_lossy(line);
+            let (part, more) = render::cut_line(&line, 0, LINE_CHARS_MAX);
+            if !page.push(&format!("{}{}", if next > first { "\n" } else { "" }, numbered(next, part))) {
+                break;
+            }
+            if more {
+                cut.push(next);
+            }
+            next += 1;
+        }
+        if next <= last {
+            let total = render::thousands(lines as u64);
+            page.note(format!("lines {first}-{} of {total}; to go on, set view_range=[{next}, -1]", next - 1));
+        } else if first > lines {
+            page.note(format!("the file has {}", render::counted(lines, "line")));
+        }
+        for line in &cut {
+            page.note(format!("line {line} is cut after {} characters", render::thousands(LINE_CHARS_MAX as u64)));
+        }
+        let data = json!({
+            "path": path,
+            "version": read.version,
+            "size_bytes": read.size_bytes,
+            "first_line": first,
+            "last_line": next.saturating_sub(1),
+            "total_lines": lines,
+            "cut_lines": cut,
+        });
+        Ok(ToolOutput::new(page.finish()).with_data(data))
     }
-    if next <= last {
-        let total = render::thousands(lines.len() as u64);
-        page.note(format!("lines {first}-{} of {total}; to go on, set view_range=[{next}, -1]", next - 1));
-    } else if first > lines.len() {
-        page.note(format!("the file has {}", render::counted(lines.len(), "line")));
-    }
-    for line in &cut {
-        page.note(format!("line {line} is cut after {} characters", render::thousands(LINE_CHARS_MAX as u64)));
-    }
-    let data = json!({
-        "path": path,
-        "version": read.version,
-        "size_bytes": read.size_bytes,
-        "first_line": first,
-        "last_line": next.saturating_sub(1),
-        "total_lines": lines.len(),
-        "cut_lines": cut,
-    });
-    Ok(ToolOutput::new(page.finish()).with_data(data))
 }
 
 fn numbered(number: usize, line: &str) -> String {
@@ -315,10 +331,11 @@ async fn create(backend: &dyn Backend, shown: &str, text: &str) -> Result<ToolOu
 
 async fn str_replace(backend: &dyn Backend, shown: &str, old: &str, new: &str) -> Result<ToolOutput> {
     let path = placed(backend, shown, true).await?;
-    let edits = vec![Edit::new(old, new)];
-    let revised = revise(backend, &path, |read| {
-        let after = text::edit(&read.content, &edits).map_err(|error| unreplaced(shown, &read.content, old, error))?.0;
-        let change = Change::Edit { path: path.clone(), edits: edits.clone(), expect: Some(read.version) };
+    let (edits, named, placed) = (Arc::new(vec![Edit::new(old, new)]), shown.to_owned(), path.clone());
+    let revised = revise(backend, &path, old.len() + new.len(), move |read| {
+        let old = &edits[0].old;
+        let after = text::edit(&read.content, &edits).map_err(|error| unreplaced(&named, &read.content, old, error))?.0;
+        let change = Change::Edit { path: placed.clone(), edits: edits.to_vec(), expect: Some(read.version) };
         Ok((change, snippet(&read.content, &after, &edits[0])))
     });
     match revised.await {
@@ -330,14 +347,14 @@ async fn str_replace(backend: &dyn Backend, shown: &str, old: &str, new: &str) -
     }
 }
 
-/// Says why a text was not replaced.
+/// Explains why a text was not replaced.
 fn unreplaced(shown: &str, content: &[u8], old: &str, error: Error) -> Error {
     match error.kind() {
         ErrorKind::NoMatch => {
             error.with_message(format!("No replacement was performed, old_str `{old}` did not appear verbatim in {shown}."))
         }
         ErrorKind::Ambiguous => {
-            let mut lines = revise::occurrences(content, old.as_bytes());
+            let mut lines = revise::occurrences(content, old.as_bytes(), OCCURRENCES_NAMED_MAX + 1);
             if lines.is_empty() {
                 lines = error.lines().to_vec();
             }
@@ -356,12 +373,11 @@ fn unreplaced(shown: &str, content: &[u8], old: &str, error: Error) -> Error {
     }
 }
 
-/// Shows where a replacement starts, with the lines around.
+/// Shows the start of a replacement with context.
 fn snippet(before: &[u8], after: &[u8], edit: &Edit) -> String {
     let line = text::line_at(before, text::position(before, edit).map_or(0, |place| place.start));
-    let lines = revise::lines(after);
     let first = line.saturating_sub(CONTEXT_LINES).max(1);
-    let shown = (first..=line + CONTEXT_LINES).zip(&lines[first.min(lines.len()) - 1..]);
+    let shown = (first..=line + CONTEXT_LINES).zip(revise::Lines(after).from(first.min(revise::Lines(after).count())));
     let shown = shown.map(|(number, line)| {
         let line = String::from_utf8_lossy(line);
         let (part, more) = render::cut_line(&line, 0, LINE_CHARS_MAX / 10);
@@ -372,13 +388,14 @@ fn snippet(before: &[u8], after: &[u8], edit: &Edit) -> String {
 
 async fn insert(backend: &dyn Backend, shown: &str, line: i64, text: &str) -> Result<ToolOutput> {
     let path = placed(backend, shown, true).await?;
-    let revised = revise(backend, &path, |read| {
-        let (inserted, lines) = revise::insert(&read.content, line, text, false);
+    let (given, placed): (Arc<str>, _) = (text.into(), path.clone());
+    let revised = revise(backend, &path, text.len(), move |read| {
+        let (inserted, lines) = revise::insert(&read.content, line, &given, false);
         let content = inserted.ok_or_else(|| {
             let message = format!("Invalid `insert_line` parameter: {line}. It should be within the range [0, {lines}].");
             says(ErrorKind::InvalidArgument, message)
         })?;
-        Ok((Change::Write { path: path.clone(), content: content.into(), mode: WriteMode::IfVersion(read.version) }, ()))
+        Ok((Change::Write { path: placed.clone(), content: content.into(), mode: WriteMode::IfVersion(read.version) }, ()))
     });
     match revised.await {
         Ok((changed, ())) => Ok(ToolOutput::new(format!("The file {shown} has been edited.")).with_data(json!(changed))),
@@ -404,14 +421,14 @@ async fn rename(backend: &dyn Backend, shown: &str, to_shown: &str) -> Result<To
         return Err(says(ErrorKind::PermissionDenied, "Cannot rename the /memories directory itself"));
     }
     let exists = || says(ErrorKind::AlreadyExists, format!("The destination {to_shown} already exists")).at(&to);
-    // A path is never moved onto itself: what is there is in the way.
+    // Renaming a path to itself is refused, because the destination exists.
     if to == ROOT || (path == to && backend.stat(&to).await.is_ok()) {
         return Err(exists());
     }
     match backend.apply_one(Change::Rename { from: path.clone(), to: to.clone(), overwrite: false }).await {
         Ok(changed) => Ok(ToolOutput::new(format!("Successfully renamed {shown} to {to_shown}")).with_data(json!(changed))),
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsDirectory) => Err(exists()),
-        // The helpers look at the destination first; and what lies beneath a file may be either of the two.
+        // The helpers check the destination first; and a path below a file may be the source or the destination.
         Err(error) if is_missing(&error) || error.kind() == ErrorKind::InvalidArgument => {
             match (backend.stat(&path).await, backend.stat(&to).await) {
                 (_, Ok(_)) => Err(exists()),
@@ -426,7 +443,7 @@ async fn rename(backend: &dyn Backend, shown: &str, to_shown: &str) -> Result<To
     }
 }
 
-/// Says in the tool's words why a file could not be read or changed.
+/// Explains in the tool's wording why a file could not be read or changed.
 async fn unread(backend: &dyn Backend, shown: &str, path: &VfsPath, error: Error) -> Error {
     match error.kind() {
         _ if path == ROOT && is_missing(&error) => says(ErrorKind::IsDirectory, format!("The path {shown} is not a file.")).at(path),
@@ -438,7 +455,7 @@ async fn unread(backend: &dyn Backend, shown: &str, path: &VfsPath, error: Error
     }
 }
 
-/// Says that a path was refused for a link on its way, if it was; any other error is returned as it is.
+/// Replaces the error of a path that was refused because of a link on its way; other errors are returned unchanged.
 async fn led_out(backend: &dyn Backend, shown: &str, path: &VfsPath, error: Error) -> Error {
     if error.kind() == ErrorKind::PermissionDenied {
         for above in path.ancestors() {

@@ -1,24 +1,24 @@
-//! Which paths the memory tool takes.
+//! Validation of the memory tool's paths.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::{PATH_BYTES_MAX, VfsPathBuf};
 
-/// Where memories stand.
+/// The directory of memories.
 pub(super) const ROOT: &str = "/memories";
 
-/// Says that a path leads out of `/memories`.
+/// Returns the message for a path that leads outside `/memories`.
 pub(super) fn escapes(shown: &str) -> String {
     format!("Path {shown} would escape {ROOT} directory")
 }
 
-/// Reads a path within `/memories`. `..` goes up a segment of the text, as in the helpers of the SDKs, and never above `/memories`; it
-/// is refused where it is percent-encoded or stands between backslashes, which some reader further on might take for it.
+/// Parses a path within `/memories`. As in the SDK helpers, `..` removes the segment before it, but never leads above
+/// `/memories`. It is refused if it is percent-encoded or between backslashes, because a later reader might decode it.
 pub(super) fn within(shown: &str) -> Result<VfsPathBuf> {
     let Some(rest) = shown.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         return Err(Error::new(ErrorKind::InvalidPath, format!("Path must start with {ROOT}, got: {shown}")));
     };
     if shown.len() > PATH_BYTES_MAX {
-        // What is refused for its length is not decoded first.
+        // A path that is refused for its length need not be decoded.
         return Ok(VfsPathBuf::parse(shown)?);
     }
     let out = || Error::new(ErrorKind::InvalidPath, escapes(shown));
@@ -35,7 +35,7 @@ pub(super) fn within(shown: &str) -> Result<VfsPathBuf> {
     Ok(VfsPathBuf::parse(segments.join("/"))?)
 }
 
-/// Tells whether a segment is or holds `..` once it is decoded, however often it was encoded.
+/// Returns whether a segment is or contains `..` after any number of percent-decodings.
 fn hides_parent(segment: &str) -> bool {
     let mut bytes = segment.as_bytes().to_vec();
     loop {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_within() {
+    fn paths_within_memories_are_accepted() {
         for (shown, path) in [
             ("/memories", "/memories"),
             ("/memories/", "/memories"),
@@ -95,15 +95,15 @@ mod tests {
         }
     }
 
-    /// Each round of decoding takes a part of it away, so a long one took time that grew with its square.
+    /// Regression: each round of decoding shortens the text a little, so long texts took quadratic time.
     #[test]
-    fn what_is_too_long_is_not_decoded() {
+    fn overlong_path_is_refused_without_decoding() {
         let error = within(&format!("/memories/%{}", "25".repeat(500_000))).expect_err("too long");
         assert_eq!(error.kind(), ErrorKind::InvalidPath);
     }
 
     #[test]
-    fn paths_that_lead_elsewhere() {
+    fn paths_outside_memories_are_refused() {
         for shown in [
             "",
             "/",

@@ -1,4 +1,4 @@
-//! The strings of the memory tool one by one, and the tool against a model of the SDK's helper.
+//! Tests of every message of the memory tool, and of the tool against a model of the SDK's helper.
 
 use super::super::stage::{call, tree};
 use super::super::{ToolCall, ToolSet};
@@ -26,7 +26,7 @@ fn refused(text: &str) -> (String, bool) {
 }
 
 #[tokio::test]
-async fn every_string_is_as_clients_know_it() {
+async fn every_message_matches_the_sdk() {
     let long = "x\n".repeat(1_000_000);
     let backend = tree(&[
         ("/memories/notes.txt", "one\ntwo\nthree\nfour\nfive\nsix\n"),
@@ -168,7 +168,7 @@ async fn every_string_is_as_clients_know_it() {
 }
 
 #[tokio::test]
-async fn a_tree_without_memories_has_none_yet() {
+async fn view_without_memories_shows_an_empty_directory() {
     let backend = StateBackend::new();
     let nothing =
         "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n4K\t/memories";
@@ -177,14 +177,14 @@ async fn a_tree_without_memories_has_none_yet() {
 }
 
 #[tokio::test]
-async fn text_stored_with_carriage_returns_is_met_and_kept() {
+async fn edit_in_crlf_file_matches_and_keeps_line_endings() {
     let backend = tree(&[("/memories/crlf", "a\r\nb\r\nc\r\n")]).await;
     assert!(!answer(&backend, json!({"command": "str_replace", "path": "/memories/crlf", "old_str": "a\nb", "new_str": "x\ny"})).await.1);
     assert_eq!(backend.read_text("/memories/crlf").await.expect("the file"), "x\r\ny\r\nc\r\n");
 }
 
 #[tokio::test]
-async fn a_long_answer_is_cut_and_says_how_to_go_on() {
+async fn long_view_is_cut_and_says_how_to_continue() {
     let lines: Vec<String> = (1..=3000).map(|number| format!("{number} {}", "é".repeat(60))).collect();
     let backend = tree(&[("/memories/long", &lines.join("\n")), ("/memories/wide", &"w".repeat(120_000))]).await;
     let (mut first, mut seen) = (1, Vec::new());
@@ -208,7 +208,7 @@ async fn a_long_answer_is_cut_and_says_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn of_many_writers_nothing_is_lost() {
+async fn concurrent_edits_are_all_kept() {
     let store: Arc<MemoryStore> = Arc::default();
     let backend: Arc<dyn Backend> = Arc::new(StoreBackend::new(store, Namespace::new(["m"]).expect("a legal name")));
     backend.write("/memories/log", "start\n").await.expect("a legal file");
@@ -236,7 +236,7 @@ async fn of_many_writers_nothing_is_lost() {
     }
 }
 
-/// The SDK's helper as a map of files. It keeps no empty directories.
+/// A model of the SDK's helper: a map of files, without empty directories.
 #[derive(Debug, Default)]
 struct Helper(BTreeMap<String, String>);
 
@@ -245,14 +245,14 @@ impl Helper {
         path == ROOT || self.0.keys().any(|file| file.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
     }
 
-    /// Tells whether a path lies beneath a file.
+    /// Returns whether a path lies below a file.
     fn is_beneath_file(&self, path: &str) -> bool {
         self.0.keys().any(|file| path.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/')))
     }
 
-    /// Answers as the helper does; none where it fails with an error of the host.
+    /// Answers as the helper does; `None` where the helper fails with a host error.
     fn call(&mut self, memory: &Memory) -> Option<(String, bool)> {
-        let text = |text: &Option<String>| text.clone().expect("the model is asked with all arguments");
+        let text = |text: &Option<String>| text.clone().expect("the model gets all arguments");
         let path = memory.path.clone().unwrap_or_default();
         let missing = refused(&format!("The path {path} does not exist. Please provide a valid path."));
         Some(match memory.command {
@@ -370,7 +370,7 @@ fn any_command() -> impl Strategy<Value = Memory> {
     ]
 }
 
-/// Returns every file beneath `/memories`, and removes the directories that are left empty, which the model does not keep.
+/// Returns every file below `/memories`, and removes directories left empty, which the model does not keep.
 async fn files(backend: &dyn Backend) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let entries = backend.tree("/", 9, 1000).await.expect("a tree").entries;
@@ -388,7 +388,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn answers_as_the_helper_does(commands in proptest::collection::vec(any_command(), 1..12)) {
+    fn answers_equal_those_of_the_sdk_helper(commands in proptest::collection::vec(any_command(), 1..12)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let (backend, mut helper) = (StateBackend::new(), Helper::default());
@@ -408,7 +408,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_client_sends_is_read() {
+fn client_arguments_are_parsed() {
     let call = ToolSet::Memory.decode("memory", json!({"command": "view", "path": "/memories", "view_range": null})).expect("a legal call");
     assert_eq!(call, Memory::view("/memories").into());
     assert_eq!(call.to_string(), r#"memory {"command":"view","path":"/memories"}"#);

@@ -1,16 +1,20 @@
-//! What is said of lines that a file does not have: which chunk asks for them, and what comes nearest.
+//! Error messages for lines that a file lacks: which chunk needs them, and what comes closest.
 
 use super::place::FileLines;
 use crate::error::{Error, ErrorKind};
+use crate::work;
 use std::borrow::Cow;
 
-/// How many lines of a file are compared to find the one nearest to what was not found.
+/// The most lines of a file that are searched for the closest ones.
 const NEAREST_LINES_MAX: usize = 20_000;
 
-/// How many lines of a chunk are compared for the same, and are shown.
+/// The most lines of a chunk that are compared and shown.
 const NEAREST_PATTERN_MAX: usize = 40;
 
-/// What was not found, from which line on.
+/// How many letters of a line are compared and shown.
+const EXCERPT_CHARS: usize = 120;
+
+/// What was not found, and from which line on it was searched.
 pub(super) enum Miss<'a> {
     Header { header: &'a str, from: usize },
     Lines { lines: Vec<&'a str>, from: usize },
@@ -37,12 +41,14 @@ impl Miss<'_> {
     }
 }
 
-/// Says where most of the lines are, and which is the first that differs; or which line is most like the first.
+/// Describes where most of the lines are and the first that differs, or else the line most similar to the first one.
 fn nearest(file: &FileLines<'_>, pattern: &[&str], from: usize) -> Option<String> {
     let wanted: Vec<&str> = pattern.iter().take(NEAREST_PATTERN_MAX).map(|line| line.trim()).collect();
     let texts: Vec<Cow<'_, str>> = file.texts.iter().take(NEAREST_LINES_MAX).map(|text| String::from_utf8_lossy(text)).collect();
-    let same =
-        |start: usize| wanted.iter().zip(&texts[start..]).filter(|(wanted, text)| !wanted.is_empty() && text.trim() == **wanted).count();
+    let same = |start: usize| {
+        work::advance(NEAREST_PATTERN_MAX * (texts[start].len() + 1));
+        wanted.iter().zip(&texts[start..]).filter(|(wanted, text)| !wanted.is_empty() && text.trim() == **wanted).count()
+    };
     let (count, start) =
         (0..texts.len()).map(|start| (same(start), start)).max_by_key(|(count, start)| (*count, std::cmp::Reverse(*start)))?;
     if count == 0 {
@@ -54,10 +60,10 @@ fn nearest(file: &FileLines<'_>, pattern: &[&str], from: usize) -> Option<String
             "the file ends before these lines do; read it again and copy the lines exactly".to_owned()
         }
         None if start < from => format!(
-            "they stand on line {}, before what the patch changed or named above them; put the chunks in the order of the file",
+            "they are on line {}, before what the patch changed or named above them; put the chunks in the order of the file",
             start + 1
         ),
-        None => format!("they stand on line {}, but differ in white space or are cut short here; copy the lines exactly", start + 1),
+        None => format!("they are on line {}, but differ in white space or are cut off here; copy the lines exactly", start + 1),
         Some(at) => format!(
             "nearest is line {}: there line {} is `{}` where the patch has `{}`; copy the lines exactly",
             start + 1,
@@ -70,7 +76,11 @@ fn nearest(file: &FileLines<'_>, pattern: &[&str], from: usize) -> Option<String
 
 fn alike(texts: &[Cow<'_, str>], wanted: &[&str]) -> Option<String> {
     let first = excerpt(wanted.iter().find(|line| !line.is_empty())?);
-    let likeness = |text: &str| strsim::normalized_levenshtein(&excerpt(text.trim()), &first);
+    let likeness = |text: &str| {
+        // All letters of both are compared.
+        work::advance(EXCERPT_CHARS * EXCERPT_CHARS);
+        strsim::normalized_levenshtein(&excerpt(text.trim()), &first)
+    };
     let (likeness, index) = texts
         .iter()
         .enumerate()
@@ -81,5 +91,5 @@ fn alike(texts: &[Cow<'_, str>], wanted: &[&str]) -> Option<String> {
 }
 
 fn excerpt(text: &str) -> String {
-    text.char_indices().nth(120).map_or_else(|| text.to_owned(), |(end, _)| format!("{}...", &text[..end]))
+    text.char_indices().nth(EXCERPT_CHARS).map_or_else(|| text.to_owned(), |(end, _)| format!("{}...", &text[..end]))
 }

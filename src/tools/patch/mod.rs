@@ -1,4 +1,4 @@
-//! The patch format of coding agents: how its text is read, and how its chunks find their place in a file. Pure, no I/O.
+//! The patch format of coding agents: parsing, and locating its chunks in a file. No I/O.
 //!
 //! ```text
 //! *** Begin Patch
@@ -14,11 +14,12 @@
 //! *** End Patch
 //! ```
 //!
-//! The grammar and the order in which matches are tried are those of the `apply_patch` tool of OpenAI's Codex
-//! (<https://github.com/openai/codex/tree/main/codex-rs/apply-patch>), since that is what models were taught; its messages for
-//! malformed patches are kept too. In four places this is kinder: lines of context keep the file's own bytes even where they
-//! matched only loosely, lines that come take the line endings of those they replace or follow, a chunk of added lines beneath a header is put
-//! right beneath that header (there, at the end of the file), and ranges as in `@@ -1,2 +1,3 @@` are passed over.
+//! The grammar and the order of match attempts are those of the `apply_patch` tool of OpenAI's Codex
+//! (<https://github.com/openai/codex/tree/main/codex-rs/apply-patch>), which models were trained on. So are its
+//! messages for malformed patches. This implementation differs in four ways: context lines that matched only loosely
+//! keep the file's own bytes; added lines take the line endings of those they replace or follow; a chunk of only added
+//! lines goes directly below its header instead of to the end of the file; and ranges such as `@@ -1,2 +1,3 @@` are
+//! ignored.
 
 mod miss;
 mod parse;
@@ -27,24 +28,24 @@ mod place;
 pub(in crate::tools) use parse::parse;
 pub(in crate::tools) use place::update;
 
-/// What a patch asks of one file. Paths are as written.
+/// The change of a patch to one file. Paths are as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tools) enum Section {
     /// Creates a file, or replaces one that is there.
     Add { path: String, content: String },
     /// Removes a file.
     Delete { path: String },
-    /// Changes a file, and perhaps moves it.
+    /// Changes a file, and moves it if there is a target.
     Update { path: String, target: Option<String>, chunks: Vec<Chunk> },
 }
 
-/// One run of lines of an update.
+/// A run of lines in an update.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::tools) struct Chunk {
     /// Lines to find first, each after the one before.
-    headers: Vec<String>,
+    pub(in crate::tools) headers: Vec<String>,
     lines: Vec<Line>,
-    /// The lines are the last of the file.
+    /// Whether the lines are the last of the file.
     at_end: bool,
 }
 
@@ -64,7 +65,7 @@ impl Line {
         }
     }
 
-    /// Returns the text that comes.
+    /// Returns the text that is added.
     fn added(&self) -> Option<&str> {
         match self {
             Self::Add(text) => Some(text),

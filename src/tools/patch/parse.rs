@@ -1,4 +1,4 @@
-//! The text of a patch becomes sections.
+//! Parsing of patches into sections.
 
 use super::{Chunk, Line, Section};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,11 +12,11 @@ const UPDATE: &str = "*** Update File: ";
 const MOVE: &str = "*** Move to: ";
 const END_OF_FILE: &str = "*** End of File";
 
-/// Reads a patch.
+/// Parses a patch.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) that names the line of the patch, from 1; [`TooLarge`](ErrorKind::TooLarge) for more files than
-/// [`CHANGES_MAX`].
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) with the line of the patch, from 1.
+/// [`TooLarge`](ErrorKind::TooLarge) for more than [`CHANGES_MAX`] files.
 pub(in crate::tools) fn parse(text: &str) -> Result<Vec<Section>> {
     let lines: Vec<&str> = text.trim().lines().collect();
     let body = unwrapped(&lines)?;
@@ -25,7 +25,7 @@ pub(in crate::tools) fn parse(text: &str) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
     while reader.skip_blank() {
         if sections.len() == CHANGES_MAX {
-            let message = format!("the patch is about more than {CHANGES_MAX} files, the most that one may be about; split it");
+            let message = format!("the patch changes more than {CHANGES_MAX} files; split it");
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         sections.push(reader.section()?);
@@ -38,7 +38,7 @@ pub(in crate::tools) fn parse(text: &str) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// Returns the lines between the markers, also from within a here-document.
+/// Returns the lines between the markers, stripping a here-document around them.
 fn unwrapped<'a, 'b>(lines: &'b [&'a str]) -> Result<&'b [&'a str]> {
     let lines = match lines {
         [first, inner @ .., last] if inner.len() >= 2 && here_document(first).is_some_and(|end| last.trim() == end) => inner,
@@ -52,7 +52,7 @@ fn unwrapped<'a, 'b>(lines: &'b [&'a str]) -> Result<&'b [&'a str]> {
     }
 }
 
-/// Returns the end mark of a here-document that a line opens, such as `EOF` for `<<'EOF'` or `apply_patch <<EOF`.
+/// Returns the delimiter of a here-document that a line opens, such as `EOF` for `<<'EOF'` or `apply_patch <<EOF`.
 fn here_document(line: &str) -> Option<&str> {
     let (command, mark) = line.trim().split_once("<<")?;
     let mark = mark.trim().trim_matches(['\'', '"']);
@@ -80,7 +80,7 @@ impl<'a> Reader<'a, '_> {
         Some(line)
     }
 
-    /// Passes over blank lines; tells whether more follows.
+    /// Skips blank lines. Returns whether more lines follow.
     fn skip_blank(&mut self) -> bool {
         while self.peek().is_some_and(|line| line.trim().is_empty()) {
             self.at += 1;
@@ -88,7 +88,7 @@ impl<'a> Reader<'a, '_> {
         self.peek().is_some()
     }
 
-    /// Makes the error of the line read last, or of the next one.
+    /// Makes the error for the line with this index.
     fn malformed_at(&self, index: usize, message: impl std::fmt::Display) -> Error {
         Error::invalid_argument(format!("invalid hunk at line {}, {message}", index + self.number))
     }
@@ -171,7 +171,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// Reads a line that opens a chunk; returns the line of the file it names, empty when it names none.
+/// Parses a line that opens a chunk. Returns the line of the file that it names, empty if it names none.
 fn chunk_header(line: &str) -> Option<&str> {
     let header = line.trim_end().strip_prefix("@@")?;
     let header = match header.strip_prefix(' ') {
@@ -182,7 +182,7 @@ fn chunk_header(line: &str) -> Option<&str> {
     Some(if is_range(header) { "" } else { header })
 }
 
-/// Tells whether a header is a range of lines as other patch formats have it, such as `-1,2 +1,3 @@`: of no use here.
+/// Returns whether a header is a line range of other patch formats, such as `-1,2 +1,3 @@`, which is ignored.
 fn is_range(header: &str) -> bool {
     let mut words = header.split_whitespace();
     let mut number = |sign: char| {
@@ -197,7 +197,7 @@ fn is_range(header: &str) -> bool {
 fn chunk_line(line: &str) -> Option<Line> {
     let text = || line[1..].to_owned();
     match line.as_bytes().first() {
-        // Models leave out the space before an empty line.
+        // Models omit the space before an empty line.
         None => Some(Line::Context(String::new())),
         Some(b' ') => Some(Line::Context(text())),
         Some(b'-') => Some(Line::Remove(text())),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_section() {
+    fn every_kind_of_section_is_parsed() {
         let patch = wrapped(
             "*** Add File: a.md\n+one\n+\n+two\n*** Delete File: b b.md\n*** Update File: c\n*** Move to: d/e\n@@ fn x\n-old\n+new",
         );
@@ -233,13 +233,13 @@ mod tests {
             Section::Update { path: "c".into(), target: Some("d/e".into()), chunks: vec![update] },
         ];
         assert_eq!(parse(&patch).expect("a legal patch"), expected);
-        // White space around markers, CRLF and blank lines between sections do not matter.
+        // White space around markers, CRLF and blank lines between sections are ignored.
         let loose = patch.replace("*** Begin Patch", "  *** Begin Patch  ").replace("*** Delete", "\n  *** Delete").replace('\n', "\r\n");
         assert_eq!(parse(&format!("\n{loose} \n\n")).expect("a legal patch"), expected);
     }
 
     #[test]
-    fn reads_within_a_here_document() {
+    fn patch_in_a_here_document_is_parsed() {
         let patch = wrapped("*** Delete File: a");
         for (open, close) in [("<<EOF", "EOF"), ("<<'EOF'", "EOF"), ("<<\"EOF\"", "EOF"), ("apply_patch <<'PATCH'", "PATCH")] {
             assert!(parse(&format!("{open}\n{patch}\n{close}\n")).is_ok(), "{open}");
@@ -249,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn an_added_file_may_be_empty() {
+    fn added_file_may_be_empty() {
         assert_eq!(parse(&wrapped("*** Add File: a")).expect("legal"), [Section::Add { path: "a".into(), content: String::new() }]);
     }
 
     #[test]
-    fn malformed_patches_are_named_as_models_know_it() {
+    fn malformed_patches_are_refused_in_codex_wording() {
         assert_eq!(refused(""), "invalid patch: The first line of the patch must be '*** Begin Patch'");
         assert_eq!(refused("bad"), "invalid patch: The first line of the patch must be '*** Begin Patch'");
         assert_eq!(refused("*** Begin Patch\nbad"), "invalid patch: The last line of the patch must be '*** End Patch'");

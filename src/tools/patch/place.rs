@@ -1,45 +1,43 @@
-//! The chunks of an update find their place in a file, and the file becomes what they say.
+//! Locating the chunks of an update in a file, and applying them.
 
 use super::miss::Miss;
 use super::{Chunk, Line};
 use crate::error::Result;
 use crate::text::run::find_run;
 use crate::text::{LineEnding, ending_before, trim_terminator};
-use crate::work::Stop;
+use crate::work;
 use std::borrow::Cow;
 
-/// Applies the chunks of an update to a file's content and returns the new content; `path` is for errors.
+/// Applies the chunks of an update to a file's content and returns the new content. `path` appears in errors.
 ///
-/// A content that is not empty ends with a line break afterwards. Cost: one pass over the file for every strictness that a chunk
-/// needs to be found.
+/// Nonempty results end with a line break. Cost: one pass over the file per strictness that a chunk needs.
 ///
 /// # Errors
-/// [`NoMatch`](ErrorKind::NoMatch) that says which chunk found no place, and what comes nearest.
-pub(in crate::tools) fn update(path: &str, content: &[u8], chunks: &[Chunk], stop: &Stop) -> Result<Vec<u8>> {
+/// [`NoMatch`](ErrorKind::NoMatch), with the chunk that was not found and the closest lines.
+pub(in crate::tools) fn update(path: &str, content: &[u8], chunks: &[Chunk]) -> Result<Vec<u8>> {
     let file = FileLines::new(content);
     let mut places = Vec::with_capacity(chunks.len());
     let mut from = 0;
     for (index, chunk) in chunks.iter().enumerate() {
-        stop.check()?;
         let place = place(&file, chunk, from).map_err(|miss| miss.explained(path, &file, index, chunks.len()))?;
         from = place.next;
         places.push(place);
     }
-    // Only what is added at the end of the file can come before its turn.
+    // Only additions at the end of the file can be out of order.
     places.sort_by_key(|place| place.start);
     Ok(file.replaced(&places))
 }
 
-/// A content cut into lines, without their endings.
+/// A content split into lines, without their endings.
 pub(super) struct FileLines<'a> {
     pub(super) texts: Vec<&'a [u8]>,
-    /// Only the last line may have none.
+    /// Only the last line may have no ending.
     endings: Vec<Option<LineEnding>>,
 }
 
 impl<'a> FileLines<'a> {
     fn new(content: &'a [u8]) -> Self {
-        let lines = content.split_inclusive(|byte| *byte == b'\n');
+        let lines = content.split_inclusive(|byte| *byte == b'\n').inspect(|line| work::advance(line.len()));
         let (texts, endings) = lines.map(|line| (trim_terminator(line), LineEnding::of_line(line))).unzip();
         Self { texts, endings }
     }
@@ -48,13 +46,14 @@ impl<'a> FileLines<'a> {
         self.texts.len()
     }
 
-    /// Writes the file anew. The lines added by a run of additions and removals end as the removed ones do, in order, and any more as the
-    /// last of these; lines that replace none end as the line before them.
+    /// Builds the new content. Lines in a run of additions and removals take the endings of the removed lines in order,
+    /// and any further ones that of the last removed line. Lines that replace none take the ending of the line before
+    /// them.
     fn replaced(&self, places: &[Place<'_>]) -> Vec<u8> {
         let mut result = Vec::new();
         let mut at = 0;
         for place in places {
-            // An addition at the end of the file may stand within lines that another chunk has removed already.
+            // An addition at the end of the file may lie within lines that another chunk removes.
             let start = place.start.max(at);
             self.copy(&mut result, at, start);
             at = start;
@@ -79,22 +78,23 @@ impl<'a> FileLines<'a> {
         result
     }
 
-    /// Copies lines as they are; a last line without an ending gets one.
+    /// Copies lines unchanged; a last line without an ending gets one.
     fn copy(&self, result: &mut Vec<u8>, from: usize, to: usize) {
         for index in from..to {
+            work::advance(self.texts[index].len() + 1);
             result.extend_from_slice(self.texts[index]);
             result.extend_from_slice(self.endings[index].unwrap_or_else(|| ending_before(&self.endings, index)).bytes());
         }
     }
 }
 
-/// Where a chunk goes.
+/// The position of a chunk in the file.
 struct Place<'a> {
-    /// The first line of the file it stands for.
+    /// The first line of the file that the chunk covers.
     start: usize,
-    /// The lines of the chunk that count.
+    /// The relevant lines of the chunk.
     lines: Vec<Cow<'a, Line>>,
-    /// Where the next chunk is looked for.
+    /// Where the search for the next chunk starts.
     next: usize,
 }
 
@@ -124,8 +124,8 @@ fn place<'a>(file: &FileLines<'_>, chunk: &'a Chunk, from: usize) -> Result<Plac
     Err(Miss::Lines { lines: old, from })
 }
 
-/// Drops the empty last line that a chunk expects and the file lacks: often it only stands for the line break at the end of the
-/// file. Between lines that are there and lines that come, it comes too.
+/// Drops the empty last line that a chunk expects and the file lacks: it often only stands for the line break at the
+/// end of the file. Between existing and added lines, it is added instead.
 fn without_end(mut lines: Vec<Cow<'_, Line>>) -> Vec<Cow<'_, Line>> {
     let Some(index) = lines.iter().rposition(|line| line.old().is_some()) else { return lines };
     let is_last = index + 1 == lines.len();
@@ -142,28 +142,29 @@ fn without_end(mut lines: Vec<Cow<'_, Line>>) -> Vec<Cow<'_, Line>> {
     lines
 }
 
-/// Returns where lines are added at the end: before an empty last line, if there is one.
+/// Returns where lines are appended: before an empty last line, if there is one.
 fn end_of(file: &FileLines<'_>) -> usize {
     file.len() - usize::from(file.texts.last().is_some_and(|last| last.is_empty()))
 }
 
-/// How exactly lines are compared.
+/// How strictly lines are compared.
 #[derive(Debug, Clone, Copy)]
 enum Strictness {
     Exact,
-    /// White space at the end does not count.
+    /// Ignores trailing white space.
     TrimEnd,
-    /// White space at either end does not count.
+    /// Ignores leading and trailing white space.
     Trim,
-    /// Typographic dashes, quotes and spaces count as their ASCII forms too.
+    /// Also folds typographic dashes, quotes and spaces to ASCII.
     Folded,
 }
 
 impl Strictness {
     const ALL: [Self; 4] = [Self::Exact, Self::TrimEnd, Self::Trim, Self::Folded];
 
-    /// Returns what is compared of a line.
+    /// Returns the form of a line that is compared.
     fn key(self, line: &[u8]) -> Cow<'_, [u8]> {
+        work::advance(line.len() + 1);
         let Ok(text) = std::str::from_utf8(line) else { return Cow::Borrowed(line) };
         match self {
             Self::Exact => Cow::Borrowed(line),
@@ -185,7 +186,8 @@ fn folded(letter: char) -> char {
     }
 }
 
-/// Finds lines at or after `from`, most exactly first; with `at_end` at the end of the file before anywhere else.
+/// Finds lines at or after `from`, by the strictest comparison that succeeds. With `at_end`, the end of the file is
+/// tried before other positions.
 fn seek(file: &FileLines<'_>, pattern: &[&str], from: usize, at_end: bool) -> Option<usize> {
     let last = file.len().checked_sub(pattern.len())?;
     let windows = [(at_end && last > from).then_some(last), Some(from)];
@@ -195,7 +197,7 @@ fn seek(file: &FileLines<'_>, pattern: &[&str], from: usize, at_end: bool) -> Op
         .find_map(|from| Strictness::ALL.into_iter().find_map(|strictness| find(&file.texts, pattern, from, strictness)))
 }
 
-/// Finds a run of lines at or after `from` in one pass, whatever repeats.
+/// Finds a run of lines at or after `from`, in one pass even for repetitive input.
 fn find(lines: &[&[u8]], pattern: &[&str], from: usize, strictness: Strictness) -> Option<usize> {
     let pattern: Vec<Cow<'_, [u8]>> = pattern.iter().map(|line| strictness.key(line.as_bytes())).collect();
     let rest = lines.get(from..).unwrap_or_default();
@@ -224,11 +226,11 @@ mod tests {
     }
 
     fn updated(content: &str, lines: &str) -> Result<String> {
-        update("f", content.as_bytes(), &chunks(lines), &Stop::default()).map(|bytes| String::from_utf8(bytes).expect("text stays text"))
+        update("f", content.as_bytes(), &chunks(lines)).map(|bytes| String::from_utf8(bytes).expect("text stays text"))
     }
 
     #[test]
-    fn chunks_find_their_place() {
+    fn chunks_apply_at_the_expected_lines() {
         for (what, content, lines, expected) in [
             ("one line", "a\nb\nc\n", "@@\n-b\n+B", "a\nB\nc\n"),
             ("without a header", "a\nb\nc\n", " a\n-b\n+B", "a\nB\nc\n"),
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn line_endings_stay_and_what_comes_takes_its_neighbours() {
+    fn context_keeps_line_endings_and_added_lines_follow_their_neighbors() {
         assert_eq!(updated("a\r\nb\r\nc\r\n", " a\n-b\n+B\n+B2\n c").expect("found"), "a\r\nB\r\nB2\r\nc\r\n");
         assert_eq!(updated("a\r\nb\r\n", "@@\n+c").expect("found"), "a\r\nb\r\nc\r\n");
         assert_eq!(updated("a\r\nb", "-b\n+B").expect("found"), "a\r\nB\r\n");
@@ -278,12 +280,12 @@ mod tests {
         assert_eq!(updated("a\nb\r\nc\n", "-a\n-b\n+A\n+B\n+C").expect("found"), "A\nB\r\nC\r\nc\n");
         assert_eq!(updated("a\nb\r\nc\n", " a\n+B\n-b").expect("found"), "a\nB\r\nc\n");
         assert_eq!(updated("a\nb\r\nc", " c\n+d").expect("found"), "a\nb\r\nc\r\nd\r\n");
-        let bytes = update("f", b"\xff\xfe\nb\n", &chunks("-b\n+B"), &Stop::default()).expect("found");
+        let bytes = update("f", b"\xff\xfe\nb\n", &chunks("-b\n+B")).expect("found");
         assert_eq!(bytes, b"\xff\xfe\nB\n");
     }
 
     #[test]
-    fn a_miss_says_which_chunk_and_what_is_nearest() {
+    fn missing_lines_error_names_the_chunk_and_the_closest_lines() {
         let message = |content: &str, lines: &str| updated(content, lines).expect_err("a miss").message().to_owned();
         assert_eq!(
             message("fn a() {\n    one();\n    two();\n}\n", "@@\n fn a() {\n     one();\n-    too();\n+    three();"),
@@ -304,7 +306,7 @@ mod tests {
         assert_eq!(updated("a\n", "-b\n+c").expect_err("a miss").kind(), ErrorKind::NoMatch);
     }
 
-    /// Writes the patch from one text to another as a careful model would.
+    /// Writes the patch from one text to another like a careful model.
     fn patch_between(old: &str, new: &str) -> Option<String> {
         let diff = TextDiff::from_lines(old, new);
         let mut lines = String::new();
@@ -327,7 +329,7 @@ mod tests {
         (!lines.is_empty()).then(|| wrapped(&format!("{UPDATE}f\n{}", lines.trim_end_matches('\n'))))
     }
 
-    /// Lines that are each distinct, so that context is never ambiguous.
+    /// Distinct lines, so that context is never ambiguous.
     fn texts() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
         let line = |number: usize| {
             prop_oneof![Just(format!("line {number}")), Just(format!("    é{number} \u{2014} x ")), Just(format!("-{number}"))]
@@ -356,7 +358,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn a_patch_made_of_a_difference_makes_the_new_text((old, new) in texts(), crlf in any::<bool>(), ended in any::<bool>()) {
+        fn patch_made_from_a_diff_produces_the_new_text((old, new) in texts(), crlf in any::<bool>(), ended in any::<bool>()) {
             let joined = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
             let (old, new) = (joined(&old), joined(&new));
             let Some(patch) = patch_between(&old, &new) else { return Ok(()) };
@@ -366,7 +368,7 @@ mod tests {
                 before.truncate(before.trim_end_matches(['\r', '\n']).len());
             }
             let Section::Update { chunks, .. } = parse(&patch).expect("a legal patch").remove(0) else { panic!("an update") };
-            let after = update("f", before.as_bytes(), &chunks, &Stop::default()).expect("the context is there");
+            let after = update("f", before.as_bytes(), &chunks).expect("the context is there");
             prop_assert_eq!(String::from_utf8(after).expect("text"), if before.contains('\n') || !crlf { stored(&new) } else { new });
         }
 
@@ -380,13 +382,13 @@ mod tests {
         ) {
             for section in parse(&wrapped(&format!("{UPDATE}a\n{}", lines.join("\n")))).unwrap_or_default() {
                 if let Section::Update { chunks, .. } = section {
-                    let _ = update("a", content.as_bytes(), &chunks, &Stop::default());
+                    let _ = update("a", content.as_bytes(), &chunks);
                 }
             }
         }
 
         #[test]
-        fn a_run_of_lines_is_found_where_a_plain_search_finds_it(
+        fn line_search_agrees_with_a_naive_search(
             lines in proptest::collection::vec("[ab]", 0..30),
             pattern in proptest::collection::vec("[ab]", 1..5),
             from in 0..30usize,

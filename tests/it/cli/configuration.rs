@@ -1,13 +1,13 @@
-//! `config`, and the flags and variables over it.
+//! `config`, and the flags and variables that override it.
 
 use super::Home;
 
 #[test]
-fn a_fault_is_told_with_line_and_column_by_every_command() {
+fn every_command_reports_configuration_faults_with_line_and_column() {
     let home = Home::new();
-    home.put("stratafs.toml", "");
-    home.put("stratafs.toml", "[stores.main]\nurl = \"sqlite:a.db\"\n\n[routes.\"/m\"]\ntype = \"store\"\nnamespase = \"m\"\n");
-    let fault = "stratafs: stratafs.toml:6:1: unknown key `namespase`; did you mean `namespace`?\n";
+    home.put("treehold.toml", "");
+    home.put("treehold.toml", "[stores.main]\nurl = \"sqlite:a.db\"\n\n[routes.\"/m\"]\ntype = \"store\"\nnamespase = \"m\"\n");
+    let fault = "treehold: treehold.toml:6:1: unknown key `namespase`; did you mean `namespace`?\n";
     for args in [&["config", "check"][..], &["ls"], &["write", "/m/a", "x"]] {
         assert_eq!(home.error(args, 2), fault);
     }
@@ -17,7 +17,7 @@ fn a_fault_is_told_with_line_and_column_by_every_command() {
 }
 
 #[test]
-fn check_says_what_is_sound() {
+fn check_accepts_a_valid_configuration() {
     let home = Home::new();
     assert_eq!(home.ok(&["config", "check"]), "no configuration file; what is built in holds\n");
     let file = home.put("one.toml", "[scope]\nuser = \"ada\"\n");
@@ -26,12 +26,12 @@ fn check_says_what_is_sound() {
 }
 
 #[test]
-fn show_says_what_holds_and_why() {
+fn show_prints_effective_settings_and_their_origin() {
     let home = Home::new();
-    home.put("stratafs.toml", "[scope]\nuser = \"ada\"\n");
+    home.put("treehold.toml", "[scope]\nuser = \"ada\"\n");
     let shown = home.ok(&["config", "show", "--thread", "t2"]);
-    assert!(shown.contains("user = \"ada\"  # stratafs.toml:2\n"), "{shown}");
-    assert!(shown.contains("thread = \"t2\"  # --thread or STRATAFS_THREAD\n"), "{shown}");
+    assert!(shown.contains("user = \"ada\"  # treehold.toml:2\n"), "{shown}");
+    assert!(shown.contains("thread = \"t2\"  # --thread or TREEHOLD_THREAD\n"), "{shown}");
     assert!(shown.contains("tenant = \"default\"\n"), "{shown}");
     let again = home.put("again.toml", &shown);
     home.ok(&["config", "check", again.to_str().unwrap()]);
@@ -40,7 +40,7 @@ fn show_says_what_holds_and_why() {
 }
 
 #[test]
-fn init_writes_a_file_that_changes_nothing() {
+fn init_writes_a_file_equal_to_the_defaults() {
     let home = Home::new();
     let before = home.json(&["--json", "config", "show"]);
     home.ok(&["config", "init"]);
@@ -53,18 +53,18 @@ fn init_writes_a_file_that_changes_nothing() {
 }
 
 #[test]
-fn relative_paths_start_at_the_file() {
+fn relative_paths_resolve_against_the_file() {
     let home = Home::new();
-    let config = home.put("nested/stratafs.toml", "[routes.\"/here\"]\ntype = \"filesystem\"\nroot = \"files\"\ncreate_root = true\n");
+    let config = home.put("nested/treehold.toml", "[routes.\"/here\"]\ntype = \"filesystem\"\nroot = \"files\"\ncreate_root = true\n");
     home.ok(&["--config", config.to_str().unwrap(), "write", "/here/a.md", "one"]);
     assert_eq!(std::fs::read_to_string(home.work().join("nested/files/a.md")).unwrap(), "one");
     home.run(&["cat", "/workspace/nested/files/a.md"], 0).stdout("one");
 }
 
 #[test]
-fn a_root_is_of_its_scope_and_nothing_leads_out() {
+fn root_with_scope_fields_is_separate_and_sealed() {
     let home = Home::new();
-    home.put("stratafs.toml", "[routes.\"/own\"]\ntype = \"filesystem\"\nroot = \"homes/{tenant}/{user}\"\ncreate_root = true\n");
+    home.put("treehold.toml", "[routes.\"/own\"]\ntype = \"filesystem\"\nroot = \"homes/{tenant}/{user}\"\ncreate_root = true\n");
     home.ok(&["--user", "ada", "write", "/own/a.md", "ada's"]);
     home.run(&["--user", "bob", "cat", "/own/a.md"], 3);
     assert!(home.work().join("homes/default/ada/a.md").exists());
@@ -75,27 +75,36 @@ fn a_root_is_of_its_scope_and_nothing_leads_out() {
 }
 
 #[test]
-fn a_template_that_needs_what_nobody_names_is_refused() {
+fn template_with_a_missing_scope_field_is_refused() {
     let home = Home::new();
-    home.put("stratafs.toml", "[routes.\"/own\"]\ntype = \"store\"\nnamespace = \"{agent}/notes\"\n");
+    home.put("treehold.toml", "[routes.\"/own\"]\ntype = \"store\"\nnamespace = \"{agent}/notes\"\n");
     let told = home.error(&["ls", "/own"], 2);
     assert!(told.contains("the route `/own` leads to `{agent}/notes`") && told.contains("`--agent`"), "{told}");
     home.ok(&["--agent", "coder", "ls", "/own"]);
 }
 
 #[test]
-fn the_namespace_of_threads_is_theirs() {
+fn reserved_root_is_refused_as_tenant_user_agent_and_thread() {
     let home = Home::new();
-    home.put("stratafs.toml", "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"{tenant}/{user}\"\n");
-    assert!(home.error(&["--tenant", "threads", "ls", "/m"], 2).contains("where threads are saved"));
-    home.ok(&["ls", "/m"]);
+    home.put("treehold.toml", "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"{tenant}/{user}\"\n");
+    for flag in ["tenant", "user", "agent", "thread"] {
+        let said = home.error(&[&format!("--{flag}"), "_treehold", "ls", "/m"], 2);
+        assert!(said.contains(&format!("the {flag} id `_treehold` is reserved")), "{said}");
+        home.put("scoped.toml", format!("[scope]\n{flag} = \"_treehold\"\n"));
+        assert!(home.error(&["--config", "scoped.toml", "ls", "/"], 2).contains("is reserved"), "{flag}");
+    }
+    for field in ["tenant", "user", "agent"] {
+        let said = home.error(&["token", "create", &format!("--{field}"), "_treehold"], 2);
+        assert!(said.contains("is reserved"), "{said}");
+    }
+    home.ok(&["--tenant", "threads", "ls", "/m"]);
 }
 
 #[test]
-fn routes_of_one_store_share_it_and_engines_may_differ() {
+fn routes_share_a_store_and_may_use_different_engines() {
     let home = Home::new();
     home.put(
-        "stratafs.toml",
+        "treehold.toml",
         "[stores.one]\nurl = \"sqlite:{data}/one.db\"\n[stores.quick]\nurl = \"memory:\"\n\
          [stores.tree]\nurl = \"sled:tree\"\n\
          [routes.\"/tree\"]\ntype = \"store\"\nstore = \"tree\"\nnamespace = \"t\"\n\
@@ -113,10 +122,10 @@ fn routes_of_one_store_share_it_and_engines_may_differ() {
 }
 
 #[test]
-fn layers_stand_around_the_tree() {
+fn configured_layers_apply_to_the_tree() {
     let home = Home::new();
     home.put(
-        "stratafs.toml",
+        "treehold.toml",
         r#"
         [routes."/memories"]
         type = "store"
@@ -161,7 +170,7 @@ fn layers_stand_around_the_tree() {
     {
         use std::os::unix::fs::PermissionsExt as _;
         let mode = std::fs::metadata(home.work().join("audit.jsonl")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "who did what is for the owner alone");
+        assert_eq!(mode & 0o777, 0o600, "only the owner may read the audit log");
     }
     let records: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(records.iter().any(|record| record["operation"] == "write" && record["scope"]["user"] == "default"));
@@ -169,10 +178,10 @@ fn layers_stand_around_the_tree() {
 }
 
 #[test]
-fn a_missing_root_takes_no_other_route_with_it() {
+fn missing_root_fails_only_its_own_route() {
     let home = Home::new();
     home.put(
-        "stratafs.toml",
+        "treehold.toml",
         "[routes.\"/gone\"]\ntype = \"filesystem\"\nroot = \"missing\"\n\
          [routes.\"/here\"]\ntype = \"filesystem\"\nroot = \".\"\n",
     );
@@ -198,9 +207,9 @@ fn a_missing_root_takes_no_other_route_with_it() {
 }
 
 #[test]
-fn a_store_that_keeps_nothing_says_so_when_it_is_written_to() {
+fn write_to_a_volatile_store_warns() {
     let home = Home::new();
-    home.put("stratafs.toml", "[stores.default]\nurl = \"memory:\"\n");
+    home.put("treehold.toml", "[stores.default]\nurl = \"memory:\"\n");
     let written = home.run(&["write", "/memories/a", "x"], 0);
     assert!(String::from_utf8_lossy(&written.get_output().stderr).contains("the store `default` is in memory"));
     let checked = home.json(&["--json", "config", "check"]);
@@ -208,10 +217,10 @@ fn a_store_that_keeps_nothing_says_so_when_it_is_written_to() {
 }
 
 #[test]
-fn every_limit_of_a_quota_ends_with_the_code_of_a_quota() {
+fn every_quota_limit_exits_with_the_quota_code() {
     let home = Home::new();
     home.put(
-        "stratafs.toml",
+        "treehold.toml",
         "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\n[routes.\"/m\".quota]\nbytes_max = 20\nfiles_max = 2\nfile_bytes_max = 10\n",
     );
     let code = |args: &[&str]| {

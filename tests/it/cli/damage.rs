@@ -1,10 +1,10 @@
-//! Rows of a store that cannot be read: named, never taken for absent, and mended by the same verbs.
+//! Unreadable rows of a store: reported by name, never taken for absent, and repaired with the usual commands.
 
 use super::Home;
 
 const NAMESPACE: &str = "default/default/memories";
 
-/// Files in two directories, and one row that no record makes a file.
+/// Files in two directories, one of them with an unreadable record.
 fn with_a_bad_row() -> Home {
     let home = Home::new();
     for path in ["/memories/a.md", "/memories/d/c.md", "/memories/z.md"] {
@@ -21,7 +21,7 @@ fn failing(home: &Home, args: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn one_bad_row_does_not_hide_the_others() {
+fn damaged_row_does_not_hide_the_others() {
     let home = with_a_bad_row();
     assert_eq!(home.ok(&["ls", "/memories"]), "a.md\nd/\nz.md\n");
     for (args, found) in [
@@ -38,7 +38,7 @@ fn one_bad_row_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_bad_row_is_never_taken_for_absent() {
+fn damaged_row_is_never_taken_for_absent() {
     let home = with_a_bad_row();
     home.run(&["write", "--new", "/memories/d/b.md", "x"], 4);
     home.run(&["append", "/memories/d/b.md", "x"], 6);
@@ -47,14 +47,14 @@ fn a_bad_row_is_never_taken_for_absent() {
     home.run(&["rm", "/memories/d"], 2);
     for verb in ["cp", "mv"] {
         assert!(home.error(&[verb, "/memories/d", "/workspace/d"], 6).contains("/memories/d/b.md"));
-        assert!(!home.work().join("d").exists(), "nothing of it was carried");
+        assert!(!home.work().join("d").exists(), "nothing was transferred");
         home.run(&[verb, "/memories/d", "/memories/e"], 6);
     }
     assert_eq!(home.ok(&["store", "get", NAMESPACE, "d%01b.md"]), "todo: lost");
 }
 
 #[test]
-fn doctor_names_bad_rows_and_the_verbs_mend_them() {
+fn doctor_names_damaged_rows_and_commands_repair_them() {
     let home = with_a_bad_row();
     home.ok(&["store", "put", NAMESPACE, "not/a/path", "x"]);
     home.ok(&["store", "put", NAMESPACE, "orphan%01file", "x"]);
@@ -77,10 +77,10 @@ fn doctor_names_bad_rows_and_the_verbs_mend_them() {
 }
 
 #[test]
-fn a_body_that_the_database_lost_is_told_of_by_its_file() {
+fn lost_body_is_reported_with_its_file() {
     let home = with_a_bad_row();
     home.ok(&["rm", "/memories/d/b.md"]);
-    let database = rusqlite::Connection::open(home.data().join("stratafs.db")).unwrap();
+    let database = rusqlite::Connection::open(home.data().join("treehold.db")).unwrap();
     let lost = database.execute("UPDATE items SET size = size + 1 WHERE key = 'd' || char(1) || 'c.md'", []).unwrap();
     assert_eq!(lost, 1);
     drop(database);

@@ -1,13 +1,13 @@
-//! Every exit code, errors as JSON, and a closed pipe.
+//! Exit codes, errors as JSON, and closed pipes.
 
 use super::{Home, binary};
 use std::io::Read;
 use std::process::{Command, Stdio};
 
 #[test]
-fn each_code_means_one_thing() {
+fn each_exit_code_has_one_meaning() {
     let home = Home::new();
-    home.put("stratafs.toml", "[routes.\"/fixed\"]\ntype = \"filesystem\"\nroot = \".\"\nread_only = true\n");
+    home.put("treehold.toml", "[routes.\"/fixed\"]\ntype = \"filesystem\"\nroot = \".\"\nread_only = true\n");
     home.ok(&["write", "/a", "a"]);
     let table: [(&[&str], i32); 14] = [
         (&["cat", "/a"], 0),
@@ -31,10 +31,10 @@ fn each_code_means_one_thing() {
 }
 
 #[test]
-fn a_tier_that_fails_is_told_apart() {
+fn failing_tier_has_its_own_exit_code() {
     let home = Home::new();
     std::fs::create_dir_all(home.data()).unwrap();
-    std::fs::write(home.data().join("stratafs.db"), "this is no database, and long enough to be none".repeat(100)).unwrap();
+    std::fs::write(home.data().join("treehold.db"), "this is no database, and long enough to be none".repeat(100)).unwrap();
     home.put("a", "still here");
     let error = home.error(&["cat", "/memories/a"], 6);
     assert!(error.contains("the store `default`"), "{error}");
@@ -44,7 +44,7 @@ fn a_tier_that_fails_is_told_apart() {
 }
 
 #[test]
-fn errors_are_one_json_object_where_json_is_asked_for() {
+fn errors_are_one_json_object_with_json_output() {
     let home = Home::new();
     home.ok(&["write", "/a", "x x"]);
     for flag in ["--json", "--jsonl"] {
@@ -65,19 +65,19 @@ fn errors_are_one_json_object_where_json_is_asked_for() {
 }
 
 #[test]
-fn errors_name_the_path_and_go_to_standard_error() {
+fn errors_name_the_path_on_standard_error() {
     let home = Home::new();
-    assert_eq!(home.error(&["cat", "/memories/a"], 3), "stratafs: `/memories/a` does not exist\n");
-    assert_eq!(home.error(&["cat", "a"], 2), "stratafs: the path is not absolute; start it with `/`\n");
+    assert_eq!(home.error(&["cat", "/memories/a"], 3), "treehold: `/memories/a` does not exist\n");
+    assert_eq!(home.error(&["cat", "a"], 2), "treehold: the path is not absolute; start it with `/`\n");
 }
 
 #[test]
-fn a_closed_pipe_ends_quietly() {
+fn closed_pipe_ends_the_command_quietly() {
     let home = Home::new();
     home.put("large.txt", "a line of some length\n".repeat(500_000));
     for args in [&["cat", "/workspace/large.txt"][..], &["grep", "line", "/workspace"], &["--jsonl", "grep", "line", "/workspace"]] {
         let mut command = Command::new(binary());
-        command.args(args).current_dir(home.work()).env("STRATAFS_DATA", home.data());
+        command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut start = [0; 10];
         child.stdout.take().unwrap().read_exact(&mut start).unwrap();
@@ -87,10 +87,10 @@ fn a_closed_pipe_ends_quietly() {
 }
 
 #[test]
-fn a_change_lasts_though_nobody_reads_what_is_told() {
+fn change_is_kept_when_standard_output_is_closed() {
     let home = Home::new();
     let mut command = Command::new(binary());
-    command.args(["--json", "write", "/a", "one"]).current_dir(home.work()).env("STRATAFS_DATA", home.data());
+    command.args(["--json", "write", "/a", "one"]).current_dir(home.work()).env("TREEHOLD_DATA", home.data());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();

@@ -1,11 +1,11 @@
-//! Every file verb, and bytes that come out as they went in.
+//! All file commands, on every tier, byte for byte.
 
 use super::Home;
 
 const AWKWARD: &[u8] = b"\xef\xbb\xbfone\r\ntwo\0\xff\xfe\nno end";
 
 #[test]
-fn bytes_come_out_as_they_went_in_on_every_tier() {
+fn bytes_round_trip_on_every_tier() {
     let home = Home::new();
     for path in ["/bytes", "/memories/bytes", "/workspace/bytes"] {
         home.with_stdin(&["write", path], AWKWARD).code(0).stdout("");
@@ -19,7 +19,7 @@ fn bytes_come_out_as_they_went_in_on_every_tier() {
 }
 
 #[test]
-fn content_is_an_argument_or_standard_input() {
+fn write_takes_content_from_argument_or_standard_input() {
     let home = Home::new();
     home.ok(&["write", "/a", "text"]);
     assert_eq!(home.ok(&["cat", "/a"]), "text");
@@ -32,7 +32,7 @@ fn content_is_an_argument_or_standard_input() {
 }
 
 #[test]
-fn a_large_file_is_printed_whole() {
+fn large_file_is_printed_in_full() {
     let home = Home::new();
     let content: Vec<u8> = (0..20_000_000_u32).map(|index| (index % 251) as u8).collect();
     home.put("large", &content);
@@ -41,7 +41,7 @@ fn a_large_file_is_printed_whole() {
 }
 
 #[test]
-fn windows_of_lines() {
+fn cat_and_head_print_windows_of_lines() {
     let home = Home::new();
     let text: String = (1..=30).map(|line| format!("line {line}\r\n")).collect();
     home.with_stdin(&["write", "/a"], text.as_bytes()).code(0);
@@ -83,7 +83,7 @@ fn listings_show_every_tier() {
 }
 
 #[test]
-fn long_listings_are_whole() {
+fn long_listings_are_complete() {
     let home = Home::new();
     let directory = home.work().join("many");
     std::fs::create_dir(&directory).unwrap();
@@ -96,7 +96,7 @@ fn long_listings_are_whole() {
 }
 
 #[test]
-fn edits_replace_exactly() {
+fn edits_replace_exact_text() {
     let home = Home::new();
     home.ok(&["write", "/memories/a.md", "one two one\n"]);
     assert!(home.error(&["edit", "/memories/a.md", "one", "1"], 4).contains("occurs 2 times (line 1)"));
@@ -109,7 +109,7 @@ fn edits_replace_exactly() {
 }
 
 #[test]
-fn versions_guard_changes() {
+fn stale_version_refuses_the_change() {
     let home = Home::new();
     let changed = home.json(&["--json", "write", "/memories/a", "one"]);
     let version = changed["version"].as_str().unwrap().to_owned();
@@ -146,7 +146,7 @@ fn moves_and_copies_within_and_across_tiers() {
 }
 
 #[test]
-fn removes_what_is_named_and_no_mount() {
+fn rm_removes_named_paths_and_refuses_mounts() {
     let home = Home::new();
     for path in ["/d/a", "/d/b", "/c"] {
         home.ok(&["write", path, ""]);
@@ -163,7 +163,7 @@ fn removes_what_is_named_and_no_mount() {
 }
 
 #[test]
-fn a_patch_changes_several_tiers() {
+fn patch_changes_files_on_several_tiers() {
     let home = Home::new();
     home.ok(&["write", "/a.md", "one\ntwo\n"]);
     let patch = "*** Begin Patch\n*** Update File: /a.md\n@@\n one\n-two\n+2\n*** Add File: /memories/b.md\n+new\n*** End Patch\n";
@@ -176,7 +176,7 @@ fn a_patch_changes_several_tiers() {
 }
 
 #[test]
-fn differences_are_unified() {
+fn diff_prints_unified_differences() {
     let home = Home::new();
     home.ok(&["write", "/a", "one\ntwo\nthree\n"]);
     home.ok(&["write", "/memories/b", "one\n2\nthree\n"]);
@@ -191,15 +191,15 @@ fn differences_are_unified() {
 }
 
 #[test]
-fn told_what_was_done_only_when_asked() {
+fn commands_report_changes_only_with_verbose() {
     let home = Home::new();
     home.run(&["write", "/a", "one"], 0).stdout("").stderr("");
     let told = home.run(&["-v", "write", "/a", "one"], 0).stdout("");
-    assert!(String::from_utf8_lossy(&told.get_output().stderr).starts_with("stratafs: write `/a`: 3 bytes, version "));
+    assert!(String::from_utf8_lossy(&told.get_output().stderr).starts_with("treehold: write `/a`: 3 bytes, version "));
 }
 
 #[test]
-fn json_is_one_document_however_many_paths() {
+fn json_output_is_one_document_for_any_number_of_paths() {
     let home = Home::new();
     home.ok(&["write", "/a", "one"]);
     home.with_stdin(&["write", "/b"], AWKWARD).code(0);
@@ -223,7 +223,7 @@ fn json_is_one_document_however_many_paths() {
 }
 
 #[test]
-fn heads_of_several_files_are_told_apart() {
+fn head_of_several_files_prints_their_names() {
     let home = Home::new();
     home.ok(&["write", "/a", "1\n2\n"]);
     home.ok(&["write", "/b", "3\n"]);
@@ -232,7 +232,7 @@ fn heads_of_several_files_are_told_apart() {
 }
 
 #[test]
-fn a_limit_of_nothing_is_refused() {
+fn limit_of_zero_is_refused() {
     let home = Home::new();
     for args in [&["ls", "--limit", "0"][..], &["glob", "*", "--limit", "0"], &["grep", "x", "--limit", "0"], &["find", "--limit", "0"]] {
         assert!(home.error(args, 2).contains("name at least 1"), "{args:?}");
@@ -241,14 +241,14 @@ fn a_limit_of_nothing_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn a_directory_that_may_not_be_listed_does_not_pass_for_empty() {
+fn unreadable_directory_is_not_shown_as_empty() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
     home.put("shut/a", "x");
     home.put("open/b", "x");
     let shut = home.work().join("shut");
     std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o000)).unwrap();
-    // A process that may do everything lists it all the same.
+    // A process with all privileges can list it anyway.
     let code = if std::fs::read_dir(&shut).is_ok() { 0 } else { 5 };
     let drawn = home.run(&["tree", "/workspace"], code);
     std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -258,7 +258,7 @@ fn a_directory_that_may_not_be_listed_does_not_pass_for_empty() {
 }
 
 #[test]
-fn a_directory_in_the_way_of_a_target_says_how_to_go_into_it() {
+fn target_that_is_a_directory_suggests_a_path_within() {
     let home = Home::new();
     home.ok(&["write", "/a.md", "one"]);
     for directory in ["/d", "/memories/d", "/workspace/d"] {
@@ -274,7 +274,7 @@ fn a_directory_in_the_way_of_a_target_says_how_to_go_into_it() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_file_is_not_found_as_one_and_never_lost_on_the_way() {
+fn glob_skips_links_and_pipes_and_copies_refuse_them() {
     let home = Home::new();
     home.put("d/a.md", "one");
     std::os::unix::fs::symlink("a.md", home.work().join("d/link.md")).unwrap();
@@ -294,7 +294,7 @@ fn what_is_no_file_is_not_found_as_one_and_never_lost_on_the_way() {
 }
 
 #[test]
-fn a_large_file_is_read_as_one_version_while_it_is_overwritten() {
+fn large_file_is_read_as_one_version_during_overwrites() {
     let home = Home::new();
     let content = |byte: u8| vec![byte; 12 << 20];
     home.with_stdin(&["write", "/memories/large"], &content(b'a')).code(0);
@@ -313,9 +313,9 @@ fn a_large_file_is_read_as_one_version_while_it_is_overwritten() {
 }
 
 #[test]
-fn a_move_out_of_a_tree_that_is_read_only_changes_nothing() {
+fn move_out_of_a_read_only_tree_changes_nothing() {
     let home = Home::new();
-    home.put("stratafs.toml", "[routes.\"/fixed\"]\ntype = \"filesystem\"\nroot = \".\"\nread_only = true\n");
+    home.put("treehold.toml", "[routes.\"/fixed\"]\ntype = \"filesystem\"\nroot = \".\"\nread_only = true\n");
     home.put("a.md", "one");
     home.ok(&["mkdir", "/d"]);
     assert!(home.error(&["mv", "/fixed/a.md", "/b.md"], 5).contains("nothing was moved"));
@@ -325,9 +325,9 @@ fn a_move_out_of_a_tree_that_is_read_only_changes_nothing() {
 }
 
 #[test]
-fn a_directory_that_a_rule_shuts_does_not_pass_for_empty_in_a_tree() {
+fn tree_reports_directories_denied_by_a_rule() {
     let home = Home::new();
-    home.put("stratafs.toml", "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"ls\"]\npaths = [\"/workspace/shut\"]\n");
+    home.put("treehold.toml", "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"ls\"]\npaths = [\"/workspace/shut\"]\n");
     home.put("shut/a", "x");
     home.put("open/b", "x");
     let drawn = home.run(&["tree", "/workspace"], 5);

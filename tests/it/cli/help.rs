@@ -1,9 +1,9 @@
-//! Help texts, read as prose; completions and manual pages.
+//! Help texts as snapshots, to be reviewed as prose; completions and manual pages.
 
 use super::Home;
 
 #[test]
-fn the_help_of_every_command() {
+fn help_of_every_command_matches_snapshot() {
     let home = Home::new();
     insta::assert_snapshot!("help", home.ok(&["--help"]));
     for command in [
@@ -39,7 +39,7 @@ fn the_help_of_every_command() {
     }
 }
 
-/// Leaves the options out that every command has.
+/// Removes the options that every command has.
 fn local_part(help: &str) -> String {
     let Some(start) = help.find("Global options:") else { return help.to_owned() };
     let rest = &help[start..];
@@ -48,13 +48,13 @@ fn local_part(help: &str) -> String {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made() {
+fn completions_and_manual_pages_are_generated() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        assert!(home.ok(&["completions", shell]).contains("stratafs"));
+        assert!(home.ok(&["completions", shell]).contains("treehold"));
     }
     assert!(home.ok(&["man"]).starts_with(".ie"));
     assert!(home.ok(&["man", "config", "show"]).contains("Print every setting that holds"));
     home.run(&["man", "fly"], 3);
-    assert!(home.ok(&["--version"]).starts_with("stratafs "));
+    assert!(home.ok(&["--version"]).starts_with("treehold "));
 }

@@ -1,9 +1,9 @@
-//! `checkpoint` and `thread`: a thread's history listed, shown, compared, restored, pruned, and told to another thread.
+//! `checkpoint` and `thread`: listing, showing, comparing, restoring and pruning a thread's history, and forking it.
 
 use super::Home;
 use serde_json::Value;
 
-/// A thread with three checkpoints, of which the second has a label; returns their ids, the oldest first.
+/// A thread with three checkpoints, the second with a label. Returns their ids, the oldest first.
 fn thread() -> (Home, Vec<String>) {
     let home = Home::new();
     home.ok(&["write", "/plan.md", "1. ask\n2. answer\n"]);
@@ -47,7 +47,7 @@ fn checkpoints_are_listed_and_filtered() {
 }
 
 #[test]
-fn a_checkpoint_is_named_in_each_way() {
+fn checkpoint_can_be_named_in_every_documented_way() {
     let (home, ids) = thread();
     let shown = |name: &str| home.json(&["--json", "checkpoint", "show", name])["id"].as_str().unwrap().to_owned();
     for (name, index) in [("latest", 2), ("~1", 1), ("latest~2", 0), ("before", 1), (&ids[0][..], 0), (&ids[0][..35], 0)] {
@@ -58,14 +58,14 @@ fn a_checkpoint_is_named_in_each_way() {
     }
     assert!(home.error(&["checkpoint", "show", &ids[0][..5]], 4).contains("write more of it"));
     assert!(home.error(&["checkpoint", "show", "~3"], 3).contains("has no checkpoint `~3`"));
-    assert!(home.error(&["checkpoint", "show", "after"], 3).contains("`stratafs checkpoint ls`"));
+    assert!(home.error(&["checkpoint", "show", "after"], 3).contains("`treehold checkpoint ls`"));
     assert!(home.error(&["checkpoint", "show", "~x"], 2).contains("how far back"));
     assert!(home.error(&["--thread", "other", "checkpoint", "show"], 3).contains("no checkpoint yet"));
     assert!(home.error(&["checkpoint", "create", "--label", "~1"], 2).contains("choose another label"));
 }
 
 #[test]
-fn show_tells_what_changed_since_the_parent() {
+fn show_lists_changes_since_the_parent() {
     let (home, ids) = thread();
     home.ok(&["write", "/new/a.md", "a"]);
     let shown = home.ok(&["checkpoint", "show"]);
@@ -82,7 +82,7 @@ fn show_tells_what_changed_since_the_parent() {
 }
 
 #[test]
-fn a_restore_is_a_new_checkpoint_and_loses_nothing() {
+fn restore_makes_a_new_checkpoint_and_loses_nothing() {
     let (home, ids) = thread();
     let made = home.ok(&["checkpoint", "restore", "before", "--label", "back"]);
     assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. answer\n");
@@ -91,12 +91,12 @@ fn a_restore_is_a_new_checkpoint_and_loses_nothing() {
     assert_eq!((&json["parent"]["id"], &json["parent"]["restored"]), (&ids[2].as_str().into(), &ids[1].as_str().into()));
     assert!(home.ok(&["checkpoint", "show"]).contains(&format!("restored  {}\n", ids[1])));
     home.ok(&["checkpoint", "restore", "~1"]);
-    assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. measure\n", "what was restored over is there");
+    assert_eq!(home.ok(&["cat", "/plan.md"]), "1. ask\n2. measure\n", "the replaced state is still in the history");
     home.run(&["checkpoint", "restore", "018f0000-0000-7000-8000-000000000000"], 3);
 }
 
 #[test]
-fn checkpoints_are_compared() {
+fn checkpoint_diff_lists_changed_files() {
     let (home, ids) = thread();
     assert_eq!(home.ok(&["checkpoint", "diff"]), "changed  /plan.md\n");
     let patch = "--- /plan.md\n+++ /plan.md\n@@ -1,2 +1,2 @@\n 1. ask\n-2. answer\n+2. measure\n";
@@ -126,7 +126,7 @@ fn checkpoints_are_compared() {
 }
 
 #[test]
-fn checkpoints_are_pruned_by_a_rule_and_what_they_held_is_swept() {
+fn prune_follows_a_rule_and_sweep_frees_the_contents() {
     let (home, ids) = thread();
     assert!(home.error(&["checkpoint", "prune"], 2).contains("`--all`"));
     home.run(&["checkpoint", "prune", "--all", "--keep-last", "1"], 2);
@@ -151,7 +151,7 @@ fn checkpoints_are_pruned_by_a_rule_and_what_they_held_is_swept() {
 }
 
 #[test]
-fn a_thread_is_forked_at_a_checkpoint_and_copied_whole() {
+fn thread_is_forked_at_a_checkpoint_or_copied_whole() {
     let (home, ids) = thread();
     let first = home.ok(&["thread", "fork", "other", "--at", "before"]);
     assert_eq!(home.ok(&["--thread", "other", "cat", "/plan.md"]), "1. ask\n2. answer\n");
@@ -171,7 +171,7 @@ fn a_thread_is_forked_at_a_checkpoint_and_copied_whole() {
 }
 
 #[test]
-fn a_play_notes_each_call_with_its_checkpoint() {
+fn run_records_each_call_with_its_checkpoint() {
     let home = Home::new();
     let calls = concat!(
         r#"{"tool": "write_file", "id": "call-1", "args": {"path": "/a.md", "content": "one\n"}}"#,
@@ -189,7 +189,7 @@ fn a_play_notes_each_call_with_its_checkpoint() {
 }
 
 #[test]
-fn the_calls_between_two_checkpoints_are_told_without_contents() {
+fn calls_between_checkpoints_are_listed_without_contents() {
     let home = Home::new();
     home.ok(&["write", "/a.md", "zero\n"]);
     home.ok(&["checkpoint", "create", "--label", "before"]);
@@ -219,22 +219,22 @@ fn the_calls_between_two_checkpoints_are_told_without_contents() {
     home.ok(&["thread", "fork", "other"]);
     assert!(home.ok(&["--thread", "other", "checkpoint", "show", "--calls"]).ends_with("\ncalls     0\n\n"));
     home.ok(&["thread", "rm", "default"]);
-    home.run(&["store", "ls", "threads/audit/default/default"], 1);
-    home.put("stratafs.toml", "[threads]\naudit = false\n");
+    home.run(&["store", "ls", "_treehold/threads/audit/default/default"], 1);
+    home.put("treehold.toml", "[threads]\naudit = false\n");
     assert!(home.error(&["--thread", "other", "checkpoint", "show", "--calls"], 2).contains("`audit = true`"));
 }
 
 #[test]
-fn a_workspace_that_keeps_no_threads_says_so() {
+fn workspace_without_saved_threads_refuses_history_commands() {
     let home = Home::new();
-    home.put("stratafs.toml", "[threads]\nsave = false\n");
+    home.put("treehold.toml", "[threads]\nsave = false\n");
     for args in [&["checkpoint", "ls"][..], &["checkpoint", "create"], &["thread", "fork", "a"], &["checkpoint", "sweep"]] {
         assert!(home.error(args, 2).contains("`save = true`"), "{args:?}");
     }
 }
 
 #[test]
-fn reading_commands_look_back() {
+fn reading_commands_accept_a_past_checkpoint() {
     let (home, _) = thread();
     home.ok(&["write", "/notes/new.md", "measure twice\n"]);
     home.ok(&["write", "/memories/m.md", "measure\n"]);
@@ -258,17 +258,17 @@ fn reading_commands_look_back() {
     home.run(&["write", "/plan.md", "x", "--at", "before"], 2);
     let list = home.json(&["--json", "checkpoint", "ls"]);
     home.ok(&["ls", "--at", "before"]);
-    assert_eq!(home.json(&["--json", "checkpoint", "ls"]), list, "to look back changes nothing");
-    home.put("stratafs.toml", "[routes.\"/\"]\ntype = \"filesystem\"\nroot = \".\"\n");
+    assert_eq!(home.json(&["--json", "checkpoint", "ls"]), list, "reading the past changes nothing");
+    home.put("treehold.toml", "[routes.\"/\"]\ntype = \"filesystem\"\nroot = \".\"\n");
     assert!(home.error(&["ls", "--at", "before"], 2).contains("no route leads to the state"));
 }
 
 #[test]
-fn a_checkpoint_is_mounted_as_a_route() {
+fn checkpoint_can_be_mounted_as_a_route() {
     let (home, ids) = thread();
     let config = |at: &str, thread: &str| {
         let text = format!("[routes.\"/before\"]\ntype = \"history\"\nat = \"{at}\"\n{thread}");
-        home.put("stratafs.toml", text);
+        home.put("treehold.toml", text);
     };
     config("before", "");
     assert_eq!(home.ok(&["ls", "/"]), "before/\nplan.md\n");
@@ -285,47 +285,50 @@ fn a_checkpoint_is_mounted_as_a_route() {
 
     config(&ids[0], "thread = \"default\"\n");
     assert_eq!(home.ok(&["--thread", "other", "cat", "/before/plan.md"]), "1. ask\n2. answer\n");
-    // What cannot be opened is listed, and only what is asked of it fails.
+    // A route that cannot be opened is listed, and only operations on it fail.
     config("after", "");
     assert_eq!(home.ok(&["ls", "/"]), "again.md\nbefore/\nplan.md\n");
-    let told = home.error(&["cat", "/before/plan.md"], 6);
-    assert!(told.contains("the checkpoint of the route `/before` cannot be opened") && told.contains("no checkpoint `after`"), "{told}");
-    home.put("stratafs.toml", "[routes.\"/before\"]\ntype = \"history\"\n[routes.\"/before\".overlay]\n");
+    let failure = home.error(&["cat", "/before/plan.md"], 6);
+    assert!(
+        failure.contains("the checkpoint of the route `/before` cannot be opened") && failure.contains("no checkpoint `after`"),
+        "{failure}"
+    );
+    home.put("treehold.toml", "[routes.\"/before\"]\ntype = \"history\"\n[routes.\"/before\".overlay]\n");
     assert!(home.error(&["ls"], 2).contains("takes no overlay"));
 }
 
-/// The story of `docs/cli.md`, typed as it stands there.
+/// The story in `docs/cli.md`, typed as written there.
 #[test]
-fn the_story_of_a_fork_goes_as_written() {
+fn fork_story_of_the_docs_works_as_written() {
     let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cli.md")).unwrap();
     let (_, story) = docs.split_once("```console\n").unwrap();
     let (story, _) = story.split_once("```").unwrap();
     let home = Home::new();
     let binaries = super::binary().parent().unwrap().to_str().unwrap().to_owned();
     let path = format!("{binaries}:{}", std::env::var("PATH").unwrap());
-    let mut told = 0;
+    let mut checked = 0;
     for step in story.split("$ ").skip(1) {
         let (typed, expected) = step.split_once('\n').unwrap();
         let ran = std::process::Command::new("sh")
             .args(["-c", typed])
             .current_dir(home.work())
             .env_clear()
-            .envs([("STRATAFS_DATA", home.data().into_os_string()), ("HOME", home.work().into_os_string()), ("PATH", path.clone().into())])
+            .envs([("TREEHOLD_DATA", home.data().into_os_string()), ("HOME", home.work().into_os_string()), ("PATH", path.clone().into())])
             .output()
             .unwrap();
         assert!(ran.status.success(), "{typed}: {ran:?}");
         let printed = String::from_utf8(ran.stdout).unwrap();
         match expected.trim_end() {
-            "ID" => assert!(printed.trim_end().parse::<stratafs::CheckpointId>().is_ok(), "{typed}: {printed}"),
+            "ID" => assert!(printed.trim_end().parse::<treehold::CheckpointId>().is_ok(), "{typed}: {printed}"),
             _ => assert_eq!(printed, expected, "{typed}"),
         }
-        told += 1;
+        checked += 1;
     }
-    assert!(told > 10, "the story is found");
+    assert!(checked > 10, "the story was found in the docs");
 }
 
 #[test]
-fn checkpoints_made_by_many_processes_at_once_are_all_there() {
+fn checkpoints_by_concurrent_processes_are_all_kept() {
     let (home, _) = thread();
     let made: Vec<String> = std::thread::scope(|scope| {
         let make = |args: &'static [&'static str]| scope.spawn(|| home.ok(args).trim_end().to_owned());
@@ -338,4 +341,47 @@ fn checkpoints_made_by_many_processes_at_once_are_all_there() {
     assert_eq!(listed.len(), 3 + made.len());
     assert!(made.iter().all(|id| listed.contains(&id.as_str())), "{made:?} {listed:?}");
     assert!(listed.is_sorted_by(|newer, older| newer > older));
+}
+
+/// A command found the checkpoint of a name, and said it was not there when it was pruned before the command used it.
+#[test]
+fn command_on_a_checkpoint_by_name_works_beside_prunes() {
+    let home = Home::new();
+    for number in 0..3 {
+        home.ok(&["write", "/plan.md", &number.to_string()]);
+    }
+    home.ok(&["thread", "fork", "fork"]);
+    home.ok(&["--thread", "fork", "write", "/other.md", "of the fork"]);
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in ["default", "fork"] {
+            let (home, ended) = (&home, &ended);
+            scope.spawn(move || {
+                let mut number = 0;
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    number += 1;
+                    home.ok(&["--thread", thread, "write", &format!("/{thread}"), &number.to_string()]);
+                    home.ok(&["--thread", thread, "checkpoint", "prune", "--keep-last", "2"]);
+                }
+            });
+        }
+        let ends: Vec<_> = (0..5)
+            .flat_map(|_| {
+                let commands: [&[&str]; 6] = [
+                    &["checkpoint", "show", "~1"],
+                    &["checkpoint", "diff", "~1", "latest"],
+                    &["checkpoint", "diff", "--with", "fork"],
+                    &["cat", "/plan.md", "--at", "~1"],
+                    &["diff", "/plan.md", "--at", "~1"],
+                    &["checkpoint", "restore", "~1"],
+                ];
+                commands.map(|args| (args.join(" "), home.command(args).output().unwrap()))
+            })
+            .collect();
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        for (command, output) in ends {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{command}: {:?}: {said}", output.status);
+        }
+    });
 }

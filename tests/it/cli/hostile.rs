@@ -1,9 +1,9 @@
-//! Another server that answers with what should break the command: each command ends, with a typed error and without a panic.
+//! A remote server with malicious answers: every command ends with a typed error and without a panic.
 
 use super::Home;
 use crate::far::{FarSide, Fate, Reply, small_tree};
 
-/// What a far side answers, by the end of the path that is asked for.
+/// The server's answer, by the end of the requested path.
 const ANSWERS: &[(&str, &str)] = &[
     (
         "search",

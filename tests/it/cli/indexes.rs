@@ -1,4 +1,4 @@
-//! `store index`, and routes that keep one.
+//! `store index`, and routes that maintain an index.
 
 use super::Home;
 
@@ -15,9 +15,9 @@ fn status(home: &Home) -> serde_json::Value {
 }
 
 #[test]
-fn a_route_keeps_its_index_from_the_first_file_on() {
+fn route_maintains_its_index_from_the_first_file() {
     let home = Home::new();
-    home.put("stratafs.toml", format!("{ROUTES}index = \"trigram\"\n"));
+    home.put("treehold.toml", format!("{ROUTES}index = \"trigram\"\n"));
     home.ok(&["write", "/memories/plan.md", "tea and cake\n"]);
     home.ok(&["write", "/memories/other.md", "bread\n"]);
     assert_eq!((&status(&home)["is_complete"], &status(&home)["files_in_tail"]), (&true.into(), &2.into()));
@@ -25,8 +25,8 @@ fn a_route_keeps_its_index_from_the_first_file_on() {
     home.ok(&["edit", "/memories/plan.md", "cake", "honey"]);
     home.run(&["grep", "and cake", "/memories"], 1);
     assert_eq!(home.ok(&["grep", "-e", "and h.*ney$", "/"]), "/memories/plan.md:1:tea and honey\n");
-    // The index stays when the configuration asks for none, and is kept by those who write.
-    home.put("stratafs.toml", ROUTES);
+    // The index stays when the configuration no longer asks for one, and writers keep maintaining it.
+    home.put("treehold.toml", ROUTES);
     home.ok(&["write", "/memories/third.md", "honey and bread\n"]);
     assert_eq!(status(&home)["files_in_tail"], 3);
     assert_eq!(home.ok(&["grep", "-l", "honey", "/memories"]), "/memories/plan.md\n/memories/third.md\n");
@@ -38,21 +38,21 @@ fn a_route_keeps_its_index_from_the_first_file_on() {
 }
 
 #[test]
-fn an_index_is_made_for_files_that_were_there() {
+fn index_is_built_for_existing_files() {
     let home = Home::new();
-    home.put("stratafs.toml", ROUTES);
+    home.put("treehold.toml", ROUTES);
     for number in 0..5 {
         home.ok(&["write", &format!("/memories/{number}.md"), &format!("number {number} of all\n")]);
     }
-    home.put("stratafs.toml", format!("{ROUTES}index = \"trigram\"\n"));
+    home.put("treehold.toml", format!("{ROUTES}index = \"trigram\"\n"));
     home.ok(&["write", "/memories/5.md", "number 5 of all\n"]);
     assert_eq!(status(&home)["is_complete"], false);
     assert_eq!(home.ok(&["grep", "-c", "of all", "/memories"]).lines().count(), 6);
     home.ok(&["store", "index", "/memories"]);
     assert_eq!(status(&home)["is_complete"], true);
     assert_eq!(home.ok(&["grep", "-l", "number 3", "/memories"]), "/memories/3.md\n");
-    // A place in the index that went away is told of, and made again.
-    let namespace = "indexes/default/memories";
+    // A missing place in the index is reported, and rebuilt.
+    let namespace = "_treehold/indexes/default/memories";
     home.ok(&["store", "rm", namespace, "a5.md"]);
     let told = home.ok(&["store", "index", "/memories", "--rebuild"]);
     assert!(told.starts_with("trigram index, complete: 6 files in "), "{told}");
@@ -61,11 +61,11 @@ fn an_index_is_made_for_files_that_were_there() {
 }
 
 #[test]
-fn verify_tells_of_a_file_that_the_index_misses() {
+fn verify_reports_a_file_missing_from_the_index() {
     let home = Home::new();
-    home.put("stratafs.toml", format!("{ROUTES}index = \"trigram\"\n"));
+    home.put("treehold.toml", format!("{ROUTES}index = \"trigram\"\n"));
     home.ok(&["write", "/memories/plan.md", "tea and cake\n"]);
-    home.ok(&["store", "rm", "indexes/default/memories", "aplan.md"]);
+    home.ok(&["store", "rm", "_treehold/indexes/default/memories", "aplan.md"]);
     let told = home.run(&["store", "verify"], 6).get_output().stdout.clone();
     let told = String::from_utf8(told).unwrap();
     assert!(told.contains("does not find `/plan.md`") && told.contains("default/memories"), "{told}");
@@ -73,11 +73,11 @@ fn verify_tells_of_a_file_that_the_index_misses() {
 }
 
 #[test]
-fn a_route_keeps_both_kinds_and_each_is_made_and_taken_away_by_itself() {
+fn both_index_kinds_are_built_and_removed_independently() {
     let home = Home::new();
-    home.put("stratafs.toml", ROUTES);
+    home.put("treehold.toml", ROUTES);
     home.ok(&["write", "/memories/plan.md", "We drink tea.\n"]);
-    home.put("stratafs.toml", format!("{ROUTES}index = [\"trigram\", \"words\"]\n"));
+    home.put("treehold.toml", format!("{ROUTES}index = [\"trigram\", \"words\"]\n"));
     home.ok(&["write", "/memories/other.md", "Tea is drunk, tea is brewed.\n"]);
     assert_eq!(statuses(&home).iter().map(|status| &status["is_complete"]).collect::<Vec<_>>(), [false, false]);
     let told = home.ok(&["store", "index", "/memories", "--kind", "words"]);
@@ -90,16 +90,16 @@ fn a_route_keeps_both_kinds_and_each_is_made_and_taken_away_by_itself() {
     home.ok(&["doctor"]);
     home.ok(&["write", "/memories/third.md", "Coffee.\n"]);
     home.ok(&["doctor"]);
-    home.ok(&["store", "rm", "indexes/default/memories", "cthird.md"]);
+    home.ok(&["store", "rm", "_treehold/indexes/default/memories", "cthird.md"]);
     home.run(&["doctor"], 6);
     home.ok(&["store", "index", "/memories", "--rebuild"]);
     home.ok(&["doctor"]);
-    // What the configuration asks for would come back with the next write, and not be complete.
+    // An index that the configuration asks for would come back incomplete with the next write.
     let refused = home.run(&["store", "index", "/memories", "--remove", "--kind", "words"], 2).get_output().stderr.clone();
     let refused = String::from_utf8(refused).unwrap();
     assert!(refused.contains("names the words index") && refused.contains("--rebuild"), "{refused}");
     home.run(&["store", "index", "/memories", "--remove"], 2);
-    home.put("stratafs.toml", format!("{ROUTES}index = \"trigram\"\n"));
+    home.put("treehold.toml", format!("{ROUTES}index = \"trigram\"\n"));
     home.ok(&["store", "index", "/memories", "--remove", "--kind", "words"]);
     assert_eq!(kinds(&home), [("trigram".into(), true.into())]);
 }

@@ -1,14 +1,14 @@
-//! Plays that are killed: every call that was answered is found again.
+//! Killed plays: every call that was answered is found again.
 
 use super::{Home, binary};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-/// Starts a play of one thread, whose calls come on standard input.
+/// Starts a play of one thread that reads its calls from standard input.
 fn play(home: &Home, thread: &str) -> Child {
     let mut command = Command::new(binary());
     command.args(["--jsonl", "--thread", thread, "run", "-"]).current_dir(home.work());
-    command.env("STRATAFS_DATA", home.data()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.env("TREEHOLD_DATA", home.data()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     command.spawn().unwrap()
 }
 
@@ -20,7 +20,7 @@ fn content(thread: &str, number: usize) -> String {
     format!("{thread} {number}\n").repeat(1 + number % 50)
 }
 
-/// Sends calls from a number on, and lets the play be killed after some answers; returns how many calls were answered.
+/// Sends calls from `first` on, and kills the play after some answers. Returns how many calls were answered.
 fn killed(mut child: Child, thread: &str, first: usize, answers: usize) -> usize {
     let mut stdin = child.stdin.take().unwrap();
     let of_thread = thread.to_owned();
@@ -28,7 +28,7 @@ fn killed(mut child: Child, thread: &str, first: usize, answers: usize) -> usize
         for number in first.. {
             let arguments = serde_json::json!({"path": path(number), "content": content(&of_thread, number)});
             let call = serde_json::json!({"tool": "write_file", "args": arguments});
-            // It ends when the play was killed.
+            // Writing fails once the play was killed.
             if writeln!(stdin, "{call}").is_err() {
                 return;
             }
@@ -43,14 +43,14 @@ fn killed(mut child: Child, thread: &str, first: usize, answers: usize) -> usize
     lines.by_ref().take(answers).for_each(&mut count);
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it answered before it died counts too.
+    // Answers written before the kill count too.
     lines.for_each(count);
     writer.join().unwrap();
     answered
 }
 
 #[test]
-fn what_two_killed_plays_had_answered_is_found_again() {
+fn answered_calls_of_two_killed_plays_are_kept() {
     let home = Home::new();
     let mut next = [0; 2];
     for round in 0..5_usize {
@@ -70,7 +70,7 @@ fn what_two_killed_plays_had_answered_is_found_again() {
             let (thread, answered) = (threads[index], reader.join().unwrap());
             assert!(answered > 0);
             let acknowledged = next[index] + answered;
-            // Of each file the newest answered write is there, or the one under way when it was killed.
+            // Each file has the newest answered write, or the one in progress when the play was killed.
             let newest =
                 |end: usize, file: usize| (0..end).rev().find(|number| path(*number) == path(file)).map(|number| content(thread, number));
             for file in acknowledged.saturating_sub(12)..acknowledged {
@@ -81,7 +81,7 @@ fn what_two_killed_plays_had_answered_is_found_again() {
             let listed = home.ok(&["--thread", thread, "glob", "/d*/f*"]);
             let paths: std::collections::BTreeSet<String> = (0..acknowledged).map(path).collect();
             assert!(paths.iter().all(|path| listed.lines().any(|line| line == path)), "{paths:?} of {listed}");
-            // A call that was saved without its answer is made again.
+            // A call that was saved but not answered is repeated.
             next[index] = acknowledged;
         }
     }

@@ -1,9 +1,9 @@
-//! `memory show`: what an agent is told at the start.
+//! `memory show`: the memory in an agent's system prompt.
 
 use super::Home;
 
 #[test]
-fn the_memory_of_the_configuration_is_shown() {
+fn memory_show_prints_the_configured_sources() {
     let home = Home::new();
     let nothing = home.run(&["memory", "show"], 1);
     assert!(String::from_utf8_lossy(&nothing.get_output().stdout).contains("There is no memory yet."));
@@ -16,22 +16,22 @@ fn the_memory_of_the_configuration_is_shown() {
     let json = home.json(&["--json", "memory", "show", "/workspace/AGENTS.md", "/none.md"]);
     assert_eq!(json["text"].as_str().unwrap().matches("<memory path").count(), 1);
     assert_eq!((&json["files"][0]["tokens"], &json["absent"][0]), (&4.into(), &"/none.md".into()));
-    // The file named is a directory: it is told of, the other is shown.
+    // One source is a directory, which is reported; the other source is shown.
     let failed = home.run(&["memory", "show", "/memories", "/workspace/AGENTS.md"], 2);
     assert!(String::from_utf8_lossy(&failed.get_output().stdout).contains("Run the tests."));
     assert!(String::from_utf8_lossy(&failed.get_output().stderr).contains("`/memories` is a directory"));
 }
 
 #[test]
-fn sources_and_budget_stand_in_the_file() {
+fn sources_and_budget_come_from_the_configuration() {
     let home = Home::new();
-    home.put("stratafs.toml", "[memory]\nsources = [\"/style.md\"]\ntokens_max = 420\n");
+    home.put("treehold.toml", "[memory]\nsources = [\"/style.md\"]\ntokens_max = 420\n");
     home.ok(&["write", "/style.md", &"use spaces\n".repeat(300)]);
     let json = home.json(&["--json", "memory", "show"]);
     assert!(json["tokens"].as_u64().unwrap() <= 420, "{json}");
     assert!(json["files"][0]["tokens_shown"].as_u64() < json["files"][0]["tokens"].as_u64());
     let told = home.run(&["memory", "show"], 0);
     assert!(String::from_utf8_lossy(&told.get_output().stderr).contains("raise `--tokens`"));
-    home.put("stratafs.toml", "[memory]\nsources = [\"style.md\"]\n");
-    assert!(home.error(&["memory", "show"], 2).starts_with("stratafs: stratafs.toml:2:"));
+    home.put("treehold.toml", "[memory]\nsources = [\"style.md\"]\n");
+    assert!(home.error(&["memory", "show"], 2).starts_with("treehold: treehold.toml:2:"));
 }

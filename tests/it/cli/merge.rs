@@ -1,9 +1,9 @@
-//! A thread is forked, both go on, and the fork is merged back.
+//! Merging a fork back after both threads have continued.
 
 use super::Home;
 
 #[test]
-fn a_fork_is_compared_and_merged_back() {
+fn fork_is_compared_and_merged_back() {
     let home = Home::new();
     home.ok(&["write", "/plan.md", "1. measure\n2. cut\n3. sand\n"]);
     home.ok(&["thread", "fork", "try"]);
@@ -27,7 +27,7 @@ fn a_fork_is_compared_and_merged_back() {
 }
 
 #[test]
-fn a_conflict_is_shown_with_both_sides_and_decided() {
+fn merge_conflict_shows_both_sides_until_resolved() {
     let home = Home::new();
     home.ok(&["write", "/a.md", "one\n"]);
     home.ok(&["write", "/b.md", "one\n"]);

@@ -1,4 +1,4 @@
-//! The command, run as users run it: a real process, a data directory of its own.
+//! The command as users run it: a real process with its own data directory.
 
 #[cfg(unix)]
 mod cage;
@@ -32,7 +32,7 @@ use assert_cmd::assert::Assert;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A home of its own: a data directory, and a directory to stand in.
+/// A home directory with a data directory and a working directory.
 pub(crate) struct Home {
     root: TempDir,
 }
@@ -44,7 +44,7 @@ impl Home {
         Self { root }
     }
 
-    /// The directory that commands stand in, which is `/workspace`.
+    /// The working directory of commands, which is `/workspace`.
     pub(crate) fn work(&self) -> PathBuf {
         self.root.path().join("work")
     }
@@ -57,23 +57,24 @@ impl Home {
         let path = self.work().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
-        if file == "stratafs.toml" {
+        if file == "treehold.toml" {
             self.trust();
         }
         path
     }
 
-    /// Trusts the configuration of the directory, as a user does who has written it. One with a fault cannot be.
+    /// Trusts the configuration in the working directory, as the user who wrote it would. An invalid configuration
+    /// cannot be trusted.
     pub(crate) fn trust(&self) {
         self.command(&["config", "trust"]).output().unwrap();
     }
 
-    /// The command, with nothing of the caller's environment that it reads.
+    /// The command, without the environment variables of the caller that it reads.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
-        command.args(args).current_dir(self.work()).env("STRATAFS_DATA", self.data()).env("HOME", self.root.path());
+        command.args(args).current_dir(self.work()).env("TREEHOLD_DATA", self.data()).env("HOME", self.root.path());
         for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
-            command.env_remove(format!("STRATAFS_{name}"));
+            command.env_remove(format!("TREEHOLD_{name}"));
         }
         for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "XDG_DATA_HOME", "RUST_BACKTRACE"] {
             command.env_remove(name);
@@ -82,17 +83,17 @@ impl Home {
         command
     }
 
-    /// Runs a command that must succeed, and returns what it printed.
+    /// Runs a command that must succeed. Returns its output.
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         String::from_utf8(self.run(args, 0).get_output().stdout.clone()).unwrap()
     }
 
-    /// Runs a command that must end with a code.
+    /// Runs a command that must exit with a code.
     fn run(&self, args: &[&str], code: i32) -> Assert {
         self.command(args).assert().code(code)
     }
 
-    /// Runs a command that must end with a code, and returns what it says on standard error.
+    /// Runs a command that must exit with a code. Returns its standard error.
     fn error(&self, args: &[&str], code: i32) -> String {
         let assert = self.run(args, code);
         assert!(assert.get_output().stdout.is_empty(), "data and an error: {:?}", assert.get_output());
@@ -111,5 +112,5 @@ impl Home {
 }
 
 pub(crate) fn binary() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_stratafs"))
+    Path::new(env!("CARGO_BIN_EXE_treehold"))
 }

@@ -1,18 +1,18 @@
-//! `overlay`: an agent works on a directory of the host, and the user decides.
+//! `overlay`: an agent works on a host directory, and the user decides what to apply.
 
 use super::Home;
 
 /// A directory with files, and an overlay over it.
 fn project() -> Home {
     let home = Home::new();
-    home.put("stratafs.toml", "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"repo\"\n[routes.\"/workspace\".overlay]\n");
+    home.put("treehold.toml", "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"repo\"\n[routes.\"/workspace\".overlay]\n");
     home.put("repo/README.md", "a project\n");
     home.put("repo/src/main.rs", "fn main() {}\n");
     home.put("repo/src/old.rs", "old\n");
     home
 }
 
-/// What an agent does, as its tool calls.
+/// The work of an agent, as tool calls.
 fn work(home: &Home) {
     let calls = [
         r#"{"id": "1", "tool": "edit_file", "args": {"path": "/workspace/src/main.rs", "old_string": "{}", "new_string": "{ run() }"}}"#,
@@ -23,7 +23,7 @@ fn work(home: &Home) {
     home.ok(&["run", transcript.to_str().unwrap()]);
 }
 
-/// The files of the host, with content.
+/// Returns the files of the host with their contents.
 fn files(home: &Home) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for name in ["README.md", "src/main.rs", "src/old.rs", "src/run.rs"] {
@@ -35,7 +35,7 @@ fn files(home: &Home) -> Vec<(String, String)> {
 }
 
 #[test]
-fn an_agent_works_and_the_user_applies() {
+fn overlay_changes_reach_the_host_only_by_apply() {
     let home = project();
     let before = files(&home);
     home.run(&["overlay", "diff"], 1).stdout("");
@@ -66,7 +66,7 @@ fn an_agent_works_and_the_user_applies() {
 }
 
 #[test]
-fn what_the_user_changed_in_between_is_a_conflict_and_nothing_is_written() {
+fn conflicting_user_change_stops_apply_before_any_write() {
     let home = project();
     work(&home);
     home.put("repo/src/main.rs", "fn main() { user() }\n");
@@ -85,7 +85,7 @@ fn what_the_user_changed_in_between_is_a_conflict_and_nothing_is_written() {
     let error: serde_json::Value = serde_json::from_slice(&refused.get_output().stderr).unwrap();
     assert_eq!(error["code"], "conflict");
 
-    // What is in no conflict can go, and each conflict is decided.
+    // Paths without conflict can be applied, and each conflict can be decided.
     home.ok(&["overlay", "apply", "/workspace/src/old.rs"]);
     home.ok(&["overlay", "apply", "--strategy", "theirs", "/workspace/src/main.rs"]);
     home.ok(&["overlay", "apply", "--strategy", "ours"]);
@@ -95,7 +95,7 @@ fn what_the_user_changed_in_between_is_a_conflict_and_nothing_is_written() {
 }
 
 #[test]
-fn discard_asks_before_it_drops_all() {
+fn discard_asks_before_dropping_everything() {
     let home = project();
     let before = files(&home);
     work(&home);
@@ -111,19 +111,19 @@ fn discard_asks_before_it_drops_all() {
 }
 
 #[test]
-fn an_overlay_is_its_threads_unless_the_route_shares_it() {
+fn overlay_is_private_to_a_thread_unless_shared() {
     let home = project();
     home.ok(&["write", "/workspace/mine.md", "default's"]);
     home.run(&["--thread", "other", "cat", "/workspace/mine.md"], 3);
     home.run(&["--thread", "other", "overlay", "diff"], 1);
-    home.put("stratafs.toml", "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"repo\"\noverlay = { namespace = \"{user}\" }\n");
+    home.put("treehold.toml", "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"repo\"\noverlay = { namespace = \"{user}\" }\n");
     home.ok(&["write", "/workspace/ours.md", "the user's"]);
     assert_eq!(home.ok(&["--thread", "other", "cat", "/workspace/ours.md"]), "the user's");
     home.run(&["--user", "bob", "cat", "/workspace/ours.md"], 3);
 }
 
 #[test]
-fn paths_outside_of_every_overlay_are_refused() {
+fn paths_outside_every_overlay_are_refused() {
     let home = Home::new();
     assert!(home.error(&["overlay", "diff"], 2).contains("no route is an overlay"));
     let home = project();
@@ -133,7 +133,7 @@ fn paths_outside_of_every_overlay_are_refused() {
 }
 
 #[test]
-fn a_configuration_says_where_an_overlay_is_kept() {
+fn configuration_selects_the_store_of_an_overlay() {
     let home = project();
     home.ok(&["config", "check"]);
     let shown = home.ok(&["config", "show"]);
@@ -141,7 +141,7 @@ fn a_configuration_says_where_an_overlay_is_kept() {
     let again = home.put("again.toml", &shown);
     home.ok(&["config", "check", again.to_str().unwrap()]);
     work(&home);
-    assert!(home.ok(&["store", "ls"]).contains("overlays/default/default/default/%2Fworkspace\n"));
+    assert!(home.ok(&["store", "ls"]).contains("_treehold/overlays/default/default/default/%2Fworkspace\n"));
     let faults = [
         ("[routes.\"/\"]\ntype = \"state\"\n[routes.\"/\".overlay]\n", "needs no overlay"),
         ("[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/w\".overlay]\nstore = \"defualt\"\n", "did you mean `default`?"),
@@ -149,15 +149,15 @@ fn a_configuration_says_where_an_overlay_is_kept() {
         ("[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/w\".overlay]\nstor = \"default\"\n", "did you mean `store`?"),
     ];
     for (text, told) in faults {
-        home.put("stratafs.toml", text);
+        home.put("treehold.toml", text);
         assert!(home.error(&["config", "check"], 2).contains(told), "{text}");
     }
-    home.put("stratafs.toml", "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"overlays/{user}\"\n");
-    assert!(home.error(&["ls", "/m"], 2).contains("where overlays are kept"));
+    home.put("treehold.toml", "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"_treehold/overlays/{user}\"\n");
+    assert!(home.error(&["config", "check"], 2).contains("starts with `_treehold`, which is reserved"));
 }
 
 #[test]
-fn doctor_reads_the_rows_of_an_overlay() {
+fn doctor_checks_the_rows_of_an_overlay() {
     let home = project();
     work(&home);
     let told = home.ok(&["doctor"]);

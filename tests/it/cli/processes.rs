@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 fn spawn(home: &Home, args: &[&str]) -> Child {
     let mut command = Command::new(binary());
-    command.args(args).current_dir(home.work()).env("STRATAFS_DATA", home.data());
+    command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 #[test]
-fn concurrent_edits_of_one_memory_all_arrive() {
+fn concurrent_edits_of_one_memory_are_all_kept() {
     let home = Home::new();
     let slots: String = (0..8).map(|slot| format!("slot {slot}: empty\n")).collect();
     home.ok(&["write", "/memories/board.md", &slots]);
@@ -31,7 +31,7 @@ fn concurrent_edits_of_one_memory_all_arrive() {
 }
 
 #[test]
-fn parallel_appends_to_the_state_of_one_thread_all_land() {
+fn parallel_appends_to_one_thread_are_all_kept() {
     let home = Home::new();
     let children: Vec<Child> = (0..10)
         .map(|index| spawn(&home, &["append", "/log", &format!("entry {index}\n")]))
@@ -49,7 +49,7 @@ fn parallel_appends_to_the_state_of_one_thread_all_land() {
 }
 
 #[test]
-fn files_moved_into_one_thread_at_once_all_arrive() {
+fn concurrent_moves_into_one_thread_are_all_kept() {
     let home = Home::new();
     for index in 0..8 {
         home.ok(&["write", &format!("/memories/{index}"), &format!("content {index}")]);
@@ -74,11 +74,11 @@ fn play(home: &Home) -> Child {
 }
 
 #[test]
-fn play_goes_on_from_what_another_command_saved_meanwhile() {
+fn play_continues_from_a_concurrently_saved_state() {
     let home = Home::new();
     home.ok(&["write", "/start.md", "start"]);
     let mut child = play(&home);
-    // The play has read the thread once its answer is there to read; then another command saves it.
+    // Once the play's answer can be read, it has read the thread; then another command saves it.
     let mut answer = [0; 1];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
     assert_eq!(home.ok(&["write", "/b.md", "meanwhile"]), "");
@@ -95,7 +95,7 @@ fn play_goes_on_from_what_another_command_saved_meanwhile() {
 }
 
 #[test]
-fn play_that_changed_another_mount_too_is_set_aside_when_another_command_saved_meanwhile() {
+fn play_that_changed_another_mount_is_set_aside_after_a_concurrent_save() {
     let home = Home::new();
     home.ok(&["write", "/start.md", "start"]);
     let mut child = play(&home);
@@ -112,7 +112,7 @@ fn play_that_changed_another_mount_too_is_set_aside_when_another_command_saved_m
     assert_eq!((&record["code"], &record["may_have_effect"]), (&"conflict".into(), &true.into()));
     let last = String::from_utf8_lossy(&output.stdout).lines().last().unwrap().to_owned();
     let last: serde_json::Value = serde_json::from_str(&last).unwrap();
-    assert_eq!((&last["is_error"], &last["unsaved"]), (&true.into(), &true.into()), "the model is told as well");
+    assert_eq!((&last["is_error"], &last["unsaved"]), (&true.into(), &true.into()), "the model sees the failure too");
     assert_eq!((&last["error"]["code"], &last["error"]["may_have_effect"]), (&"conflict".into(), &true.into()));
     assert_eq!(home.ok(&["cat", "/memories/a.md", "/a.md", "/b.md"]), "playedplayedmeanwhile");
     let message = record["message"].as_str().unwrap();
@@ -120,13 +120,13 @@ fn play_that_changed_another_mount_too_is_set_aside_when_another_command_saved_m
     assert_eq!(home.ok(&["--thread", aside, "ls"]), "memories/\nstart.md\nworkspace/\n", "{message}");
 }
 
-/// A play in which no thread could be saved ended with "0 failed".
+/// Regression: a play whose threads could not be saved ended with "0 failed".
 #[test]
-fn every_command_fails_whose_thread_cannot_be_saved() {
+fn commands_fail_when_their_thread_cannot_be_saved() {
     let home = Home::new();
     home.ok(&["write", "/a.md", "one"]);
     let refused = "CREATE TRIGGER refused BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'refused'); END";
-    rusqlite::Connection::open(home.data().join("stratafs.db")).unwrap().execute_batch(refused).unwrap();
+    rusqlite::Connection::open(home.data().join("treehold.db")).unwrap().execute_batch(refused).unwrap();
     let patch = "*** Begin Patch\n*** Add File: /p.md\n+x\n*** End Patch";
     for (args, stdin) in [
         (&["write", "/b.md", "x"][..], ""),
@@ -160,7 +160,7 @@ fn every_command_fails_whose_thread_cannot_be_saved() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_ends_a_play_with_130_and_saves_nothing_half() {
+fn interrupted_play_exits_with_130_and_saves_no_partial_call() {
     let home = Home::new();
     home.ok(&["write", "/start.md", "start"]);
     let mut child = play(&home);
@@ -173,14 +173,14 @@ fn an_interrupt_ends_a_play_with_130_and_saves_nothing_half() {
     let status = child.wait().unwrap();
     drop(stdin);
     assert_eq!(status.code(), Some(130));
-    assert_eq!(home.ok(&["ls"]), "a.md\nmemories/\nstart.md\nworkspace/\n", "what was answered was saved");
+    assert_eq!(home.ok(&["ls"]), "a.md\nmemories/\nstart.md\nworkspace/\n", "answered calls were saved");
     assert_eq!(home.ok(&["cat", "/a.md"]), "played");
 }
 
 #[test]
-fn changes_of_one_overlay_by_several_processes_all_arrive() {
+fn concurrent_overlay_changes_are_all_kept() {
     let home = Home::new();
-    home.put("stratafs.toml", "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"repo\"\n[routes.\"/workspace\".overlay]\n");
+    home.put("treehold.toml", "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"repo\"\n[routes.\"/workspace\".overlay]\n");
     let slots: String = (0..6).map(|slot| format!("slot {slot}: empty\n")).collect();
     home.put("repo/board.md", &slots);
     home.put("repo/old/file", "x");

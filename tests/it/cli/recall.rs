@@ -3,7 +3,7 @@
 use super::Home;
 
 #[test]
-fn files_are_recalled_across_mounts_the_best_first() {
+fn search_ranks_files_across_mounts() {
     let home = Home::new();
     home.put("notes/deploy.md", "Deploying takes ten minutes.\n");
     home.put(".hidden.md", "deploy\n");
@@ -27,7 +27,7 @@ fn files_are_recalled_across_mounts_the_best_first() {
 }
 
 #[test]
-fn what_is_recalled_is_data_for_programs() {
+fn search_results_are_available_as_json() {
     let home = Home::new();
     home.ok(&["write", "/memories/a.md", "one word\n"]);
     let whole: serde_json::Value = serde_json::from_str(&home.ok(&["search", "word", "--json"])).unwrap();

@@ -1,10 +1,10 @@
-//! `run`: transcripts played, answers as a model sees them.
+//! `run`: playing transcripts and printing the answers as a model sees them.
 
 use super::Home;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn prints_each_call_and_its_answer() {
+fn run_prints_each_call_and_its_answer() {
     let home = Home::new();
     let calls = concat!(
         r#"{"tool": "write_file", "args": {"path": "/a.md", "content": "one\ntwo\n"}}"#,
@@ -14,7 +14,7 @@ fn prints_each_call_and_its_answer() {
     );
     let played = home.with_stdin(&["run", "-"], calls.as_bytes()).code(0);
     insta::assert_snapshot!("run_text", String::from_utf8_lossy(&played.get_output().stdout));
-    assert_eq!(String::from_utf8_lossy(&played.get_output().stderr), "stratafs: 2 calls, 0 failed\n");
+    assert_eq!(String::from_utf8_lossy(&played.get_output().stderr), "treehold: 2 calls, 0 failed\n");
     assert_eq!(home.ok(&["cat", "/a.md"]), "one\ntwo\n", "the thread is saved");
     let lines = home.with_stdin(&["--jsonl", "run", "-"], calls.as_bytes()).code(0);
     let last: serde_json::Value = serde_json::from_slice(lines.get_output().stdout.split(|byte| *byte == b'\n').nth(1).unwrap()).unwrap();
@@ -25,7 +25,7 @@ fn prints_each_call_and_its_answer() {
 }
 
 #[test]
-fn plays_on_after_a_failure_and_tells_of_it_by_the_exit_code() {
+fn run_continues_after_a_failed_call_and_exits_nonzero() {
     let home = Home::new();
     let calls = concat!(
         r#"{"tool": "read_file", "args": {"path": "/missing.md"}}"#,
@@ -45,12 +45,12 @@ fn plays_on_after_a_failure_and_tells_of_it_by_the_exit_code() {
 }
 
 #[test]
-fn lines_that_are_no_call_are_named_and_fail_the_play() {
+fn invalid_lines_are_reported_and_fail_the_run() {
     let home = Home::new();
     for (line, told) in [
         (r#"{"tool": "ls", "arguments": {}}"#, "line 2: unknown key `arguments` beside `tool`"),
         (r#"{"thread": 7}"#, "line 2: `thread` is a number"),
-        (r#"{"note": "no call"}"#, "line 2: no call and no recorded message, it holds `note`"),
+        (r#"{"note": "no call"}"#, "line 2: neither a call nor a recorded message; it has `note`"),
     ] {
         let calls = format!("{{\"role\": \"user\", \"content\": \"hello\"}}\n{line}\n");
         let played = home.with_stdin(&["run", "-"], calls.as_bytes()).code(2).stdout("");
@@ -60,7 +60,7 @@ fn lines_that_are_no_call_are_named_and_fail_the_play() {
 }
 
 #[test]
-fn switches_threads() {
+fn run_switches_threads() {
     let home = Home::new();
     let calls = concat!(
         r#"{"tool": "write_file", "args": {"path": "/a.md", "content": "default"}}"#,
@@ -86,7 +86,7 @@ fn switches_threads() {
 }
 
 #[test]
-fn the_shipped_stories_are_answered_as_written() {
+fn shipped_transcripts_match_their_documented_answers() {
     let home = Home::new();
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
     let memory = examples.join("transcripts/memory.jsonl");
@@ -98,7 +98,7 @@ fn the_shipped_stories_are_answered_as_written() {
 }
 
 #[test]
-fn the_shipped_coding_story_changes_a_copy() {
+fn shipped_coding_transcript_changes_a_copy() {
     let home = Home::new();
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
     let config = home.put("examples/coding.toml", std::fs::read(examples.join("coding.toml")).unwrap());
@@ -121,7 +121,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn tools_are_exported_for_each_api() {
+fn tools_are_exported_in_every_format() {
     let home = Home::new();
     for (format, name) in [("anthropic", "/0/name"), ("openai", "/0/function/name"), ("mcp", "/0/name")] {
         let tools = home.json(&["tools", "--format", format]);

@@ -14,7 +14,7 @@ fn filled() -> Home {
 }
 
 #[test]
-fn globs_cross_mounts_and_pass_over_what_is_hidden() {
+fn globs_cross_mounts_and_skip_hidden_files() {
     let home = filled();
     assert_eq!(home.ok(&["glob", "*.md"]), "/memories/plan.md\n/scratch.md\n");
     assert_eq!(home.ok(&["glob", "**/*.rs"]), "/workspace/src/main.rs\n");
@@ -28,7 +28,7 @@ fn globs_cross_mounts_and_pass_over_what_is_hidden() {
 }
 
 #[test]
-fn find_shows_everything() {
+fn find_lists_hidden_and_ignored_entries() {
     let home = filled();
     assert_eq!(
         home.ok(&["find", "/workspace"]),
@@ -74,7 +74,7 @@ fn grep_prints_context() {
 }
 
 #[test]
-fn grep_answers_in_json_and_in_silence() {
+fn grep_supports_json_and_quiet_output() {
     let home = filled();
     let found = home.json(&["--json", "grep", "todo"]);
     assert_eq!(found["files"].as_array().unwrap().len(), 2);
@@ -87,7 +87,7 @@ fn grep_answers_in_json_and_in_silence() {
 }
 
 #[test]
-fn grep_colours_only_where_it_is_shown() {
+fn grep_colors_only_terminal_output() {
     let home = filled();
     assert!(!home.ok(&["grep", "todo"]).contains('\u{1b}'));
     assert!(home.ok(&["--color", "always", "grep", "todo"]).contains("\u{1b}[1;31mtodo\u{1b}[0m"));
@@ -96,7 +96,7 @@ fn grep_colours_only_where_it_is_shown() {
 }
 
 #[test]
-fn binary_files_are_searched_when_asked() {
+fn binary_files_are_searched_on_request() {
     let home = filled();
     let told = home.run(&["grep", "todo", "/workspace", "-g", "*.bin"], 1).stdout("");
     assert!(String::from_utf8_lossy(&told.get_output().stderr).contains("--binary"));
@@ -104,7 +104,7 @@ fn binary_files_are_searched_when_asked() {
 }
 
 #[test]
-fn many_matches_are_printed_whole() {
+fn many_matches_are_printed_completely() {
     let home = Home::new();
     let text: String = (0..25_000).map(|line| format!("hit {line}\n")).collect();
     home.put("many.txt", &text);

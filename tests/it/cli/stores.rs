@@ -1,13 +1,13 @@
-//! `store`: the rows beneath.
+//! `store`: reading and writing rows directly.
 
 use super::Home;
 
 #[test]
-fn rows_are_listed_read_put_and_removed() {
+fn rows_can_be_listed_read_put_and_removed() {
     let home = Home::new();
     home.ok(&["write", "/memories/a.md", "one"]);
     home.ok(&["write", "/memories/d/b.md", "two"]);
-    assert_eq!(home.ok(&["store", "ls"]), "default/default/memories\nevents/rows/default%2Fdefault%2Fmemories\n");
+    assert_eq!(home.ok(&["store", "ls"]), "_treehold/events/rows/default%2Fdefault%2Fmemories\ndefault/default/memories\n");
     let keys = home.ok(&["store", "ls", "default/default/memories"]);
     assert_eq!(keys.lines().count(), 3, "two files and a directory: {keys}");
     for key in keys.lines().filter(|key| key.contains(".md")) {
@@ -16,12 +16,12 @@ fn rows_are_listed_read_put_and_removed() {
     home.with_stdin(&["store", "put", "own/rows", "k%25y", "-"], b"\0\xff").code(0);
     home.run(&["store", "get", "own/rows", "k%25y"], 0).stdout(&b"\0\xff"[..]);
     assert_eq!(home.ok(&["store", "ls", "own/rows", "--prefix", "k"]), "k%25y\n");
-    assert!(home.error(&["store", "put", "default/default/memories", keys.lines().next().unwrap(), "x"], 2).contains("stratafs write"));
+    assert!(home.error(&["store", "put", "default/default/memories", keys.lines().next().unwrap(), "x"], 2).contains("treehold write"));
     home.run(&["store", "rm", "own/rows", "k%25y", "absent"], 3);
     home.ok(&["store", "rm", "own/rows", "k%25y"]);
     home.run(&["store", "get", "own/rows", "k%25y"], 3);
     home.ok(&["store", "rm", "default/default/memories", "--all"]);
-    assert_eq!(home.ok(&["store", "ls"]), "events/rows/default%2Fdefault%2Fmemories\n", "what was done is still told");
+    assert_eq!(home.ok(&["store", "ls"]), "_treehold/events/rows/default%2Fdefault%2Fmemories\n", "the event log remains");
     home.run(&["store", "ls", "nowhere"], 1).stdout("");
     home.run(&["store", "ls", "--store", "none"], 3);
     home.run(&["store", "ls", "a//b"], 2);
@@ -37,7 +37,7 @@ fn stats_count_rows_and_bytes() {
 }
 
 #[test]
-fn items_are_put_and_found_by_what_they_hold() {
+fn json_items_are_found_by_filter() {
     let home = Home::new();
     home.ok(&["store", "put", "ada/tasks", "walk", r#"{"minutes": 30, "dog": "Rex"}"#, "--item"]);
     home.ok(&["store", "put", "ada/tasks", "feed", r#"{"minutes": 5, "dog": "Rex"}"#, "--item", "--ttl", "1h"]);
@@ -59,7 +59,7 @@ fn items_are_put_and_found_by_what_they_hold() {
 }
 
 #[test]
-fn a_put_can_expect_what_is_there() {
+fn put_honors_version_conditions() {
     let home = Home::new();
     fn put<'a>(more: &[&'a str]) -> Vec<&'a str> {
         [&["--json", "store", "put", "own", "k", "1"], more].concat()
@@ -72,29 +72,29 @@ fn a_put_can_expect_what_is_there() {
     home.run(&put(&["--item", "--ttl", "soon"]), 2);
 }
 
-/// No row is put where only a server or `token create` writes, and a route has its files in no reserved namespace.
+/// `store put` refuses the reserved namespaces that hold no data of users, and a configuration refuses all of them.
 #[test]
-fn reserved_namespaces_take_no_rows_by_hand_and_no_files() {
+fn reserved_namespaces_refuse_rows_put_by_hand_and_routes() {
     let home = Home::new();
-    for reserved in stratafs::store::RESERVED_NAMESPACES {
+    for reserved in treehold::store::RESERVED_NAMESPACES {
         let name = reserved.components.join("/");
-        if matches!(reserved.rows, stratafs::store::ReservedRows::Withheld(_)) {
+        if reserved.rows != treehold::store::ReservedRows::Data {
             let said = home.error(&["store", "put", &format!("{name}/x"), "admin", "{}"], 2);
             assert!(said.contains("no row is put into"), "{said}");
         }
         let config = home.put("routes.toml", format!("[routes.\"/r\"]\ntype = \"store\"\nnamespace = \"{name}/x\"\n"));
         let said = home.error(&["--config", config.to_str().unwrap(), "ls", "/r"], 2);
-        assert!(said.contains(&format!("is where {}", reserved.purpose)), "{said}");
+        assert!(said.contains("starts with `_treehold`, which is reserved"), "{said}");
     }
 }
 
-/// Through the command, as an operator moves a store: the tokens stay behind, and a notice counts them.
+/// Moves a store with the command, as an operator would: tokens are left out, and a notice counts them.
 #[test]
-fn tokens_leave_and_enter_a_store_only_when_they_are_included() {
+fn tokens_are_exported_and_imported_only_on_request() {
     let home = Home::new();
     home.ok(&["write", "/memories/a.md", "one"]);
     home.ok(&["token", "create"]);
-    let tokens = |store: &str| home.run(&["store", "ls", "tokens", "--store", store], 1).get_output().stdout.is_empty();
+    let tokens = |store: &str| home.run(&["store", "ls", "_treehold/tokens", "--store", store], 1).get_output().stdout.is_empty();
     home.ok(&["store", "export", "plain.tar"]);
     home.ok(&["store", "export", "all.tar", "--include", "tokens"]);
     home.ok(&["store", "import", "plain.tar", "--store", "sqlite:plain.db"]);
@@ -106,8 +106,8 @@ fn tokens_leave_and_enter_a_store_only_when_they_are_included() {
     home.ok(&["store", "copy", "default", "sqlite:copied.db"]);
     assert!(tokens("sqlite:copied.db"));
     home.ok(&["store", "import", "all.tar", "--store", "sqlite:all.db", "--include", "tokens"]);
-    assert!(!home.ok(&["store", "ls", "tokens", "--store", "sqlite:all.db"]).is_empty());
-    // A pipe is checked before it is imported too.
+    assert!(!home.ok(&["store", "ls", "_treehold/tokens", "--store", "sqlite:all.db"]).is_empty());
+    // Input from a pipe is checked before the import too.
     let archive = std::fs::read(home.work().join("plain.tar")).unwrap();
     home.with_stdin(&["store", "import", "-", "--store", "sqlite:piped.db"], &archive).success();
     let damaged = home.with_stdin(&["store", "import", "-", "--store", "sqlite:damaged.db"], &archive[..archive.len() - 2_048]);
@@ -116,4 +116,23 @@ fn tokens_leave_and_enter_a_store_only_when_they_are_included() {
         home.ok(&["store", "stats", "--store", "sqlite:damaged.db"]).lines().find(|line| line.starts_with("rows")),
         Some("rows        0")
     );
+}
+
+/// Rows have no rules: a rule speaks of paths, and whoever opens the database needs no leave of a tree. So agents have no door to rows.
+#[test]
+fn import_writes_rows_of_a_ruled_route_for_the_operator_and_no_tool_imports() {
+    let home = Home::new();
+    home.ok(&["write", "/memories/a.md", "one"]);
+    home.ok(&["store", "export", "all.tar"]);
+    let rules = "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/memories\"]\n";
+    home.put("treehold.toml", format!("[stores.default]\nurl = \"sqlite:other.db\"\n{rules}"));
+    assert!(home.error(&["write", "/memories/a.md", "two"], 5).contains("forbids"));
+    home.ok(&["store", "import", "all.tar"]);
+    assert_eq!(home.ok(&["cat", "/memories/a.md"]), "one");
+    for set in ["default", "memory", "text-editor", "agent"] {
+        for tool in home.json(&["tools", "--set", set]).as_array().unwrap() {
+            let name = tool["name"].as_str().or(tool["type"].as_str()).unwrap();
+            assert!(!["import", "export", "store", "row"].iter().any(|word| name.contains(word)), "{set}: {name}");
+        }
+    }
 }

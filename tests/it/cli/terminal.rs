@@ -1,4 +1,4 @@
-//! Stored text on a terminal: shown, and never obeyed.
+//! Control sequences in stored text must not reach a terminal.
 
 use super::Home;
 use std::collections::BTreeSet;
@@ -6,15 +6,15 @@ use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// What stored text may hold: C0 with a title, colours, DEL, C1 as UTF-8, and a reordering of what follows.
+/// Dangerous stored text: C0 with a title sequence, colours, DEL, C1 as UTF-8, and a bidirectional override.
 const HOSTILE: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[31mc\u{7f}d\u{9b}2Je\u{202e}f\rg";
 
-/// A home whose every text is hostile.
+/// A home where every text is hostile.
 fn hostile() -> Home {
     let home = Home::new();
     let config = "[routes.\"/\"]\ntype = \"state\"\n[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"{user}/m\"\n[routes.\"/host\"]\ntype = \
          \"filesystem\"\nroot = \".\"\noverlay = {}\n[memory]\nsources = [\"/memories/AGENTS.md\"]\n";
-    home.put("stratafs.toml", config);
+    home.put("treehold.toml", config);
     home.put("plain.md", format!("{HOSTILE}\n"));
     let write = |path: &str, text: String| home.with_stdin(&["write", path, "-"], text.as_bytes()).success();
     write("/a.md", format!("one\n{HOSTILE} needle\n"));
@@ -32,7 +32,7 @@ fn hostile() -> Home {
     home
 }
 
-/// Runs a command with its output on a terminal, and returns what the terminal gets.
+/// Runs a command with its output on a terminal. Returns the bytes that the terminal receives.
 fn on_terminal(home: &Home, args: &[&str], stdin: &[u8]) -> Vec<u8> {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -46,13 +46,13 @@ fn on_terminal(home: &Home, args: &[&str], stdin: &[u8]) -> Vec<u8> {
     let path = home.work().join("../stdin");
     std::fs::write(&path, stdin).unwrap();
     let mut command = Command::new(super::binary());
-    command.args(args).current_dir(home.work()).env_clear().env("STRATAFS_DATA", home.data()).env("TERM", "xterm");
+    command.args(args).current_dir(home.work()).env_clear().env("TREEHOLD_DATA", home.data()).env("TERM", "xterm");
     command.stdin(File::open(&path).unwrap()).stdout(Stdio::from(line())).stderr(Stdio::from(line()));
     let mut child = command.spawn().unwrap();
     drop(command);
     let reader = std::thread::spawn(move || {
         let mut shown = Vec::new();
-        // The end of a terminal whose other side is closed is an error.
+        // Reading fails once the other side of the terminal is closed.
         let _ = File::from(control).read_to_end(&mut shown);
         shown
     });
@@ -61,7 +61,7 @@ fn on_terminal(home: &Home, args: &[&str], stdin: &[u8]) -> Vec<u8> {
     reader.join().unwrap()
 }
 
-/// Returns the first thing in some output that a terminal would obey, but for colours of the command's own.
+/// Returns the first sequence in some output that a terminal would interpret, except the command's own colours.
 fn obeyed(output: &[u8], own: &[&str]) -> Option<String> {
     let mut text = String::from_utf8_lossy(output).into_owned();
     own.iter().for_each(|code| text = text.replace(&format!("\u{1b}[{code}m"), ""));
@@ -75,7 +75,7 @@ fn obeyed(output: &[u8], own: &[&str]) -> Option<String> {
     Some(format!("{:?}", &text[start..text.ceil_char_boundary((at + 40).min(text.len()))]))
 }
 
-/// Every command that prints something that others wrote, and those that print nothing of the kind: together, all there are.
+/// Every command that prints text written by others, and those that print none: together, all commands.
 const SHOWING: &[&[&str]] = &[
     &["ls", "/"],
     &["ls", "-l", "/"],
@@ -121,6 +121,7 @@ const SHOWING: &[&[&str]] = &[
     &["store", "put", "rows\u{1b}", "key"],
     &["store", "rm", "rows", "none\u{1b}[31m"],
     &["store", "search", "rows"],
+    &["store", "migrate", "--dry-run"],
     &["store", "stats"],
     &["store", "verify"],
     &["store", "sweep"],
@@ -142,11 +143,11 @@ const SHOWING: &[&[&str]] = &[
     &["man", "none\u{1b}[31m"],
 ];
 
-/// Commands that serve a protocol or wait, and one whose output is a script of the shell.
+/// Commands that serve a protocol or wait, and one that prints a shell script.
 const OTHERS: &[&str] = &["watch", "mcp", "serve", "completions"];
 
 #[test]
-fn no_command_lets_a_terminal_obey_stored_text() {
+fn control_sequences_of_stored_text_never_reach_a_terminal() {
     let home = hostile();
     let calls = format!(
         "{{\"tool\": \"read_file\", \"args\": {{\"path\": \"/a.md\"}}}}\n{{\"tool\": \"read_file\", \"args\": {{\"path\": \"/{}\"}}}}\n",
@@ -158,7 +159,8 @@ fn no_command_lets_a_terminal_obey_stored_text() {
         let plain: Vec<&str> = args.iter().copied().chain(["--color", "never"]).collect();
         let shown = on_terminal(&home, &plain, stdin);
         assert_eq!(obeyed(&shown, &[]), None, "{args:?}");
-        // A program that reads the output may show it on a terminal: text for people holds no control characters there either.
+        // Other programs may show the output on a terminal, so text for people contains no control characters there
+        // either.
         let output = home.command(&plain).write_stdin(stdin).output().unwrap();
         assert_eq!(obeyed(String::from_utf8_lossy(&output.stderr).replace('\u{202e}', "").as_bytes(), &[]), None, "{args:?}");
         for format in ["--json", "--jsonl"] {
@@ -170,14 +172,55 @@ fn no_command_lets_a_terminal_obey_stored_text() {
     for args in [&["ls", "/"][..], &["grep", "needle", "/"], &["thread", "merge", "other"], &["diff", "/a.md", "/b.md"]] {
         let args: Vec<&str> = args.iter().copied().chain(["--color", "always"]).collect();
         let shown = on_terminal(&home, &args, b"");
-        // The text holds a colour of its own, so the codes of the command are those that end.
+        // The text contains a colour of its own, so count the command's codes by their ends.
         assert_eq!(obeyed(&shown, &own), None, "{args:?}");
         assert!(!String::from_utf8_lossy(&shown).contains("b\u{1b}[31mc"), "{args:?}");
     }
 }
 
+/// Names and notes that begin a line of their own where they are printed as they are.
 #[test]
-fn content_for_another_program_is_byte_for_byte() {
+fn stored_names_and_notes_begin_no_line_of_their_own() {
+    let home = hostile();
+    for (end, line) in [("\n", "forged one"), ("\r", "forged two"), ("\r\n", "forged three")] {
+        let text = format!("x{end}{line}");
+        home.ok(&["token", "create", "--label", &text]);
+        home.ok(&["checkpoint", "create", "--meta", &format!("k{text}=v{text}")]);
+        home.with_stdin(&["store", "put", "rows", &text], b"\"needle\"").success();
+        home.with_stdin(&["store", "put", &format!("n{text}"), "key"], b"\"needle\"").success();
+        for wrong in [&["rm"][..], &["checkpoint", "show"], &["store", "get", "rows"], &["token", "revoke"], &["thread", "merge"]] {
+            let output = home.command(&[wrong, &[&text]].concat()).output().unwrap();
+            assert_no_line(&output.stderr, line, wrong);
+        }
+    }
+    for args in SHOWING {
+        let output = home.command(args).write_stdin("").output().unwrap();
+        assert_no_line(&[output.stdout, output.stderr].concat(), "forged", args);
+    }
+}
+
+/// Fails if some output has a line that begins with a text.
+fn assert_no_line(output: &[u8], start: &str, args: &[&str]) {
+    let text = String::from_utf8_lossy(output);
+    let found = text.split(['\n', '\r']).find(|line| line.starts_with(start));
+    assert_eq!(found, None, "{args:?}: {text}");
+}
+
+#[test]
+fn usage_errors_and_help_take_the_colors_that_are_asked_for() {
+    let home = Home::new();
+    for args in [&["no-such-command"][..], &["ls", "--no-such-option"], &["--help"], &["ls", "--limit", "x"]] {
+        for (color, is_colored) in [(&["--color", "never"][..], false), (&["--color=never"], false), (&["--color", "always"], true)] {
+            let args = [color, args].concat();
+            let output = home.command(&args).output().unwrap();
+            assert_eq!([output.stdout, output.stderr].concat().contains(&0x1b), is_colored, "{args:?}");
+            assert_eq!(on_terminal(&home, &args, b"").contains(&0x1b), is_colored, "{args:?} on a terminal");
+        }
+    }
+}
+
+#[test]
+fn piped_content_is_byte_for_byte() {
     let home = hostile();
     for (args, expected) in
         [(&["cat", "/memories/AGENTS.md"][..], format!("{HOSTILE} needle\n")), (&["store", "get", "rows", "key"], HOSTILE.to_owned())]
@@ -186,9 +229,9 @@ fn content_for_another_program_is_byte_for_byte() {
     }
 }
 
-/// The list above names every command that there is.
+/// The list above names every command.
 #[test]
-fn every_command_is_looked_at() {
+fn every_command_is_covered() {
     let home = Home::new();
     let names = |args: &[&str]| -> Vec<String> {
         let help = home.ok(&[args, &["--help"]].concat());
@@ -217,16 +260,16 @@ fn every_command_is_looked_at() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// An option that changes nothing is an error: each command reads the configuration that is named, or refuses to be given one.
+/// An ignored option is an error: each command uses the named configuration or refuses the option.
 #[test]
-fn every_command_uses_the_configuration_that_is_named_or_refuses_it() {
+fn every_command_uses_or_refuses_a_named_configuration() {
     let home = hostile();
     for args in SHOWING {
         let output = home.command(args).args(["--config", "none.toml"]).write_stdin("").output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_refused = output.status.code() == Some(2) && told.contains("does not use --config");
         let is_used = !output.status.success() && told.contains("none.toml");
-        // An argument that is wrong in itself is told of before a file is read.
+        // An invalid argument is reported before any file is read.
         let is_wrong = told.contains("none\\u{1b}") || told.contains("\u{202e}") || told.contains("\\u{202e}");
         assert!(is_refused || is_used || is_wrong || args[0] == "doctor", "{args:?}: {output:?}");
     }

@@ -1,9 +1,9 @@
-//! The state at `/`: it lasts from one command to the next of its thread, and stays within it.
+//! The state at `/`: it lasts between commands of one thread, and stays within the thread.
 
 use super::Home;
 
 #[test]
-fn state_lasts_within_a_thread_and_stays_there() {
+fn state_lasts_within_its_thread_only() {
     let home = Home::new();
     home.ok(&["write", "/plan.md", "mine"]);
     home.ok(&["--thread", "t2", "write", "/plan.md", "other"]);
@@ -12,7 +12,7 @@ fn state_lasts_within_a_thread_and_stays_there() {
     home.run(&["--thread", "t3", "cat", "/plan.md"], 3);
     home.run(&["--user", "ada", "cat", "/plan.md"], 3);
     home.run(&["--tenant", "acme", "cat", "/plan.md"], 3);
-    let by_environment = home.command(&["cat", "/plan.md"]).env("STRATAFS_THREAD", "t2").assert();
+    let by_environment = home.command(&["cat", "/plan.md"]).env("TREEHOLD_THREAD", "t2").assert();
     by_environment.code(0).stdout("other");
     assert_eq!(home.ok(&["--agent", "coder", "cat", "/plan.md"]), "mine", "a thread is not an agent's");
 }
@@ -23,7 +23,7 @@ fn memories_are_shared_by_threads_and_not_by_users() {
     home.ok(&["--thread", "t1", "write", "/memories/a.md", "ours"]);
     assert_eq!(home.ok(&["--thread", "t2", "cat", "/memories/a.md"]), "ours");
     home.run(&["--user", "ada", "cat", "/memories/a.md"], 3);
-    // An id is one component, whatever it holds.
+    // An id is one component, whatever characters it contains.
     home.run(&["--tenant", "default/default", "cat", "/memories/a.md"], 3);
 }
 
@@ -46,7 +46,7 @@ fn threads_are_listed_and_removed() {
 }
 
 #[test]
-fn what_did_not_change_is_not_saved() {
+fn unchanged_thread_is_not_saved() {
     let home = Home::new();
     home.ok(&["write", "/a", "one"]);
     let before = home.json(&["--json", "thread", "ls"]);
@@ -58,20 +58,20 @@ fn what_did_not_change_is_not_saved() {
 }
 
 #[test]
-fn a_thread_that_cannot_be_read_is_not_an_empty_one() {
+fn unreadable_thread_is_an_error() {
     let home = Home::new();
     home.ok(&["write", "/a", "one"]);
-    home.ok(&["store", "rm", "threads/heads/default/default", "default"]);
-    home.with_stdin(&["store", "put", "threads/heads/default/default", "default"], b"\x01damaged").code(0);
+    home.ok(&["store", "rm", "_treehold/threads/heads/default/default", "default"]);
+    home.with_stdin(&["store", "put", "_treehold/threads/heads/default/default", "default"], b"\x01damaged").code(0);
     for args in [&["cat", "/a"][..], &["ls", "/"], &["write", "/b", "two"]] {
         assert!(home.error(args, 6).contains("cannot be read back"));
     }
-    assert_eq!(home.ok(&["store", "get", "threads/heads/default/default", "default"]), "\u{1}damaged", "left as it is");
+    assert_eq!(home.ok(&["store", "get", "_treehold/threads/heads/default/default", "default"]), "\u{1}damaged", "left as it is");
     home.ok(&["write", "/memories/b", "the other tiers are there"]);
 }
 
 #[test]
-fn threads_are_saved_where_the_configuration_says_or_nowhere() {
+fn configuration_selects_where_threads_are_saved() {
     let home = Home::new();
     let config = home.put("one.toml", "[threads]\nstore = \"own\"\n[stores.own]\nurl = \"sqlite:own.db\"\n");
     let config = config.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! `timeline` and `watch`: what changed, by this process or another.
+//! `timeline` and `watch`: changes by this process and others.
 
 use super::{Home, binary};
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ fn lines(home: &Home, args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_commands_changed_is_told_the_newest_first() {
+fn timeline_lists_changes_newest_first() {
     let home = Home::new();
     assert_eq!(home.run(&["timeline"], 1).get_output().stdout, b"");
     home.ok(&["write", "/memories/a.md", "one"]);
@@ -33,7 +33,7 @@ fn what_commands_changed_is_told_the_newest_first() {
     assert!(append.contains("  append      /memories/a.md") && append.contains("thread=default  actor=coder"), "{append}");
     let rename = text.lines().next().unwrap();
     assert!(rename.contains("/memories/a.md -> /memories/b.md"), "{rename}");
-    // A page ends where the next begins.
+    // A page ends where the next one begins.
     let page = home.run(&["timeline", "--limit", "2"], 0);
     let notice = String::from_utf8(page.get_output().stderr.clone()).unwrap();
     let before = notice.split("--before ").nth(1).unwrap().split('`').next().unwrap().to_owned();
@@ -41,27 +41,27 @@ fn what_commands_changed_is_told_the_newest_first() {
 }
 
 #[test]
-fn what_is_not_kept_is_not_told() {
+fn timeline_without_saved_events_says_how_to_save_them() {
     let home = Home::new();
-    home.put("stratafs.toml", "[events]\nsave = false\n[stores.default]\nurl = \"sqlite:{data}/s.db\"\n[routes.\"/\"]\ntype = \"state\"\n");
+    home.put("treehold.toml", "[events]\nsave = false\n[stores.default]\nurl = \"sqlite:{data}/s.db\"\n[routes.\"/\"]\ntype = \"state\"\n");
     home.ok(&["write", "/a", "x"]);
     assert!(home.error(&["timeline"], 2).contains("set `save = true` under `[events]`"));
-    home.put("stratafs.toml", "[events]\nkeep = \"soon\"\n");
+    home.put("treehold.toml", "[events]\nkeep = \"soon\"\n");
     assert!(home.error(&["timeline"], 2).contains("`soon` is no time to keep events for"));
 }
 
 #[test]
-fn what_a_rule_hides_is_hidden_in_the_timeline_too() {
+fn timeline_omits_paths_hidden_by_rules() {
     let home = Home::new();
     let rule = "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"all\"]\npaths = [\"/secret/**\"]\n";
     home.ok(&["write", "/secret/a", "x"]);
     home.ok(&["write", "/open", "x"]);
     assert_eq!(lines(&home, &[]), ["write /open", "write /secret/a"]);
-    home.put("stratafs.toml", rule);
+    home.put("treehold.toml", rule);
     assert_eq!(lines(&home, &[]), ["write /open"]);
 }
 
-/// A `watch` that runs, and ends with this value.
+/// A running `watch`, killed on drop.
 struct Watching {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -70,7 +70,7 @@ struct Watching {
 impl Watching {
     fn start(home: &Home, args: &[&str]) -> Self {
         let mut command = Command::new(binary());
-        command.current_dir(home.work()).env("STRATAFS_DATA", home.data()).env("HOME", home.data());
+        command.current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env("HOME", home.data());
         let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
@@ -85,13 +85,13 @@ impl Drop for Watching {
 }
 
 #[test]
-fn a_watch_tells_of_what_other_processes_do() {
+fn watch_reports_changes_by_other_processes() {
     let home = Home::new();
     home.ok(&["write", "/memories/first", "x"]);
     let text = home.ok(&["--jsonl", "timeline", "--limit", "1"]);
     let event: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
     let position = event["position"].as_str().unwrap();
-    // From a position on, so that it does not matter when it is ready.
+    // Start from a position, so that it does not matter when the watch is ready.
     let mut watching = Watching::start(&home, &["--jsonl", "watch", "/memories", "--after", position, "--limit", "3"]);
     for name in ["a", "b", "c"] {
         home.ok(&["write", &format!("/memories/{name}"), "x"]);

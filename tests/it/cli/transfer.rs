@@ -1,14 +1,14 @@
-//! Stores as a whole: copied to another engine, killed on the way, gone on with.
+//! Whole stores: copied to another engine, interrupted by a kill, and resumed.
 
 use super::{Home, binary};
 use std::process::{Command, Stdio};
-use stratafs::store::{Batch, COPY_NAMESPACE, ScanOptions, Store};
-use stratafs::{Namespace, SqliteStore};
+use treehold::store::{Batch, COPY_NAMESPACE, ScanOptions, Store};
+use treehold::{Namespace, SqliteStore};
 
-/// A home whose store holds files, a thread with checkpoints, and changes over an overlay.
+/// A home with files, a thread with checkpoints, and overlay changes.
 fn lived_in() -> Home {
     let home = Home::new();
-    home.put("stratafs.toml", configuration("sqlite:{data}/stratafs.db"));
+    home.put("treehold.toml", configuration("sqlite:{data}/treehold.db"));
     home.put("below/kept.md", "below\n");
     home.ok(&["write", "/plan.md", "one\n"]);
     home.ok(&["checkpoint", "create", "--label", "first"]);
@@ -29,7 +29,7 @@ fn configuration(url: &str) -> String {
 }
 
 #[test]
-fn what_was_copied_to_another_engine_works_as_before() {
+fn copied_store_works_on_another_engine() {
     let home = lived_in();
     for (name, url) in [("sled.toml", "sled:{data}/copy.sled"), ("sqlite.toml", "sqlite:{data}/copy.db")] {
         home.put(name, configuration(url));
@@ -59,13 +59,13 @@ fn what_was_copied_to_another_engine_works_as_before() {
         assert_eq!(there(&["cat", "/plan.md"]), "one\n");
         there(&["write", "/memories/a/b.md", "anew\n"]);
         assert_eq!(there(&["--thread", "other", "cat", "/plan.md"]), "two\n");
-        assert_eq!(home.ok(&["cat", "/memories/a/b.md"]), "a memory\n", "the source is as it was");
+        assert_eq!(home.ok(&["cat", "/memories/a/b.md"]), "a memory\n", "the source is unchanged");
         there(&["doctor"]);
     }
 }
 
 #[test]
-fn what_cannot_be_copied_is_told() {
+fn invalid_copy_is_refused_with_a_reason() {
     let home = lived_in();
     assert!(home.error(&["store", "copy", "default", "none"], 3).contains("no store is named `none`"));
     assert!(home.error(&["store", "copy", "sqlite:typo.db", "sqlite:b.db"], 3).contains("there is no store"));
@@ -81,9 +81,9 @@ fn what_cannot_be_copied_is_told() {
     home.run(&["store", "copy", "default", "default", "--onto"], 2);
 }
 
-/// The writer stops within a batch for good, by a trigger, and is killed there.
+/// A trigger stops the writer forever within a batch, and it is killed there.
 #[tokio::test]
-async fn a_copy_that_was_killed_goes_on_where_it_was() {
+async fn killed_copy_resumes_where_it_stopped() {
     const ROWS: usize = 2_500;
     let home = Home::new();
     let rows = Namespace::new(["rows"]).unwrap();
@@ -98,7 +98,7 @@ async fn a_copy_that_was_killed_goes_on_where_it_was() {
     let mut watch = target.watch(&rows).await.unwrap();
     let args = ["store", "copy", "sqlite:from.db", "sqlite:to.db"];
     let mut command = Command::new(binary());
-    command.args(args).current_dir(home.work()).env("STRATAFS_DATA", home.data()).env_remove("STRATAFS_CONFIG");
+    command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env_remove("TREEHOLD_CONFIG");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let there = async || target.scan(&rows, ScanOptions::new().with_limit(ROWS)).await.unwrap().entries.len();
     while there().await == 0 {
@@ -111,13 +111,13 @@ async fn a_copy_that_was_killed_goes_on_where_it_was() {
     assert!((1..1_700).contains(&sent), "{sent}");
     assert!(target.get(&Namespace::new(COPY_NAMESPACE).unwrap(), "note").await.unwrap().is_some());
     rusqlite::Connection::open(&to).unwrap().execute_batch("DROP TRIGGER endless").unwrap();
-    // Another source is not mixed in, and what is half there is no source.
+    // Another source is not mixed in, and a partial copy is not a source.
     home.ok(&["store", "put", "own", "k", "v"]);
     assert!(home.error(&["store", "copy", "default", "sqlite:to.db"], 4).contains("holds a part of a copy of `sqlite:from.db`"));
     home.run(&["store", "copy", "sqlite:to.db", "sqlite:third.db"], 2);
     let report = home.json(&[&["--json"], &args[..]].concat());
     assert_eq!((&report["resumed"], &report["settled"], &report["rows"]), (&true.into(), &true.into(), &ROWS.into()));
-    assert_eq!(report["sent"], ROWS - sent, "what is there is not sent again");
+    assert_eq!(report["sent"], ROWS - sent, "existing rows are not sent again");
     assert_eq!(
         target.scan(&rows, ScanOptions::new().with_limit(ROWS).with_values(true)).await.unwrap(),
         source.scan(&rows, ScanOptions::new().with_limit(ROWS).with_values(true)).await.unwrap()
@@ -126,7 +126,7 @@ async fn a_copy_that_was_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_snapshot_is_a_store_by_itself() {
+fn snapshot_opens_as_a_store() {
     let home = lived_in();
     home.ok(&["store", "snapshot", "monday.db"]);
     home.ok(&["write", "/memories/a/b.md", "later\n"]);
@@ -139,20 +139,20 @@ fn a_snapshot_is_a_store_by_itself() {
     assert_eq!(home.ok(&["--config", "monday.toml", "cat", "/memories/a/b.md"]), "later\n");
     home.put("tree.toml", "[stores.default]\nurl = \"sled:tree\"\n");
     let told = home.error(&["--config", "tree.toml", "store", "snapshot", "x.db"], 2);
-    assert!(told.contains("`stratafs store copy default sqlite:x.db`"), "{told}");
+    assert!(told.contains("`treehold store copy default sqlite:x.db`"), "{told}");
     home.run(&["store", "snapshot", "x.db", "--store", "sqlite:typo.db"], 3);
     assert!(!home.work().join("typo.db").exists() && !home.work().join("x.db").exists());
 }
 
 #[tokio::test]
-async fn what_has_ended_is_counted_and_swept() {
+async fn expired_rows_are_counted_and_swept() {
     let home = Home::new();
     let rows = Namespace::new(["rows"]).unwrap();
     let store = SqliteStore::open(home.work().join("a.db")).unwrap();
     let batch = (0..7).fold(Batch::new(), |batch, number| batch.put_for(&rows, format!("{number}"), "v", std::time::Duration::ZERO));
     store.commit(batch.put_with_meta(&rows, "kept", "meta", "body")).await.unwrap();
     let stats = home.json(&["--json", "store", "stats", "--by-namespace", "--store", "sqlite:a.db"]);
-    assert_eq!((&stats["rows"], &stats["expired"], &stats["bytes"], &stats["schema"]), (&1.into(), &7.into(), &8.into(), &1.into()));
+    assert_eq!((&stats["rows"], &stats["expired"], &stats["bytes"], &stats["schema"]), (&1.into(), &7.into(), &8.into(), &2.into()));
     assert_eq!(stats["by_namespace"], serde_json::json!([{"namespace": "rows", "rows": 1, "meta_bytes": 4}]));
     let told = home.ok(&["store", "stats", "--by-namespace", "--store", "sqlite:a.db"]);
     assert!(told.contains("engine      SQLite 3.") && told.ends_with("         1  rows\n"), "{told}");
@@ -162,7 +162,7 @@ async fn what_has_ended_is_counted_and_swept() {
 }
 
 #[test]
-fn what_was_exported_is_imported_elsewhere() {
+fn exported_store_is_imported_elsewhere() {
     let home = lived_in();
     let told = home.ok(&["store", "export", "all.tar"]);
     assert!(home.error(&["store", "export", "all.tar"], 4).contains("exists already"));
@@ -191,27 +191,27 @@ fn what_was_exported_is_imported_elsewhere() {
 }
 
 #[test]
-fn damage_anywhere_in_a_store_is_told_line_by_line() {
+fn verify_reports_each_damage_on_a_line() {
     let home = lived_in();
     home.ok(&["--user", "bob", "write", "/memories/own.md", "bob's"]);
     assert!(home.ok(&["store", "verify"]).ends_with("rows can be read\n"));
     home.ok(&["store", "export", "all.tar"]);
-    let database = rusqlite::Connection::open(home.data().join("stratafs.db")).unwrap();
+    let database = rusqlite::Connection::open(home.data().join("treehold.db")).unwrap();
     let damage = |sql: &str| assert_eq!(database.execute(sql, []).unwrap(), 1, "{sql}");
     damage(
-        "UPDATE bodies SET body = x'00000000' WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE 'threads/bodies/%' AND size = 4)",
+        "UPDATE bodies SET body = x'00000000' WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE '%treehold/threads/bodies/%' AND size = 4)",
     );
     damage("DELETE FROM bodies WHERE id = (SELECT id FROM items WHERE namespace = 'default/bob/memories/')");
     damage("UPDATE items SET version = 1000000 WHERE key = 'large'");
-    damage("UPDATE bodies SET body = x'00' WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE 'threads/heads/%')");
-    damage("UPDATE items SET size = 1 WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE 'threads/heads/%')");
+    damage("UPDATE bodies SET body = x'00' WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE '%treehold/threads/heads/%')");
+    damage("UPDATE items SET size = 1 WHERE id = (SELECT MIN(id) FROM items WHERE namespace LIKE '%treehold/threads/heads/%')");
     let told = String::from_utf8(home.run(&["store", "verify"], 6).get_output().stdout.clone()).unwrap();
     for fault in [
         "the row `own.md` in `default/bob/memories` cannot be read",
         "is damaged: the content of a thread is not what its hash says",
         "and the counter of the store is",
-        "in `threads/heads/default/default` is damaged: ",
-        "there are rows without their body",
+        "in `_treehold/threads/heads/default/default` is damaged: ",
+        "there are rows without a body",
     ] {
         assert_eq!(told.matches(fault).count(), 1, "{fault}: {told}");
     }

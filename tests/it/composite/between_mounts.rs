@@ -10,7 +10,7 @@ async fn a_file_is_moved_and_copied() {
     assert_eq!(moved.version, tree.stat(&path("/m/d/f")).await.unwrap().version);
     assert_eq!(globbed(&tree, "**").await, ["/m/d/f", "/m/taken"]);
     let copied = tree.copy("/m/d/f", "/f").await.unwrap();
-    assert_eq!((copied.operation, copied.path.as_str()), (stratafs::ops::OpKind::Copy, "/f"));
+    assert_eq!((copied.operation, copied.path.as_str()), (treehold::ops::OpKind::Copy, "/f"));
     refused(
         tree.rename("/f", "/m/taken").await,
         ErrorKind::AlreadyExists,
@@ -170,7 +170,7 @@ impl Layer for Meddler {
 
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
         let result = next.run().await;
-        if op.kind == stratafs::ops::OpKind::Write && !self.done.swap(true, Ordering::Relaxed) {
+        if op.kind == treehold::ops::OpKind::Write && !self.done.swap(true, Ordering::Relaxed) {
             self.source.apply_one(self.meddle.clone()).await?;
         }
         result

@@ -12,8 +12,8 @@ fn prefixes_that_are_none_are_refused() {
             ErrorKind::InvalidPath,
             "`/a/../b` cannot be mounted at: the path holds a `..` segment; name the target by its absolute path",
         ),
-        ("/", ErrorKind::InvalidArgument, "`/` is the place of the default backend; mount beneath it"),
-        ("/taken/", ErrorKind::InvalidArgument, "`/taken` is mounted already; name each prefix once"),
+        ("/", ErrorKind::InvalidArgument, "`/` belongs to the default backend; mount below it"),
+        ("/taken/", ErrorKind::InvalidArgument, "`/taken` is already mounted; use each prefix once"),
     ] {
         let builder = CompositeBackend::builder(state()).route("/taken", state()).unwrap();
         refused(builder.route(prefix, state()), kind, message);

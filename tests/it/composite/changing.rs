@@ -12,10 +12,10 @@ async fn what_mounts_stand_on_is_not_taken_away() {
     for (at, verb, message) in [
         ("/", "deleted", "`/` is the root and cannot be deleted; name what lies in it"),
         ("/memories", "deleted", "`/memories` is a mount and cannot be deleted; name what lies in it"),
-        ("/a", "deleted", "`/a` cannot be deleted, as `/a/b` is mounted in it; name what lies beside the mount"),
+        ("/a", "deleted", "`/a` cannot be deleted because `/a/b` is mounted in it; name what lies beside the mount"),
         ("/", "moved", "`/` is the root and cannot be moved; name what lies in it"),
         ("/memories", "moved", "`/memories` is a mount and cannot be moved; name what lies in it"),
-        ("/a", "moved", "`/a` cannot be moved, as `/a/b` is mounted in it; name what lies beside the mount"),
+        ("/a", "moved", "`/a` cannot be moved because `/a/b` is mounted in it; name what lies beside the mount"),
     ] {
         let result = if verb == "deleted" { tree.delete_all(at).await } else { tree.rename(at, "/elsewhere").await };
         let error = refused(result, ErrorKind::InvalidArgument, message);
@@ -32,7 +32,7 @@ async fn what_mounts_stand_on_is_not_taken_away() {
 #[tokio::test]
 async fn a_batch_within_one_mount_is_one() {
     let tree = filled(&["/m", "/v/w"], &["/m/x"]).await;
-    let edit = |old: &str| Change::Edit { path: path("/m/x"), edits: vec![stratafs::ops::Edit::new(old, "pin")], expect: None };
+    let edit = |old: &str| Change::Edit { path: path("/m/x"), edits: vec![treehold::ops::Edit::new(old, "pin")], expect: None };
     let error = tree.apply(&[write("/m/y", "1"), edit("absent"), write("/m/z", "2")], &ApplyOptions::new()).await.unwrap_err();
     assert_eq!((error.kind(), error.path(), error.change(), error.applied()), (ErrorKind::NoMatch, Some(&*path("/m/x")), Some(1), 0));
     assert_eq!(names(&tree, "/m").await, ["x"]);
@@ -81,7 +81,7 @@ async fn a_batch_over_several_mounts_is_refused_unless_a_part_will_do() {
     let error = refused(
         tree.apply(&batch, &ApplyOptions::new()).await,
         ErrorKind::Unsupported,
-        "the batch changes `/`, `/m`, `/n`, which are mounted apart and cannot change as one; apply it mount by mount, or allow a partial result",
+        "the batch changes `/`, `/m`, `/n`, which are separate mounts and cannot change atomically; apply it mount by mount, or allow a partial result",
     );
     assert_eq!((error.change(), error.applied(), error.path()), (Some(2), 0, Some(&*path("/c"))));
     assert_eq!(globbed(&tree, "**").await, ["/m/x"]);

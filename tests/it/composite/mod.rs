@@ -13,16 +13,16 @@ mod subtrees;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stratafs::backend::{IndexKind, StoreBackend};
-use stratafs::composite::CompositeBuilder;
-use stratafs::error::Result;
-use stratafs::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
-use stratafs::ops::{
+use tokio::sync::Barrier;
+use treehold::backend::{IndexKind, StoreBackend};
+use treehold::composite::CompositeBuilder;
+use treehold::error::Result;
+use treehold::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
+use treehold::ops::{
     ApplyOptions, Change, EntryKind, GlobOptions, GrepOptions, GrepOutput, LsOptions, OnFailure, Op, SearchOptions, WriteMode,
 };
-use stratafs::store::{MemoryStore, Namespace};
-use stratafs::{Backend, BackendExt, CompositeBackend, Error, ErrorKind, StateBackend, Subtree, VfsPath, VfsPathBuf};
-use tokio::sync::Barrier;
+use treehold::store::{MemoryStore, Namespace};
+use treehold::{Backend, BackendExt, CompositeBackend, Error, ErrorKind, StateBackend, Subtree, VfsPath, VfsPathBuf};
 
 fn state() -> Arc<dyn Backend> {
     Arc::new(StateBackend::new())

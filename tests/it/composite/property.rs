@@ -4,10 +4,10 @@ use super::{path, state};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use stratafs::conformance::model::ModelBackend;
-use stratafs::error::Result;
-use stratafs::ops::{Change, Changed, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, WriteMode};
-use stratafs::{Backend, BackendExt, CompositeBackend, ErrorKind, VfsPath, VfsPathBuf};
+use treehold::conformance::model::ModelBackend;
+use treehold::error::Result;
+use treehold::ops::{Change, Changed, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, WriteMode};
+use treehold::{Backend, BackendExt, CompositeBackend, ErrorKind, VfsPath, VfsPathBuf};
 
 const MOUNTS: [&str; 8] = ["/.h", "/a", "/a/b", "/a/b/c/d", "/b/c", "/c.md", "/v/w", "/v/w/a"];
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "v", "w", ".h", "n.md", "c.md", "a-b"];
@@ -195,7 +195,7 @@ async fn everything(tree: &dyn Backend) -> Vec<String> {
 #[test]
 fn a_composite_is_one_flat_tree() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let cases = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(96);
+    let cases = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(96);
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4_000, ..ProptestConfig::default() };
     let looks = || vec((some_path(), look()), 1..16);
     proptest!(config, |(mounts in subsequence(MOUNTS.to_vec(), 0..=MOUNTS.len()), changes in vec(change(), 1..24), looks in looks())| {

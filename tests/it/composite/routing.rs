@@ -79,7 +79,7 @@ async fn a_file_in_the_place_of_a_mounts_ancestor_is_hidden() {
     refused(
         tree.write("/a/x", "x").await,
         ErrorKind::NotADirectory,
-        "`/a/x` lies in a directory of mounts whose place a file takes in the tree beneath; nothing can be put there",
+        "`/a/x` cannot be written: its directory exists only for mounts, and the underlying tree has a file in its place",
     );
     assert_eq!(default.read_text("/a").await.unwrap(), "needle\n");
 }

@@ -1,4 +1,4 @@
-//! Changes on a host: whole or not at all, with the mode and the bytes that were there.
+//! Changes on a host: all or nothing, preserving mode bits and bytes.
 
 use super::{Host, kind, leftovers, path};
 use std::collections::HashSet;
@@ -9,14 +9,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use stratafs::ops::{ApplyOptions, Change, Durability, Edit, EntryKind, GlobOptions, GrepOptions, LsOptions, WriteMode};
-use stratafs::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, SyncMode, VfsPath};
+use treehold::ops::{ApplyOptions, Change, Durability, Edit, EntryKind, GlobOptions, GrepOptions, LsOptions, WriteMode};
+use treehold::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, SyncMode, VfsPath};
 
 fn mode(path: impl AsRef<std::path::Path>) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// deepagents resolves a link before it deletes, and so deletes the target and keeps the link.
+/// deepagents resolves a link before it deletes, so it deletes the target and keeps the link.
 #[tokio::test]
 async fn delete_of_a_link_removes_the_link_and_not_its_target() {
     for host in Host::both() {
@@ -28,9 +28,9 @@ async fn delete_of_a_link_removes_the_link_and_not_its_target() {
         assert_eq!(tree.delete_all("/directory-link").await.unwrap().entries, 1);
         assert_eq!(tree.read_text("/d/file").await.unwrap(), "x");
         assert_eq!(tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap().entries.len(), 1);
-        // A version known of the file behind a link guards the link.
+        // The version behind a link also guards the link.
         symlink("d/file", host.at("guarded")).unwrap();
-        let stale = tree.read(&path("/guarded"), &stratafs::ops::ReadOptions::new()).await.unwrap().version;
+        let stale = tree.read(&path("/guarded"), &treehold::ops::ReadOptions::new()).await.unwrap().version;
         tree.write("/d/file", "y").await.unwrap();
         let delete = Change::Delete { path: path("/guarded"), recursive: false, expect: Some(stale) };
         assert_eq!(kind(tree.apply_one(delete).await), ErrorKind::Conflict);
@@ -49,9 +49,9 @@ async fn delete_of_the_root_is_refused() {
     }
 }
 
-/// deepagents looks for `..` anywhere in the path and so refuses legal names.
+/// deepagents searches the whole path for `..`, so it refuses legal names.
 #[tokio::test]
-async fn names_with_dots_and_brackets_are_names() {
+async fn names_with_dots_and_brackets_are_legal() {
     for host in Host::both() {
         for name in ["foo..bar.txt", "[...slug].tsx", "...", "a b", ".hidden", "~", "-rf", "ünï", "🦀", "back\\slash", "a:b", "*?"] {
             let path = format!("/app/{name}");
@@ -78,7 +78,7 @@ async fn edit_keeps_line_endings_and_bytes() {
 }
 
 #[tokio::test]
-async fn a_failing_edit_leaves_the_file_and_its_directory_as_they_were() {
+async fn failed_edit_leaves_file_and_directory_unchanged() {
     for host in Host::both() {
         host.tree.write("/d/file", "x y x\n").await.unwrap();
         let before = fs::metadata(host.at("d/file")).unwrap();
@@ -93,7 +93,7 @@ async fn a_failing_edit_leaves_the_file_and_its_directory_as_they_were() {
 }
 
 #[tokio::test]
-async fn mode_bits_are_kept() {
+async fn mode_bits_are_preserved() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/script", "one").await.unwrap();
@@ -105,13 +105,13 @@ async fn mode_bits_are_kept() {
         tree.append("/script", "!").await.unwrap();
         tree.edit("/script", "two", "three").await.unwrap();
         assert_eq!(mode(host.at("script")), 0o751);
-        // A copy may be run as its source may, as far as the umask lets it; what it replaces keeps its own mode.
+        // A copy is executable if its source is, within the umask. A replaced file keeps its own mode.
         tree.copy("/script", "/copy").await.unwrap();
         assert_eq!(mode(host.at("copy")) & 0o100, 0o100);
         let overwrite = Change::Copy { from: path("/script"), to: path("/plain"), overwrite: true };
         tree.apply_one(overwrite).await.unwrap();
         assert_eq!(mode(host.at("plain")), fresh);
-        // A new content does not inherit the right to act as another user.
+        // New content does not inherit the setuid and setgid bits.
         fs::set_permissions(host.at("script"), fs::Permissions::from_mode(0o4755)).unwrap();
         tree.write("/script", "four").await.unwrap();
         assert_eq!(mode(host.at("script")), 0o755);
@@ -119,7 +119,7 @@ async fn mode_bits_are_kept() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_paths_are_reported_and_passed_over() {
+async fn invalid_host_names_are_reported_and_skipped() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/fine", "needle").await.unwrap();
@@ -137,7 +137,7 @@ async fn names_that_are_no_paths_are_reported_and_passed_over() {
         assert_eq!((globbed.entries.len(), globbed.failures.len()), (1, 4));
         let grepped = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap();
         assert_eq!((grepped.files.len(), grepped.failures_count), (1, 4));
-        // They move, are copied and go with the directory that holds them.
+        // They are moved, copied and deleted with their directory.
         fs::create_dir(host.at("d")).unwrap();
         fs::write(host.root().join(OsStr::from_bytes(b"d/\xff")), "x").unwrap();
         assert_eq!(tree.copy("/d", "/e").await.unwrap().entries, 2);
@@ -146,9 +146,9 @@ async fn names_that_are_no_paths_are_reported_and_passed_over() {
     }
 }
 
-/// deepagents truncates a file before it writes: a reader in a loop sees it empty most of the time.
+/// deepagents truncates a file before writing, so a reader in a loop mostly sees it empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_reader_never_sees_part_of_a_write() {
+async fn reader_never_sees_a_partial_write() {
     for host in Host::both() {
         let tree = &host.tree;
         let contents: Vec<String> =
@@ -161,7 +161,7 @@ async fn a_reader_never_sees_part_of_a_write() {
                 let whole: HashSet<Vec<u8>> = contents.iter().map(|content| content.clone().into_bytes()).collect();
                 std::thread::spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        assert!(whole.contains(&fs::read(&at).unwrap()), "a part of a write was seen");
+                        assert!(whole.contains(&fs::read(&at).unwrap()), "a partial write was visible");
                     }
                 })
             })
@@ -175,9 +175,9 @@ async fn a_reader_never_sees_part_of_a_write() {
     }
 }
 
-/// deepagents loses acknowledged edits and damages files when several write at once.
+/// deepagents loses acknowledged edits and damages files under concurrent writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_tasks_edit_one_file_and_nothing_is_lost() {
+async fn concurrent_edits_of_one_file_by_tasks_are_all_kept() {
     let host = Host::new(FilesystemOptions::new());
     let lines: String = (0..8).flat_map(|task| (0..200).map(move |line| format!("{task}-{line}=old\n"))).collect();
     host.tree.write("/file", lines).await.unwrap();
@@ -203,11 +203,11 @@ async fn eight_tasks_edit_one_file_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_version_is_never_used_again_however_fast_the_writes() {
+async fn versions_are_not_reused_under_rapid_writes() {
     let host = Host::new(FilesystemOptions::new());
     let mut seen = HashSet::new();
     for round in 0..500 {
-        // The same size, a new inode or one used again, within one tick of the kernel's clock.
+        // Same size and a new or reused inode within one tick of the kernel's clock.
         let changed = host.tree.write("/file", format!("{round:03}")).await.unwrap();
         assert!(seen.insert(changed.version.unwrap()), "round {round}");
         match round % 3 {
@@ -224,12 +224,12 @@ async fn a_version_is_never_used_again_however_fast_the_writes() {
 }
 
 #[tokio::test]
-async fn a_batch_says_what_took_effect() {
+async fn failed_batch_reports_what_took_effect() {
     for host in Host::both() {
         let changes = [
             Change::Write { path: path("/a"), content: "1".into(), mode: WriteMode::CreateNew },
             Change::Write { path: path("/d/b"), content: "2".into(), mode: WriteMode::CreateNew },
-            Change::Write { path: path("/new/deep/a"), content: "3".into(), mode: WriteMode::IfVersion(stratafs::ops::Version::new(1)) },
+            Change::Write { path: path("/new/deep/a"), content: "3".into(), mode: WriteMode::IfVersion(treehold::ops::Version::new(1)) },
             Change::Write { path: path("/c"), content: "4".into(), mode: WriteMode::CreateNew },
         ];
         assert!(!host.tree.capabilities().atomic_batch);
@@ -245,10 +245,10 @@ async fn tree_names(tree: &FilesystemBackend) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn unfinished_writes_are_hidden_kept_from_use_and_swept() {
+async fn unfinished_writes_are_hidden_protected_and_swept() {
     for host in Host::both() {
         let tree = &host.tree;
-        let left = [".stratafs-", &"0123456789abcdef".repeat(2), ".tmp"].concat();
+        let left = [".treehold-", &"0123456789abcdef".repeat(2), ".tmp"].concat();
         tree.write("/d/file", "needle").await.unwrap();
         fs::write(host.at("d").join(&left), "needle").unwrap();
         fs::create_dir(host.at(&left)).unwrap();
@@ -274,10 +274,10 @@ async fn unfinished_writes_are_hidden_kept_from_use_and_swept() {
 }
 
 #[tokio::test]
-async fn what_a_killed_write_left_does_not_keep_its_directory() {
+async fn leftover_of_a_killed_write_does_not_block_rmdir() {
     for host in Host::both() {
         host.tree.create_dir("/d").await.unwrap();
-        let left = |digit: &str| host.at("d").join([".stratafs-", &digit.repeat(32), ".tmp"].concat());
+        let left = |digit: &str| host.at("d").join([".treehold-", &digit.repeat(32), ".tmp"].concat());
         fs::write(left("0"), "of a dead process").unwrap();
         fs::create_dir(left("1")).unwrap();
         let under_way = fs::File::create(left("2")).unwrap();
@@ -291,10 +291,10 @@ async fn what_a_killed_write_left_does_not_keep_its_directory() {
 }
 
 #[tokio::test]
-async fn a_directory_that_holds_only_leftovers_is_empty() {
+async fn directory_with_only_leftovers_counts_as_empty() {
     for host in Host::both() {
         host.tree.create_dir("/d").await.unwrap();
-        let left = [".stratafs-", &"0123456789abcdef".repeat(2), ".tmp"].concat();
+        let left = [".treehold-", &"0123456789abcdef".repeat(2), ".tmp"].concat();
         fs::write(host.at("d").join(&left), "x").unwrap();
         fs::File::open(host.at("d").join(&left)).unwrap().set_modified(SystemTime::now() - Duration::from_secs(200_000)).unwrap();
         host.tree.delete("/d").await.unwrap();
@@ -303,7 +303,7 @@ async fn a_directory_that_holds_only_leftovers_is_empty() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dropped_change_leaves_old_or_new() {
+async fn dropped_change_leaves_old_or_new_content() {
     let host = Host::new(FilesystemOptions::new());
     let contents = ["a".repeat(100_000), "b".repeat(100_001)];
     host.tree.write("/file", contents[0].clone()).await.unwrap();
@@ -319,13 +319,13 @@ async fn a_dropped_change_leaves_old_or_new() {
         let text = host.tree.read_text("/file").await.unwrap();
         assert!(contents.contains(&text), "round {round}: {} bytes", text.len());
     }
-    // A change that waits for its turn is not made any more when its caller is gone, and those after it are.
+    // A queued change is dropped with its caller, and later ones proceed.
     host.tree.write("/file", "done").await.unwrap();
     assert_eq!(host.tree.read_text("/file").await.unwrap(), "done");
 }
 
 #[tokio::test]
-async fn durable_changes_work_alike() {
+async fn durable_mode_gives_the_same_results() {
     for (sync, durability) in [(SyncMode::File, Durability::Process), (SyncMode::Full, Durability::Power)] {
         let host = Host::new(FilesystemOptions::new().with_sync(sync));
         let tree = &host.tree;
@@ -343,7 +343,7 @@ async fn durable_changes_work_alike() {
 }
 
 #[tokio::test]
-async fn renames_move_what_stands_there_and_nothing_else() {
+async fn rename_moves_the_entry_and_nothing_else() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/file", "x").await.unwrap();
@@ -351,21 +351,21 @@ async fn renames_move_what_stands_there_and_nothing_else() {
         tree.rename("/link", "/d/moved").await.unwrap();
         assert_eq!(fs::read_link(host.at("d/moved")).unwrap(), std::path::Path::new("file"));
         assert_eq!(tree.stat(&path("/d/moved")).await.unwrap().kind, EntryKind::Symlink);
-        // Two names of one file: the source goes, as with any other file that is replaced.
+        // Two names of one file: the source is removed, as when any other file is replaced.
         fs::hard_link(host.at("file"), host.at("second")).unwrap();
         let overwrite = Change::Rename { from: path("/file"), to: path("/second"), overwrite: true };
         assert!(!tree.apply_one(overwrite).await.unwrap().created);
         assert_eq!(tree_names(tree).await, ["/d", "/d/moved", "/second"]);
-        // A directory cannot be moved into itself, by whatever name.
+        // A directory cannot be moved into itself under any name.
         symlink("d", host.at("alias")).unwrap();
         assert_eq!(kind(tree.rename("/d", "/alias/inside").await), ErrorKind::InvalidArgument);
         assert_eq!(kind(tree.rename("/d", "/d/inside").await), ErrorKind::InvalidArgument);
     }
 }
 
-/// The name was removed as one of two, because the file had a second one elsewhere.
+/// Regression: because the file had a second name elsewhere, this name was removed as one of two.
 #[tokio::test]
-async fn a_rename_onto_the_same_entry_by_another_path_loses_nothing() {
+async fn rename_onto_the_same_entry_by_another_path_loses_nothing() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/d/file", "x").await.unwrap();
@@ -378,7 +378,7 @@ async fn a_rename_onto_the_same_entry_by_another_path_loses_nothing() {
                 assert_eq!(tree.read_text("/d/file").await.unwrap(), "x");
             }
         }
-        // A directory has several names for the host, too.
+        // Directories can have several names on the host, too.
         fs::create_dir_all(host.at("d/sub/below")).unwrap();
         tree.rename("/d/sub", "/alias/sub").await.unwrap();
         assert!(host.at("d/sub/below").is_dir());
@@ -386,7 +386,7 @@ async fn a_rename_onto_the_same_entry_by_another_path_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_rename_between_two_names_of_one_file_keeps_the_target() {
+async fn rename_between_hard_links_keeps_the_target() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/one", "x").await.unwrap();
@@ -403,7 +403,7 @@ async fn a_rename_between_two_names_of_one_file_keeps_the_target() {
 }
 
 #[tokio::test]
-async fn a_write_breaks_a_hard_link_and_keeps_its_other_name() {
+async fn write_breaks_a_hard_link_and_keeps_the_other_name() {
     for host in Host::both() {
         fs::write(host.at("one"), "old").unwrap();
         fs::hard_link(host.at("one"), host.at("two")).unwrap();
@@ -413,7 +413,7 @@ async fn a_write_breaks_a_hard_link_and_keeps_its_other_name() {
 }
 
 #[tokio::test]
-async fn a_directory_locked_by_another_program_is_waited_for() {
+async fn change_waits_for_a_directory_lock_of_another_program() {
     let host = Host::new(FilesystemOptions::new());
     host.tree.write("/file", "x").await.unwrap();
     let lock = fs::File::open(host.root()).unwrap();
@@ -428,16 +428,16 @@ async fn a_directory_locked_by_another_program_is_waited_for() {
     assert_eq!(host.tree.read_text("/file").await.unwrap(), "y");
 }
 
-/// Directories come and go while others write into them: each write makes its own way or is told why not.
+/// Directories come and go while others write into them. Each write creates its path or reports why not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_write_outlives_the_directories_that_others_take_away() {
+async fn write_survives_concurrent_removal_of_its_directories() {
     for host in Host::both() {
         let refused = {
             let tree = host.tree.clone();
             tokio::spawn(async move {
                 for _ in 0..200 {
-                    // Refused, so that the directories made for it go again.
-                    let absent = WriteMode::IfVersion(stratafs::ops::Version::new(1));
+                    // Refused, so that the directories created for it are removed again.
+                    let absent = WriteMode::IfVersion(treehold::ops::Version::new(1));
                     let change = Change::Write { path: path("/new/deep/refused"), content: "x".into(), mode: absent };
                     assert_eq!(kind(tree.apply_one(change).await), ErrorKind::Conflict);
                 }
@@ -473,7 +473,7 @@ async fn tree_write(tree: &FilesystemBackend, at: &str) {
 }
 
 #[tokio::test]
-async fn a_refused_change_states_that_it_had_no_effect() {
+async fn refused_change_is_without_effect() {
     let host = Host::new(FilesystemOptions::new());
     host.tree.write("/file", "x").await.unwrap();
     for error in [
@@ -489,7 +489,7 @@ async fn a_refused_change_states_that_it_had_no_effect() {
 }
 
 #[tokio::test]
-async fn a_file_keeps_its_owner_where_that_is_allowed() {
+async fn write_preserves_the_owner_if_permitted() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -503,7 +503,7 @@ async fn a_file_keeps_its_owner_where_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_tree_deeper_than_there_are_handles_is_walked_and_removed() {
+async fn tree_deeper_than_the_handle_limit_is_walked_and_removed() {
     let host = Host::new(FilesystemOptions::new());
     let deep = format!("/{}", ["d"; 2000].join("/"));
     host.tree.write(&format!("{deep}/file"), "needle").await.unwrap();
@@ -515,7 +515,7 @@ async fn a_tree_deeper_than_there_are_handles_is_walked_and_removed() {
 }
 
 #[tokio::test]
-async fn a_write_that_waited_lands_in_the_directory_of_its_path() {
+async fn delayed_write_goes_to_the_current_directory_of_its_path() {
     for host in Host::both() {
         host.tree.write("/d/file", "old").await.unwrap();
         let lock = fs::File::open(host.at("d")).unwrap();
@@ -525,7 +525,7 @@ async fn a_write_that_waited_lands_in_the_directory_of_its_path() {
         while leftovers(&host.root()).is_empty() {
             tokio::task::yield_now().await;
         }
-        // It is prepared, and waits: now its directory is another one.
+        // The write is prepared and waits; now its directory is replaced.
         fs::rename(host.at("d"), host.at("was")).unwrap();
         fs::create_dir(host.at("d")).unwrap();
         lock.unlock().unwrap();
@@ -537,7 +537,7 @@ async fn a_write_that_waited_lands_in_the_directory_of_its_path() {
 }
 
 #[tokio::test]
-async fn a_write_is_dated_after_what_it_replaces() {
+async fn write_has_a_later_time_than_the_replaced_file() {
     let host = Host::new(FilesystemOptions::new());
     host.tree.write("/file", "old").await.unwrap();
     let ahead = SystemTime::now() + Duration::from_secs(600);

@@ -1,11 +1,12 @@
-//! Files that are searched in windows are searched as any other.
+//! Files searched in windows give the same results as others.
 
 use super::Host;
 use std::fs;
-use stratafs::ops::{CaseMode, Encoding, GrepCursor, GrepOptions, GrepOutput};
-use stratafs::{Backend, BackendExt, FilesystemOptions, StateBackend, VfsPath};
+use treehold::ops::{CaseMode, Encoding, GrepCursor, GrepOptions, GrepOutput};
+use treehold::{Backend, BackendExt, FilesystemOptions, StateBackend, VfsPath};
 
-/// Lines of many lengths, some with both endings, one longer than any window; 10 MiB in all, without an end of the last line.
+/// Lines of many lengths, some with each line ending and one longer than any window: 10 MiB in all, without a final
+/// line ending.
 fn content() -> Vec<u8> {
     let mut content = Vec::new();
     let mut seed = 7_u32;
@@ -30,7 +31,7 @@ fn content() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_large_file_is_searched_as_one_in_memory() {
+async fn windowed_search_equals_search_in_memory() {
     let host = Host::new(FilesystemOptions::new());
     let state = StateBackend::new();
     let content = content();
@@ -67,7 +68,7 @@ async fn a_large_file_is_searched_as_one_in_memory() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_binary_by_its_start_alone() {
+async fn large_file_is_binary_by_its_start_only() {
     let host = Host::new(FilesystemOptions::new());
     for (name, at) in [("early", 8_191), ("late", 8_192)] {
         let mut content = b"a needle in here\n".repeat(200_000);
@@ -84,9 +85,9 @@ async fn a_large_file_is_binary_by_its_start_alone() {
     assert_eq!(counts(options().with_size_max_bytes(1 << 20)).await.0.len(), 0);
 }
 
-/// A file over 1 GiB was refused for its size.
+/// Regression: a file over 1 GiB was refused because of its size.
 #[tokio::test]
-async fn a_file_over_a_gigabyte_is_searched() {
+async fn file_over_a_gigabyte_is_searched() {
     let host = Host::new(FilesystemOptions::new());
     let file = fs::File::create(host.at("huge")).unwrap();
     std::io::Write::write_all(&mut &file, "a needle at the start\n".repeat(1000).as_bytes()).unwrap();
@@ -96,7 +97,7 @@ async fn a_file_over_a_gigabyte_is_searched() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_decoded_as_it_is_read() {
+async fn large_utf16_file_is_decoded_while_read() {
     let host = Host::new(FilesystemOptions::new());
     let state = StateBackend::new();
     let text: String = (0..200_000).map(|line| format!("größe {line} 日本\n")).collect();

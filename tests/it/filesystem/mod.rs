@@ -1,6 +1,8 @@
-//! The filesystem tier against a hostile host: what stands beside, above and beneath the root, and who writes at the same time.
+//! The filesystem tier on a hostile host: entries beside, above and below the root, and concurrent writers.
 
 mod changes;
+#[cfg(feature = "cli")]
+mod doors;
 mod large;
 mod processes;
 mod ripgrep;
@@ -9,14 +11,14 @@ mod search;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use stratafs::ops::{ApplyOptions, Change};
-use stratafs::{Backend, Error, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath, VfsPathBuf};
 use tempfile::TempDir;
+use treehold::ops::{ApplyOptions, Change};
+use treehold::{Backend, Error, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath, VfsPathBuf};
 
-/// What no read may return and no write may change.
+/// Content that no read may return and no write may change.
 const SECRET: &str = "the secret outside";
 
-/// A root, and a directory beside it that nothing may reach.
+/// A root, and a directory beside it that must stay out of reach.
 struct Host {
     directory: TempDir,
     tree: FilesystemBackend,
@@ -32,7 +34,7 @@ impl Host {
         Self { directory, tree }
     }
 
-    /// One host for each way in which paths are resolved.
+    /// One host per way of resolving paths.
     fn both() -> [Self; 2] {
         [true, false].map(|openat2| Self::new(FilesystemOptions::new().with_openat2(openat2)))
     }
@@ -49,14 +51,14 @@ impl Host {
         self.root().join(name)
     }
 
-    /// Checks that what lies outside is as it was.
+    /// Checks that everything outside the root is unchanged.
     fn assert_outside_is_untouched(&self) {
         let names: Vec<_> = fs::read_dir(self.outside()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["secret"]);
         assert_eq!(fs::read_to_string(self.outside().join("secret")).unwrap(), SECRET);
     }
 
-    /// Checks that no unfinished write was left behind anywhere beneath the root.
+    /// Checks that no unfinished write was left anywhere below the root.
     fn assert_no_leftovers(&self) {
         assert_eq!(leftovers(&self.root()), Vec::<PathBuf>::new());
     }
@@ -66,7 +68,7 @@ fn leftovers(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
-        if entry.file_name().to_string_lossy().starts_with(".stratafs-") {
+        if entry.file_name().to_string_lossy().starts_with(".treehold-") {
             found.push(entry.path());
         } else if entry.file_type().unwrap().is_dir() {
             found.extend(leftovers(&entry.path()));
@@ -83,9 +85,9 @@ fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
     result.unwrap_err().kind()
 }
 
-/// Makes one change of each kind at a path, and returns what each was refused with.
+/// Attempts one change of each kind at a path. Returns the error kinds.
 async fn refusals(tree: &FilesystemBackend, at: &VfsPath) -> Vec<ErrorKind> {
-    use stratafs::ops::{Edit, WriteMode};
+    use treehold::ops::{Edit, WriteMode};
     let path = at.to_owned();
     let other = VfsPathBuf::parse("/refused").unwrap();
     let mut kinds = Vec::new();

@@ -1,4 +1,4 @@
-//! Several processes on one root. The test binary starts itself, and the environment tells it what to be.
+//! Several processes on one root. The test binary starts itself, with its role in the environment.
 
 use super::{Host, kind, path};
 use std::collections::HashSet;
@@ -7,22 +7,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use stratafs::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions};
-use stratafs::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath};
+use treehold::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath};
 
-const ROOT: &str = "STRATAFS_TEST_ROOT";
-const NUMBER: &str = "STRATAFS_TEST_NUMBER";
+const ROOT: &str = "TREEHOLD_TEST_ROOT";
+const NUMBER: &str = "TREEHOLD_TEST_NUMBER";
 const WRITERS: usize = 4;
 const ROUNDS: usize = 200;
 
-/// Starts this test again, as a part of it that works on a root.
+/// Starts this test again, as a worker on a root.
 fn start(test: &str, root: &Path, number: usize) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("filesystem::processes::{test}"), "--nocapture"]).env(ROOT, root).env(NUMBER, number.to_string());
     command
 }
 
-/// Returns the root and number this process was started with, if it is a part.
+/// Returns the root and number that this process was started with, if it is a worker.
 fn part() -> Option<(FilesystemBackend, usize)> {
     let root = std::env::var_os(ROOT)?;
     let number = std::env::var(NUMBER).unwrap().parse().unwrap();
@@ -40,7 +40,7 @@ fn assert_all_succeed(children: Vec<Child>) {
 }
 
 #[tokio::test]
-async fn four_processes_edit_and_append_and_nothing_is_lost() {
+async fn concurrent_edits_and_appends_by_processes_are_all_kept() {
     if let Some((tree, number)) = part() {
         for round in 0..ROUNDS {
             tree.edit("/d/file", &format!("{number}-{round}=old\n"), &format!("{number}-{round}=new\n")).await.unwrap();
@@ -51,7 +51,7 @@ async fn four_processes_edit_and_append_and_nothing_is_lost() {
     let host = Host::new(FilesystemOptions::new());
     let lines: String = (0..WRITERS).flat_map(|number| (0..ROUNDS).map(move |round| format!("{number}-{round}=old\n"))).collect();
     host.tree.write("/d/file", lines).await.unwrap();
-    assert_all_succeed(start_writers("four_processes_edit_and_append_and_nothing_is_lost", &host.root()));
+    assert_all_succeed(start_writers("concurrent_edits_and_appends_by_processes_are_all_kept", &host.root()));
     let text = host.tree.read_text("/d/file").await.unwrap();
     assert_eq!((text.lines().count(), text.matches("=new").count()), (WRITERS * ROUNDS, WRITERS * ROUNDS));
     let log = host.tree.read_text("/d/log").await.unwrap();
@@ -60,7 +60,7 @@ async fn four_processes_edit_and_append_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn conditional_writes_of_four_processes_each_count_once() {
+async fn conditional_writes_by_processes_each_count_once() {
     if let Some((tree, _)) = part() {
         let mut counted = 0;
         while counted < 50 {
@@ -75,12 +75,12 @@ async fn conditional_writes_of_four_processes_each_count_once() {
     }
     let host = Host::new(FilesystemOptions::new());
     host.tree.write("/counter", "0").await.unwrap();
-    assert_all_succeed(start_writers("conditional_writes_of_four_processes_each_count_once", &host.root()));
+    assert_all_succeed(start_writers("conditional_writes_by_processes_each_count_once", &host.root()));
     assert_eq!(host.tree.read_text("/counter").await.unwrap(), (WRITERS * 50).to_string());
 }
 
 #[tokio::test]
-async fn each_name_is_created_by_one_process_only() {
+async fn create_new_succeeds_in_one_process_only() {
     if let Some((tree, number)) = part() {
         let mut won = Vec::new();
         for round in 0..100 {
@@ -93,7 +93,7 @@ async fn each_name_is_created_by_one_process_only() {
         return;
     }
     let host = Host::new(FilesystemOptions::new());
-    assert_all_succeed(start_writers("each_name_is_created_by_one_process_only", &host.root()));
+    assert_all_succeed(start_writers("create_new_succeeds_in_one_process_only", &host.root()));
     let mut seen = HashSet::new();
     for number in 0..WRITERS {
         for round in host.tree.read_text(&format!("/won/{number}")).await.unwrap().lines() {
@@ -105,7 +105,7 @@ async fn each_name_is_created_by_one_process_only() {
 }
 
 #[tokio::test]
-async fn a_killed_writer_leaves_old_or_new() {
+async fn killed_writer_leaves_old_or_new_content() {
     if let Some((tree, _)) = part() {
         let contents = ["a".repeat(300_000), "b".repeat(300_000)];
         for round in 0.. {
@@ -116,7 +116,8 @@ async fn a_killed_writer_leaves_old_or_new() {
     host.tree.write("/file", "a".repeat(300_000)).await.unwrap();
     for _ in 0..8 {
         let before = host.tree.stat(&path("/file")).await.unwrap().version;
-        let mut child = start("a_killed_writer_leaves_old_or_new", &host.root(), 0).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut child =
+            start("killed_writer_leaves_old_or_new_content", &host.root(), 0).stdout(std::process::Stdio::null()).spawn().unwrap();
         while host.tree.stat(&path("/file")).await.unwrap().version == before {
             tokio::task::yield_now().await;
         }
@@ -124,7 +125,7 @@ async fn a_killed_writer_leaves_old_or_new() {
         child.wait().unwrap();
         let text = host.tree.read_text("/file").await.unwrap();
         assert!(text.len() == 300_000 && (text.bytes().all(|byte| byte == b'a') || text.bytes().all(|byte| byte == b'b')));
-        // The lock went with the process.
+        // The process's lock ended with it.
         host.tree.append("/log", "alive\n").await.unwrap();
     }
     let names: Vec<_> = host.tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap().entries;
@@ -133,9 +134,9 @@ async fn a_killed_writer_leaves_old_or_new() {
     host.assert_no_leftovers();
 }
 
-/// What may not be read is named: it is not passed off as holding nothing.
+/// Unreadable entries are named and not treated as empty.
 #[tokio::test]
-async fn what_the_host_forbids_is_denied_and_named() {
+async fn entries_forbidden_by_the_host_are_denied_and_named() {
     if let Some((tree, _)) = part() {
         return forbidden(&tree).await;
     }
@@ -150,9 +151,10 @@ async fn what_the_host_forbids_is_denied_and_named() {
     for (name, mode) in [("closed", 0o000), ("open/unreadable", 0o000), ("protected", 0o444), ("open", 0o555)] {
         fs::set_permissions(host.at(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    let mut command = start("what_the_host_forbids_is_denied_and_named", &host.root(), 0);
+    let mut command = start("entries_forbidden_by_the_host_are_denied_and_named", &host.root(), 0);
     if rustix::process::geteuid().is_root() {
-        // The superuser may do everything, so somebody else has to try; where the test binary is out of their reach, nobody can.
+        // The superuser may read everything, so another user must try. If the test binary is inaccessible to other
+        // users, skip.
         command.uid(65534).gid(65534);
     }
     match command.stdout(std::process::Stdio::null()).spawn() {
@@ -173,7 +175,7 @@ async fn forbidden(tree: &FilesystemBackend) {
     assert_eq!(kind(tree.stat(&path("/closed/file")).await), denied);
     assert_eq!(kind(tree.write("/open/new", "x").await), denied);
     assert_eq!(kind(tree.delete("/open/file").await), denied);
-    // A rename could replace it, as its directory allows that; its own mode forbids it.
+    // A rename could replace the file, because its directory permits that, but its own mode forbids it.
     assert_eq!(kind(tree.write("/protected", "x").await), denied);
     assert_eq!(kind(tree.append("/protected", "x").await), denied);
     assert_eq!(kind(tree.edit("/protected", "needle", "x").await), denied);
@@ -184,7 +186,7 @@ async fn forbidden(tree: &FilesystemBackend) {
     let result = tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.unwrap();
     assert_eq!(result.failures.iter().map(|failure| failure.path.as_str()).collect::<Vec<_>>(), ["/closed"]);
     assert_eq!(kind(tree.grep(&path("/closed"), &GrepOptions::new("needle")).await), denied);
-    // A directory that could not be removed to the end comes back.
+    // A directory that could not be removed completely is restored.
     tree.write("/mine/file", "x").await.unwrap();
     assert_eq!(kind(tree.delete_all("/open").await), denied);
     assert!(tree.exists("/open/file").await.unwrap());

@@ -1,4 +1,4 @@
-//! Nothing leads out of the root: not a link, not a mount, not a directory swapped at the wrong moment.
+//! Nothing leads out of the root: no link, no mount, no directory swapped at the wrong moment.
 
 use super::{Host, SECRET, kind, path, refusals};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mkfifoat, mknodat, renameat_with};
@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stratafs::ops::{EntryKind, GlobOptions, GrepOptions, LsOptions, ReadOptions};
-use stratafs::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath};
+use treehold::ops::{EntryKind, GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath};
 
 const DENIED: ErrorKind = ErrorKind::PermissionDenied;
 
@@ -46,7 +46,7 @@ async fn links_that_leave_the_root_are_refused() {
 }
 
 #[tokio::test]
-async fn absolute_links_into_the_root_are_followed_and_others_refused() {
+async fn absolute_links_are_followed_only_within_the_root() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/real/deep/file", "one").await.unwrap();
@@ -57,7 +57,7 @@ async fn absolute_links_into_the_root_are_followed_and_others_refused() {
             ("chain", host.at("directory/file")),
             ("back", host.at("real/../real/deep/file")),
             ("root", root.clone()),
-            // A name that only begins like the root's, and ways out that begin in it.
+            // A name that only starts like the root's, and escapes that start within it.
             ("beside", std::path::PathBuf::from(format!("{}x/file", root.to_str().unwrap().trim_end_matches('/')))),
             ("above", host.at("../outside/secret")),
             ("far", host.at("real/../../outside/secret")),
@@ -81,7 +81,7 @@ async fn absolute_links_into_the_root_are_followed_and_others_refused() {
             assert_eq!(kind(tree.read_bytes(outside).await), DENIED, "{outside}");
             assert_eq!(kind(tree.write(outside, "x").await), DENIED, "{outside}");
         }
-        // Links that lead in a ring are too many.
+        // Links that form a loop count as too many.
         symlink(host.at("ring"), host.at("ring")).unwrap();
         assert_eq!(kind(tree.read_bytes("/ring").await), DENIED);
         host.assert_outside_is_untouched();
@@ -90,14 +90,14 @@ async fn absolute_links_into_the_root_are_followed_and_others_refused() {
 }
 
 #[tokio::test]
-async fn links_that_stay_are_followed_to_what_they_name() {
+async fn links_within_the_root_are_followed() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/real/deep/file", "one").await.unwrap();
         symlink("real/deep", host.at("directory")).unwrap();
         symlink("directory/../deep/./file", host.at("file")).unwrap();
         symlink("../file", host.at("real/chain")).unwrap();
-        // `directory/..` is what holds the target of the link, as the host says it, and not what holds the link.
+        // `directory/..` is the parent of the link's target, as on the host, not the parent of the link.
         assert_eq!(tree.read_text("/file").await.unwrap(), "one");
         assert_eq!(tree.read_text("/real/chain").await.unwrap(), "one");
         let written = tree.write("/file", "two").await.unwrap();
@@ -117,7 +117,7 @@ async fn links_that_stay_are_followed_to_what_they_name() {
 }
 
 #[tokio::test]
-async fn links_that_name_nothing_or_each_other_are_told_apart() {
+async fn dangling_and_looping_links_are_distinguished() {
     for host in Host::both() {
         let tree = &host.tree;
         symlink("missing", host.at("dangling")).unwrap();
@@ -134,7 +134,7 @@ async fn links_that_name_nothing_or_each_other_are_told_apart() {
         }
         assert_eq!(kind(tree.create("/dangling", "x").await), ErrorKind::AlreadyExists);
         assert_eq!(kind(tree.write("/dangling/below", "x").await), ErrorKind::NotFound);
-        assert!(!host.at("missing").exists(), "nothing is made through a link");
+        assert!(!host.at("missing").exists(), "nothing is created through a link");
         assert_eq!(kind(tree.read_bytes("/a").await), DENIED);
         assert_eq!(kind(tree.write("/a/below", "x").await), DENIED);
         tree.delete("/dangling").await.unwrap();
@@ -144,7 +144,7 @@ async fn links_that_name_nothing_or_each_other_are_told_apart() {
 }
 
 #[tokio::test]
-async fn the_magic_links_of_proc_lead_nowhere() {
+async fn magic_links_of_proc_are_not_followed() {
     for openat2 in [true, false] {
         let Ok(tree) = FilesystemBackend::open("/proc/self", FilesystemOptions::new().with_openat2(openat2)) else { return };
         for magic in ["/root/etc/hostname", "/cwd/Cargo.toml", "/exe", "/fd/0/x"] {
@@ -156,7 +156,7 @@ async fn the_magic_links_of_proc_lead_nowhere() {
 }
 
 #[tokio::test]
-async fn mounts_are_listed_and_not_entered_unless_asked() {
+async fn host_mounts_are_listed_and_entered_only_on_request() {
     for openat2 in [true, false] {
         let options = FilesystemOptions::new().with_openat2(openat2);
         let tree = FilesystemBackend::open("/", options.clone()).unwrap();
@@ -167,7 +167,7 @@ async fn mounts_are_listed_and_not_entered_unless_asked() {
         assert_eq!(kind(tree.read_bytes("/proc/version").await), DENIED);
         assert_eq!(kind(tree.ls(&path("/proc"), &LsOptions::new()).await), DENIED);
         let crossing = FilesystemBackend::open("/", options.with_cross_mounts(true)).unwrap();
-        // A file of the host that says it is empty and is not.
+        // A host file that claims to be empty and is not.
         assert_eq!(crossing.stat(&path("/proc/version")).await.unwrap().size_bytes, 0);
         assert!(!crossing.read_bytes("/proc/version").await.unwrap().is_empty());
     }
@@ -186,7 +186,7 @@ async fn devices_pipes_and_sockets_are_listed_and_never_opened() {
         }
         for special in &specials {
             assert_eq!(tree.stat(&path(special)).await.unwrap().kind, EntryKind::Other);
-            // Opening a pipe for reading waits for a writer: these calls would never end.
+            // Opening a pipe for reading waits for a writer, so these calls would never return.
             assert_eq!(kind(tree.read_bytes(special).await), DENIED, "{special}");
             assert_eq!(kind(tree.grep(&path(special), &GrepOptions::new("x")).await), DENIED, "{special}");
             assert_eq!(refusals(tree, &path(special)).await, [DENIED; 4], "{special}");
@@ -203,7 +203,7 @@ async fn devices_pipes_and_sockets_are_listed_and_never_opened() {
 }
 
 #[tokio::test]
-async fn an_ignore_file_that_is_a_pipe_or_leads_out_is_not_read() {
+async fn ignore_file_that_is_a_pipe_or_leads_out_is_not_read() {
     for host in Host::both() {
         fs::write(host.outside().join("secret"), SECRET).unwrap();
         host.tree.write("/d/file", "x").await.unwrap();
@@ -215,7 +215,7 @@ async fn an_ignore_file_that_is_a_pipe_or_leads_out_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_directory_replaced_by_a_link_between_calls_leads_nowhere() {
+async fn directory_replaced_by_a_link_is_not_followed() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/d/secret", "mine").await.unwrap();
@@ -230,7 +230,7 @@ async fn a_directory_replaced_by_a_link_between_calls_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn a_root_that_is_moved_is_still_the_root() {
+async fn moved_root_is_still_the_root() {
     for host in Host::both() {
         host.tree.write("/a", "x").await.unwrap();
         fs::rename(host.root(), host.directory.path().join("moved")).unwrap();
@@ -241,7 +241,7 @@ async fn a_root_that_is_moved_is_still_the_root() {
 }
 
 #[tokio::test]
-async fn a_root_is_opened_made_or_refused() {
+async fn root_is_opened_created_or_refused() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("a/b");
     let error = FilesystemBackend::open(&missing, FilesystemOptions::new()).unwrap_err();
@@ -256,7 +256,7 @@ async fn a_root_is_opened_made_or_refused() {
     }
 }
 
-/// Swaps a directory for a link to the outside and back, as fast as the host can, until told to stop.
+/// Swaps a directory for a link to the outside and back as fast as possible, until told to stop.
 fn swap(host: &Host, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let (one, other) = (host.at("d"), host.at("swapped"));
     let stop = Arc::clone(stop);
@@ -271,7 +271,7 @@ fn swap(host: &Host, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_directory_swapped_for_a_link_in_a_loop_never_leads_out() {
+async fn directory_swapped_in_a_loop_never_leads_out() {
     for host in Host::both() {
         let tree = &host.tree;
         for directory in ["/d", "/d/sub", "/d/sub/deep"] {
@@ -293,7 +293,7 @@ async fn a_directory_swapped_for_a_link_in_a_loop_never_leads_out() {
             assert_eq!(grepped.files, [], "round {round}");
             let globbed = tree.glob(VfsPath::ROOT, &GlobOptions::new("**/secret")).await.unwrap();
             assert!(globbed.entries.iter().all(|entry| entry.size_bytes == 4), "round {round}: {globbed:?}");
-            // A write lands in the directory of the root or nowhere. What it lands in may be called `swapped` by then.
+            // A write goes to the directory within the root or nowhere. That directory may be named `swapped` by then.
             let _ = tree.write("/d/secret", "mine").await;
             let _ = tree.write("/d/new", "mine").await;
             let _ = tree.append("/d/sub/log", "x").await;
@@ -315,7 +315,7 @@ async fn a_directory_swapped_for_a_link_in_a_loop_never_leads_out() {
 }
 
 #[tokio::test]
-async fn a_copied_tree_keeps_its_links_and_what_they_name_stays_outside() {
+async fn copied_tree_keeps_links_without_copying_their_targets() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/d/file", "x").await.unwrap();
@@ -325,7 +325,7 @@ async fn a_copied_tree_keeps_its_links_and_what_they_name_stays_outside() {
         assert_eq!(fs::read_link(host.at("e/copy/out")).unwrap(), host.outside().join("secret"));
         assert_eq!(kind(tree.read_bytes("/e/copy/out").await), DENIED);
         assert_eq!(tree.read_text("/e/copy/in").await.unwrap(), "x");
-        // A link copied by itself is the file that a read of it gives.
+        // A link that is copied by itself becomes the file that reading it returns.
         tree.copy("/d/in", "/e/alone").await.unwrap();
         assert_eq!(tree.stat(&path("/e/alone")).await.unwrap().kind, EntryKind::File);
         tree.delete_all("/d").await.unwrap();
@@ -336,7 +336,7 @@ async fn a_copied_tree_keeps_its_links_and_what_they_name_stays_outside() {
 }
 
 #[tokio::test]
-async fn a_link_to_a_directory_above_ends_every_walk() {
+async fn link_to_an_ancestor_does_not_loop() {
     for host in Host::both() {
         let tree = &host.tree;
         tree.write("/d/file", "x").await.unwrap();
@@ -344,7 +344,7 @@ async fn a_link_to_a_directory_above_ends_every_walk() {
         let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("**").with_directories(true)).await.unwrap().entries;
         assert_eq!(found.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["/d", "/d/file", "/d/loop"]);
         assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("x")).await.unwrap().files.len(), 1);
-        // What is copied into itself by way of a link is copied once.
+        // A tree that is copied into itself through a link is copied once.
         symlink("d", host.at("alias")).unwrap();
         tree.copy("/d", "/alias/inside").await.unwrap();
         assert_eq!(tree.read_text("/d/inside/file").await.unwrap(), "x");

@@ -1,18 +1,18 @@
-//! Searches on a host: what they find, in which order, and what they do not pretend to have seen.
+//! Searches on a host: their results, order and honest counts.
 
 use super::{Host, path};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use stratafs::ops::{EntryKind, GlobOptions, GrepOptions, GrepOutput, PathGuard, ReadOptions, SearchOptions};
-use stratafs::{Backend, BackendExt, ErrorKind, FilesystemOptions, VfsPath};
+use treehold::ops::{EntryKind, GlobOptions, GrepOptions, GrepOutput, PathGuard, ReadOptions, SearchOptions};
+use treehold::{Backend, BackendExt, ErrorKind, FilesystemOptions, VfsPath};
 
-fn found(result: &stratafs::ops::GrepResult) -> Vec<&str> {
+fn found(result: &treehold::ops::GrepResult) -> Vec<&str> {
     result.files.iter().map(|file| file.path.as_str()).collect()
 }
 
-/// deepagents' fallback searches all the siblings of a file that is named.
+/// deepagents' fallback also searches the siblings of the named file.
 #[tokio::test]
 async fn grep_of_one_file_searches_that_file() {
     for host in Host::both() {
@@ -24,7 +24,7 @@ async fn grep_of_one_file_searches_that_file() {
 }
 
 #[tokio::test]
-async fn a_search_of_a_link_looks_where_a_grep_does() {
+async fn search_and_grep_treat_a_link_alike() {
     for host in Host::both() {
         host.tree.write("/d/one", "needle").await.unwrap();
         symlink("d", host.at("directory")).unwrap();
@@ -40,7 +40,7 @@ async fn a_search_of_a_link_looks_where_a_grep_does() {
 
 /// deepagents has two engines that disagree about hidden, ignored and large files.
 #[tokio::test]
-async fn hidden_ignored_and_large_files_are_left_out_by_options_alone() {
+async fn only_options_exclude_hidden_ignored_and_large_files() {
     for host in Host::both() {
         let tree = &host.tree;
         for file in ["/seen", "/.hidden", "/ignored.log", "/target/built", "/d/.git/config"] {
@@ -58,7 +58,7 @@ async fn hidden_ignored_and_large_files_are_left_out_by_options_alone() {
 }
 
 #[tokio::test]
-async fn ignore_files_above_the_search_count_and_those_above_the_root_do_not() {
+async fn ignore_files_apply_from_the_root_down() {
     for host in Host::both() {
         let tree = &host.tree;
         fs::write(host.directory.path().join(".gitignore"), "*\n").unwrap();
@@ -70,9 +70,9 @@ async fn ignore_files_above_the_search_count_and_those_above_the_root_do_not() {
         let grep = async |at: &str| found(&tree.grep(&path(at), &GrepOptions::new("needle")).await.unwrap()).join(" ");
         assert_eq!(grep("/").await, "/a/b/c/keep");
         assert_eq!(grep("/a/b/c").await, "/a/b/c/keep");
-        // What is named is searched.
+        // An explicitly named file is searched.
         assert_eq!(grep("/a/b/skip").await, "/a/b/skip/file");
-        // What a pattern spells out is still left out by a rule.
+        // A path spelled out by a pattern is still excluded by a rule.
         let glob = async |pattern: &str| tree.glob(VfsPath::ROOT, &GlobOptions::new(pattern)).await.unwrap().entries.len();
         assert_eq!((glob("a/b/skip/*").await, glob("a/b/c/*").await, glob("a/missing/*").await), (0, 1, 0));
     }
@@ -96,7 +96,7 @@ async fn links_are_found_as_links_and_not_searched() {
 }
 
 #[tokio::test]
-async fn many_files_come_in_path_order_and_pages_join_to_the_whole() {
+async fn results_are_in_path_order_and_pages_join_to_the_whole() {
     for host in Host::both() {
         let tree = &host.tree;
         for directory in ["a", "a-b", "a.b", "a/x", "b"] {
@@ -137,7 +137,7 @@ async fn many_files_come_in_path_order_and_pages_join_to_the_whole() {
 }
 
 #[tokio::test]
-async fn lines_found_do_not_keep_their_files_in_memory() {
+async fn matched_lines_do_not_keep_files_in_memory() {
     let host = Host::new(FilesystemOptions::new());
     let mut content = "filler\n".repeat(100_000);
     content.push_str("a needle at the end\n");
@@ -155,7 +155,7 @@ async fn lines_found_do_not_keep_their_files_in_memory() {
 }
 
 #[tokio::test]
-async fn a_window_of_a_large_file_is_that_of_its_lines() {
+async fn window_of_a_large_file_has_the_right_lines() {
     let host = Host::new(FilesystemOptions::new());
     let line = |number: usize| format!("{number:07}\n");
     let content: String = (0..1_500_000).map(line).collect();
@@ -172,7 +172,7 @@ async fn a_window_of_a_large_file_is_that_of_its_lines() {
     assert_eq!(whole.kind(), ErrorKind::TooLarge);
 }
 
-/// A thousand directories of one file each.
+/// A thousand directories with one file each.
 async fn wide(host: &Host) {
     for directory in 0..1000 {
         fs::create_dir(host.at(&directory.to_string())).unwrap();
@@ -181,7 +181,7 @@ async fn wide(host: &Host) {
 }
 
 #[tokio::test]
-async fn a_limit_ends_the_walk() {
+async fn limit_ends_the_walk() {
     let host = Host::new(FilesystemOptions::new());
     wide(&host).await;
     let met = Arc::new(AtomicUsize::new(0));
@@ -197,14 +197,14 @@ async fn a_limit_ends_the_walk() {
     let mut grep = GrepOptions::new("needle").with_matches_max(3);
     grep.scope.guard = Some(guard);
     assert_eq!(host.tree.grep(VfsPath::ROOT, &grep).await.unwrap().files.len(), 3);
-    // On a machine that is busy threads are started early, and each is a little ahead.
+    // On a busy machine threads start early, and each runs a little ahead.
     assert!(met.load(Ordering::Relaxed) < 100);
 }
 
-/// The host counts what is opened.
+/// Counts opened files with the host's help.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_limit_bounds_how_many_files_are_opened() {
+async fn limit_bounds_the_number_of_opened_files() {
     use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
     let host = Host::new(FilesystemOptions::new().with_search_threads(2));
     let opened = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
@@ -232,7 +232,7 @@ async fn a_limit_bounds_how_many_files_are_opened() {
         for limit in [1, 3, 100] {
             let options = GrepOptions::new("needle").with_output(output).with_matches_max(limit);
             assert_eq!(host.tree.grep(VfsPath::ROOT, &options).await.unwrap().files.len(), limit);
-            // Each thread is at most two batches of 512 ahead, and the calling one takes another.
+            // Each thread runs at most two batches of 512 ahead, and the calling thread takes another.
             let count = count();
             assert!(count > limit && count <= limit + 16 + 5 * 512, "{count} for {limit}");
         }
@@ -240,7 +240,7 @@ async fn a_limit_bounds_how_many_files_are_opened() {
 }
 
 #[tokio::test]
-async fn a_search_whose_caller_is_gone_ends() {
+async fn search_ends_when_its_caller_is_dropped() {
     let host = Host::new(FilesystemOptions::new());
     wide(&host).await;
     let met = Arc::new(AtomicUsize::new(0));
@@ -262,7 +262,7 @@ async fn a_search_whose_caller_is_gone_ends() {
     search.abort();
     assert!(search.await.unwrap_err().is_cancelled());
     go_on.send(()).unwrap();
-    // The search has ended when nothing of it holds the guard any more.
+    // The search has ended when none of its parts holds the guard any more.
     while Arc::strong_count(&met) > 1 {
         tokio::task::yield_now().await;
     }

@@ -184,6 +184,57 @@ fn memories_are_asked_about_as_files_are() {
     assert_eq!(text(&removed), "Successfully deleted /memories/notes");
 }
 
+/// Such a call was asked about for what it takes away, and refused for what it changes.
+#[test]
+fn call_with_two_reasons_to_ask_is_asked_about_once_and_made_after_a_yes() {
+    let patch = "*** Begin Patch\n*** Delete File: /workspace/plain\n*** Add File: /workspace/sub/.envrc\n+x\n*** End Patch";
+    let git = "where git runs hooks, filters and commands that lie there or are named there";
+    let direnv = "where direnv runs it when a shell enters the directory";
+    let calls = [
+        (
+            "delete",
+            json!({"path": "/workspace/.git/hooks", "recursive": true}),
+            format!("Remove `/workspace/.git/hooks` and the 1 entry in it, and change `/workspace/.git/hooks`, {git}?"),
+            ".git/hooks/x",
+        ),
+        (
+            "move",
+            json!({"from": "/workspace/plain", "to": "/workspace/.envrc", "overwrite": true}),
+            format!(
+                "Move `/workspace/plain` to `/workspace/.envrc` and replace the file that is there, and change `/workspace/.envrc`, {direnv}?"
+            ),
+            "plain",
+        ),
+        (
+            "apply_patch",
+            json!({"patch": patch}),
+            format!("Apply a patch that removes `/workspace/plain`, and change `/workspace/sub/.envrc`, {direnv}?"),
+            "plain",
+        ),
+    ];
+    for (tool, arguments, expected, goes) in &calls {
+        let home = Home::new();
+        for file in [".git/hooks/x", "plain", ".envrc"] {
+            home.put(file, "x");
+        }
+        let mut client = Client::start_with(&home, Era::Modern, &["mcp"], can_ask());
+        let (question, refused) = answered(&mut client, tool, arguments, json!({"action": "decline"}));
+        assert_eq!(question, *expected);
+        assert!(text(&refused).contains("did not agree"), "{refused}");
+        assert!(home.work().join(goes).exists());
+        let (_, done) = answered(&mut client, tool, arguments, yes());
+        assert_ne!(done["isError"], true, "{done}");
+        assert!(!home.work().join(goes).exists(), "{done}");
+        client.close();
+        // Nobody can be asked here.
+        home.put(goes, "x");
+        home.put(".envrc", "x");
+        let mut silent = Client::start(&home, Era::Modern, &["mcp"]);
+        assert!(silent.failure(tool, arguments.clone()).contains("permission_denied"), "{tool}");
+        silent.close();
+    }
+}
+
 /// What runs code is refused where nobody can be asked, and asked about where somebody can; reading it is never asked about.
 #[test]
 fn a_file_that_runs_code_is_written_only_after_a_yes() {
@@ -212,7 +263,7 @@ fn a_file_that_runs_code_is_written_only_after_a_yes() {
     let again = client.result("tools/call", json!({"name": "write_file", "arguments": {"path": "/workspace/.git/config", "content": ""}}));
     assert_eq!(again["resultType"], "input_required", "{again}");
     // What governs the tree is asked about by nobody.
-    let cage = client.failure("write_file", json!({"path": "/workspace/stratafs.toml", "content": ""}));
+    let cage = client.failure("write_file", json!({"path": "/workspace/treehold.toml", "content": ""}));
     assert!(cage.contains("cannot be changed through this tree"), "{cage}");
     client.close();
 }

@@ -22,9 +22,9 @@ impl Served {
     fn start_at(home: &Home, listen: &str, args: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command.arg("serve").args(["--listen", listen]).args(args);
-        command.current_dir(home.work()).env("STRATAFS_DATA", home.data()).env("HOME", home.data()).stdout(Stdio::piped());
+        command.current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env("HOME", home.data()).stdout(Stdio::piped());
         for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
-            command.env_remove(format!("STRATAFS_{name}"));
+            command.env_remove(format!("TREEHOLD_{name}"));
         }
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -105,11 +105,11 @@ fn the_thread_is_that_of_the_url_the_header_or_the_argument() {
     }
     assert_eq!(served.text("/mcp/t/one", "read_file", json!({"path": "/own.md"})), "one");
     assert_eq!(served.text("/mcp", "read_file", json!({"path": "/own.md", "thread_id": "two"})), "two");
-    let (_, read) = served.call("/mcp", &[("Stratafs-Thread", "one")], "read_file", json!({"path": "/own.md"}));
+    let (_, read) = served.call("/mcp", &[("Treehold-Thread", "one")], "read_file", json!({"path": "/own.md"}));
     assert_eq!(super::text(&read["result"]), "one");
     let (_, other) = served.call("/mcp/t/one", &[], "read_file", json!({"path": "/own.md", "thread_id": "two"}));
     assert!(super::text(&other["result"]).starts_with("error [permission_denied]: "), "{other}");
-    assert_eq!(served.call("/mcp/t/one", &[("Stratafs-Thread", "two")], "ls", json!({})).0, 400);
+    assert_eq!(served.call("/mcp/t/one", &[("Treehold-Thread", "two")], "ls", json!({})).0, 400);
     served.text("/mcp/t/a%20b", "write_file", json!({"path": "/own.md", "content": "of a b"}));
     served.stop();
     assert_eq!(home.ok(&["--thread", "two", "cat", "/own.md"]), "two");
@@ -268,7 +268,7 @@ fn what_makes_no_sense_is_refused_with_what_would() {
         (vec!["serve", "--listen", "no-such-name.invalid:80"], "`no-such-name.invalid:80` is nothing to listen at"),
         (vec!["mcp", "--allow", "/memories"], "add --tools reference"),
         (vec!["mcp", "--tools", "reference", "--allow", "memories"], "the path is not absolute; start it with `/`"),
-        (vec!["mcp", "--tools", "reference", "--allow", "/nope"], "make it first (`stratafs mkdir /nope`)"),
+        (vec!["mcp", "--tools", "reference", "--allow", "/nope"], "make it first (`treehold mkdir /nope`)"),
     ] {
         let said = home.command(&args).assert().code(2).get_output().stderr.clone();
         let said = String::from_utf8(said).unwrap();

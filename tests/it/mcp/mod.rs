@@ -52,12 +52,12 @@ impl Client {
     /// Starts a server, as a client that can do what `capabilities` says.
     fn start_with(home: &Home, era: Era, args: &[&str], capabilities: Value) -> Self {
         let mut command = Command::new(binary());
-        command.args(args).current_dir(home.work()).env("STRATAFS_DATA", home.data()).env("HOME", home.data());
+        command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env("HOME", home.data());
         for name in ["CONFIG", "USER", "TENANT", "AGENT"] {
-            command.env_remove(format!("STRATAFS_{name}"));
+            command.env_remove(format!("TREEHOLD_{name}"));
         }
         // The thread of commands that name none, so that they see what the server does.
-        command.env("STRATAFS_THREAD", "default");
+        command.env("TREEHOLD_THREAD", "default");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());

@@ -4,7 +4,7 @@ use super::{Client, Era};
 use crate::rules::commands::{NAME, SECRET, home, protected};
 use crate::rules::doors::arguments;
 use serde_json::json;
-use stratafs::mcp::McpTools;
+use treehold::mcp::McpTools;
 
 #[test]
 fn no_tool_of_any_set_shows_or_changes_what_a_rule_keeps_from_its_caller() {

@@ -85,7 +85,7 @@ fn each_project_has_a_thread_of_its_own_unless_one_is_named() {
         let directory = home.work().join(directory);
         std::fs::create_dir_all(&directory).unwrap();
         let mut command = Command::new(crate::cli::binary());
-        command.args(args).arg("mcp").current_dir(&directory).env_clear().env("STRATAFS_DATA", home.data()).env("HOME", home.data());
+        command.args(args).arg("mcp").current_dir(&directory).env_clear().env("TREEHOLD_DATA", home.data()).env("HOME", home.data());
         command.stdin(std::process::Stdio::null());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");

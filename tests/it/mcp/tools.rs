@@ -41,7 +41,7 @@ fn files_go_through_byte_for_byte_and_as_text_alone() {
             "/memories/a.md:2:first line without an end"
         );
         let read = client.call("read_file", json!({"path": "/memories/a.md"}));
-        assert_eq!(read["_meta"]["stratafs/data"]["total_lines"], 2, "what programs want stands beside the text: {read}");
+        assert_eq!(read["_meta"]["treehold/data"]["total_lines"], 2, "what programs want stands beside the text: {read}");
         client.text("delete", json!({"path": "/memories/a.md"}));
         client.close();
     }
@@ -55,7 +55,7 @@ fn what_a_model_can_mend_is_a_result_and_the_rest_a_protocol_error() {
         client.text("write_file", json!({"path": "/plan.md", "content": "x"}));
         let missing = client.call("read_file", json!({"path": "/plann.md"}));
         assert_eq!(text(&missing), "error [not_found]: `/plann.md` does not exist; did you mean `/plan.md`?");
-        assert_eq!(missing["_meta"]["stratafs/error"]["code"], "not_found");
+        assert_eq!(missing["_meta"]["treehold/error"]["code"], "not_found");
         assert!(client.failure("read_file", json!({})).starts_with("error [invalid_argument]: `read_file` needs `path`"));
         assert!(client.failure("read_file", json!({"path": "plan.md"})).starts_with("error [invalid_path]: "));
         assert!(client.failure("read_file", json!({"path": "/plan.md", "thread_id": 7})).contains("`thread_id` must be text"));

@@ -1,8 +1,8 @@
 //! What two threads are compared with, and what a merge leaves behind.
 
 use super::{all, files, path, scope};
-use stratafs::ErrorKind;
-use stratafs::checkpoint::{
+use treehold::ErrorKind;
+use treehold::checkpoint::{
     At, MERGED_CHECKPOINT, MERGED_THREAD, MergeOptions, MergeStatus, MergeStrategy, PruneOptions, PutOptions, merge,
 };
 

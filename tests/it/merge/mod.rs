@@ -7,9 +7,9 @@ mod situations;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stratafs::checkpoint::{At, CheckpointId, Checkpointer, MergeOptions, MergeOutcome, PutOptions, merge};
-use stratafs::ops::EntryKind;
-use stratafs::{BackendExt, MemoryCheckpointer, MemoryStore, Result, Scope, StateBackend, StoreCheckpointer, VfsPathBuf};
+use treehold::checkpoint::{At, CheckpointId, Checkpointer, MergeOptions, MergeOutcome, PutOptions, merge};
+use treehold::ops::EntryKind;
+use treehold::{BackendExt, MemoryCheckpointer, MemoryStore, Result, Scope, StateBackend, StoreCheckpointer, VfsPathBuf};
 
 /// What stands at each path: a directory's name ends with `/`.
 type Files = BTreeMap<String, String>;

@@ -4,8 +4,8 @@ use super::{Files, Threads, all, path, scope};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use stratafs::checkpoint::{At, MergeOptions, MergeStatus, MergeStrategy, PutOptions};
-use stratafs::{BackendExt, StateBackend};
+use treehold::checkpoint::{At, MergeOptions, MergeStatus, MergeStrategy, PutOptions};
+use treehold::{BackendExt, StateBackend};
 
 const PATHS: [&str; 9] = ["/a", "/b", "/d", "/d/x", "/d/y", "/d/e", "/d/e/z", "/f/g", "/f"];
 const CONTENTS: [&str; 6] = ["1\n2\n3\n4\n", "one\n2\n3\n4\n", "1\n2\n3\nfour\n", "1\n4\n", "", "\0"];

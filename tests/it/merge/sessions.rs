@@ -1,8 +1,8 @@
 //! Merges into a thread that is open.
 
 use std::sync::Arc;
-use stratafs::checkpoint::{At, MergeOptions, MergeStatus, PutOptions, StoreCheckpointer};
-use stratafs::{BackendExt, MemoryStore, Scope, Session, ThreadDurability, Workspace};
+use treehold::checkpoint::{At, MergeOptions, MergeStatus, PutOptions, StoreCheckpointer};
+use treehold::{BackendExt, MemoryStore, Scope, Session, ThreadDurability, Workspace};
 
 async fn forked(durability: ThreadDurability) -> (Session, Session) {
     let checkpointer = StoreCheckpointer::new(Arc::new(MemoryStore::new()));

@@ -1,7 +1,7 @@
 //! What becomes of a path, by what each side did to it.
 
 use super::{Edit, all, files, path};
-use stratafs::checkpoint::{MergeConflictKind, MergeOptions, MergeResolution, MergeStatus, MergeStrategy};
+use treehold::checkpoint::{MergeConflictKind, MergeOptions, MergeResolution, MergeStatus, MergeStrategy};
 
 /// A situation and what is to become of it: without a strategy, when ours wins, and when theirs does.
 struct Situation {
@@ -291,7 +291,7 @@ async fn a_conflict_is_decided_by_removing_and_a_resolution_without_one_is_refus
         threads.edit("fork", &[("/n/a", Some("a")), ("/k", Some("K"))]).await;
         let wrong = MergeOptions::new().with_resolution(path("/k"), MergeStrategy::Ours).with_strategy(MergeStrategy::Ours);
         let error = threads.merge("fork", "main", &wrong).await.unwrap_err();
-        assert_eq!((error.kind(), error.path().map(|path| path.as_str())), (stratafs::ErrorKind::InvalidArgument, Some("/k")));
+        assert_eq!((error.kind(), error.path().map(|path| path.as_str())), (treehold::ErrorKind::InvalidArgument, Some("/k")));
         let options = MergeOptions::new().with_resolution(path("/n"), MergeResolution::Remove);
         threads.merge("fork", "main", &options).await.unwrap();
         assert_eq!(threads.files("main").await, files(&[("/k", "K")]));

@@ -90,35 +90,35 @@ impl Backend for OneByOne {
         self.tree.capabilities().with_atomic_batch(false)
     }
 
-    async fn stat(&self, path: &VfsPath) -> stratafs::Result<Entry> {
+    async fn stat(&self, path: &VfsPath) -> treehold::Result<Entry> {
         self.tree.stat(path).await
     }
 
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> stratafs::Result<FileRead> {
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> treehold::Result<FileRead> {
         self.tree.read(path, options).await
     }
 
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> stratafs::Result<Listing> {
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> treehold::Result<Listing> {
         self.tree.ls(path, options).await
     }
 
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> stratafs::Result<GlobResult> {
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> treehold::Result<GlobResult> {
         self.tree.glob(path, options).await
     }
 
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> stratafs::Result<GrepResult> {
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> treehold::Result<GrepResult> {
         self.tree.grep(path, options).await
     }
 
-    async fn search(&self, path: &VfsPath, options: &stratafs::ops::SearchOptions) -> stratafs::Result<stratafs::ops::SearchResult> {
+    async fn search(&self, path: &VfsPath, options: &treehold::ops::SearchOptions) -> treehold::Result<treehold::ops::SearchResult> {
         self.tree.search(path, options).await
     }
 
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> stratafs::Result<Vec<Changed>> {
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> treehold::Result<Vec<Changed>> {
         let mut results = Vec::new();
         for (index, change) in changes.iter().enumerate() {
             let fails = self.left.fetch_sub(1, Ordering::Relaxed) == 0;
-            let failed = || Err(stratafs::Error::new(ErrorKind::Unavailable, "the disk is away").in_batch(index, index));
+            let failed = || Err(treehold::Error::new(ErrorKind::Unavailable, "the disk is away").in_batch(index, index));
             if fails && !self.after {
                 return failed();
             }
@@ -130,7 +130,7 @@ impl Backend for OneByOne {
         Ok(results)
     }
 
-    async fn review(&self, review: &Review) -> stratafs::Result<Vec<Sight>> {
+    async fn review(&self, review: &Review) -> treehold::Result<Vec<Sight>> {
         Ok(review.open())
     }
 }
@@ -202,7 +202,7 @@ async fn a_directory_of_the_host_takes_every_kind_of_difference() {
     }
     std::os::unix::fs::symlink("a.md", root.join("link")).unwrap();
     std::os::unix::fs::symlink("src", root.join("way")).unwrap();
-    let files = stratafs::FilesystemBackend::open(root, stratafs::FilesystemOptions::new()).unwrap();
+    let files = treehold::FilesystemBackend::open(root, treehold::FilesystemOptions::new()).unwrap();
     let overlay = OverlayBackend::new(Arc::new(files), rows());
     assert_eq!(overlay.read_text("/link").await.unwrap(), "a.md");
     assert_eq!(overlay.read_text("/way/one.rs").await.unwrap(), "src/one.rs");
@@ -244,7 +244,7 @@ async fn a_failure_midway_says_what_was_applied_and_the_next_apply_finishes() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         std::fs::write(root.join("gone"), "old").unwrap();
-        let files: Arc<dyn Backend> = Arc::new(stratafs::FilesystemBackend::open(root, stratafs::FilesystemOptions::new()).unwrap());
+        let files: Arc<dyn Backend> = Arc::new(treehold::FilesystemBackend::open(root, treehold::FilesystemOptions::new()).unwrap());
         let fault = Fault::nth(n).on_changes();
         let fault = if after { fault.after_effect() } else { fault };
         let overlay = OverlayBackend::new(Arc::new(Layered::new(fault, files)), rows());
@@ -279,7 +279,7 @@ async fn a_directory_that_holds_links_is_removed_without_a_conflict() {
     std::os::unix::fs::symlink("../tool.js", root.join("modules/.bin/tool")).unwrap();
     std::os::unix::fs::symlink("/nowhere", root.join("modules/dangling")).unwrap();
     std::os::unix::fs::symlink("modules", root.join("modules/.bin/up")).unwrap();
-    let files = stratafs::FilesystemBackend::open(root, stratafs::FilesystemOptions::new()).unwrap();
+    let files = treehold::FilesystemBackend::open(root, treehold::FilesystemOptions::new()).unwrap();
     let overlay = OverlayBackend::new(Arc::new(files), rows());
     overlay.delete_all("/modules").await.unwrap();
     let conflicts: Vec<String> = differences(&overlay).await.into_iter().filter(|drawn| drawn.contains('!')).collect();

@@ -87,7 +87,7 @@ async fn what_appeared_below_what_was_written_is_hidden_with_it() {
 #[tokio::test]
 async fn an_upper_tree_without_atomic_batches_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let files = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+    let files = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
     let overlay = OverlayBackend::new(Arc::new(StateBackend::new()), Arc::new(files));
     assert!(!overlay.capabilities().writable);
     assert_eq!(overlay.write("/a", "x").await.unwrap_err().kind(), ErrorKind::Unsupported);

@@ -29,7 +29,7 @@ async fn versions_are_not_used_again_through_discard_and_apply() {
     let file = path("/src/main.rs");
     let mut seen = std::collections::HashMap::new();
     let mut look = async |overlay: &OverlayBackend| {
-        let read = overlay.read(&file, &stratafs::ops::ReadOptions::new()).await.unwrap();
+        let read = overlay.read(&file, &treehold::ops::ReadOptions::new()).await.unwrap();
         assert_eq!(overlay.stat(&file).await.unwrap().version, Some(read.version));
         let content = seen.entry(read.version).or_insert_with(|| read.content.clone());
         assert_eq!(*content, read.content, "a version stands for one content");

@@ -9,16 +9,16 @@ mod races;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stratafs::backend::{
+use treehold::backend::{
     OverlayApplied, OverlayApplyOptions, OverlayConflict, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind, OverlayStrategy,
 };
 #[cfg(all(feature = "filesystem", unix))]
-use stratafs::layer::{Fault, Layered};
-use stratafs::ops::{
+use treehold::layer::{Fault, Layered};
+use treehold::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
     ReadOptions, Review, Sight, WriteMode,
 };
-use stratafs::{Backend, BackendExt, ErrorKind, MemoryStore, Namespace, OverlayBackend, StateBackend, StoreBackend, VfsPath, VfsPathBuf};
+use treehold::{Backend, BackendExt, ErrorKind, MemoryStore, Namespace, OverlayBackend, StateBackend, StoreBackend, VfsPath, VfsPathBuf};
 
 fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).unwrap()

@@ -57,7 +57,7 @@ async fn follow(lower: Arc<dyn Backend>, seeds: Vec<Change>, steps: Vec<Step>) {
         let may_write = matches!(step, Step::Apply(_));
         match step {
             Step::Batch(batch) => {
-                let kinds = |result: stratafs::Result<Vec<stratafs::ops::Changed>>| match result {
+                let kinds = |result: treehold::Result<Vec<treehold::ops::Changed>>| match result {
                     Ok(changed) => {
                         Ok(changed.iter().map(|changed| (changed.path.clone(), changed.entries, changed.created)).collect::<Vec<_>>())
                     }
@@ -129,7 +129,7 @@ async fn assert_found_alike(overlay: &OverlayBackend, plain: &StateBackend) {
             match (here, there) {
                 (Ok(here), Ok(there)) => {
                     let paths =
-                        |found: &stratafs::ops::GlobResult| found.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>();
+                        |found: &treehold::ops::GlobResult| found.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>();
                     assert_eq!((paths(&here), here.truncated), (paths(&there), there.truncated), "{root} {options:?}");
                     for entry in here.entries {
                         assert_eq!(entry, overlay.stat(&entry.path).await.unwrap());
@@ -154,7 +154,7 @@ async fn assert_is_empty_if_touched(overlay: &OverlayBackend) {
 }
 
 fn histories(cases: u32, lower: impl Fn() -> (Arc<dyn Backend>, Option<tempfile::TempDir>)) {
-    let asked = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok());
     let (cases, rng_seed) = asked.map_or((cases, RngSeed::Fixed(1)), |asked| (asked, RngSeed::Random));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() };
@@ -175,7 +175,7 @@ fn an_overlay_over_a_state_follows_a_plain_tree() {
 fn an_overlay_over_a_directory_follows_a_plain_tree() {
     histories(16, || {
         let directory = tempfile::tempdir().unwrap();
-        let files = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+        let files = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
         (Arc::new(files), Some(directory))
     });
 }

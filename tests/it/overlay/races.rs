@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
-use stratafs::Error;
-use stratafs::layer::{Layer, LayerName, Layered, Next, Reply};
-use stratafs::ops::Op;
+use treehold::Error;
+use treehold::layer::{Layer, LayerName, Layered, Next, Reply};
+use treehold::ops::Op;
 
 /// What happens around one write that an apply makes, to the overlay or beneath it.
 #[derive(Debug, Clone, Default)]
@@ -53,7 +53,7 @@ impl Layer for Between {
         LayerName::new("Between")
     }
 
-    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> stratafs::Result<T> {
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> treehold::Result<T> {
         if !op.kind.writes() {
             return next.run().await;
         }
@@ -186,7 +186,7 @@ impl Layer for Dying {
         LayerName::new("Dying")
     }
 
-    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> stratafs::Result<T> {
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> treehold::Result<T> {
         let result = next.run().await;
         if op.kind.writes() {
             self.wrote.notify_one();
@@ -260,7 +260,7 @@ fn scripted() -> impl Strategy<Value = BTreeMap<usize, Due>> {
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    let asked = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok());
     let (cases, rng_seed) = asked.map_or((cases, RngSeed::Fixed(1)), |asked| (asked, RngSeed::Random));
     ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -408,7 +408,7 @@ fn racing_edits_of_a_directory_never_conflict_and_all_arrive() {
     let runtime = runtime();
     proptest!(config(24), |(rounds in proptest::collection::vec((edits(6), scripted()), 1..4))| {
         let directory = tempfile::tempdir().unwrap();
-        let files = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+        let files = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
         runtime.block_on(race(Arc::new(files), rounds));
     });
 }

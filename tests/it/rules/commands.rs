@@ -12,7 +12,7 @@ pub(crate) const NAME: &str = "hiddenname";
 const ROUTES: &str = r#"
 [routes."/"]
 type = "state"
-quota = { bytes_max = 4000 }
+quota = { bytes_max = 24000 }
 [routes."/workspace"]
 type = "filesystem"
 root = "repo"
@@ -198,15 +198,15 @@ fn no_command_shows_or_changes_what_a_rule_keeps_from_its_caller() {
 #[test]
 fn history_keeps_to_the_quota_of_its_route() {
     let home = home();
-    home.put("free.toml", ROUTES.replace("bytes_max = 4000", "bytes_max = 4000000"));
+    home.put("free.toml", ROUTES.replace("bytes_max = 24000", "bytes_max = 4000000"));
     for number in 0..9 {
-        home.ok(&["--config", "free.toml", "write", &format!("/open/{number}"), &"now ".repeat(250)]);
+        home.ok(&["--config", "free.toml", "write", &format!("/open/{number}"), &"now ".repeat(1_000)]);
     }
     home.ok(&["--config", "free.toml", "checkpoint", "create", "--label", "large"]);
     home.ok(&["--config", "free.toml", "thread", "fork", "big"]);
     home.ok(&["--config", "free.toml", "checkpoint", "restore", "old"]);
     for number in 10..16 {
-        home.ok(&["--config", "free.toml", "--thread", "big", "write", &format!("/open/{number}"), &"now ".repeat(250)]);
+        home.ok(&["--config", "free.toml", "--thread", "big", "write", &format!("/open/{number}"), &"now ".repeat(1_000)]);
     }
     for line in [
         "checkpoint restore large",
@@ -217,6 +217,6 @@ fn history_keeps_to_the_quota_of_its_route() {
         let words: Vec<&str> = line.split(' ').collect();
         let ran = home.command(&[&["--config", "open.toml"], &words[..]].concat()).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr);
-        assert!(ran.status.code() == Some(5) && said.contains("of 4000 bytes"), "{line}: {said}");
+        assert!(ran.status.code() == Some(5) && said.contains("of 24000 bytes"), "{line}: {said}");
     }
 }

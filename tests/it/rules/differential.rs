@@ -4,11 +4,11 @@ use super::doors::send;
 use crate::serve::Served;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use stratafs::layer::{Operations, Rule};
-use stratafs::serve::{Access, Rights};
-use stratafs::store::Store;
-use stratafs::{MemoryStore, VfsPathBuf};
 use tokio::runtime::Runtime;
+use treehold::layer::{Operations, Rule};
+use treehold::serve::{Access, Rights};
+use treehold::store::Store;
+use treehold::{MemoryStore, VfsPathBuf};
 
 /// Numbers that are the same on every run.
 struct Random(u64);

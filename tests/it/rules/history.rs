@@ -1,11 +1,11 @@
 //! The history of a thread is no way around a rule or a quota: restores, merges, forks, differences and looks back.
 
 use std::sync::Arc;
-use stratafs::backend::{OverlayApplyOptions, OverlayDiffOptions};
-use stratafs::checkpoint::{At, Checkpoint, MergeOptions, MergeStrategy, PutOptions, StoreCheckpointer};
-use stratafs::layer::{Layered, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Rule};
-use stratafs::ops::{GlobOptions, OpKind};
-use stratafs::{
+use treehold::backend::{OverlayApplyOptions, OverlayDiffOptions};
+use treehold::checkpoint::{At, Checkpoint, MergeOptions, MergeStrategy, PutOptions, StoreCheckpointer};
+use treehold::layer::{Layered, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Rule};
+use treehold::ops::{GlobOptions, OpKind};
+use treehold::{
     Backend, BackendExt, Error, ErrorKind, MemoryStore, Namespace, OverlayBackend, Scope, Session, StateBackend, StoreBackend, VfsPath,
     VfsPathBuf, Workspace, WorkspaceBuilder,
 };
@@ -142,6 +142,31 @@ async fn conflict_in_a_file_that_may_not_be_read_is_told_without_its_lines() {
     assert!(sides.into_iter().flatten().all(|side| side.hash.is_none()), "{conflict:?}");
 }
 
+#[tokio::test]
+async fn conflict_counts_beneath_it_only_what_may_be_seen() {
+    let store = Arc::default();
+    let session = on(&store).build().session(scope("main")).await.unwrap();
+    for file in ["/d/a", "/d/b", "/d/hidden"] {
+        session.backend().write(file, "base").await.unwrap();
+    }
+    session.save().await.unwrap();
+    session.fork(At::Latest, "other", &PutOptions::new()).await.unwrap();
+    let other = on(&store).build().session(scope("other")).await.unwrap();
+    for file in ["/d/a", "/d/b", "/d/hidden"] {
+        other.backend().write(file, "theirs").await.unwrap();
+    }
+    other.save().await.unwrap();
+    session.backend().delete_all("/d").await.unwrap();
+    session.backend().write("/d", "a file").await.unwrap();
+    session.save().await.unwrap();
+    let limited = ruled(&store, vec![deny(Operations::ALL, "/d/hidden")]).session(scope("main")).await.unwrap();
+    for (session, beneath) in [(&session, 3), (&limited, 2)] {
+        let outcome = session.merge("other", At::Latest, MergeOptions::new().with_dry_run(true)).await.unwrap();
+        let conflicts: Vec<_> = outcome.conflicts.iter().map(|conflict| (conflict.path.as_str(), conflict.beneath)).collect();
+        assert_eq!(conflicts, [("/d", beneath)]);
+    }
+}
+
 /// They filled 792,001 bytes under a quota of 100,000.
 #[tokio::test]
 async fn restore_merge_and_fork_keep_to_a_quota() {
@@ -266,7 +291,7 @@ async fn overlay_is_applied_and_dropped_only_as_the_tree_around_allows() {
         lower.write(file, "below").await.unwrap();
         overlay.write(file, "above").await.unwrap();
     }
-    let tree = stratafs::CompositeBackend::builder(Arc::new(StateBackend::new())).route("/w", Arc::new(overlay.clone())).unwrap();
+    let tree = treehold::CompositeBackend::builder(Arc::new(StateBackend::new())).route("/w", Arc::new(overlay.clone())).unwrap();
     let rules = [deny(Operations::ALL, "/w/secret"), deny(Operations::WRITE, "/w/locked"), deny(OpKind::Read, "/w/locked")];
     let limited = overlay.clone().standing_in(Arc::new(Permissions::new(rules, tree.build().unwrap())), path("/w"));
     for limit in [1, 9] {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stratafs::backend::FilesystemOptions;
-use stratafs::layer::{Effect, Operations, Permissions, Rule};
-use stratafs::ops::{ApplyOptions, Change, Edit, GlobOptions, GrepOptions, LsOptions, OpKind, ReadOptions, SearchOptions, WriteMode};
-use stratafs::{Backend, BackendExt, CompositeBackend, ErrorKind, FilesystemBackend, StateBackend, VfsPath, VfsPathBuf};
 use tempfile::TempDir;
+use treehold::backend::FilesystemOptions;
+use treehold::layer::{Effect, Operations, Permissions, Rule};
+use treehold::ops::{ApplyOptions, Change, Edit, GlobOptions, GrepOptions, LsOptions, OpKind, ReadOptions, SearchOptions, WriteMode};
+use treehold::{Backend, BackendExt, CompositeBackend, ErrorKind, FilesystemBackend, StateBackend, VfsPath, VfsPathBuf};
 
 /// What only the protected files hold.
 const SECRET: &str = "xyzzysecret";

@@ -4,7 +4,7 @@ use super::Served;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
-use stratafs::serve::{Access, ConnectionLimits, Rights, ServeOptions};
+use treehold::serve::{Access, ConnectionLimits, Rights, ServeOptions};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -121,6 +121,85 @@ fn a_client_that_takes_no_answer_is_cut_off() {
 }
 
 #[test]
+fn client_that_takes_an_answer_too_slowly_is_cut_off() {
+    let served = served(limits().with_write_timeout(Duration::from_secs(1)).with_answer_bytes_per_second_min(1 << 30));
+    assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 32 << 20]).status, 201);
+    let mut stream = connected(&served, b"GET /v1/fs/large HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let (mut taken, mut buffer) = (0, vec![0; 128 << 10]);
+    // It never pauses for long, and takes some MiB a second.
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        taken += count;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(taken < 32 << 20, "{taken} bytes came, which is all of them");
+}
+
+#[test]
+fn small_answers_to_a_steady_client_keep_their_connection() {
+    let served = served(limits().with_write_timeout(SHORT).with_answer_bytes_per_second_min(1 << 40));
+    assert_eq!(served.put("/v1/fs/a", b"text").status, 201);
+    let mut stream = connected(&served, b"");
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < 4 * SHORT {
+        stream.write_all(b"GET /v1/fs/a HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        let mut rest = Vec::new();
+        let mut byte = [0];
+        while !rest.ends_with(b"\r\n\r\ntext") {
+            stream.read_exact(&mut byte).unwrap();
+            rest.push(byte[0]);
+        }
+    }
+}
+
+/// Begins an answer of HTTP/2 in a window of some bytes; `take` is given the body, and this returns when the server closes the connection.
+fn answered_over_http2<F: Future<Output = ()>>(served: &Served, window_bytes: u32, take: impl FnOnce(h2::RecvStream) -> F) {
+    let address = served.base.trim_start_matches("http://").to_owned();
+    served.block_on(async {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (client, connection) =
+            h2::client::Builder::new().initial_window_size(window_bytes).handshake::<_, &[u8]>(stream).await.unwrap();
+        let closed = tokio::spawn(connection);
+        let request = ureq::http::Request::get("http://localhost/v1/fs/large").body(()).unwrap();
+        let answer = client.ready().await.unwrap().send_request(request, true).unwrap().0.await.unwrap();
+        assert_eq!(answer.status(), 200);
+        tokio::select! {
+            () = take(answer.into_body()) => panic!("all of the answer was taken"),
+            closed = tokio::time::timeout(LONG / 3, closed) => drop(closed.expect("the server closes the connection")),
+        }
+    });
+}
+
+#[test]
+fn client_of_http2_that_withholds_its_window_is_cut_off() {
+    let served = served(limits().with_write_timeout(SHORT));
+    assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 1 << 20]).status, 201);
+    // The connection itself lives: its pings are answered.
+    answered_over_http2(&served, 4 << 10, |body| async move {
+        std::future::pending::<()>().await;
+        drop(body);
+    });
+    assert_eq!(served.get("/v1/fs/large").bytes().len(), 1 << 20);
+}
+
+#[test]
+fn client_of_http2_that_trickles_is_cut_off() {
+    let served = served(limits().with_write_timeout(Duration::from_secs(1)).with_answer_bytes_per_second_min(1 << 30));
+    assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 1 << 20]).status, 201);
+    answered_over_http2(&served, 4 << 10, |mut body| async move {
+        while let Some(Ok(part)) = body.data().await {
+            body.flow_control().release_capacity(part.len()).unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if !body.is_end_stream() {
+            std::future::pending::<()>().await;
+        }
+    });
+}
+
+#[test]
 fn one_address_takes_only_so_many_connections() {
     let served = served(limits().with_connections_max(100, 3));
     let mut held: Vec<TcpStream> = (0..3).map(|_| connected(&served, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")).collect();
@@ -163,27 +242,50 @@ fn slow_bodies_of_one_user_leave_health_and_other_users_alone() {
     const SLOW: usize = 40;
     let options = |options: ServeOptions| {
         let options = options.with_tokens(true).with_connections(limits()).with_requests_max(SLOW);
-        options.with_requests_per_user_max(SLOW / 2)
+        options.with_requests_per_user_max(SLOW / 2).with_deadline(LONG)
     };
     let served = Served::with(options);
     let slow = served.token("acme", "mallory", Rights::new(Access::Write));
     let other = served.token("other", "bob", Rights::new(Access::Write));
     let head = format!("PUT /v1/fs/a HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {slow}\r\ncontent-length: 9\r\n\r\nx");
     let held: Vec<TcpStream> = (0..SLOW).map(|_| connected(&served, head.as_bytes())).collect();
-    let bearer = format!("Bearer {other}");
-    // Those over the share of one user are refused, and all the others still run.
-    let refused = format!("http_server_requests_refused_total {}\n", SLOW / 2);
-    while !served.send("GET", "/metrics", &[("authorization", &bearer)], b"").text().contains(&refused) {}
+    // As many wait as may, however long they take to come, and what is more is refused.
+    let [bearer, of_slow] = [&other, &slow].map(|token| format!("Bearer {token}"));
+    super::within(|| served.send("GET", "/v1/ls", &[("authorization", &of_slow)], b"").status == 503);
     for path in ["/livez", "/readyz"] {
         assert_eq!(served.get(path).status, 200, "{path}");
     }
     for _ in 0..20 {
         assert_eq!(served.send("GET", "/v1/ls", &[("authorization", &bearer)], b"").status, 200);
     }
-    let bearer = format!("Bearer {slow}");
-    assert_eq!(served.send("GET", "/v1/ls", &[("authorization", &bearer)], b"").status, 503);
-    assert_eq!(served.send("GET", "/metrics", &[("authorization", &bearer)], b"").status, 200);
+    assert_eq!(served.send("GET", "/v1/ls", &[("authorization", &of_slow)], b"").status, 503);
+    assert_eq!(served.send("GET", "/metrics", &[("authorization", &of_slow)], b"").status, 200);
     drop(held);
+}
+
+#[cfg(all(feature = "cli", target_os = "linux"))]
+#[test]
+fn serve_takes_all_files_that_it_may_open_and_keeps_connections_beneath() {
+    use super::process::{Process, command};
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("treehold.toml"), "[serve]\nconnections_max = 5_000\nhead_timeout = \"20s\"\n").unwrap();
+    let inner = command(home.path(), &["serve", "--listen", "127.0.0.1:0", "--connections-per-address-max", "4000"]);
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -Sn 200; ulimit -Hn 400; exec \"$0\" \"$@\""]).arg(inner.get_program()).args(inner.get_args());
+    limited.current_dir(home.path()).env("TREEHOLD_DATA", home.path()).env("HOME", home.path());
+    let server = Process::of(limited, home.path());
+    let said = server.said();
+    assert!(said.contains("up to 236 connections at once, not 5000: the system lets this process open 400 files"), "{said}");
+    let held: Vec<TcpStream> = (0..380).filter_map(|_| TcpStream::connect(server.address).ok()).collect();
+    let health = super::process::ask(&super::process::agent(), "GET", &format!("{}/readyz", server.base()), &[], b"");
+    drop(held);
+    // Whether or not this one was let in, the server has files left to answer with.
+    assert!(health.is_err() || health.unwrap().0 == 200);
+    super::within(|| {
+        let answer = super::process::ask(&super::process::agent(), "GET", &format!("{}/readyz", server.base()), &[], b"");
+        answer.is_ok_and(|(status, _)| status == 200)
+    });
+    assert_eq!(server.said(), said, "nothing went wrong");
 }
 
 #[test]

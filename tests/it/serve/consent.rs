@@ -3,7 +3,7 @@
 use super::Served;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use stratafs::MemoryStore;
+use treehold::MemoryStore;
 
 fn delete(served: &Served, more: &Value) -> Value {
     let meta = json!({

@@ -25,7 +25,7 @@ fn a_request_takes_the_round_trips_that_are_told() {
     let changes: Vec<_> = (0..10)
         .map(|file| json!({"operation": "write", "path": format!("/notes/{file}"), "content": format!("{file} needle\n")}))
         .collect();
-    let made = served.send("POST", "/v1/apply", &[JSON, ("stratafs-thread", "t")], json!({"changes": changes}).to_string().as_bytes());
+    let made = served.send("POST", "/v1/apply", &[JSON, ("treehold-thread", "t")], json!({"changes": changes}).to_string().as_bytes());
     assert_eq!(made.status, 200);
     served.put("/v1/fs/memories/a", b"ours needle\n");
     let cost = |method, path, headers: &[_], body: &[u8]| cost(&served, &store, method, path, headers, body);
@@ -33,7 +33,7 @@ fn a_request_takes_the_round_trips_that_are_told() {
     let tool = json!({"path": "/notes/3"}).to_string();
     let write = json!({"path": "/notes/3", "content": "new"}).to_string();
     let shared = json!({"path": "/memories/a", "content": "new"}).to_string();
-    let thread = ("stratafs-thread", "t");
+    let thread = ("treehold-thread", "t");
     // The keys of a user are counted once a minute.
     assert!(served.send("PUT", "/v1/threads/t/fs/notes/0", &[("idempotency-key", "first")], b"new").status < 400);
     let costs = [

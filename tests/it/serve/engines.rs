@@ -1,6 +1,6 @@
 //! Every engine behind every door of the real program: one table, so that no engine is left out of any.
 
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+#![allow(clippy::print_stdout, reason = "a failure names its engine")]
 
 use super::process::{Process, agent, ask, command, ended};
 use serde_json::{Value, json};
@@ -18,33 +18,44 @@ struct Fresh {
     _keep: Option<Box<dyn Any>>,
 }
 
-/// An engine by the scheme of its URL, and what makes a fresh store; none where its server is not there.
-type Row = (&'static str, fn() -> Option<Fresh>);
+/// An engine by the scheme of its URL, and the factory of its stores.
+type Row = (&'static str, Kind, fn() -> Fresh);
+
+/// Where an engine runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Embedded,
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres", feature = "redis")),
+        expect(dead_code, reason = "no such engine is compiled in")
+    )]
+    Server,
+}
 
 /// Every engine that this program has.
 const ROWS: &[Row] = &[
-    ("memory", || Some(Fresh { url: "memory:".into(), is_kept: false, _keep: None })),
+    ("memory", Kind::Embedded, || Fresh { url: "memory:".into(), is_kept: false, _keep: None }),
     #[cfg(feature = "sled")]
-    ("sled", || Some(Fresh { url: "sled:store.sled".into(), is_kept: true, _keep: None })),
+    ("sled", Kind::Embedded, || Fresh { url: "sled:store.sled".into(), is_kept: true, _keep: None }),
     #[cfg(feature = "sqlite")]
-    ("sqlite", || Some(Fresh { url: "sqlite:store.db".into(), is_kept: true, _keep: None })),
+    ("sqlite", Kind::Embedded, || Fresh { url: "sqlite:store.db".into(), is_kept: true, _keep: None }),
     #[cfg(feature = "postgres")]
-    ("postgres", || {
-        let schema = runtime().block_on(crate::servers::postgres::schema()).map_err(|reason| println!("skipped: {reason}")).ok()?;
+    ("postgres", Kind::Server, || {
+        let schema = runtime().block_on(crate::servers::postgres::schema());
         let joined = if schema.url.contains('?') { '&' } else { '?' };
         let url = format!("{}{joined}schema={}", schema.url, schema.name.replace(' ', "%20"));
-        Some(Fresh { url, is_kept: true, _keep: Some(Box::new(schema)) })
+        Fresh { url, is_kept: true, _keep: Some(Box::new(schema)) }
     }),
     #[cfg(feature = "mysql")]
-    ("mysql", || {
-        let database = runtime().block_on(crate::servers::mysql::database_or_skip())?;
-        Some(Fresh { url: database.url.clone(), is_kept: true, _keep: Some(Box::new(database)) })
+    ("mysql", Kind::Server, || {
+        let database = runtime().block_on(crate::servers::mysql::database());
+        Fresh { url: database.url.clone(), is_kept: true, _keep: Some(Box::new(database)) }
     }),
     #[cfg(feature = "redis")]
-    ("redis", || {
-        let prefix = runtime().block_on(crate::servers::redis::prefix())?;
+    ("redis", Kind::Server, || {
+        let prefix = runtime().block_on(crate::servers::redis::prefix());
         let joined = if prefix.url.contains('?') { '&' } else { '?' };
-        Some(Fresh { url: format!("{}{joined}prefix={}", prefix.url, prefix.name), is_kept: true, _keep: Some(Box::new(prefix)) })
+        Fresh { url: format!("{}{joined}prefix={}", prefix.url, prefix.name), is_kept: true, _keep: Some(Box::new(prefix)) }
     }),
 ];
 
@@ -61,14 +72,14 @@ fn home(url: &str) -> TempDir {
          [routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"files\"\ncreate_root = true\n[routes.\"/workspace\".overlay]\n",
         json!(url)
     );
-    std::fs::write(home.path().join("stratafs.toml"), config).unwrap();
+    std::fs::write(home.path().join("treehold.toml"), config).unwrap();
     home
 }
 
-/// Calls `test` with each engine that is there, and names the engine where it fails.
-fn on_each(test: impl Fn(&Fresh, &Path)) {
-    for (engine, fresh) in ROWS {
-        let Some(fresh) = fresh() else { continue };
+/// Calls `test` with each engine of a kind, and prints its name.
+fn on_each(kind: Kind, test: impl Fn(&Fresh, &Path)) {
+    for (engine, _, fresh) in ROWS.iter().filter(|row| row.1 == kind) {
+        let fresh = fresh();
         let home = home(&fresh.url);
         println!("{engine}");
         test(&fresh, home.path());
@@ -90,13 +101,24 @@ fn every_engine_that_a_url_can_name_is_a_row() {
     assert_eq!(engines.len(), 6, "{said}");
     #[cfg(all(feature = "sled", feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis"))]
     for engine in engines {
-        assert!(ROWS.iter().any(|(row, _)| *row == engine), "`{engine}` is no row");
+        assert!(ROWS.iter().any(|(row, ..)| *row == engine), "`{engine}` is no row");
     }
 }
 
 #[test]
-fn serve_answers_and_keeps_what_it_acknowledged_on_every_engine() {
-    on_each(|fresh, home| {
+fn serve_answers_and_keeps_what_it_acknowledged_on_every_embedded_engine() {
+    serve_answers_and_keeps_what_it_acknowledged(Kind::Embedded);
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[test]
+#[ignore = "needs PostgreSQL, MySQL or MariaDB, and Redis: run scripts/servers.sh"]
+fn serve_answers_and_keeps_what_it_acknowledged_on_every_server_engine() {
+    serve_answers_and_keeps_what_it_acknowledged(Kind::Server);
+}
+
+fn serve_answers_and_keeps_what_it_acknowledged(kind: Kind) {
+    on_each(kind, |fresh, home| {
         let token = match fresh.is_kept {
             true => {
                 let (code, token, said) = ended(home, &["token", "create", "--access", "write"]);
@@ -183,8 +205,19 @@ const COMMANDS: &[&[&str]] = &[
 ];
 
 #[test]
-fn every_command_opens_its_store_once_on_every_engine() {
-    on_each(|fresh, home| {
+fn every_command_opens_its_store_once_on_every_embedded_engine() {
+    every_command_opens_its_store_once(Kind::Embedded);
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[test]
+#[ignore = "needs PostgreSQL, MySQL or MariaDB, and Redis: run scripts/servers.sh"]
+fn every_command_opens_its_store_once_on_every_server_engine() {
+    every_command_opens_its_store_once(Kind::Server);
+}
+
+fn every_command_opens_its_store_once(kind: Kind) {
+    on_each(kind, |fresh, home| {
         for args in COMMANDS {
             let (code, _, said) = ended(home, args);
             assert!(!said.contains("cannot be opened") && !said.contains("has the store open"), "{args:?}: {said}");
@@ -197,8 +230,19 @@ fn every_command_opens_its_store_once_on_every_engine() {
 }
 
 #[test]
-fn run_and_mcp_write_and_read_on_every_engine() {
-    on_each(|fresh, home| {
+fn run_and_mcp_write_and_read_on_every_embedded_engine() {
+    run_and_mcp_write_and_read(Kind::Embedded);
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[test]
+#[ignore = "needs PostgreSQL, MySQL or MariaDB, and Redis: run scripts/servers.sh"]
+fn run_and_mcp_write_and_read_on_every_server_engine() {
+    run_and_mcp_write_and_read(Kind::Server);
+}
+
+fn run_and_mcp_write_and_read(kind: Kind) {
+    on_each(kind, |fresh, home| {
         let talk = |args: &[&str], lines: &[Value]| -> Vec<Value> {
             let mut child = command(home, args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             let mut stdin = child.stdin.take().unwrap();
@@ -231,3 +275,47 @@ fn run_and_mcp_write_and_read_on_every_engine() {
         }
     });
 }
+
+/// The second name found the lock of the first, and `serve` answered that the store cannot be opened.
+#[test]
+fn names_of_one_embedded_store_open_it_once_in_serve_and_in_commands() {
+    for url in ["sled:real/store.sled", "sqlite:real/store.db"] {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        std::fs::create_dir(home.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", home.join("link")).unwrap();
+        let config = format!(
+            "[stores.default]\nurl = \"{url}\"\n[stores.same]\nurl = \"{url}\"\n[stores.linked]\nurl = \"{}\"\n\
+             [routes.\"/memories\"]\ntype = \"store\"\nstore = \"same\"\nnamespace = \"memories\"\n\
+             [routes.\"/notes\"]\ntype = \"store\"\nstore = \"linked\"\nnamespace = \"notes\"\n",
+            url.replace("real", "link")
+        );
+        std::fs::write(home.join("treehold.toml"), config).unwrap();
+        std::fs::write(
+            home.join("list.jsonl"),
+            PATHS.map(|path| json!({"tool": "write_file", "args": {"path": path, "content": path}}).to_string() + "\n").concat(),
+        )
+        .unwrap();
+        let (code, _, said) = ended(home, &["run", "list.jsonl"]);
+        assert_eq!(code, Some(0), "{url}: {said}");
+        for args in [&["cat"][..], &["grep", "-l", "/", "/"], &["store", "stats"], &["store", "verify"], &["doctor"]] {
+            let args: Vec<&str> = args.iter().copied().chain(PATHS.into_iter().filter(|_| args == ["cat"])).collect();
+            let (code, _, said) = ended(home, &args);
+            assert!(matches!(code, Some(0)) && !said.contains("cannot be opened"), "{url}: {args:?} ended with {code:?}: {said}");
+        }
+        let server = Process::start_with(home, &[]);
+        let (base, agent) = (server.base(), agent());
+        for path in PATHS {
+            let (status, body) = ask(&agent, "GET", &format!("{base}/v1/fs{path}"), &[], b"").unwrap();
+            assert_eq!((status, problem(&body).as_str()), (200, path), "{url}");
+            let (status, body) = ask(&agent, "PUT", &format!("{base}/v1/fs{path}"), &[], b"again").unwrap();
+            assert_eq!(status, 200, "{url} {path}: {}", problem(&body));
+        }
+        let said = server.said();
+        assert!(!said.contains("cannot be opened"), "{url}: {said}");
+        assert!(server.stop().success());
+    }
+}
+
+/// A file of the thread and one of each mount.
+const PATHS: [&str; 3] = ["/note", "/memories/note", "/notes/note"];

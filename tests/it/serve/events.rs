@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
-use stratafs::serve::{Access, Rights, TokenBook};
-use stratafs::store::{MemoryStore, Store};
-use stratafs::{Feed, VfsPathBuf};
+use treehold::serve::{Access, Rights, TokenBook};
+use treehold::store::{MemoryStore, Store};
+use treehold::{Feed, VfsPathBuf};
 
 /// A stream of events that is read as it comes.
 struct Stream {
@@ -65,7 +65,7 @@ fn shown(event: &Value) -> String {
 fn changes_are_told_as_they_come_with_who_made_them() {
     let served = Served::start();
     let mut stream = Stream::resume(&served, "/v1/events", None);
-    let written = served.send("PUT", "/v1/threads/t/fs/memories/a.md", &[("stratafs-actor", "coder")], b"one").json();
+    let written = served.send("PUT", "/v1/threads/t/fs/memories/a.md", &[("treehold-actor", "coder")], b"one").json();
     let told = stream.change();
     assert_eq!(shown(&told), "write /memories/a.md");
     assert_eq!((&told["version"], &told["thread"], &told["actor"]), (&written["version"], &json!("t"), &json!("coder")));
@@ -264,7 +264,7 @@ fn a_fork_is_told_to_who_follows_its_thread() {
 #[test]
 fn a_far_tree_is_told_of_by_the_real_feed() {
     use futures::StreamExt;
-    use stratafs::{RemoteBackend, RemoteOptions, TreeNews};
+    use treehold::{RemoteBackend, RemoteOptions, TreeNews};
 
     let served = Served::start();
     let far = RemoteBackend::new(&format!("{}/memories", served.base), RemoteOptions::new().with_thread("t")).unwrap();

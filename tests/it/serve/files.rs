@@ -17,7 +17,7 @@ fn bytes_come_back_as_they_were_put() {
         let tag = put.header("etag").unwrap();
         let got = served.get(path);
         assert_eq!((got.status, got.header("etag")), (200, Some(tag.clone())), "{path}");
-        assert_eq!(got.header("stratafs-size"), Some(content.len().to_string()));
+        assert_eq!(got.header("treehold-size"), Some(content.len().to_string()));
         assert_eq!(got.bytes(), content, "{path}");
         let head = served.send("HEAD", path, &[], b"");
         assert_eq!((head.status, head.header("etag"), head.header("content-length")), (200, Some(tag), Some(content.len().to_string())));
@@ -74,7 +74,7 @@ fn parts_of_a_file_are_sent() {
     assert_eq!((beyond.status, beyond.header("content-range").as_deref()), (416, Some("bytes */20000000")));
     served.put("/v1/fs/lines", b"one\ntwo\nthree\n");
     let window = served.get("/v1/fs/lines?offset=1&limit=1");
-    assert_eq!(window.header("stratafs-window").as_deref(), Some("1,1,3"));
+    assert_eq!(window.header("treehold-window").as_deref(), Some("1,1,3"));
     assert_eq!(window.text(), "two\n");
     assert_eq!(served.get("/v1/fs/lines?offset=1&byte_offset=1").code(), "invalid_argument");
 }
@@ -180,10 +180,10 @@ fn items_have_versions_and_filters() {
 fn items_reach_no_reserved_namespace() {
     let served = Served::start();
     let reserved: Vec<Vec<String>> =
-        stratafs::store::RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.iter().map(ToString::to_string).collect()).collect();
+        treehold::store::RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.iter().map(ToString::to_string).collect()).collect();
     for components in &reserved {
-        let namespace = stratafs::Namespace::new(components).unwrap();
-        served.block_on(served.store.commit(stratafs::store::Batch::new().put(&namespace, "planted", "{}"))).unwrap();
+        let namespace = treehold::Namespace::new(components).unwrap();
+        served.block_on(served.store.commit(treehold::store::Batch::new().put(&namespace, "planted", "{}"))).unwrap();
         let plain = components.iter().map(|component| format!("namespace={component}")).collect::<Vec<_>>().join("&");
         let climbing =
             components.iter().fold("namespace=..&namespace=..&namespace=..".to_owned(), |all, one| format!("{all}&namespace={one}"));

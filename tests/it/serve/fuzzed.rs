@@ -4,14 +4,14 @@
 //! The model knows nothing of the server's code: a map of files for each tenant, the paths that each token may see, and who began which
 //! session. Beside its answers each text that comes back is searched for content that its reader may never have seen.
 //!
-//! `STRATAFS_FUZZ_REQUESTS` and `STRATAFS_FUZZ_SEED` set how many requests are sent and which. A difference is told with the fewest requests
+//! `TREEHOLD_FUZZ_REQUESTS` and `TREEHOLD_FUZZ_SEED` set how many requests are sent and which. A difference is told with the fewest requests
 //! that still lead to it.
 
 use super::{Answer, Served};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use stratafs::VfsPathBuf;
-use stratafs::serve::{Access, Rights};
+use treehold::VfsPathBuf;
+use treehold::serve::{Access, Rights};
 
 /// How many requests are sent unless the environment says so.
 const REQUESTS: usize = 1_500;
@@ -349,7 +349,7 @@ impl World {
                 let words = json!({"from": from, "to": to, "overwrite": true});
                 let met = match door {
                     Door::Header | Door::Path => {
-                        let headers = [("stratafs-thread", THREADS[thread]), ("content-type", "application/json")];
+                        let headers = [("treehold-thread", THREADS[thread]), ("content-type", "application/json")];
                         let answer = self.send(token, "POST", "/v1/move", &headers, words.to_string().as_bytes());
                         self.of_answer(token, answer, false)?
                     }
@@ -362,7 +362,7 @@ impl World {
                 differ(op, &met, &wanted)
             }
             Op::List { token, thread } => {
-                let headers = [("stratafs-thread", THREADS[thread]), ("content-type", "application/json")];
+                let headers = [("treehold-thread", THREADS[thread]), ("content-type", "application/json")];
                 let answer = self.send(token, "POST", "/v1/glob", &headers, br#"{"pattern": "**"}"#);
                 let found = self.text(token, answer)?.1;
                 let found: Value = serde_json::from_str(&found).map_err(|error| format!("{op:?}: {error}: {found}"))?;
@@ -399,7 +399,7 @@ impl World {
                 let (method, path, body, needs_all) = probe(number, THREADS[thread]);
                 let mut headers = vec![("content-type", "application/json")];
                 if !path.starts_with("/v1/threads/") {
-                    headers.push(("stratafs-thread", THREADS[thread]));
+                    headers.push(("treehold-thread", THREADS[thread]));
                 }
                 let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
                 let answer = self.send(token, method, &path, &headers, &body);
@@ -463,7 +463,7 @@ impl World {
     ) -> Result<Option<Outcome>, String> {
         let thread_name = THREADS[thread];
         let answer = match door {
-            Door::Header => self.send(token, method, &format!("/v1/fs{path}"), &[("stratafs-thread", thread_name)], body),
+            Door::Header => self.send(token, method, &format!("/v1/fs{path}"), &[("treehold-thread", thread_name)], body),
             Door::Path => self.send(token, method, &format!("/v1/threads/{thread_name}/fs{path}"), &[], body),
             _ => return self.call(token, door, thread, tool, arguments),
         };
@@ -556,8 +556,8 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn random_requests_see_and_change_what_the_model_says() {
-    let requests = number("STRATAFS_FUZZ_REQUESTS").map_or(REQUESTS, |count| count as usize);
-    let first_seed = number("STRATAFS_FUZZ_SEED").unwrap_or(15);
+    let requests = number("TREEHOLD_FUZZ_REQUESTS").map_or(REQUESTS, |count| count as usize);
+    let first_seed = number("TREEHOLD_FUZZ_SEED").unwrap_or(15);
     let (mut sent, mut seed) = (0, first_seed);
     while sent < requests {
         let mut numbers = Numbers(seed);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
-use stratafs::mcp::HttpLimits;
+use treehold::mcp::HttpLimits;
 
 /// Sends bytes as they are, and returns the status that comes back.
 pub(super) fn raw(served: &Served, bytes: &[u8]) -> String {
@@ -102,10 +102,10 @@ fn every_error_is_a_problem_that_the_description_names() {
         assert_eq!((again.status, again.bytes().len()), (304, 0), "{tag}");
     }
     let nowhere = served.get("/v1/nowhere").json();
-    assert_eq!((&nowhere["status"], &nowhere["type"]), (&json!(404), &json!("urn:stratafs:error:no_such_route")));
+    assert_eq!((&nowhere["status"], &nowhere["type"]), (&json!(404), &json!("urn:treehold:error:no_such_route")));
     assert!(nowhere["detail"].as_str().unwrap().contains("/openapi.json"));
     let problem = served.get("/v1/fs/none").json();
-    assert_eq!(problem["type"], "urn:stratafs:error:not_found");
+    assert_eq!(problem["type"], "urn:treehold:error:not_found");
     for field in document["components"]["schemas"]["Problem"]["required"].as_array().unwrap() {
         assert!(problem.get(field.as_str().unwrap()).is_some(), "{field}");
     }

@@ -5,18 +5,18 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use stratafs::layer::{Layer, LayerName, Layered, Next, Reply};
-use stratafs::ops::Op;
-use stratafs::serve::{Access, Rights};
-use stratafs::store::{Batch, Item, Namespace, ScanEntry, ScanOptions, Store};
-use stratafs::{MemoryStore, Result, VfsPathBuf};
 use tokio::runtime::Runtime;
+use treehold::layer::{Layer, LayerName, Layered, Next, Reply};
+use treehold::ops::Op;
+use treehold::serve::{Access, Rights};
+use treehold::store::{Batch, Item, Namespace, ScanEntry, ScanOptions, Store};
+use treehold::{MemoryStore, Result, VfsPathBuf};
 use ureq::Agent;
 
 const KEY: &str = "idempotency-key";
 
 fn answers(user: &str) -> Namespace {
-    Namespace::new(["answers", "acme", user]).unwrap()
+    Namespace::new(["_treehold", "answers", "acme", user]).unwrap()
 }
 
 /// Returns what is kept of the keys of a user.

@@ -1,10 +1,10 @@
-//! Answers of the database that are lost while another server goes on with the same thread: tool calls and plain changes, on each server
-//! engine. Every change that was acknowledged is there once, one that was refused is not there, and one whose end nobody knows is there
+//! Answers of the database that are lost while another server goes on with the same thread: tool calls over the API and over the protocol
+//! for models, and plain changes, on each server engine. Every change that was acknowledged is there once, one that was refused is not there, and one whose end nobody knows is there
 //! once or not.
 //!
-//! `STRATAFS_LOST_ANSWERS` sets how many answers are lost on each engine.
+//! `TREEHOLD_LOST_ANSWERS` sets how many answers are lost on each engine.
 
-#![allow(clippy::print_stdout, reason = "figures, and what is skipped, are said")]
+#![allow(clippy::print_stdout, reason = "the counts are the result of a long run")]
 
 use super::{Served, workspace};
 use crate::servers::proxy::{Break, Proxy};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stratafs::store::Store;
 use tokio::runtime::Runtime;
+use treehold::store::Store;
 use ureq::Agent;
 use ureq::http::Request;
 
@@ -24,6 +24,17 @@ const LOST: usize = 60;
 const EXCHANGES: usize = 8;
 
 const JSON: &str = "application/json";
+
+/// The version of the protocol for models that is spoken.
+const MCP: &str = "2026-07-28";
+
+/// How many kinds of changes are made in turn.
+const KINDS: usize = 11;
+
+/// Tells whether a change moves a file of its own.
+fn moves(number: usize) -> bool {
+    matches!(number % KINDS, 6 | 10)
+}
 
 /// What became of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +50,8 @@ struct Change {
     method: &'static str,
     path: String,
     media: &'static str,
+    /// The tool that is called over the protocol for models.
+    tool: Option<&'static str>,
     body: Vec<u8>,
     text: String,
     files: &'static [&'static str],
@@ -56,24 +69,55 @@ impl Change {
         let tool = json!({"path": "/log", "content": line, "mode": "append"});
         let patch = format!("*** Begin Patch\n*** Update File: /patched\n@@\n-end\n+{text}\n+end\n*** End Patch");
         let moved = json!({"from": format!("/seeds/{number}"), "to": format!("/grown/{number}")});
-        let (method, path, media, body, files): (_, &str, _, String, &[&str]) = match number % 7 {
+        let kind = number % KINDS;
+        let of_models = match kind {
+            7 => Some(("write_file", tool.clone())),
+            8 => Some(("edit_file", edit.clone())),
+            9 => Some(("apply_patch", json!({"patch": patch}))),
+            10 => Some(("move", moved.clone())),
+            _ => None,
+        };
+        let call = of_models.as_ref().map(|(tool, arguments)| {
+            let meta = json!({"io.modelcontextprotocol/protocolVersion": MCP, "io.modelcontextprotocol/clientCapabilities": {}});
+            let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
+            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string()
+        });
+        let (method, path, media, body, files): (_, &str, _, String, &[&str]) = match kind {
             0 => ("POST", "/v1/fs/log", "text/plain", line, &["/log"]),
             1 => ("POST", "/v1/tools/write_file", JSON, tool.to_string(), &["/log"]),
             2 => ("POST", "/v1/apply", JSON, batch.to_string(), &["/log", "/other"]),
             3 => ("POST", "/v1/tools/edit_file", JSON, edit.to_string(), &["/marks"]),
             4 => ("PATCH", "/v1/fs/marks", JSON, edits.to_string(), &["/marks"]),
             5 => ("POST", "/v1/tools/apply_patch", JSON, json!({"patch": patch}).to_string(), &["/patched"]),
-            _ => ("POST", "/v1/move", JSON, moved.to_string(), &["/grown"]),
+            6 => ("POST", "/v1/move", JSON, moved.to_string(), &["/grown"]),
+            _ => {
+                let files: [&[&str]; 4] = [&["/log"], &["/marks"], &["/patched"], &["/grown"]];
+                ("POST", "/mcp", JSON, call.unwrap_or_default(), files[kind - 7])
+            }
         };
-        Self { method, path: path.to_owned(), media, body: body.into_bytes(), text, files }
+        let tool = of_models.map(|(tool, _)| tool);
+        Self { method, path: path.to_owned(), media, tool, body: body.into_bytes(), text, files }
     }
 
-    /// Makes it over HTTP.
+    /// Makes it.
     fn send(&self, agent: &Agent, base: &str) -> Fate {
-        let request = Request::builder().method(self.method).uri(format!("{base}{}", self.path)).header("content-type", self.media);
+        let mut request = Request::builder().method(self.method).uri(format!("{base}{}", self.path)).header("content-type", self.media);
+        if let Some(tool) = self.tool {
+            request = request.header("accept", "application/json, text/event-stream").header("mcp-protocol-version", MCP);
+            request = request.header("mcp-method", "tools/call").header("mcp-name", tool);
+        }
         let mut response = agent.run(request.body(&*self.body).unwrap()).unwrap();
         let status = response.status().as_u16();
-        let answer: Value = serde_json::from_str(&response.body_mut().read_to_string().unwrap()).unwrap();
+        let text = response.body_mut().read_to_string().unwrap();
+        // A stream of events ends with the answer.
+        let message = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).rfind(|data| data.starts_with('{'));
+        let mut answer: Value = serde_json::from_str(message.unwrap_or(&text)).unwrap_or_else(|error| panic!("{status}: {error}: {text}"));
+        if self.tool.is_some() {
+            assert_eq!(status, 200, "{}: {answer}", self.text);
+            let result = &answer["result"];
+            assert!(result.is_object(), "{}: {answer}", self.text);
+            answer = json!({"is_error": result["isError"] == true, "error": result["_meta"]["treehold/error"]});
+        }
         let error = match status {
             200..300 if answer["is_error"] == true => &answer["error"],
             200..300 => return Fate::Acknowledged,
@@ -104,10 +148,10 @@ fn read(served: &Served, file: &str) -> String {
 
 /// Loses answers between one server and its database, while another goes on with the same thread.
 fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, runtime: Runtime) {
-    let lost: usize = std::env::var("STRATAFS_LOST_ANSWERS").ok().and_then(|count| count.parse().ok()).unwrap_or(LOST);
+    let lost: usize = std::env::var("TREEHOLD_LOST_ANSWERS").ok().and_then(|count| count.parse().ok()).unwrap_or(LOST);
     let other = Served::of(Runtime::new().unwrap(), workspace(&near), near, |options| options);
     let seeds: Vec<Value> = (0..lost * 4)
-        .filter(|number| number % 7 == 6)
+        .filter(|number| moves(*number))
         .map(|number| json!({"operation": "write", "path": format!("/seeds/{number}"), "content": "x"}))
         .chain(["/marks", "/patched"].map(|path| json!({"operation": "write", "path": path, "content": "end\n"})))
         .chain(["/log", "/other", "/theirs", "/grown/0"].map(|path| json!({"operation": "write", "path": path, "content": ""})))
@@ -127,14 +171,14 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
             count
         })
     };
-    let (agent, mut changes, mut fates) = (agent(), Vec::new(), HashMap::new());
+    let (agent, mut changes, mut fates) = (agent(), Vec::<(Change, Fate)>::new(), HashMap::new());
     let mut broken = 0;
     while broken < lost {
         let number = changes.len();
         let change = Change::new(number);
         // At each exchange of a request in turn, before it arrives or after.
         let at = if number % 3 == 0 { Break::Request } else { Break::Answer };
-        proxy.break_after((number / 7) % EXCHANGES, at);
+        proxy.break_after((number / KINDS) % EXCHANGES, at);
         let fate = change.send(&agent, &served.base);
         broken += usize::from(!proxy.mend());
         *fates.entry(fate).or_insert(0) += 1;
@@ -142,7 +186,7 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
         assert!(changes.len() < lost * 4, "{broken} of {} requests met a break", changes.len());
     }
     // What could not be saved is saved, or set aside, before the next change of the thread.
-    assert_eq!(Change::new(lost * 28).send(&agent, &served.base), Fate::Acknowledged);
+    assert_eq!(Change::new(lost * 4 * KINDS).send(&agent, &served.base), Fate::Acknowledged);
     ended.store(true, Ordering::Relaxed);
     let theirs: usize = writer.join().unwrap();
     let files: HashMap<&str, String> =
@@ -160,6 +204,8 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
     for count in 0..theirs {
         assert_eq!(files["/theirs"].matches(&format!("<{count}>\n")).count(), 1, "{engine}: the other server's own {count}");
     }
+    let of_models = changes.iter().filter(|(change, _)| change.tool.is_some()).count();
+    assert!(of_models * 4 > changes.len(), "{of_models} of {}", changes.len());
     println!("{engine}: {broken} answers lost in {} changes beside {theirs} of another server: {fates:?}", changes.len());
     served.stop().unwrap();
     other.stop().unwrap();
@@ -167,59 +213,54 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
 
 #[cfg(feature = "postgres")]
 #[test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 fn postgres_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
     use crate::servers::postgres;
-    use stratafs::store::{PostgresOptions, PostgresStore};
+    use treehold::store::{PostgresOptions, PostgresStore};
 
     let runtime = Runtime::new().unwrap();
-    let opened = runtime.block_on(async {
-        let schema = postgres::schema().await?;
+    let (_schema, proxy, near, cut) = runtime.block_on(async {
+        let schema = postgres::schema().await;
         let (proxy, url) = postgres::proxied(&schema).await;
         let near = PostgresStore::open_with(schema.options()).await.unwrap();
         let cut = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
-        Ok::<_, String>((schema, proxy, near, cut))
+        (schema, proxy, near, cut)
     });
-    match opened {
-        Ok((_schema, proxy, near, cut)) => lose("PostgreSQL", Arc::new(near), Arc::new(cut), &proxy, runtime),
-        Err(reason) => println!("skipped: {reason}"),
-    }
+    lose("PostgreSQL", Arc::new(near), Arc::new(cut), &proxy, runtime);
 }
 
 #[cfg(feature = "mysql")]
 #[test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 fn mysql_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
     use crate::servers::mysql;
-    use stratafs::store::{MysqlOptions, MysqlStore};
+    use treehold::store::{MysqlOptions, MysqlStore};
 
     let runtime = Runtime::new().unwrap();
-    let opened = runtime.block_on(async {
-        let database = mysql::database().await?;
+    let (_database, proxy, near, cut) = runtime.block_on(async {
+        let database = mysql::database().await;
         let (proxy, url) = mysql::proxied(&database).await;
         let near = MysqlStore::open_with(MysqlOptions::new(database.url.clone())).await.unwrap();
         let cut = MysqlStore::open_with(MysqlOptions::new(url)).await.unwrap();
-        Ok::<_, String>((database, proxy, near, cut))
+        (database, proxy, near, cut)
     });
-    match opened {
-        Ok((_database, proxy, near, cut)) => lose("MariaDB", Arc::new(near), Arc::new(cut), &proxy, runtime),
-        Err(reason) => println!("skipped: {reason}"),
-    }
+    lose("MariaDB", Arc::new(near), Arc::new(cut), &proxy, runtime);
 }
 
 #[cfg(feature = "redis")]
 #[test]
+#[ignore = "needs Redis: run scripts/servers.sh"]
 fn redis_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
     use crate::servers::redis;
-    use stratafs::store::{RedisOptions, RedisStore};
+    use treehold::store::{RedisOptions, RedisStore};
 
     let runtime = Runtime::new().unwrap();
-    let opened = runtime.block_on(async {
-        let prefix = redis::prefix().await?;
+    let (_prefix, proxy, near, cut) = runtime.block_on(async {
+        let prefix = redis::prefix().await;
         let (proxy, url) = redis::proxy().await;
         let near = RedisStore::open_with(RedisOptions::new(redis::server()).with_prefix(&prefix.name)).await.unwrap();
         let cut = RedisStore::open_with(RedisOptions::new(url).with_prefix(&prefix.name)).await.unwrap();
-        Some((prefix, proxy, near, cut))
+        (prefix, proxy, near, cut)
     });
-    if let Some((_prefix, proxy, near, cut)) = opened {
-        lose("Redis", Arc::new(near), Arc::new(cut), &proxy, runtime);
-    }
+    lose("Redis", Arc::new(near), Arc::new(cut), &proxy, runtime);
 }

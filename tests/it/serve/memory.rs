@@ -23,7 +23,7 @@ impl Server {
     fn start(home: &Home) -> Self {
         let mut command = Command::new(binary());
         command.args(["serve", "--listen", "127.0.0.1:0"]).current_dir(home.work()).stdout(Stdio::piped());
-        command.env("STRATAFS_DATA", home.data()).env("HOME", home.data());
+        command.env("TREEHOLD_DATA", home.data()).env("HOME", home.data());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

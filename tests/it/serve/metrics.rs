@@ -55,7 +55,7 @@ fn no_label_is_made_of_what_a_client_sends() {
             let host = served.base.trim_start_matches("http://");
             let odd = format!("X{} /v1/ls HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n", name.to_uppercase());
             assert!(raw(&served, odd.as_bytes()).contains("405"));
-            served.send("GET", "/v1/ls", &[("stratafs-thread", &name), ("stratafs-actor", &name), ("authorization", &name)], b"");
+            served.send("GET", "/v1/ls", &[("treehold-thread", &name), ("treehold-actor", &name), ("authorization", &name)], b"");
         }
         served.get("/metrics");
         served.get("/metrics").text()

@@ -32,22 +32,33 @@ mod trace;
 
 use serde_json::Value;
 use std::sync::Arc;
-use stratafs::checkpoint::StoreCheckpointer;
-use stratafs::layer::{Permissions, Rule};
-use stratafs::mcp::McpOptions;
-use stratafs::serve::{HttpServer, Rights, ServeOptions, TokenBook};
-use stratafs::store::Store;
-use stratafs::{AuditLog, Feed, MemoryStore, NamespaceTemplate, Scope, StateBackend, StoreBackend, Workspace, WorkspaceBuilder};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use treehold::checkpoint::StoreCheckpointer;
+use treehold::layer::{Permissions, Rule};
+use treehold::mcp::McpOptions;
+use treehold::serve::{HttpServer, Rights, ServeOptions, TokenBook};
+use treehold::store::Store;
+use treehold::{AuditLog, Feed, MemoryStore, NamespaceTemplate, Scope, StoreBackend, Workspace, WorkspaceBuilder};
 use ureq::http::Response;
 use ureq::{Agent, Body};
+
+/// How long a test waits for what takes moments: a machine that is busy may need many.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
+/// Asks until something is so.
+pub(crate) fn within(mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "it is not so within {PATIENCE:?}");
+    }
+}
 
 /// A server in this process, which ends with this value.
 pub(crate) struct Served {
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
-    served: Option<tokio::task::JoinHandle<stratafs::Result<()>>>,
+    served: Option<tokio::task::JoinHandle<treehold::Result<()>>>,
     pub(crate) base: String,
     pub(crate) store: Arc<dyn Store>,
     agent: Agent,
@@ -93,9 +104,8 @@ pub(crate) fn workspace(store: &Arc<dyn Store>) -> Workspace {
 
 /// The same tree behind rules.
 pub(crate) fn ruled(store: &Arc<dyn Store>, rules: Vec<Rule>) -> Workspace {
-    let shown = Permissions::new(rules.clone(), StateBackend::new());
     let change = move |builder: WorkspaceBuilder, store: &Arc<dyn Store>| {
-        let builder = builder.feed(Feed::new(store.clone())).hides(move |_, path, is_directory| !shown.shows(path, is_directory));
+        let builder = builder.feed(Feed::new(store.clone()));
         builder.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree)))
     };
     built(change, store)
@@ -196,7 +206,7 @@ impl Served {
     }
 
     /// Ends the server, and returns how it ended.
-    pub(crate) fn stop(mut self) -> stratafs::Result<()> {
+    pub(crate) fn stop(mut self) -> treehold::Result<()> {
         drop(self.stop.take());
         self.runtime.block_on(self.served.take().unwrap()).unwrap()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::Request;
 
-/// One process of `stratafs serve`, on a free port. It is killed when this is dropped.
+/// One process of `treehold serve`, on a free port. It is killed when this is dropped.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
@@ -20,10 +20,10 @@ pub(crate) struct Process {
 /// Returns the command of the program with the configuration and the data of a directory, and nothing of the caller's.
 pub(crate) fn command(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.args(["--config", "stratafs.toml"]).args(args).current_dir(home);
-    command.env("STRATAFS_DATA", home).env("HOME", home).stdin(Stdio::null());
+    command.args(["--config", "treehold.toml"]).args(args).current_dir(home);
+    command.env("TREEHOLD_DATA", home).env("HOME", home).stdin(Stdio::null());
     for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
-        command.env_remove(format!("STRATAFS_{name}"));
+        command.env_remove(format!("TREEHOLD_{name}"));
     }
     command
 }
@@ -36,7 +36,7 @@ pub(crate) fn ended(home: &Path, args: &[&str]) -> (Option<i32>, String, String)
 }
 
 impl Process {
-    /// Starts a server on the configuration `stratafs.toml` in a directory.
+    /// Starts a server on the configuration `treehold.toml` in a directory.
     pub(crate) fn start(home: &Path) -> Self {
         Self::start_with(home, &[])
     }

@@ -5,12 +5,12 @@ use super::Served;
 use super::process::{Process, agent, ask};
 use std::collections::BTreeSet;
 use std::time::Instant;
-use stratafs::store::Namespace;
+use treehold::store::Namespace;
 
 #[test]
 fn probes_in_one_second_share_one_commit() {
     let served = Served::start();
-    let row = Namespace::new(["answers"]).unwrap();
+    let row = Namespace::new(["_treehold", "answers"]).unwrap();
     let (begun, mut versions) = (Instant::now(), BTreeSet::new());
     for _ in 0..50 {
         assert_eq!(served.get("/readyz").status, 200);
@@ -49,7 +49,7 @@ fn server_whose_store_was_moved_or_replaced_is_not_ready_and_acknowledges_nothin
     ];
     for (url, file) in rows {
         let home = tempfile::tempdir().unwrap();
-        std::fs::write(home.path().join("stratafs.toml"), format!("[stores.default]\nurl = \"{url}\"\n")).unwrap();
+        std::fs::write(home.path().join("treehold.toml"), format!("[stores.default]\nurl = \"{url}\"\n")).unwrap();
         let server = Process::start(home.path());
         let (base, agent) = (server.base(), agent());
         let put = |name: &str| ask(&agent, "PUT", &format!("{base}/v1/fs/{name}"), &[], b"x").unwrap().0;

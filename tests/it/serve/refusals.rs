@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
-use stratafs::mcp::HttpLimits;
-use stratafs::serve::{Access, Rights};
+use treehold::mcp::HttpLimits;
+use treehold::serve::{Access, Rights};
 
 /// A connection that is kept for more requests.
 struct Kept {
@@ -172,8 +172,8 @@ fn refused_request_leaves_its_connection_usable_or_says_that_it_ends() {
         ("another host", &served, vec![json, ("host", "evil.example"), ("authorization", &writer)], 50_000),
         ("a page of another origin", &served, vec![json, ("origin", "https://evil.example"), ("authorization", &writer)], 50_000),
         ("a token that may read", &served, vec![json, ("authorization", &reader)], 50_000),
-        ("a token for other threads", &served, vec![json, ("authorization", &tied), ("stratafs-thread", "other")], 50_000),
-        ("a thread that is none", &served, vec![json, ("authorization", &writer), ("stratafs-thread", "%00")], 50_000),
+        ("a token for other threads", &served, vec![json, ("authorization", &tied), ("treehold-thread", "other")], 50_000),
+        ("a thread that is none", &served, vec![json, ("authorization", &writer), ("treehold-thread", "%00")], 50_000),
         ("a body of no use", &served, vec![json, accept, ("authorization", &writer)], 50_000),
         ("a body of another type", &served, vec![("content-type", "text/plain"), ("authorization", &writer)], 50_000),
         ("a body that is too large", &served, vec![json, accept, ("authorization", &writer)], 200_000),

@@ -4,12 +4,12 @@ use super::{Answer, Served};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
-use stratafs::mcp::HttpLimits;
-use stratafs::memory::MemorySettings;
-use stratafs::serve::{Access, Rights, TokenBook};
-use stratafs::store::{MemoryStore, Store};
-use stratafs::{NamespaceTemplate, StoreBackend, VfsPathBuf};
 use tokio::runtime::Runtime;
+use treehold::mcp::HttpLimits;
+use treehold::memory::MemorySettings;
+use treehold::serve::{Access, Rights, TokenBook};
+use treehold::store::{MemoryStore, Store};
+use treehold::{NamespaceTemplate, StoreBackend, VfsPathBuf};
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
@@ -259,6 +259,20 @@ fn stream_of_a_revoked_token_ends_before_it_tells_more() {
 }
 
 #[test]
+fn session_of_a_revoked_token_ends_although_nothing_comes_of_it() {
+    let mut limits = HttpLimits::default();
+    limits.sessions_max = 1;
+    let served = Served::with(|options| options.with_tokens(true).with_limits(limits));
+    let own = served.token("acme", "ada", Rights::new(Access::Write));
+    let token = served.token("acme", "ada", Rights::new(Access::Read));
+    begin(&served, &token);
+    assert_eq!(handshake(&served, &own, &json!({})).status, 503, "the user has one session, and may have no more");
+    revoke(&served, &token);
+    // Without a use of the session, and long before it is idle for too long.
+    super::within(|| handshake(&served, &own, &json!({})).status == 200);
+}
+
+#[test]
 fn sessions_of_one_user_take_none_from_another() {
     let mut limits = HttpLimits::default();
     limits.sessions_max = 2;
@@ -318,9 +332,9 @@ fn token_kept_to_paths_learns_of_no_other_mount() {
             for mount in ["/vault", "/vault/inner", "/work/docs"] {
                 let template = NamespaceTemplate::parse(&format!("{{tenant}}{}", mount.replace('/', "-"))).unwrap();
                 let rows = store.clone();
-                let open = move |opening: &stratafs::workspace::Opening<'_>| {
+                let open = move |opening: &treehold::workspace::Opening<'_>| {
                     let backend = StoreBackend::new(rows.clone(), template.fill(opening.scope())?);
-                    Ok(Arc::new(backend) as Arc<dyn stratafs::Backend>)
+                    Ok(Arc::new(backend) as Arc<dyn treehold::Backend>)
                 };
                 builder = builder.mount(mount, open).unwrap();
             }

@@ -10,8 +10,8 @@ fn threads_have_a_state_of_their_own_and_share_memories() {
     served.put("/v1/threads/one/fs/memories/ours", b"ours");
     assert_eq!(served.get("/v1/threads/two/fs/own").code(), "not_found");
     assert_eq!(served.get("/v1/threads/two/fs/memories/ours").text(), "ours");
-    assert_eq!(served.send("GET", "/v1/fs/own", &[("stratafs-thread", "one")], b"").text(), "one");
-    assert_eq!(served.send("GET", "/v1/threads/two/fs/own", &[("stratafs-thread", "one")], b"").code(), "invalid_argument");
+    assert_eq!(served.send("GET", "/v1/fs/own", &[("treehold-thread", "one")], b"").text(), "one");
+    assert_eq!(served.send("GET", "/v1/threads/two/fs/own", &[("treehold-thread", "one")], b"").code(), "invalid_argument");
     let threads = served.get("/v1/threads").json();
     assert_eq!(threads["threads"][0]["thread"], "one", "{threads}");
 }
@@ -55,7 +55,7 @@ fn tools_are_called_and_recorded() {
     let wrong = wrong.json();
     assert_eq!((&wrong["is_error"], &wrong["error"]["code"]), (&json!(true), &json!("invalid_argument")), "{wrong}");
     assert!(served.get("/v1/tools").json().as_array().unwrap().len() >= 10);
-    let audit = served.send("GET", "/v1/audit", &[("stratafs-thread", "t")], b"").json();
+    let audit = served.send("GET", "/v1/audit", &[("treehold-thread", "t")], b"").json();
     assert_eq!((&audit["calls"][0]["tool"], &audit["calls"][1]["outcome"]), (&json!("write_file"), &json!("not_found")));
     served.put("/v1/fs/memories/AGENTS.md", b"Answer in French.");
     assert!(served.get("/v1/memory").json()["text"].as_str().unwrap().contains("Answer in French."));

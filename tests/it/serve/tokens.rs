@@ -2,8 +2,8 @@
 
 use super::{Answer, Served};
 use serde_json::json;
-use stratafs::VfsPathBuf;
-use stratafs::serve::{Access, Rights, TokenBook};
+use treehold::VfsPathBuf;
+use treehold::serve::{Access, Rights, TokenBook};
 
 fn send(served: &Served, token: &str, method: &str, path: &str, body: &[u8]) -> Answer {
     let bearer = format!("Bearer {token}");

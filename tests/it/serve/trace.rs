@@ -3,9 +3,9 @@
 use super::{Served, workspace};
 use crate::far::{FarSide, Fate, small_tree};
 use std::sync::Arc;
-use stratafs::store::Store;
-use stratafs::{MemoryStore, RemoteBackend, RemoteOptions, Workspace};
 use tokio::runtime::Runtime;
+use treehold::store::Store;
+use treehold::{MemoryStore, RemoteBackend, RemoteOptions, Workspace};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -53,7 +53,7 @@ fn the_log_of_the_command_names_the_trace() {
     let home = crate::cli::Home::new();
     let mut command = Command::new(crate::cli::binary());
     command.args(["serve", "--verbose", "--jsonl", "--listen", "127.0.0.1:0"]).current_dir(home.work());
-    command.env("STRATAFS_DATA", home.data()).env("HOME", home.data()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("TREEHOLD_DATA", home.data()).env("HOME", home.data()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

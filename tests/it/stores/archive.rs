@@ -6,12 +6,12 @@ use proptest::test_runner::{Config, TestRunner};
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stratafs::ops::Version;
-use stratafs::store::{
+use treehold::ops::Version;
+use treehold::store::{
     ArchiveReport, Batch, CopyOptions, ExportOptions, ImportOptions, MemoryStore, Namespace, NamespacesOptions, RESERVED_NAMESPACES,
     ReservedRows, ScanOptions, Store, Withheld, copy, export, import,
 };
-use stratafs::{Error, ErrorKind, Result};
+use treehold::{Error, ErrorKind, Result};
 
 /// What is written, kept.
 #[derive(Clone, Default)]
@@ -101,7 +101,7 @@ async fn what_was_exported_is_imported_as_it_was() {
 /// Into a server, out of it, into another store there, and out again: each archive says the same.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
-    let Some([(one, _keep), (other, _keep_other)]) = crate::servers::two(fresh).await else { return };
+    let [(one, _keep), (other, _keep_other)] = [fresh().await, fresh().await];
     let source = filled().await;
     let (mut archive, report) = exported(&source).await;
     for store in [&one, &other] {
@@ -126,24 +126,28 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
 
 #[cfg(feature = "mysql")]
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn an_archive_goes_through_mysql() {
     check_on_server(crate::servers::mysql::fresh).await;
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn an_archive_goes_through_postgres() {
     check_on_server(crate::servers::postgres::fresh).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
+#[ignore = "needs Redis: run scripts/servers.sh"]
 async fn an_archive_goes_through_redis() {
     check_on_server(crate::servers::redis::fresh).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
 async fn an_archive_goes_through_redis_cluster() {
     check_on_server(crate::servers::redis::fresh_in_cluster).await;
 }
@@ -241,14 +245,17 @@ async fn only_what_is_asked_for_by_name_leaves_or_enters_a_store_with_withheld_r
     has(&copied, &|_| true, "copied with all").await;
     // A server's own tokens are no obstacle, and stay.
     let server = MemoryStore::new();
-    server.commit(Batch::new().put(&space("tokens"), "k", "ours").put(&space("tokens/t/u"), "k", "ours")).await.unwrap();
+    server
+        .commit(Batch::new().put(&space("_treehold/tokens"), "k", "ours").put(&space("_treehold/tokens/t/u"), "k", "ours"))
+        .await
+        .unwrap();
     let (archive, _) = exported(&store).await;
     import(&server, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.unwrap();
-    assert_eq!(server.get(&space("tokens/t/u"), "k").await.unwrap().unwrap().value, "ours");
+    assert_eq!(server.get(&space("_treehold/tokens/t/u"), "k").await.unwrap().unwrap().value, "ours");
     let server = MemoryStore::new();
-    server.commit(Batch::new().put(&space("tokens"), "k", "ours")).await.unwrap();
+    server.commit(Batch::new().put(&space("_treehold/tokens"), "k", "ours")).await.unwrap();
     assert!(copy(&store, &server, &CopyOptions::new(), |_| {}).await.unwrap().settled);
-    assert_eq!(server.get(&space("tokens"), "k").await.unwrap().unwrap().value, "ours");
+    assert_eq!(server.get(&space("_treehold/tokens"), "k").await.unwrap().unwrap().value, "ours");
 }
 
 /// Cut off anywhere, an archive is refused, until its end is whole.
@@ -328,7 +335,7 @@ fn tar_header(name: &[u8], size: u64, kind: u8) -> [u8; 512] {
     header
 }
 
-const HEAD: &str = r#"{"format":1,"engine":"x","version":9,"exported_at":"2026-11-21T12:00:00Z"}"#;
+const HEAD: &str = r#"{"format":2,"engine":"x","version":9,"exported_at":"2026-11-21T12:00:00Z"}"#;
 
 fn line(key: &str, rest: &str) -> String {
     format!(
@@ -338,7 +345,7 @@ fn line(key: &str, rest: &str) -> String {
 
 #[tokio::test]
 async fn what_is_no_export_is_refused_by_its_entry() {
-    let head = || file("stratafs.json", HEAD);
+    let head = || file("treehold.json", HEAD);
     let page = |lines: &str| file("items/00000001.jsonl", lines);
     let sound = line("k", r#""size":1,"value":"v""#);
     let hash = blake3::hash(b"content").to_hex().to_string();
@@ -355,7 +362,7 @@ async fn what_is_no_export_is_refused_by_its_entry() {
     let table: Vec<(Vec<Entry>, ErrorKind, &str)> = vec![
         (vec![], ErrorKind::Corrupt, "this is no export"),
         (vec![head()], ErrorKind::Corrupt, "`end.json` is missing"),
-        (vec![page(&sound)], ErrorKind::Corrupt, "an export begins with `stratafs.json`"),
+        (vec![page(&sound)], ErrorKind::Corrupt, "an export begins with `treehold.json`"),
         (vec![file("../../etc/passwd", "x")], ErrorKind::Corrupt, "`../../etc/passwd`"),
         (vec![head(), file("/etc/passwd", "x")], ErrorKind::Corrupt, "`/etc/passwd` of the archive is wrong: it is unknown"),
         (vec![head(), file("items/../00000001.jsonl", &sound)], ErrorKind::Corrupt, "it is unknown, or out of order"),
@@ -370,10 +377,18 @@ async fn what_is_no_export_is_refused_by_its_entry() {
             ErrorKind::Corrupt,
             "`items/00000001.jsonl`, its contents or `end.json` come here",
         ),
-        (vec![file("stratafs.json", HEAD.replace(":1,", ":2,"))], ErrorKind::Unsupported, "format 2"),
-        (vec![file("stratafs.json", HEAD.replace(":1,", ":0,"))], ErrorKind::Corrupt, "format is 0"),
-        (vec![file("stratafs.json", HEAD.replace("engine", "motor"))], ErrorKind::Corrupt, "unknown field `motor`"),
-        (vec![declared(head(), 1 << 40)], ErrorKind::TooLarge, "`stratafs.json`"),
+        (vec![file("treehold.json", HEAD.replace(":2,", ":3,"))], ErrorKind::Unsupported, "format 3"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/indexes/t""#))], ErrorKind::Corrupt, "never exported"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/copy""#))], ErrorKind::Corrupt, "never exported"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/later""#))], ErrorKind::Corrupt, "does not know it"),
+        (
+            vec![file("stratafs.json", HEAD.replace(":2,", ":1,")), page(&sound.replace(r#""a""#, r#""_treehold/x""#))],
+            ErrorKind::Corrupt,
+            "which is reserved now",
+        ),
+        (vec![file("treehold.json", HEAD.replace(":2,", ":0,"))], ErrorKind::Corrupt, "format is 0"),
+        (vec![file("treehold.json", HEAD.replace("engine", "motor"))], ErrorKind::Corrupt, "unknown field `motor`"),
+        (vec![declared(head(), 1 << 40)], ErrorKind::TooLarge, "`treehold.json`"),
         (vec![head(), declared(blob(), 1 << 50)], ErrorKind::TooLarge, "has 1125899906842624 bytes"),
         (vec![head(), declared(blob(), 1 << 29)], ErrorKind::Corrupt, "cut off in `blobs/"),
         (vec![head(), declared(page(&sound), 1 << 40)], ErrorKind::TooLarge, "its lines are over"),
@@ -439,7 +454,7 @@ async fn a_small_archive_does_not_make_a_large_store() {
     let content = vec![b'x'; 1 << 20];
     let hash = blake3::hash(&content).to_hex().to_string();
     let lines: String = (0..900).map(|number| line(&format!("{number:03}"), &format!(r#""size":1048576,"blob":"{hash}""#))).collect();
-    let entries = [file("stratafs.json", HEAD), file(&format!("blobs/{hash}"), &content), file("items/00000001.jsonl", lines)];
+    let entries = [file("treehold.json", HEAD), file(&format!("blobs/{hash}"), &content), file("items/00000001.jsonl", lines)];
     let store = MemoryStore::new();
     let error = import(&store, Cursor::new(archive(&entries)), &ImportOptions::new(), |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
@@ -493,7 +508,7 @@ fn the_archive_of_any_store_is_that_store() {
     );
     let property = |puts: Vec<Written>| {
         runtime.block_on(async {
-            let clock = stratafs::Clock::from_fn(|| Timestamp::from_microsecond(1_700_000_000_123_456).unwrap());
+            let clock = treehold::Clock::from_fn(|| Timestamp::from_microsecond(1_700_000_000_123_456).unwrap());
             let (store, other) = (MemoryStore::with_clock(clock.clone()), MemoryStore::with_clock(clock));
             for (namespace, key, value, repeated, seconds) in puts {
                 let value = value.repeat(repeated / 8);

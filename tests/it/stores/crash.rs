@@ -1,24 +1,24 @@
 //! Processes that are killed, and processes that share a file. The test binary starts itself; the environment tells it what
-//! to be. `STRATAFS_KILLS` sets how often each engine's writer is killed.
+//! to be. `TREEHOLD_KILLS` sets how often each engine's writer is killed.
 
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+#![allow(clippy::print_stdout, reason = "child processes report what was acknowledged")]
 
 use super::namespace;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use stratafs::ErrorKind;
-use stratafs::store::{Batch, Condition, Store};
+use treehold::ErrorKind;
+use treehold::store::{Batch, Condition, Store};
 
-const PATH: &str = "STRATAFS_TEST_STORE";
-const NUMBER: &str = "STRATAFS_TEST_NUMBER";
+const PATH: &str = "TREEHOLD_TEST_STORE";
+const NUMBER: &str = "TREEHOLD_TEST_NUMBER";
 const SLOTS: u64 = 16;
 const ROWS: [&str; 3] = ["x", "y", "z"];
 
 fn start(test: &str, path: &Path, number: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("stores::crash::{test}"), "--nocapture"])
+        .args(["--exact", &format!("stores::crash::{test}"), "--nocapture", "--include-ignored"])
         .env(PATH, path)
         .env(NUMBER, number.to_string())
         .stdout(Stdio::piped())
@@ -121,7 +121,7 @@ async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
 
 /// Kills the writer again and again, after one to some dozens of acknowledged batches.
 async fn kill_again_and_again(test: &str, path: &Path, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
-    let kills = std::env::var("STRATAFS_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let kills = std::env::var("TREEHOLD_KILLS").map_or(20, |kills| kills.parse().unwrap());
     let mut newest = 0;
     for round in 0..kills {
         let mut child = start(test, path, newest + 1);
@@ -148,9 +148,7 @@ const CALLS: [&str; 6] = ["pwrite64", "fdatasync", "fsync", "ftruncate", "rename
 /// Kills the writer at some of its system calls and fails others, each on a fresh store; `scripts/faults.sh` takes all of them.
 async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
     let traces = Command::new("strace").args(["-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !traces.is_ok_and(|status| status.success()) {
-        return println!("skipped: strace is not installed, or may not trace");
-    }
+    assert!(traces.is_ok_and(|status| status.success()), "strace is not installed, or may not trace");
     let mut all_acknowledged = 0;
     for (number, call) in [2, 7].into_iter().flat_map(|number| CALLS.map(|call| (number, call))) {
         for fault in ["signal=SIGKILL", "error=ENOSPC", "error=EIO"] {
@@ -159,7 +157,10 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
             let mut command = Command::new("strace");
             command.args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={number}")]);
             command.arg(std::env::current_exe().unwrap());
-            command.args(["--exact", &format!("stores::crash::{test}"), "--nocapture"]).env(PATH, &path).env(NUMBER, "1");
+            command
+                .args(["--exact", &format!("stores::crash::{test}"), "--nocapture", "--include-ignored"])
+                .env(PATH, &path)
+                .env(NUMBER, "1");
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
             let acknowledged = lines.by_ref().filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok());
@@ -177,7 +178,7 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
 
 #[cfg(feature = "sqlite")]
 fn open_sqlite(path: &Path) -> Arc<dyn Store> {
-    Arc::new(stratafs::store::SqliteStore::open(path).unwrap())
+    Arc::new(treehold::store::SqliteStore::open(path).unwrap())
 }
 
 #[cfg(feature = "sqlite")]
@@ -195,7 +196,7 @@ async fn a_killed_sqlite_writer_loses_and_tears_nothing() {
 
 #[cfg(feature = "sled")]
 fn open_sled(path: &Path) -> Arc<dyn Store> {
-    Arc::new(stratafs::store::SledStore::open(path).unwrap())
+    Arc::new(treehold::store::SledStore::open(path).unwrap())
 }
 
 #[cfg(feature = "sled")]
@@ -213,6 +214,7 @@ async fn a_killed_sled_writer_loses_and_tears_nothing() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
+#[ignore = "needs strace and the right to trace"]
 async fn sqlite_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing() {
     if let Some((path, first)) = part() {
         return write(open_sqlite(&path), first).await;
@@ -222,6 +224,7 @@ async fn sqlite_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing
 
 #[cfg(feature = "sled")]
 #[tokio::test]
+#[ignore = "needs strace and the right to trace"]
 async fn sled_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing() {
     if let Some((path, first)) = part() {
         return write(open_sled(&path), first).await;
@@ -233,7 +236,7 @@ async fn sled_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing()
 #[tokio::test]
 async fn another_process_is_told_that_sled_is_for_one() {
     if let Some((path, _)) = part() {
-        let error = stratafs::store::SledStore::open(path).unwrap_err();
+        let error = treehold::store::SledStore::open(path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
         return;
     }
@@ -288,30 +291,29 @@ async fn four_processes_lose_no_increment() {
 /// Opens the store of a prefix.
 #[cfg(feature = "redis")]
 pub(super) async fn open_redis(prefix: &Path) -> Arc<dyn Store> {
-    let options = stratafs::store::RedisOptions::new(crate::servers::redis::server()).with_prefix(prefix.to_str().unwrap());
-    Arc::new(stratafs::store::RedisStore::open_with(options).await.unwrap())
+    let options = treehold::store::RedisOptions::new(crate::servers::redis::server()).with_prefix(prefix.to_str().unwrap());
+    Arc::new(treehold::store::RedisStore::open_with(options).await.unwrap())
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
+#[ignore = "needs Redis: run scripts/servers.sh"]
 async fn a_killed_redis_writer_loses_and_tears_nothing() {
     if let Some((prefix, first)) = part() {
         return write(open_redis(&prefix).await, first).await;
     }
-    let Some(prefix) = crate::servers::redis::prefix().await else { return };
+    let prefix = crate::servers::redis::prefix().await;
     kill_again_and_again("a_killed_redis_writer_loses_and_tears_nothing", Path::new(&prefix.name), open_redis).await;
 }
 
 /// All four make the store, as none is there.
 #[cfg(feature = "redis")]
 #[tokio::test]
+#[ignore = "needs Redis: run scripts/servers.sh"]
 async fn four_processes_lose_no_increment_in_redis() {
     let prefix = match part() {
         Some(_) => None,
-        None => match crate::servers::redis::prefix().await {
-            Some(prefix) => Some(prefix),
-            None => return,
-        },
+        None => Some(crate::servers::redis::prefix().await),
     };
     let name = prefix.as_ref().map_or("", |prefix| &prefix.name);
     count_in_four_processes("four_processes_lose_no_increment_in_redis", Path::new(name), open_redis).await;
@@ -320,29 +322,28 @@ async fn four_processes_lose_no_increment_in_redis() {
 /// Opens the store in a database, by its URL.
 #[cfg(feature = "mysql")]
 pub(super) async fn open_mysql(url: &Path) -> Arc<dyn Store> {
-    Arc::new(stratafs::store::MysqlStore::open(url.to_str().unwrap()).await.unwrap())
+    Arc::new(treehold::store::MysqlStore::open(url.to_str().unwrap()).await.unwrap())
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_killed_mysql_writer_loses_and_tears_nothing() {
     if let Some((url, first)) = part() {
         return write(open_mysql(&url).await, first).await;
     }
-    let Some(database) = crate::servers::mysql::database_or_skip().await else { return };
+    let database = crate::servers::mysql::database().await;
     kill_again_and_again("a_killed_mysql_writer_loses_and_tears_nothing", Path::new(&database.url), open_mysql).await;
 }
 
 /// All four make the tables, as none is there.
 #[cfg(feature = "mysql")]
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn four_processes_lose_no_increment_in_mysql() {
     let database = match part() {
         Some(_) => None,
-        None => match crate::servers::mysql::database_or_skip().await {
-            Some(database) => Some(database),
-            None => return,
-        },
+        None => Some(crate::servers::mysql::database().await),
     };
     let url = database.as_ref().map_or("", |database| &database.url);
     count_in_four_processes("four_processes_lose_no_increment_in_mysql", Path::new(url), open_mysql).await;
@@ -353,8 +354,8 @@ async fn four_processes_lose_no_increment_in_mysql() {
 pub(super) async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
     let schema = schema.to_str().unwrap();
     let url = format!("{}?application_name={}", crate::servers::postgres::server(), schema.replace(' ', "%20"));
-    let options = stratafs::store::PostgresOptions::new(url).with_schema(schema);
-    Arc::new(stratafs::store::PostgresStore::open_with(options).await.unwrap())
+    let options = treehold::store::PostgresOptions::new(url).with_schema(schema);
+    Arc::new(treehold::store::PostgresStore::open_with(options).await.unwrap())
 }
 
 /// Opens it when the server is done with all that a process sent before it was killed.
@@ -369,43 +370,38 @@ async fn open_postgres_after_kill(schema: &Path) -> Arc<dyn Store> {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_killed_postgres_writer_loses_and_tears_nothing() {
     if let Some((schema, first)) = part() {
         return write(open_postgres(&schema).await, first).await;
     }
-    match crate::servers::postgres::schema().await {
-        Ok(schema) => {
-            let test = "a_killed_postgres_writer_loses_and_tears_nothing";
-            kill_again_and_again(test, Path::new(&schema.name), open_postgres_after_kill).await;
-        }
-        Err(reason) => println!("skipped: {reason}"),
-    }
+    let schema = crate::servers::postgres::schema().await;
+    let test = "a_killed_postgres_writer_loses_and_tears_nothing";
+    kill_again_and_again(test, Path::new(&schema.name), open_postgres_after_kill).await;
 }
 
 /// All four make the tables, as none are there.
 #[cfg(feature = "postgres")]
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn four_processes_lose_no_increment_in_postgres() {
     let test = "four_processes_lose_no_increment_in_postgres";
     if part().is_some() {
         return count_in_four_processes(test, Path::new(""), open_postgres).await;
     }
-    match crate::servers::postgres::schema().await {
-        Ok(schema) => count_in_four_processes(test, Path::new(&schema.name), open_postgres).await,
-        Err(reason) => println!("skipped: {reason}"),
-    }
+    let schema = crate::servers::postgres::schema().await;
+    count_in_four_processes(test, Path::new(&schema.name), open_postgres).await;
 }
 
 /// Commits while the server is killed and started again by the command that a variable holds: `scripts/kill-postgres.sh` sets it.
 /// The store stays open meanwhile.
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server that it may kill: run scripts/kill-postgres.sh"]
 async fn a_killed_postgres_server_keeps_what_it_acknowledged() {
-    let Ok(restart) = std::env::var("STRATAFS_TEST_POSTGRES_RESTART") else {
-        return println!("skipped: `scripts/kill-postgres.sh` has a server that may be killed");
-    };
-    let kills: usize = std::env::var("STRATAFS_KILLS").map_or(20, |kills| kills.parse().unwrap());
-    let schema = crate::servers::postgres::schema().await.unwrap();
+    let restart = std::env::var("TREEHOLD_TEST_POSTGRES_RESTART").expect("scripts/kill-postgres.sh sets it");
+    let kills: usize = std::env::var("TREEHOLD_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let schema = crate::servers::postgres::schema().await;
     let store = open_postgres(Path::new(&schema.name)).await;
     let (mut kept, mut acknowledged, mut open_ended) = ([0; SLOTS as usize], 0, 0);
     for round in 0..kills {

@@ -1,15 +1,13 @@
 //! The feed of changes over a store that processes share: each has a store, a workspace and a feed of its own here.
 
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
-
 use crate::servers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stratafs::checkpoint::StoreCheckpointer;
-use stratafs::feed::FeedEvent;
-use stratafs::ops::Version;
-use stratafs::store::{MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteStore, Store};
-use stratafs::{Feed, Scope, StoreBackend, ToolCall, Workspace};
+use treehold::checkpoint::StoreCheckpointer;
+use treehold::feed::FeedEvent;
+use treehold::ops::Version;
+use treehold::store::{MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteStore, Store};
+use treehold::{Feed, Scope, StoreBackend, ToolCall, Workspace};
 
 const PROCESSES: usize = 3;
 const CALLS: usize = 15;
@@ -87,11 +85,9 @@ async fn processes_on_sqlite_are_told_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn processes_on_postgres_are_told_the_same() {
-    let schema = match servers::postgres::schema().await {
-        Ok(schema) => schema,
-        Err(reason) => return println!("skipped: {reason}"),
-    };
+    let schema = servers::postgres::schema().await;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for _ in 0..PROCESSES {
         stores.push(Arc::new(PostgresStore::open_with(schema.options()).await.unwrap()));
@@ -100,8 +96,9 @@ async fn processes_on_postgres_are_told_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn processes_on_mysql_are_told_the_same() {
-    let Some(database) = servers::mysql::database_or_skip().await else { return };
+    let database = servers::mysql::database().await;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for _ in 0..PROCESSES {
         stores.push(Arc::new(MysqlStore::open_with(MysqlOptions::new(&database.url)).await.unwrap()));
@@ -110,8 +107,9 @@ async fn processes_on_mysql_are_told_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Redis: run scripts/servers.sh"]
 async fn processes_on_redis_are_told_the_same() {
-    let Some(prefix) = servers::redis::prefix().await else { return };
+    let prefix = servers::redis::prefix().await;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for _ in 0..PROCESSES {
         stores.push(Arc::new(RedisStore::open_with(RedisOptions::new(&prefix.url).with_prefix(&prefix.name)).await.unwrap()));

@@ -1,7 +1,5 @@
 //! A grep over engines that look into bodies before they send them gives what it gives over the store in memory, which sends all.
 
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
-
 use super::wrapped::{Wrapped, Wrapper};
 use crate::servers::{mysql, postgres};
 use async_trait::async_trait;
@@ -12,9 +10,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stratafs::ops::{ApplyOptions, CaseMode, Change, Encoding, GrepCursor, GrepOptions, GrepOutput, GrepResult, WriteMode};
-use stratafs::store::{MemoryStore, MysqlStore, Namespace, PostgresStore, Scan, ScanEntry, ScanOptions, Store};
-use stratafs::{Backend, Result, StoreBackend, VfsPath, VfsPathBuf};
+use treehold::ops::{ApplyOptions, CaseMode, Change, Encoding, GrepCursor, GrepOptions, GrepOutput, GrepResult, WriteMode};
+use treehold::store::{MemoryStore, MysqlStore, Namespace, PostgresStore, Scan, ScanEntry, ScanOptions, Store};
+use treehold::{Backend, Result, StoreBackend, VfsPath, VfsPathBuf};
 
 /// More than come onto the first page, which is read without bodies.
 const FILES: usize = 300;
@@ -139,19 +137,18 @@ fn agrees(runtime: &tokio::runtime::Runtime, store: impl Store + 'static) {
 }
 
 #[test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 fn a_grep_over_postgres_finds_what_one_in_memory_finds() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let schema = match runtime.block_on(postgres::schema()) {
-        Ok(schema) => schema,
-        Err(reason) => return println!("skipped: {reason}"),
-    };
+    let schema = runtime.block_on(postgres::schema());
     agrees(&runtime, runtime.block_on(PostgresStore::open_with(schema.options())).unwrap());
 }
 
 #[test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 fn a_grep_over_mysql_finds_what_one_in_memory_finds() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let Some(database) = runtime.block_on(mysql::database_or_skip()) else { return };
+    let database = runtime.block_on(mysql::database());
     agrees(&runtime, runtime.block_on(MysqlStore::open(&database.url)).unwrap());
     drop(database);
 }
@@ -177,25 +174,24 @@ async fn names_the_damaged(store: Arc<dyn Store>, left_out: &AtomicUsize, damage
 const DAMAGED: [&str; 2] = ["d08\u{1}file-200.txt", "d08\u{1}file-201.txt"];
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_damaged_body_is_named_by_a_grep_that_postgres_answers() {
-    let schema = match postgres::schema().await {
-        Ok(schema) => schema,
-        Err(reason) => return println!("skipped: {reason}"),
-    };
+    let schema = postgres::schema().await;
     let (store, left_out) = counted(PostgresStore::open_with(schema.options()).await.unwrap());
     names_the_damaged(store, &left_out, async |number| {
         let body = ["body || body", "substring(body from 10)"][number];
-        schema.run(&format!("UPDATE {{s}}.items SET body = {body} WHERE head = '{}'", DAMAGED[number])).await;
+        schema.run(&format!("UPDATE {{s}}.rows SET body = {body} WHERE head = '{}'", DAMAGED[number])).await;
     })
     .await;
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_damaged_body_is_named_by_a_grep_that_mysql_answers() {
-    let Some(database) = mysql::database_or_skip().await else { return };
+    let database = mysql::database().await;
     let (store, left_out) = counted(MysqlStore::open(&database.url).await.unwrap());
     names_the_damaged(store, &left_out, async |number| {
-        let sql = ["UPDATE stratafs_bodies SET body = CONCAT(body, body)", "DELETE FROM stratafs_bodies"][number];
+        let sql = ["UPDATE treehold_bodies SET body = CONCAT(body, body)", "DELETE FROM treehold_bodies"][number];
         let mut connection = mysql_async::Conn::from_url(&database.url).await.unwrap();
         connection.query_drop(format!("{sql} WHERE head = '{}'", DAMAGED[number])).await.unwrap();
         connection.disconnect().await.unwrap();

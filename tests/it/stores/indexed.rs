@@ -1,14 +1,14 @@
 //! The indexes of a tree, from outside: what a killed process leaves of it, and what comes in past the tree.
-//! `STRATAFS_KILLS` sets how often the writer is killed.
+//! `TREEHOLD_KILLS` sets how often the writer is killed.
 
 use super::wrapped::{Wrapped, Wrapper};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stratafs::backend::IndexKind;
-use stratafs::ops::{GrepOptions, SearchOptions};
-use stratafs::path::VfsPath;
-use stratafs::store::{CopyOptions, MemoryStore, copy};
-use stratafs::{Backend, BackendExt, Namespace, Store, StoreBackend};
+use treehold::backend::IndexKind;
+use treehold::ops::{GrepOptions, SearchOptions};
+use treehold::path::VfsPath;
+use treehold::store::{CopyOptions, MemoryStore, copy};
+use treehold::{Backend, BackendExt, Namespace, Store, StoreBackend};
 
 fn tree(store: &Arc<dyn Store>) -> StoreBackend {
     StoreBackend::new(store.clone(), Namespace::new(["ada", "notes"]).unwrap())
@@ -29,7 +29,7 @@ async fn check(tree: &StoreBackend, words: &[String]) {
     let verified = tree.verify(|_| {}).await.unwrap();
     assert_eq!(verified.failures, []);
     let mut files = Vec::new();
-    for path in tree.glob(VfsPath::ROOT, &stratafs::ops::GlobOptions::new("**").with_limit(usize::MAX)).await.unwrap().entries {
+    for path in tree.glob(VfsPath::ROOT, &treehold::ops::GlobOptions::new("**").with_limit(usize::MAX)).await.unwrap().entries {
         files.push((path.path.to_string(), tree.read_text(path.path.as_str()).await.unwrap()));
     }
     for word in words {
@@ -93,7 +93,7 @@ async fn a_file_whose_words_no_row_has_room_for_is_read_by_every_search() {
     tree.write("/dense", dense).await.unwrap();
     tree.write("/plain", "q7 needle").await.unwrap();
     // It is kept as one that every search looks at, which its words do not tell of.
-    let tails = Namespace::new(["indexes", "ada", "notes"]).unwrap();
+    let tails = Namespace::new(["_treehold", "indexes", "ada", "notes"]).unwrap();
     let row = async |key: &str| inner.get(&tails, key).await.unwrap().unwrap().value.len();
     assert!(row("cdense").await < 16 && row("cplain").await > 8, "{} {}", row("cdense").await, row("cplain").await);
     for (words, found) in [("q7", &["/dense", "/plain"][..]), ("needle", &["/plain"]), ("zz", &["/dense"]), ("absent", &[])] {
@@ -113,7 +113,7 @@ async fn a_file_whose_words_no_row_has_room_for_is_read_by_every_search() {
 #[tokio::test]
 async fn files_imported_into_a_tree_with_an_index_are_found() {
     use std::io::{Read, Seek};
-    use stratafs::store::{ExportOptions, ImportOptions, export, import};
+    use treehold::store::{ExportOptions, ImportOptions, export, import};
 
     let (one, other) = two_stores().await;
     for (from, to) in [(&other, &one), (&one, &other)] {
@@ -140,14 +140,14 @@ mod killed {
     use std::path::Path;
     use std::process::{Command, Stdio};
     use std::sync::Arc;
-    use stratafs::backend::IndexKind;
-    use stratafs::ops::{ApplyOptions, Change, WriteMode};
-    use stratafs::path::VfsPathBuf;
-    use stratafs::store::SqliteStore;
-    use stratafs::{Backend, BackendExt, Store};
+    use treehold::backend::IndexKind;
+    use treehold::ops::{ApplyOptions, Change, WriteMode};
+    use treehold::path::VfsPathBuf;
+    use treehold::store::SqliteStore;
+    use treehold::{Backend, BackendExt, Store};
 
-    const PATH: &str = "STRATAFS_TEST_INDEXED";
-    const FIRST: &str = "STRATAFS_TEST_INDEXED_FIRST";
+    const PATH: &str = "TREEHOLD_TEST_INDEXED";
+    const FIRST: &str = "TREEHOLD_TEST_INDEXED_FIRST";
     const FILES: usize = 300;
 
     fn open(path: &Path) -> Arc<dyn Store> {
@@ -196,7 +196,7 @@ mod killed {
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
-        let kills: usize = std::env::var("STRATAFS_KILLS").map_or(10, |kills| kills.parse().unwrap());
+        let kills: usize = std::env::var("TREEHOLD_KILLS").map_or(10, |kills| kills.parse().unwrap());
         let mut next = 0;
         for round in 0..kills {
             let mut child = Command::new(std::env::current_exe().unwrap())

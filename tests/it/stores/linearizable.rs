@@ -1,9 +1,7 @@
 //! Many tasks, and processes, on one store: what each was told is recorded, and one order has to explain all of it.
 //!
-//! The test binary starts itself; the environment tells it what to be. `STRATAFS_LINEARIZABLE_ROUNDS` sets how much each task
+//! The test binary starts itself; the environment tells it what to be. `TREEHOLD_LINEARIZABLE_ROUNDS` sets how much each task
 //! does. A history that no order explains is kept under `target/tmp`.
-
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
 
 use super::wrapped::{Wrapped, Wrapper};
 use async_trait::async_trait;
@@ -13,14 +11,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stratafs::conformance::linearizability::{Action, Journal, Operation, Outcome, RecordedStore, Verdict, assert_linearizable, check};
-use stratafs::ops::Version;
-use stratafs::store::{Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, Store};
-use stratafs::{BackendExt, ErrorKind, Result, StoreBackend};
+use treehold::conformance::linearizability::{Action, Journal, Operation, Outcome, RecordedStore, Verdict, assert_linearizable, check};
+use treehold::ops::Version;
+use treehold::store::{Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, Store};
+use treehold::{BackendExt, ErrorKind, Result, StoreBackend};
 
-const PLACE: &str = "STRATAFS_TEST_HISTORY_STORE";
-const JOURNAL: &str = "STRATAFS_TEST_HISTORY_JOURNAL";
-const PROCESS: &str = "STRATAFS_TEST_HISTORY_PROCESS";
+const PLACE: &str = "TREEHOLD_TEST_HISTORY_STORE";
+const JOURNAL: &str = "TREEHOLD_TEST_HISTORY_JOURNAL";
+const PROCESS: &str = "TREEHOLD_TEST_HISTORY_PROCESS";
 
 /// Tasks of a history, in one process or in all together.
 const TASKS: u64 = 16;
@@ -41,7 +39,7 @@ fn is_part() -> bool {
 }
 
 fn rounds() -> u64 {
-    std::env::var("STRATAFS_LINEARIZABLE_ROUNDS").map_or(40, |rounds| rounds.parse().unwrap())
+    std::env::var("TREEHOLD_LINEARIZABLE_ROUNDS").map_or(40, |rounds| rounds.parse().unwrap())
 }
 
 fn rows() -> Namespace {
@@ -165,7 +163,7 @@ async fn assert_right(name: &str, store: Arc<dyn Store>, mut history: Vec<Operat
 }
 
 fn is_of(operation: &Operation, counter: &str, is_counted: fn(&Outcome) -> bool) -> bool {
-    use stratafs::conformance::linearizability::Write;
+    use treehold::conformance::linearizability::Write;
     let Action::Commit { writes, outcome, .. } = &operation.action else { return false };
     let is_put = |write: &Write| matches!(write, Write::Put { key, .. } if key.ends_with(&format!("\0{counter}")));
     writes.iter().any(is_put) && is_counted(outcome)
@@ -196,7 +194,7 @@ async fn check_processes(test: &str, place: &str, open: impl AsyncFn(&str) -> Ar
     prepare(Arc::new(RecordedStore::new(store.clone(), first.clone()))).await;
     let start = |process: u64| -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", &format!("stores::linearizable::{test}"), "--nocapture"]);
+        command.args(["--include-ignored", "--exact", &format!("stores::linearizable::{test}"), "--nocapture"]);
         command.env(PLACE, place).env(PROCESS, process.to_string()).env(JOURNAL, journal(process)).spawn().unwrap()
     };
     let mut children: Vec<Child> = (0..PROCESSES).map(start).collect();
@@ -222,13 +220,13 @@ async fn tasks_on_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_on_sled() {
     let directory = tempfile::tempdir().unwrap();
-    let store = stratafs::store::SledStore::open(directory.path().join("store.sled")).unwrap();
+    let store = treehold::store::SledStore::open(directory.path().join("store.sled")).unwrap();
     check_tasks("tasks_on_sled", Arc::new(store)).await;
 }
 
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(path: &str) -> Arc<dyn Store> {
-    Arc::new(stratafs::store::SqliteStore::open(path).unwrap())
+    Arc::new(treehold::store::SqliteStore::open(path).unwrap())
 }
 
 #[cfg(feature = "sqlite")]
@@ -247,56 +245,58 @@ async fn processes_on_sqlite() {
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Redis: run scripts/servers.sh"]
 async fn processes_on_redis() {
     use super::crash::open_redis;
     let open = async |prefix: &str| open_redis(Path::new(prefix)).await;
     if is_part() {
         return check_processes("processes_on_redis", "", open).await;
     }
-    let Some(prefix) = crate::servers::redis::prefix().await else { return };
+    let prefix = crate::servers::redis::prefix().await;
     check_processes("processes_on_redis", &prefix.name, open).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
 async fn processes_on_redis_cluster() {
     use crate::servers::redis::{cluster, prefix_in_cluster};
     let open = async |name: &str| {
-        let options = stratafs::store::RedisOptions::new(cluster()).with_prefix(name);
-        let store = stratafs::store::RedisStore::open_with(options).await.unwrap();
+        let options = treehold::store::RedisOptions::new(cluster()).with_prefix(name);
+        let store = treehold::store::RedisStore::open_with(options).await.unwrap();
         Arc::new(store) as Arc<dyn Store>
     };
     if is_part() {
         return check_processes("processes_on_redis_cluster", "", open).await;
     }
-    let Some(prefix) = prefix_in_cluster().await else { return };
+    let prefix = prefix_in_cluster().await;
     check_processes("processes_on_redis_cluster", &prefix.name, open).await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn processes_on_mysql() {
     use super::crash::open_mysql;
     let open = async |url: &str| open_mysql(Path::new(url)).await;
     if is_part() {
         return check_processes("processes_on_mysql", "", open).await;
     }
-    let Some(database) = crate::servers::mysql::database_or_skip().await else { return };
+    let database = crate::servers::mysql::database().await;
     check_processes("processes_on_mysql", &database.url, open).await;
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn processes_on_postgres() {
     use super::crash::open_postgres;
     let open = async |schema: &str| open_postgres(Path::new(schema)).await;
     if is_part() {
         return check_processes("processes_on_postgres", "", open).await;
     }
-    match crate::servers::postgres::schema().await {
-        Ok(schema) => check_processes("processes_on_postgres", &schema.name, open).await,
-        Err(reason) => println!("skipped: {reason}"),
-    }
+    let schema = crate::servers::postgres::schema().await;
+    check_processes("processes_on_postgres", &schema.name, open).await;
 }
 
 /// How a store may break its word.

@@ -1,6 +1,6 @@
 //! The stores as files: opening, refusing, sharing, and what a killed process leaves.
 
-use stratafs::store::Namespace;
+use treehold::store::Namespace;
 
 #[cfg(feature = "archive")]
 mod archive;
@@ -13,6 +13,18 @@ mod feeds;
 mod holding;
 mod indexed;
 mod linearizable;
+#[cfg(all(
+    feature = "archive",
+    feature = "cli",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "serve",
+    feature = "sled",
+    feature = "sqlite",
+    unix
+))]
+mod migrate;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

@@ -2,15 +2,15 @@
 //! servers that refuse.
 
 use super::namespace;
-use crate::servers::mysql::{Database, administer, database_or_skip as fresh};
+use crate::servers::mysql::{Database, administer, database as fresh};
 use crate::servers::proxy::{Break, Proxy};
 use futures::future::join_all;
 use mysql_async::prelude::Queryable;
 use proptest::prelude::*;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use stratafs::ErrorKind;
-use stratafs::store::{
+use treehold::ErrorKind;
+use treehold::store::{
     Batch, Condition, MemoryStore, MysqlOptions, MysqlStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store,
 };
 
@@ -29,8 +29,9 @@ async fn proxied_within(database: &Database, timeout: Duration) -> (MysqlStore, 
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn calls_take_the_round_trips_that_the_docs_state() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let (store, proxy) = proxied(&database).await;
     let a = namespace();
     let listing = ScanOptions::new().with_delimiter('/');
@@ -85,13 +86,14 @@ async fn blocked(database: &Database) -> u64 {
 /// Locks the row of the counter, as a writer in another process does.
 async fn lock(database: &Database) -> mysql_async::Conn {
     let mut other = mysql_async::Conn::from_url(&database.url).await.unwrap();
-    other.query_drop("START TRANSACTION; SELECT version FROM stratafs_counter WHERE id = 1 FOR UPDATE").await.unwrap();
+    other.query_drop("START TRANSACTION; SELECT version FROM treehold_counter WHERE id = 1 FOR UPDATE").await.unwrap();
     other
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let (store, proxy) = proxied(&database).await;
     let a = namespace();
     store.commit(Batch::new().put(&a, "first", "v")).await.unwrap();
@@ -123,8 +125,9 @@ async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_server_that_falls_silent_is_unavailable_in_time() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let (store, proxy) = proxied_within(&database, Duration::from_secs(2)).await;
     let a = namespace();
     store.commit(Batch::new().put(&a, "k", "v")).await.unwrap();
@@ -152,8 +155,9 @@ async fn a_server_that_falls_silent_is_unavailable_in_time() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_connection_that_the_server_kills_is_replaced() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
     store.commit(Batch::new().put(&a, "k", "v")).await.unwrap();
@@ -182,17 +186,16 @@ async fn a_connection_that_the_server_kills_is_replaced() {
 
 /// Nobody drives the connections of a runtime that does nothing any more.
 #[test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 fn a_store_goes_from_runtime_to_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
-    let Some((database, store)) = first.block_on(async {
-        let database = fresh().await?;
+    let (database, store) = first.block_on(async {
+        let database = fresh().await;
         let store = MysqlStore::open(&database.url).await.unwrap();
         store.commit(Batch::new().put(&namespace(), "k", "one")).await.unwrap();
-        Some((database, store))
-    }) else {
-        return;
-    };
+        (database, store)
+    });
     second.block_on(async {
         let work = async {
             assert!(store.get(&namespace(), "k").await.unwrap().is_some());
@@ -204,11 +207,12 @@ fn a_store_goes_from_runtime_to_runtime() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_batch_that_the_server_refuses_fails_alone() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let sql = format!(
-        "CREATE TRIGGER `{0}`.refuse BEFORE INSERT ON `{0}`.stratafs_items FOR EACH ROW \
+        "CREATE TRIGGER `{0}`.refuse BEFORE INSERT ON `{0}`.treehold_rows FOR EACH ROW \
          BEGIN IF NEW.head = 'bad' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad'; END IF; END",
         database.name
     );
@@ -226,8 +230,9 @@ async fn a_batch_that_the_server_refuses_fails_alone() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_group_keeps_the_order_of_its_batches() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
     store.commit(Batch::new().put(&a, "d/x", "1")).await.unwrap();
@@ -255,7 +260,7 @@ async fn a_group_keeps_the_order_of_its_batches() {
     other.query_drop("ROLLBACK").await.unwrap();
     let answers = join_all(committing).await;
     first.await.unwrap().unwrap();
-    let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().map(Vec::len).map_err(stratafs::Error::kind)).collect();
+    let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().map(Vec::len).map_err(treehold::Error::kind)).collect();
     let conflict = Err(ErrorKind::Conflict);
     assert_eq!(kinds, [Ok(1), Ok(1), conflict, Ok(0), Ok(1), conflict, Ok(0), Ok(1)], "{answers:?}");
     let versions: Vec<u64> = answers.iter().flatten().flatten().map(|version| version.number()).collect();
@@ -271,14 +276,15 @@ async fn a_group_keeps_the_order_of_its_batches() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn contents_of_all_bytes_come_back() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
     let all: Vec<u8> = (0..=255).collect();
     // Each byte before each that means something in a statement, and halves of characters before them.
     let pairs: Vec<u8> = all.iter().flat_map(|byte| [*byte, b'\'', *byte, b'\\', *byte, 0, *byte, 0x1A]).collect();
-    let contents = [all, pairs, b"\\".to_vec(), b"'".to_vec(), b"\xF0\x9F'; DROP TABLE stratafs_items; --".to_vec(), vec![0; 4_096]];
+    let contents = [all, pairs, b"\\".to_vec(), b"'".to_vec(), b"\xF0\x9F'; DROP TABLE treehold_rows; --".to_vec(), vec![0; 4_096]];
     let batch = contents
         .iter()
         .enumerate()
@@ -291,11 +297,12 @@ async fn contents_of_all_bytes_come_back() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_namespace_without_a_row_is_looked_at_no_more() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let listed = async || {
-        let sql = format!("SELECT COUNT(*) FROM `{}`.stratafs_namespaces WHERE namespace <> ''", database.name);
+        let sql = format!("SELECT COUNT(*) FROM `{}`.treehold_namespaces WHERE namespace <> ''", database.name);
         administer(&sql).await.unwrap()[0].get::<u64, _>(0).unwrap()
     };
     let spaces: Vec<Namespace> = (0..30).map(|number| Namespace::new(["n".to_owned(), number.to_string()]).unwrap()).collect();
@@ -321,8 +328,9 @@ async fn a_namespace_without_a_row_is_looked_at_no_more() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn who_watches_is_told_when_another_process_removes_the_last_row() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let (store, other) = (MysqlStore::open(&database.url).await.unwrap(), MysqlStore::open(&database.url).await.unwrap());
     let a = namespace();
     other.commit(Batch::new().put(&a, "k", "")).await.unwrap();
@@ -335,8 +343,9 @@ async fn who_watches_is_told_when_another_process_removes_the_last_row() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn behind_a_long_key_a_page_is_read_as_any_other() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let (store, proxy) = proxied(&database).await;
     let a = namespace();
     let long = format!("a{}", "l".repeat(1_600));
@@ -361,9 +370,10 @@ async fn behind_a_long_key_a_page_is_read_as_any_other() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn eight_that_open_an_empty_database_make_its_tables_once() {
     for _ in 0..3 {
-        let Some(database) = fresh().await else { return };
+        let database = fresh().await;
         let stores = join_all((0..8).map(|_| tokio::spawn(MysqlStore::open(database.url.clone())))).await;
         for (number, store) in stores.into_iter().enumerate() {
             let store = store.unwrap().unwrap();
@@ -373,22 +383,23 @@ async fn eight_that_open_an_empty_database_make_its_tables_once() {
     }
 }
 
-const URL: &str = "STRATAFS_TEST_STORE";
+const URL: &str = "TREEHOLD_TEST_STORE";
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_write_of_one_process_is_read_and_told_in_another() {
     let a = namespace();
     if let Ok(url) = std::env::var(URL) {
         MysqlStore::open(url).await.unwrap().commit(Batch::new().put(&a, "k", "theirs")).await.unwrap();
         return;
     }
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     store.commit(Batch::new().put(&a, "k", "ours")).await.unwrap();
-    let other = stratafs::store::Namespace::new(["other"]).unwrap();
+    let other = treehold::store::Namespace::new(["other"]).unwrap();
     let (mut watch, mut elsewhere) = (store.watch(&a).await.unwrap(), store.watch(&other).await.unwrap());
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "stores::mysql::a_write_of_one_process_is_read_and_told_in_another"])
+        .args(["--include-ignored", "--exact", "stores::mysql::a_write_of_one_process_is_read_and_told_in_another"])
         .env(URL, &database.url)
         .stdout(Stdio::null())
         .spawn()
@@ -400,31 +411,33 @@ async fn a_write_of_one_process_is_read_and_told_in_another() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_server_that_refuses_is_told_of_without_secrets() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let (_, rest) = database.url.rsplit_once('@').unwrap();
     let (host, _) = rest.split_once('/').unwrap();
     for (url, kind) in [
         (format!("mysql://nobody:s3cret@{rest}"), ErrorKind::PermissionDenied),
-        (database.url.replace(&database.name, "stratafs_absent"), ErrorKind::NotFound),
+        (database.url.replace(&database.name, "treehold_absent"), ErrorKind::NotFound),
         (format!("mysql://root:s3cret@127.0.0.1:1/{}", database.name), ErrorKind::Unavailable),
         (format!("mysql://root:s3cret@{host}"), ErrorKind::InvalidArgument),
     ] {
         let error = MysqlStore::open(&url).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error:?}");
         assert!(error.is_without_effect() || kind == ErrorKind::InvalidArgument);
-        let hidden = ["s3cret", "nobody", "stratafs_absent", "127.0.0.1"];
+        let hidden = ["s3cret", "nobody", "treehold_absent", "127.0.0.1"];
         assert!(!hidden.iter().any(|hidden| error.message().contains(hidden)), "{error}");
     }
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn tables_of_a_newer_version_are_refused_untouched() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     assert!(store.to_string().starts_with("mysql://") && !store.to_string().contains('@'), "{store}");
     drop(store);
-    administer(&format!("UPDATE `{}`.stratafs_schema SET version = 99", database.name)).await.unwrap();
+    administer(&format!("UPDATE `{}`.treehold_schema SET version = 99", database.name)).await.unwrap();
     let error = MysqlStore::open(&database.url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
     assert!(error.message().contains("newer version"), "{error}");
@@ -434,13 +447,14 @@ async fn tables_of_a_newer_version_are_refused_untouched() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn a_body_of_the_limit_comes_back() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let limit = usize::try_from(store.capabilities().value_bytes_max.unwrap()).unwrap();
     let a = namespace();
-    let meta = vec![b'm'; stratafs::store::META_BYTES_MAX];
-    let key = "k".repeat(stratafs::store::KEY_BYTES_MAX);
+    let meta = vec![b'm'; treehold::store::META_BYTES_MAX];
+    let key = "k".repeat(treehold::store::KEY_BYTES_MAX);
     let body = vec![0xA5; limit];
     store.commit(Batch::new().put_with_meta(&a, &key, meta, body.clone()).put(&a, "small", "v")).await.unwrap();
     assert!(store.get(&a, &key).await.unwrap().unwrap().value == body);
@@ -451,21 +465,22 @@ async fn a_body_of_the_limit_comes_back() {
 }
 
 #[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn damage_is_found() {
-    let Some(database) = fresh().await else { return };
+    let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
     store.commit(Batch::new().put(&a, "k", "body").put(&a, "l", "body")).await.unwrap();
-    let run = async |sql: &str| administer(&sql.replace("stratafs_", &format!("`{}`.stratafs_", database.name))).await.unwrap();
-    run("DELETE FROM stratafs_bodies WHERE head = 'k'").await;
+    let run = async |sql: &str| administer(&sql.replace("treehold_", &format!("`{}`.treehold_", database.name))).await.unwrap();
+    run("DELETE FROM treehold_bodies WHERE head = 'k'").await;
     assert_eq!(store.get(&a, "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(store.scan(&a, ScanOptions::new()).await.unwrap().entries.len(), 2, "what needs no body is read");
-    run("DELETE FROM stratafs_items WHERE head = 'l'").await;
-    run("UPDATE stratafs_counter SET version = 0").await;
-    run("DELETE FROM stratafs_namespaces").await;
+    run("DELETE FROM treehold_rows WHERE head = 'l'").await;
+    run("UPDATE treehold_counter SET version = 0").await;
+    run("DELETE FROM treehold_namespaces").await;
     let found: Vec<String> = store.check().await.unwrap().iter().map(ToString::to_string).collect();
-    for what in ["bodies that no row has (1)", "rows without their body (1)", "newer than the counter (1)", "not listed (1)"] {
+    for what in ["bodies without a row (1)", "rows without a body (1)", "newer than the version counter (1)", "not listed (1)"] {
         assert!(found.iter().any(|found| found.contains(what)), "{what} among {found:?}");
     }
 }
@@ -483,9 +498,10 @@ fn long_key() -> impl Strategy<Value = String> {
 
 /// Pages of keys that have no order in the index are those of the store in memory.
 #[test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 fn long_keys_are_ordered_as_short_ones() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let Some(database) = runtime.block_on(fresh()) else { return };
+    let database = runtime.block_on(fresh());
     let store = runtime.block_on(MysqlStore::open(&database.url)).unwrap();
     let delimiters = proptest::option::of(proptest::sample::select(vec!['/', '\u{1}', 'é']));
     let scans = proptest::collection::vec((long_key(), delimiters, 1..6_usize, any::<bool>(), 0..60_usize), 1..8);
@@ -500,7 +516,7 @@ fn long_keys_are_ordered_as_short_ones() {
                 assert_eq!(ours.len(), memory.commit(batch).await.unwrap().len());
             }
             let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let found = |items: Vec<Option<stratafs::store::Item>>| items.into_iter().map(|item| item.map(|item| item.value)).collect::<Vec<_>>();
+            let found = |items: Vec<Option<treehold::store::Item>>| items.into_iter().map(|item| item.map(|item| item.value)).collect::<Vec<_>>();
             assert_eq!(found(store.get_many(&a, &wanted, true).await.unwrap()), found(memory.get_many(&a, &wanted, true).await.unwrap()));
             for (prefix, delimiter, limit, with_values, bytes_max) in scans {
                 // A prefix of one of the keys.

@@ -1,7 +1,5 @@
 //! PostgreSQL: what is refused, what is shared between processes, what a broken connection leaves, and what a call costs.
 
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
-
 use super::namespace;
 use crate::servers::postgres::{Schema, connect, fresh_with, proxied, schema, server};
 use crate::servers::proxy::Break;
@@ -13,13 +11,13 @@ use proptest::sample::select;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
-use stratafs::ErrorKind;
-use stratafs::clock::Clock;
-use stratafs::ops::{Durability, Version};
-use stratafs::store::{
+use tokio::net::TcpListener;
+use treehold::ErrorKind;
+use treehold::clock::Clock;
+use treehold::ops::{Durability, Version};
+use treehold::store::{
     Batch, Condition, KEY_BYTES_MAX, MemoryStore, Namespace, NamespacesOptions, PostgresOptions, PostgresStore, ScanOptions, Store,
 };
-use tokio::net::TcpListener;
 
 /// A root that no server's certificate comes from.
 const ANOTHER_ROOT: &str = "-----BEGIN CERTIFICATE-----
@@ -34,17 +32,7 @@ rQTcs4vlDxjXyTX+CQIhAMc4QZ37NNjRdo2zjwXTPsVKt9p3FRE9DVe5faPa9wO9
 -----END CERTIFICATE-----
 ";
 
-const PART: &str = "STRATAFS_TEST_POSTGRES_PART";
-
-/// Names a schema, or says why the test is skipped.
-macro_rules! schema_or_skip {
-    () => {
-        match schema().await {
-            Ok(schema) => schema,
-            Err(reason) => return println!("skipped: {reason}"),
-        }
-    };
-}
+const PART: &str = "TREEHOLD_TEST_POSTGRES_PART";
 
 async fn open(schema: &Schema) -> PostgresStore {
     PostgresStore::open_with(schema.options()).await.unwrap()
@@ -67,7 +55,7 @@ fn conditional(key: &str) -> Batch {
 /// Starts this binary again to run a test as its part.
 fn start(test: &str, schema: &Schema) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("stores::postgres::{test}"), "--nocapture"])
+        .args(["--include-ignored", "--exact", &format!("stores::postgres::{test}"), "--nocapture"])
         .env(PART, &schema.name)
         .spawn()
         .unwrap()
@@ -79,12 +67,13 @@ fn part() -> Option<PostgresOptions> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn an_empty_database_is_set_up_once_however_many_open_it() {
     if let Some(options) = part() {
         PostgresStore::open_with(options).await.unwrap();
         return;
     }
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let children: Vec<Child> = (0..4).map(|_| start("an_empty_database_is_set_up_once_however_many_open_it", &schema)).collect();
     let opens = (0..8).map(|_| tokio::spawn(PostgresStore::open_with(schema.options())));
     let stores: Vec<PostgresStore> = futures::future::join_all(opens).await.into_iter().map(|store| store.unwrap().unwrap()).collect();
@@ -99,6 +88,7 @@ async fn an_empty_database_is_set_up_once_however_many_open_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn what_another_process_writes_is_read_and_told() {
     if let Some(options) = part() {
         let store = PostgresStore::open_with(options).await.unwrap();
@@ -106,7 +96,7 @@ async fn what_another_process_writes_is_read_and_told() {
         put(&store, "k", "of the other").await;
         return;
     }
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let store = open(&schema).await;
     put(&store, "k", "before").await;
     let mut watch = store.watch(&namespace()).await.unwrap();
@@ -124,8 +114,9 @@ async fn what_another_process_writes_is_read_and_told() {
 
 /// Each namespace that was ever written to had a row for those who watch, for ever.
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_namespace_that_is_forgotten_is_told_of_once_more() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let store = open(&schema).await;
     // As another process is.
     let other = PostgresStore::open_with(schema.options().with_touched_max(3)).await.unwrap();
@@ -152,17 +143,18 @@ async fn a_namespace_that_is_forgotten_is_told_of_once_more() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn what_is_not_ours_or_is_newer_is_refused_untouched() {
-    let schema = schema_or_skip!();
-    schema.run("CREATE SCHEMA {s}; CREATE TABLE {s}.items(a int); INSERT INTO {s}.items VALUES (1)").await;
+    let schema = schema().await;
+    schema.run("CREATE SCHEMA {s}; CREATE TABLE {s}.rows(a int); INSERT INTO {s}.rows VALUES (1)").await;
     let error = PostgresStore::open_with(schema.options()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(error.message().contains("another program"), "{error}");
     let client = connect(&schema.url).await.unwrap();
     let tables = "SELECT string_agg(tablename, ',') FROM pg_tables WHERE schemaname = $1::text";
-    assert_eq!(client.query_one(tables, &[&schema.name]).await.unwrap().get::<_, &str>(0), "items");
+    assert_eq!(client.query_one(tables, &[&schema.name]).await.unwrap().get::<_, &str>(0), "rows");
 
-    let newer = schema_or_skip!();
+    let newer = crate::servers::postgres::schema().await;
     drop(open(&newer).await);
     newer.run("UPDATE {s}.schema_version SET version = 99").await;
     let error = PostgresStore::open_with(newer.options()).await.unwrap_err();
@@ -171,8 +163,9 @@ async fn what_is_not_ours_or_is_newer_is_refused_untouched() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_server_that_refuses_or_is_not_there_is_told_apart() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let open = |url: String| PostgresStore::open_with(PostgresOptions::new(url).with_timeout(Duration::from_millis(500)));
     let (scheme, rest) = schema.url.split_once("://").unwrap();
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
@@ -202,8 +195,9 @@ async fn a_server_that_refuses_or_is_not_there_is_told_apart() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_store_is_named_without_its_secrets() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let url = format!("{}?schema={}&application_name=named", schema.url, schema.name.replace(' ', "%20"));
     let store = PostgresStore::open(&url).await.unwrap();
     assert!(!store.to_string().contains(['@', '?']), "{store}");
@@ -213,9 +207,10 @@ async fn a_store_is_named_without_its_secrets() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn durability_is_what_the_session_has() {
-    let schema = schema_or_skip!();
-    assert_eq!(open(&schema).await.describe().await.unwrap().schema, Some(1));
+    let schema = schema().await;
+    assert_eq!(open(&schema).await.describe().await.unwrap().schema, Some(2));
     let url = format!("{}?options=-c%20synchronous_commit%3Doff", schema.url);
     let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
     let description = store.describe().await.unwrap();
@@ -225,12 +220,12 @@ async fn durability_is_what_the_session_has() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL with TLS: run scripts/servers.sh"]
 async fn encryption_is_as_asked() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let client = connect(&schema.url).await.unwrap();
-    if client.query_one("SHOW ssl", &[]).await.unwrap().get::<_, &str>(0) != "on" {
-        return println!("skipped: the server offers no TLS");
-    }
+    let ssl = client.query_one("SHOW ssl", &[]).await.unwrap();
+    assert_eq!(ssl.get::<_, &str>(0), "on", "the server offers no TLS; set `ssl = on`");
     for (mode, is_encrypted) in [("disable", false), ("prefer", true), ("require", true)] {
         let name = format!("{}-{mode}", schema.name);
         let options = PostgresOptions::new(format!("{}?sslmode={mode}&application_name={}", schema.url, name.replace(' ', "%20")));
@@ -249,8 +244,9 @@ async fn encryption_is_as_asked() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn an_answer_that_is_lost_leaves_a_commit_open_and_a_read_is_done_again() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let (proxy, url) = proxied(&schema).await;
     let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
     put(&store, "k", "v").await;
@@ -277,8 +273,9 @@ async fn an_answer_that_is_lost_leaves_a_commit_open_and_a_read_is_done_again() 
 
 /// The statements behind it took effect one by one, though the commit was said to have had none.
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_group_whose_transaction_does_not_begin_writes_nothing() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let (proxy, url) = proxied(&schema).await;
     let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
     for key in ["kept", "d/1", "d/2"] {
@@ -318,8 +315,9 @@ async fn a_group_whose_transaction_does_not_begin_writes_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_call_is_one_round_trip() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let (proxy, url) = proxied(&schema).await;
     let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name).with_connections_max(2)).await.unwrap();
     let fill = (0..300).fold(Batch::new(), |batch, number| batch.put(&namespace(), format!("d{}/{number:03}", number % 20), "body"));
@@ -356,8 +354,9 @@ async fn a_call_is_one_round_trip() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn connections_that_the_server_closes_are_replaced() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let name = format!("{} killed", schema.name).replace(' ', "_");
     let options = PostgresOptions::new(format!("{}?application_name={name}", schema.url)).with_schema(&schema.name);
     let store = PostgresStore::open_with(options).await.unwrap();
@@ -388,8 +387,9 @@ async fn connections_that_the_server_closes_are_replaced() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn another_writer_that_holds_the_lock_is_not_waited_for_without_end() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let store = PostgresStore::open_with(schema.options().with_timeout(Duration::from_millis(300))).await.unwrap();
     put(&store, "k", "before").await;
     let lock = connect(&schema.url).await.unwrap();
@@ -410,10 +410,11 @@ async fn another_writer_that_holds_the_lock_is_not_waited_for_without_end() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_batch_that_the_engine_refuses_fails_alone() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let store = open(&schema).await;
-    schema.run("ALTER TABLE {s}.items ADD CHECK (head <> 'bad')").await;
+    schema.run("ALTER TABLE {s}.rows ADD CHECK (head <> 'bad')").await;
     let batches = (0..20).map(|number| {
         let batch = if number % 2 == 0 { Batch::new() } else { conditional(&format!("c{number:02}")) };
         let batch = batch.put(&namespace(), format!("{number:02}"), "v");
@@ -432,8 +433,9 @@ async fn a_batch_that_the_engine_refuses_fails_alone() {
 
 /// Batches that have nothing to do with each other are one statement.
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn each_batch_of_a_group_has_an_answer_of_its_own() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let store = open(&schema).await;
     let taken = put(&store, "taken", "v").await;
     put(&store, "d/x", "v").await;
@@ -479,36 +481,34 @@ async fn each_batch_of_a_group_has_an_answer_of_its_own() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn damage_is_found_and_never_passes_for_absent() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let store = open(&schema).await;
     put(&store, "k", "body").await;
     put(&store, "sound", "body").await;
-    schema.run("UPDATE {s}.items SET body = 'bod' WHERE head = 'k'; UPDATE {s}.counter SET version = 1").await;
+    schema.run("UPDATE {s}.rows SET body = 'bod' WHERE head = 'k'; UPDATE {s}.counter SET version = 1").await;
     assert_eq!(store.get(&namespace(), "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(value(&store, "sound").await.as_deref(), Some("body"));
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2, "what does not need it is read");
     let found = store.check().await.unwrap();
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().all(|error| error.kind() == ErrorKind::Corrupt));
-    schema.run("DROP TABLE {s}.items").await;
+    schema.run("DROP TABLE {s}.rows").await;
     assert_eq!(store.get(&namespace(), "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 fn a_store_outlives_the_runtime_that_opened_it() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
-    let opened = one.block_on(async {
-        let schema = schema().await?;
+    let (_schema, store) = one.block_on(async {
+        let schema = schema().await;
         let store = open(&schema).await;
         put(&store, "k", "v").await;
-        Ok::<_, String>((schema, store))
+        (schema, store)
     });
-    let (_schema, store) = match opened {
-        Ok(opened) => opened,
-        Err(reason) => return println!("skipped: {reason}"),
-    };
     one.shutdown_background();
     other.block_on(async {
         while store.get(&namespace(), "k").await.is_err() {}
@@ -579,25 +579,25 @@ async fn agree(store: &dyn Store, keys: &[String], scans: Vec<ScanOptions>, remo
 }
 
 #[test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 fn long_keys_are_as_those_in_memory() {
-    let cases = std::env::var("STRATAFS_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24);
+    let cases = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
     proptest!(config, |(keys in vec(long_key(), 1..60), scans in vec(long_scan(), 12), removed in long_key())| {
         runtime.block_on(async {
             let clock = Clock::from_fn(|| Timestamp::from_second(1_700_000_000).unwrap());
-            match fresh_with(clock.clone()).await {
-                Ok((store, _keep)) => agree(&*store, &keys, scans, &removed, clock).await,
-                Err(reason) => println!("skipped: {reason}"),
-            }
+            let (store, _keep) = fresh_with(clock.clone()).await;
+            agree(&*store, &keys, scans, &removed, clock).await;
         });
     });
 }
 
 /// A page of many groups, items and chunks is the same as in memory, wherever it is cut.
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_walk_in_steps_passes_nothing_over() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let (store, memory): (Arc<dyn Store>, _) = (Arc::new(open(&schema).await), MemoryStore::new());
     let key = |number: u32| match number % 7 {
         0 => format!("{:04}/x", number / 70),
@@ -614,7 +614,7 @@ async fn a_walk_in_steps_passes_nothing_over() {
                 let (found, expected) =
                     (store.scan(&namespace(), options.clone()).await.unwrap(), memory.scan(&namespace(), options.clone()).await);
                 let expected = expected.unwrap();
-                let keys = |scan: &stratafs::store::Scan| scan.entries.iter().map(|entry| entry.key().to_owned()).collect::<Vec<_>>();
+                let keys = |scan: &treehold::store::Scan| scan.entries.iter().map(|entry| entry.key().to_owned()).collect::<Vec<_>>();
                 assert_eq!((keys(&found), &found.next), (keys(&expected), &expected.next), "{options:?}");
                 let Some(next) = expected.next else { break };
                 options = options.with_start_after(next);
@@ -635,16 +635,17 @@ async fn searches_once_ended(schema: &Schema, sessions_of: &str, index: &str) ->
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn many_keys_are_each_looked_up_by_a_plan_that_was_made_on_an_empty_table() {
     const KEYS: usize = 500;
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let names_of = ["reads", "writes"].map(|role| format!("{role}-{}", schema.name.replace(' ', "-")));
     let named = |name: &str| {
         let joined = if schema.url.contains('?') { '&' } else { '?' };
         PostgresStore::open_with(PostgresOptions::new(format!("{}{joined}application_name={name}", schema.url)).with_schema(&schema.name))
     };
     drop(open(&schema).await);
-    schema.run("ALTER TABLE {s}.items SET (autovacuum_enabled = off)").await;
+    schema.run("ALTER TABLE {s}.rows SET (autovacuum_enabled = off)").await;
     let names: Vec<String> = (0..KEYS * 4).map(|number| format!("dir/{number:05}")).collect();
     let keys: Vec<&str> = names[..KEYS].iter().map(String::as_str).collect();
     let reader = named(&names_of[0]).await.unwrap();
@@ -661,10 +662,11 @@ async fn many_keys_are_each_looked_up_by_a_plan_that_was_made_on_an_empty_table(
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn a_table_that_was_never_analysed_is_told_once_it_is_large() {
-    let schema = schema_or_skip!();
+    let schema = schema().await;
     let store = open(&schema).await;
-    schema.run("ALTER TABLE {s}.items SET (autovacuum_enabled = off); ALTER TABLE {s}.items ALTER COLUMN body SET STORAGE PLAIN").await;
+    schema.run("ALTER TABLE {s}.rows SET (autovacuum_enabled = off); ALTER TABLE {s}.rows ALTER COLUMN body SET STORAGE PLAIN").await;
     let told = async || store.describe().await.unwrap().notices.iter().any(|notice| notice.contains("never analysed"));
     assert!(!told().await, "it is empty");
     let body = vec![b'x'; 6_000];
@@ -673,7 +675,7 @@ async fn a_table_that_was_never_analysed_is_told_once_it_is_large() {
         store.commit(batch).await.unwrap();
     }
     assert!(told().await);
-    schema.run("ANALYZE {s}.items").await;
+    schema.run("ANALYZE {s}.rows").await;
     let client = connect(&server()).await.unwrap();
     let analysed = "SELECT count(*) FROM pg_stat_user_tables WHERE schemaname = $1::text AND last_analyze IS NOT NULL";
     while client.query_one(analysed, &[&schema.name]).await.unwrap().get::<_, i64>(0) == 0 {
@@ -684,15 +686,14 @@ async fn a_table_that_was_never_analysed_is_told_once_it_is_large() {
 
 /// `scripts/standby-postgres.sh` starts a server and its standby, and names both.
 #[tokio::test]
+#[ignore = "needs a standby of PostgreSQL: run scripts/standby-postgres.sh"]
 async fn a_hot_standby_reads_and_says_that_it_is_read_only() {
-    let Ok(standby) = std::env::var("STRATAFS_TEST_POSTGRES_STANDBY_URL") else {
-        return println!("skipped: `scripts/standby-postgres.sh` has a standby");
-    };
-    let schema = schema_or_skip!();
+    let standby = std::env::var("TREEHOLD_TEST_POSTGRES_STANDBY_URL").expect("scripts/standby-postgres.sh sets it");
+    let schema = schema().await;
     let primary = open(&schema).await;
     put(&primary, "key", "value").await;
     let client = connect(&standby).await.unwrap();
-    let there = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'items'";
+    let there = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'rows'";
     while client.query_one(there, &[&schema.name]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
     }

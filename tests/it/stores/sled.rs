@@ -3,8 +3,8 @@
 use super::namespace;
 use std::fs;
 use std::time::Duration;
-use stratafs::ErrorKind;
-use stratafs::store::{Batch, ScanOptions, SledOptions, SledStore, Store};
+use treehold::ErrorKind;
+use treehold::store::{Batch, ScanOptions, SledOptions, SledStore, Store};
 
 async fn put(store: &SledStore, key: &str, value: &str) -> u64 {
     store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
@@ -98,7 +98,7 @@ fn another_programs_rows_and_a_newer_format_are_refused() {
     for (key, value, kind) in [
         (&b"theirs"[..], &b"x"[..], ErrorKind::Corrupt),
         (b"f", b"x", ErrorKind::Corrupt),
-        (b"f", b"stratafs rows 2", ErrorKind::Unsupported),
+        (b"f", b"treehold rows 3", ErrorKind::Unsupported),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let theirs = ::sled::open(directory.path()).unwrap();
@@ -129,10 +129,10 @@ async fn a_damaged_directory_is_an_error_and_never_an_empty_store() {
             "empty the log" => fs::write(path.join("db"), "").unwrap(),
             "remove the log" => fs::remove_file(path.join("db")).unwrap(),
             _ => {
-                fs::rename(path.join("stratafs"), directory.path().join("mark")).unwrap();
+                fs::rename(path.join("treehold"), directory.path().join("mark")).unwrap();
                 fs::remove_dir_all(&path).unwrap();
                 fs::create_dir_all(path.join("blobs")).unwrap();
-                fs::rename(directory.path().join("mark"), path.join("stratafs")).unwrap();
+                fs::rename(directory.path().join("mark"), path.join("treehold")).unwrap();
             }
         }
         let error = SledStore::open(&path).unwrap_err();

@@ -5,9 +5,9 @@ use rusqlite::Connection;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use stratafs::ErrorKind;
-use stratafs::ops::Durability;
-use stratafs::store::{Batch, Condition, ScanOptions, SnapshotOptions, SqliteOptions, SqliteStore, Store};
+use treehold::ErrorKind;
+use treehold::ops::Durability;
+use treehold::store::{Batch, Condition, ScanOptions, SnapshotOptions, SqliteOptions, SqliteStore, Store};
 
 async fn put(store: &SqliteStore, key: &str, value: &str) -> u64 {
     store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
@@ -83,7 +83,7 @@ fn a_foreign_file_is_refused_untouched() {
         let bytes = fs::read(path).unwrap();
         let error = SqliteStore::open(path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
-        assert!(error.message().contains("is not a store of this program"), "{error}");
+        assert!(error.message().contains("is not a treehold store"), "{error}");
         assert_eq!(fs::read(path).unwrap(), bytes);
     }
     assert_eq!(names(directory.path()), before);

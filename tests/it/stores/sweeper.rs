@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use stratafs::config::{Config, Place};
-use stratafs::store::{Batch, MemoryStore, Store, Sweeper, SweeperOptions};
-use stratafs::{Error, ErrorKind, Result};
 use tokio::time::sleep;
+use treehold::config::{Config, Place};
+use treehold::store::{Batch, MemoryStore, Store, Sweeper, SweeperOptions};
+use treehold::{Error, ErrorKind, Result};
 
 async fn put_ended(store: &dyn Store, count: usize) {
     let batch = (0..count).fold(Batch::new(), |batch, number| batch.put_for(&namespace(), format!("{number}"), "v", Duration::ZERO));

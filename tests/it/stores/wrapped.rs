@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use stratafs::ops::Version;
-use stratafs::store::{
+use treehold::ops::Version;
+use treehold::store::{
     Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
     StoreDescription, StoreStats, Watch,
 };
-use stratafs::{Error, Result};
+use treehold::{Error, Result};
 
 /// What is done otherwise than by the store beneath.
 #[async_trait]

@@ -2,9 +2,9 @@
 
 use super::watched::Watched;
 use super::{checkpointer, is_saved, scope, workspace, write};
-use stratafs::checkpoint::{At, Checkpointer, PutOptions};
-use stratafs::ops::{GlobOptions, GrepOptions, LsOptions};
-use stratafs::{Backend, BackendExt, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
+use treehold::checkpoint::{At, Checkpointer, PutOptions};
+use treehold::ops::{GlobOptions, GrepOptions, LsOptions};
+use treehold::{Backend, BackendExt, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
 
 /// Saves a thread of files, each named by a number, with a content of its own.
 async fn saved(store: &Watched, count: usize, name: impl Fn(usize) -> String) {

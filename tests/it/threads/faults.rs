@@ -3,10 +3,10 @@
 use super::watched::{FAULTS, Fault, Watched};
 use super::{checkpointer, found, is_saved, scope, workspace, write};
 use std::collections::BTreeMap;
-use stratafs::backend::StateSnapshot;
-use stratafs::checkpoint::{At, Checkpointer, ListOptions, PruneOptions, PutOptions};
-use stratafs::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions};
-use stratafs::{Backend, BackendExt, ErrorKind, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
+use treehold::backend::StateSnapshot;
+use treehold::checkpoint::{At, Checkpointer, ListOptions, PruneOptions, PutOptions};
+use treehold::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::{Backend, BackendExt, ErrorKind, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
 
 type Files = BTreeMap<String, String>;
 
@@ -134,7 +134,7 @@ async fn a_store_that_cannot_be_read_is_never_an_empty_thread() {
 }
 
 /// What is done to a thread with a history, and then counted.
-async fn act(checkpointer: &dyn Checkpointer, operation: usize) -> stratafs::Result<()> {
+async fn act(checkpointer: &dyn Checkpointer, operation: usize) -> treehold::Result<()> {
     let listed = checkpointer.list(&scope("t"), &ListOptions::new()).await?.checkpoints;
     match operation {
         0 => {

@@ -2,9 +2,9 @@
 
 use super::{scope, write};
 use std::sync::Arc;
-use stratafs::memory::{MemorySettings, PromptOptions};
-use stratafs::tools::{Memory, ToolCall};
-use stratafs::{Backend, BackendExt, MemoryStore, Namespace, Session, StoreBackend, VfsPathBuf, Workspace};
+use treehold::memory::{MemorySettings, PromptOptions};
+use treehold::tools::{Memory, ToolCall};
+use treehold::{Backend, BackendExt, MemoryStore, Namespace, Session, StoreBackend, VfsPathBuf, Workspace};
 
 fn workspace() -> Workspace {
     let memories: Arc<dyn Backend> = Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["ada"]).unwrap()));
@@ -38,7 +38,7 @@ async fn an_old_thread_is_told_what_another_wrote_a_moment_ago() {
 #[tokio::test]
 async fn state_that_is_memory_is_that_of_the_thread_after_a_restore_too() {
     let store = super::watched::Watched::default();
-    let workspace = super::workspace(&store, stratafs::ThreadDurability::Step);
+    let workspace = super::workspace(&store, treehold::ThreadDurability::Step);
     let session = workspace.session(scope("t")).await.unwrap();
     let told = async || session.memory(&["/notes.md"]).await.unwrap().files.first().map(|file| file.text.to_string());
     session.call(write("/notes.md", "one")).await;
@@ -69,7 +69,7 @@ async fn the_workspace_says_which_files_and_how_much() {
 
 #[tokio::test]
 async fn what_may_not_be_read_is_not_told() {
-    use stratafs::layer::{Operations, Permissions, Rule};
+    use treehold::layer::{Operations, Permissions, Rule};
     let rules = vec![Rule::deny(Operations::READ, &["/private.md".to_owned()]).unwrap()];
     let workspace = Workspace::builder().layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree))).build();
     let session = workspace.session(scope("t")).await.unwrap();

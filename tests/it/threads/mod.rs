@@ -8,8 +8,8 @@ pub(crate) mod watched;
 
 use serde_json::json;
 use std::sync::Arc;
-use stratafs::checkpoint::{At, Checkpointer, StoreCheckpointer};
-use stratafs::{BackendExt, Scope, Session, ThreadDurability, ToolCall, Workspace};
+use treehold::checkpoint::{At, Checkpointer, StoreCheckpointer};
+use treehold::{BackendExt, Scope, Session, ThreadDurability, ToolCall, Workspace};
 use watched::Watched;
 
 fn scope(thread: &str) -> Scope {

@@ -3,9 +3,9 @@
 use super::watched::{Fault, Watched};
 use super::{checkpointer, found, is_saved, scope, workspace, write};
 use std::sync::Arc;
-use stratafs::checkpoint::{At, CheckpointId, Checkpointer, ListOptions, PutOptions};
-use stratafs::ops::{ApplyOptions, Change, WriteMode};
-use stratafs::{BackendExt, ErrorKind, ThreadDurability, VfsPathBuf, Workspace};
+use treehold::checkpoint::{At, CheckpointId, Checkpointer, ListOptions, PutOptions};
+use treehold::ops::{ApplyOptions, Change, WriteMode};
+use treehold::{BackendExt, ErrorKind, ThreadDurability, VfsPathBuf, Workspace};
 
 async fn made(store: &Watched, thread: &str) -> Vec<CheckpointId> {
     let page = checkpointer(store).list(&scope(thread), &ListOptions::new()).await.unwrap();

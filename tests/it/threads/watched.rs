@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use stratafs::ops::Version;
-use stratafs::store::{
+use treehold::ops::Version;
+use treehold::store::{
     Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
 };
-use stratafs::{Error, ErrorKind, MemoryStore, Result};
+use treehold::{Error, ErrorKind, MemoryStore, Result};
 
 type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
@@ -105,7 +105,7 @@ impl Watched {
     }
 
     fn count(&self, namespace: &Namespace, rows: usize) {
-        let kind = namespace.components().nth(1).unwrap_or_default().to_string();
+        let kind = namespace.components().nth(2).unwrap_or_default().to_string();
         self.seen.lock().rows.extend(std::iter::repeat_n(kind, rows));
     }
 
@@ -168,7 +168,7 @@ impl Store for Watched {
         Ok(page)
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn stratafs::store::LentRows>>> {
+    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn treehold::store::LentRows>>> {
         Ok(None)
     }
 
@@ -191,7 +191,7 @@ impl Store for Watched {
         for write in &batch.writes {
             if let BatchWrite::Put { namespace, key, meta, value, .. } = write {
                 size += key.len() + meta.len() + value.len();
-                let is_body = namespace.components().nth(1).is_some_and(|kind| kind == "bodies");
+                let is_body = namespace.components().nth(2).is_some_and(|kind| kind == "bodies");
                 self.seen.lock().bodies += usize::from(is_body);
             }
         }
@@ -212,19 +212,19 @@ impl Store for Watched {
         self.inner.sweep(limit).await
     }
 
-    async fn watch(&self, namespace: &Namespace) -> Result<stratafs::store::Watch> {
+    async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.inner.watch(namespace).await
     }
 
-    async fn describe(&self) -> Result<stratafs::store::StoreDescription> {
+    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
         self.inner.describe().await
     }
 
-    async fn stats(&self) -> Result<stratafs::store::StoreStats> {
+    async fn stats(&self) -> Result<treehold::store::StoreStats> {
         self.inner.stats().await
     }
 
-    async fn check(&self) -> Result<Vec<stratafs::Error>> {
+    async fn check(&self) -> Result<Vec<treehold::Error>> {
         self.inner.check().await
     }
 }

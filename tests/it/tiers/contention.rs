@@ -2,9 +2,9 @@
 
 use super::{kind, tiers};
 use std::sync::Arc;
-use stratafs::ops::ReadOptions;
-use stratafs::{Backend, BackendExt, ErrorKind, VfsPath};
 use tokio::task::JoinSet;
+use treehold::ops::ReadOptions;
+use treehold::{Backend, BackendExt, ErrorKind, VfsPath};
 
 const WRITERS: usize = 8;
 const ROUNDS: usize = 200;
@@ -115,11 +115,11 @@ mod processes {
     use super::super::namespace;
     use super::*;
     use std::process::{Command, Stdio};
-    use stratafs::StoreBackend;
-    use stratafs::store::SqliteStore;
+    use treehold::StoreBackend;
+    use treehold::store::SqliteStore;
 
-    const FILE: &str = "STRATAFS_TEST_STORE";
-    const NUMBER: &str = "STRATAFS_TEST_NUMBER";
+    const FILE: &str = "TREEHOLD_TEST_STORE";
+    const NUMBER: &str = "TREEHOLD_TEST_NUMBER";
     const PROCESSES: usize = 4;
 
     fn open(file: &std::ffi::OsStr) -> StoreBackend {

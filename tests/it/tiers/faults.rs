@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use stratafs::ops::{Edit, GlobOptions, GrepCursor, GrepOptions, LsOptions};
-use stratafs::{Backend, BackendExt, Clock, ErrorKind, InvalidPath, MemoryStore, Namespace, StoreBackend, VfsPath, VfsPathBuf};
+use treehold::ops::{Edit, GlobOptions, GrepCursor, GrepOptions, LsOptions};
+use treehold::{Backend, BackendExt, Clock, ErrorKind, InvalidPath, MemoryStore, Namespace, StoreBackend, VfsPath, VfsPathBuf};
 
 /// deepagents: ls, glob and grep of a missing directory or of a file are an empty success.
 #[tokio::test]

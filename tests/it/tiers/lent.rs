@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use std::sync::Arc;
-use stratafs::ops::{CaseMode, Change, GrepCursor, GrepOptions, GrepOutput, GrepResult, PathGuard, WriteMode};
-use stratafs::store::{Batch, Store};
-use stratafs::{Backend, StoreBackend, VfsPath};
+use treehold::ops::{CaseMode, Change, GrepCursor, GrepOptions, GrepOutput, GrepResult, PathGuard, WriteMode};
+use treehold::store::{Batch, Store};
+use treehold::{Backend, StoreBackend, VfsPath};
 
 const PATHS: &[&str] = &[
     "/.gitignore",
@@ -74,7 +74,7 @@ async fn fill(spy: &Spy, files: &[(&'static str, &'static str)], strangers: &[&'
 }
 
 /// Searches rows of one store as they are lent and in pages.
-async fn both(spy: &Spy, root: &VfsPath, options: &GrepOptions) -> [stratafs::Result<GrepResult>; 2] {
+async fn both(spy: &Spy, root: &VfsPath, options: &GrepOptions) -> [treehold::Result<GrepResult>; 2] {
     let lent = StoreBackend::new(Arc::new(spy.inner.clone()), namespace());
     let paged = StoreBackend::new(Arc::new(spy.clone()), namespace());
     [lent.grep(root, options).await, paged.grep(root, options).await]

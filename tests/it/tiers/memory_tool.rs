@@ -2,8 +2,8 @@
 
 use super::{Tier, tiers};
 use std::sync::Arc;
-use stratafs::tools::{Memory, ToolCall, ToolOutput};
-use stratafs::{Backend, BackendExt, CompositeBackend, StateBackend, Subtree, VfsPathBuf};
+use treehold::tools::{Memory, ToolCall, ToolOutput};
+use treehold::{Backend, BackendExt, CompositeBackend, StateBackend, Subtree, VfsPathBuf};
 
 /// A tree whose memories are a tier of their own.
 fn mounted(tier: Arc<dyn Backend>) -> Arc<dyn Backend> {
@@ -53,7 +53,7 @@ fn all_tiers() -> Vec<(String, Arc<dyn Backend>, Vec<tempfile::TempDir>)> {
     #[cfg(all(feature = "filesystem", unix))]
     {
         let directory = tempfile::tempdir().unwrap();
-        let disk = stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap();
+        let disk = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
         all.push(("disk".to_owned(), mounted(Arc::new(disk)), vec![directory]));
     }
     all
@@ -103,7 +103,7 @@ async fn a_link_that_leads_out_is_refused_in_the_words_of_the_tool_and_not_liste
     std::fs::write(directory.path().join("inside"), "hello").unwrap();
     std::os::unix::fs::symlink(outside.path(), directory.path().join("away")).unwrap();
     std::os::unix::fs::symlink("inside", directory.path().join("link")).unwrap();
-    let tree = mounted(Arc::new(stratafs::FilesystemBackend::open(directory.path(), stratafs::FilesystemOptions::new()).unwrap()));
+    let tree = mounted(Arc::new(treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap()));
     for memory in [
         Memory::view("/memories/away/secret"),
         Memory::create("/memories/away/new", ""),
@@ -143,7 +143,7 @@ async fn a_link_that_leads_out_of_memories_within_one_mount_is_refused() {
     ] {
         std::os::unix::fs::symlink(target, at(link)).unwrap();
     }
-    let tree = stratafs::FilesystemBackend::open(host.path(), stratafs::FilesystemOptions::new()).unwrap();
+    let tree = treehold::FilesystemBackend::open(host.path(), treehold::FilesystemOptions::new()).unwrap();
     for memory in [
         Memory::view("/memories/away"),
         Memory::view("/memories/away/secret"),

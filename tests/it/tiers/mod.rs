@@ -10,8 +10,8 @@ mod round_trips;
 mod spy;
 
 use std::sync::Arc;
-use stratafs::store::{MemoryStore, Store};
-use stratafs::{Backend, Error, ErrorKind, Namespace, StateBackend, StoreBackend, VfsPathBuf};
+use treehold::store::{MemoryStore, Store};
+use treehold::{Backend, Error, ErrorKind, Namespace, StateBackend, StoreBackend, VfsPathBuf};
 
 fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).unwrap()
@@ -39,13 +39,13 @@ fn tiers() -> Vec<Tier> {
     #[cfg(feature = "sqlite")]
     {
         let directory = tempfile::tempdir().unwrap();
-        let store = stratafs::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
+        let store = treehold::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
         tiers.push(Tier::of_store(store, Some(directory)));
     }
     #[cfg(feature = "sled")]
     {
         let directory = tempfile::tempdir().unwrap();
-        let store = stratafs::store::SledStore::open(directory.path().join("rows")).unwrap();
+        let store = treehold::store::SledStore::open(directory.path().join("rows")).unwrap();
         tiers.push(Tier::of_store(store, Some(directory)));
     }
     tiers

@@ -4,10 +4,10 @@ use super::spy::Spy;
 use super::{kind, namespace, path};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stratafs::ops::{ApplyOptions, Change, WriteMode};
-use stratafs::store::{ScanEntry, ScanOptions, Store};
-use stratafs::{Backend, BackendExt, ErrorKind, StoreBackend};
 use tokio::task::JoinSet;
+use treehold::ops::{ApplyOptions, Change, WriteMode};
+use treehold::store::{ScanEntry, ScanOptions, Store};
+use treehold::{Backend, BackendExt, ErrorKind, StoreBackend};
 
 /// A tree, the same tree as another process has it, and the store between.
 struct Race {

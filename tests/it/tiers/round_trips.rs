@@ -3,9 +3,9 @@
 use super::spy::Spy;
 use super::{kind, namespace, path};
 use std::sync::Arc;
-use stratafs::memory::MemoryReader;
-use stratafs::ops::{Change, GlobOptions, GrepOptions, LsOptions, ReadOptions};
-use stratafs::{Backend, BackendExt, ErrorKind, StoreBackend, VfsPath};
+use treehold::memory::MemoryReader;
+use treehold::ops::{Change, GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::{Backend, BackendExt, ErrorKind, StoreBackend, VfsPath};
 
 fn spied() -> (StoreBackend, Spy) {
     let spy = Spy::default();

@@ -7,11 +7,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use stratafs::ops::Version;
-use stratafs::store::{
+use treehold::ops::Version;
+use treehold::store::{
     Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
 };
-use stratafs::{Error, ErrorKind, MemoryStore, Result};
+use treehold::{Error, ErrorKind, MemoryStore, Result};
 
 type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
@@ -149,19 +149,19 @@ impl Store for Spy {
         self.inner.sweep(limit).await
     }
 
-    async fn watch(&self, namespace: &Namespace) -> Result<stratafs::store::Watch> {
+    async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.inner.watch(namespace).await
     }
 
-    async fn describe(&self) -> Result<stratafs::store::StoreDescription> {
+    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
         self.inner.describe().await
     }
 
-    async fn stats(&self) -> Result<stratafs::store::StoreStats> {
+    async fn stats(&self) -> Result<treehold::store::StoreStats> {
         self.inner.stats().await
     }
 
-    async fn check(&self) -> Result<Vec<stratafs::Error>> {
+    async fn check(&self) -> Result<Vec<treehold::Error>> {
         self.inner.check().await
     }
 }

@@ -1,4 +1,4 @@
-//! An index of files that were there before it: made bit by bit, and taken away.
+//! Building an index over files that existed before it, reporting its state, and removing it.
 
 use super::files::IndexedFile;
 use super::kind::{IndexKind, Kind};
@@ -6,7 +6,7 @@ use super::manifest::{Built, Manifest, places};
 use super::settle::{COMMIT_BYTES, put_segments};
 use super::trigrams::Trigrams;
 use super::words::Words;
-use super::{Standing, read_manifest};
+use super::{Presence, read_manifest};
 use crate::backend::flat::{in_background, workers};
 use crate::backend::store::StoreBackend;
 use crate::backend::store::rows::{self, Place};
@@ -17,42 +17,42 @@ use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-/// How many files come into the index by one commit at most.
+/// The most files one commit adds to the index.
 const FILES_AT_ONCE: usize = 4_096;
 
-/// What the index of a tree is now.
+/// The current state of a tree's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct IndexState {
-    /// Whether searches use it: all files are in it.
+    /// Whether searches use the index. They do once it covers every file of the tree.
     pub is_complete: bool,
-    /// How many segments it has.
+    /// The number of segments.
     pub segments: usize,
-    /// How many places files have in segments; a file that was written again may have two until they are merged.
+    /// The number of file entries in segments. A file that was rewritten may have two entries until its segments are merged.
     pub files_in_segments: u64,
-    /// How many files its tail has.
+    /// The number of files in the tail.
     pub files_in_tail: u64,
-    /// How many bytes its rows have, keys included.
+    /// The total size of the index rows in bytes, keys included.
     pub size_bytes: u64,
 }
 
-/// How far [`StoreBackend::build_index`] is.
+/// The progress of [`StoreBackend::build_index`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct IndexProgress {
-    /// How many files came into the index.
+    /// The number of files indexed so far.
     pub files: u64,
-    /// How many bytes of their contents were read.
+    /// The number of content bytes read so far.
     pub bytes: u64,
 }
 
 impl StoreBackend {
-    /// Returns what the index of a kind is; none where there is none.
+    /// Returns the state of an index, or `None` if the tree has no index of this kind.
     ///
-    /// Cost: a pass over the rows of the index, without their bodies where the engine tells sizes otherwise; files are not read.
+    /// Cost: one scan over the rows of the index. No file is read.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn index_state(&self, kind: IndexKind) -> Result<Option<IndexState>> {
         match kind {
             IndexKind::Trigram => self.state_of::<Trigrams>().await,
@@ -87,14 +87,14 @@ impl StoreBackend {
         Ok(Some(state))
     }
 
-    /// Makes the index of a kind, or goes on where an earlier call was ended, until all files are in it. Others may read and write
-    /// meanwhile; searches use it from the end on.
+    /// Builds an index, resuming where an interrupted call left off, until it covers every file. The tree stays readable and
+    /// writable meanwhile; searches start to use the index once it is complete.
     ///
-    /// `progress` is told after each step. Cost: all contents are read once.
+    /// Calls `progress` after each step. Cost: reads the content of every file once.
     ///
     /// # Errors
-    /// Those of the store; what was done stays done. [`Unsupported`](ErrorKind::Unsupported) for a tree whose namespace has no room for
-    /// another component.
+    /// Errors of the store; completed steps are kept. [`Unsupported`](ErrorKind::Unsupported) if the namespace of the tree has no
+    /// room for another component. [`Conflict`](ErrorKind::Conflict) if the index is removed while it is being built.
     pub async fn build_index(&self, kind: IndexKind, progress: impl FnMut(IndexProgress) + Send) -> Result<IndexState> {
         match kind {
             IndexKind::Trigram => self.build::<Trigrams>(progress).await,
@@ -110,7 +110,7 @@ impl StoreBackend {
                 self.create_index(K::KIND).await?;
                 continue;
             };
-            self.indexes.of(K::KIND).set_standing(Standing::Present);
+            self.indexes.of(K::KIND).set_presence(Presence::Present);
             let Built::UpTo(from) = &manifest.built else { break };
             match self.build_step::<K>(&namespace, from.clone(), manifest, version).await {
                 Ok(step) => {
@@ -118,24 +118,25 @@ impl StoreBackend {
                     done.bytes += step.bytes;
                     progress(done);
                 }
-                // The index was settled meanwhile.
+                // Another process settled the index meanwhile.
                 Err(error) if error.kind() == ErrorKind::Conflict => continue,
                 Err(error) => return Err(error),
             }
             self.merge_index::<K>(&namespace).await?;
         }
         self.settle_index::<K>(K::KIND.tail_files()).await?;
-        let missing = || Error::new(ErrorKind::Conflict, "the index was removed while it was made; make it again if it is wanted");
+        let missing =
+            || Error::new(ErrorKind::Conflict, "the index was removed while it was being built; build it again if you still need it");
         self.state_of::<K>().await?.ok_or_else(missing)
     }
 
-    /// Removes the index of a kind, if there is one, in one commit.
+    /// Removes an index, if there is one, in one commit.
     ///
-    /// A backend that was made with [`StoreBackend::with_index`] for it begins another with its next write, in this or any other process;
-    /// of a tree with files that one waits for [`StoreBackend::build_index`].
+    /// A backend created with [`StoreBackend::with_index`] for this kind starts a new index with its next write, in this or any
+    /// other process. If the tree has files by then, the new index stays unused until [`StoreBackend::build_index`] completes it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn remove_index(&self, kind: IndexKind) -> Result<()> {
         let Ok(namespace) = self.indexes.namespace() else { return Ok(()) };
         let batch = Batch::new().delete_prefix(namespace, kind.manifest()).delete_prefix(namespace, kind.segments());
@@ -144,7 +145,7 @@ impl StoreBackend {
         Ok(())
     }
 
-    /// Takes the next files into segments.
+    /// Indexes the next files, in one commit.
     async fn build_step<K: Kind>(
         &self,
         namespace: &Namespace,
@@ -185,15 +186,15 @@ impl StoreBackend {
     }
 }
 
-/// Takes what is kept of each file of a page, on all cores, and how many bytes it has.
+/// Computes the index entry and the content size in bytes of each file of a page, on all cores.
 async fn entries_of<K: Kind>(page: Vec<ScanEntry>) -> Result<Vec<(IndexedFile, u64, K::Entry)>> {
     in_background(move |stop| {
         let entry = |entry: ScanEntry| {
             let ScanEntry::Item(item) = entry else { return None };
-            // What is no file of the tree is found by no search.
+            // Searches never return rows that are not files of the tree.
             let place = Place::of(&item.key).ok().filter(|place| !place.is_directory)?;
             let is_sound = rows::body(&place.path, &item).is_ok();
-            // Of a damaged file nobody knows what it held, so every search tells of it.
+            // The content of a damaged file is unknown, so every search must visit and report it.
             let entry = if is_sound { K::entry(&place.path, &item.value) } else { K::unread() };
             Some((IndexedFile { key: item.key, version: item.version }, item.value.len() as u64, entry))
         };

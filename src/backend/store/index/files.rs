@@ -1,21 +1,24 @@
-//! The files of a segment, listed some hundreds a row.
+//! The file lists of segments, [`FILES_PER_ROW`] files in each row.
 
 use super::manifest::damaged;
 use crate::error::Result;
 use crate::ops::Version;
 use serde::{Deserialize, Serialize};
 
-/// How many files a row of a segment's files names.
-pub(super) const FILES_A_ROW: usize = 512;
+/// What one entry of an index counts for that is merged, in bytes that are searched.
+pub(super) const ENTRY_BYTES: usize = 512;
 
-/// A file of a segment: its key in the tree, and the version that its entry is of.
+/// The number of files in one row of a file list.
+pub(super) const FILES_PER_ROW: usize = 512;
+
+/// A file of a segment: its key in the tree, and the version that was indexed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IndexedFile {
     pub(super) key: String,
     pub(super) version: Version,
 }
 
-/// A file as it is stored behind another one: how many bytes of its key are those of the other's, and the rest.
+/// A file as it is stored: the number of key bytes it shares with the file before it, and the rest of its key.
 #[derive(Serialize, Deserialize)]
 struct Stored<'a> {
     shared: usize,
@@ -23,7 +26,7 @@ struct Stored<'a> {
     version: u64,
 }
 
-/// Returns how many bytes two texts start with alike, whole characters only.
+/// Returns the length in bytes of the longest common prefix that ends at a character boundary in both texts.
 pub(super) fn shared_bytes(before: &str, text: &str) -> usize {
     let mut shared = before.bytes().zip(text.bytes()).take_while(|(one, other)| one == other).count();
     while !text.is_char_boundary(shared) {
@@ -32,7 +35,7 @@ pub(super) fn shared_bytes(before: &str, text: &str) -> usize {
     shared
 }
 
-/// Writes the files of one row.
+/// Encodes the files of one row.
 pub(super) fn to_bytes(files: &[IndexedFile]) -> Vec<u8> {
     let mut before = "";
     let stored: Vec<Stored<'_>> = files
@@ -43,13 +46,13 @@ pub(super) fn to_bytes(files: &[IndexedFile]) -> Vec<u8> {
             Stored { shared, rest: &file.key[shared..], version: file.version.number() }
         })
         .collect();
-    postcard::to_stdvec(&stored).expect("numbers and texts can always be written")
+    postcard::to_stdvec(&stored).expect("integers and strings always serialize")
 }
 
-/// Reads the files of one row, and returns what stands behind them.
+/// Decodes the files of one row. Also returns the bytes that follow them.
 ///
 /// # Errors
-/// [`Corrupt`](crate::error::ErrorKind::Corrupt) for what is none.
+/// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the bytes are not a file list.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<(Vec<IndexedFile>, &[u8])> {
     let (stored, rest): (Vec<Stored<'_>>, _) =
         postcard::take_from_bytes(bytes).map_err(|error| damaged("a list of files").with_source(error))?;

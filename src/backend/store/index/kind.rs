@@ -1,6 +1,7 @@
-//! What one kind of index has of its own: what it keeps of a file, and how that lies in the tail and in segments.
+//! What differs between index kinds: what each keeps of a file, and its layout in the tail and in segments.
 //!
-//! All else, who writes it when and how it is read as of one moment, is the same for every kind and knows nothing of these.
+//! Everything else, such as who writes an index, when, and how a search reads it consistently, is shared by all kinds and does
+//! not depend on these details.
 
 use super::files::IndexedFile;
 use crate::error::{Error, Result};
@@ -11,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A kind of index that a tree of rows may have.
+/// A kind of index that a tree in a store may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum IndexKind {
-    /// Which runs of three bytes each file holds, by which a grep reads only files that may match.
+    /// The three-byte sequences in each file. A grep reads only files that may match.
     Trigram,
-    /// How often each file holds each word, by which a ranked search reads only the best files.
+    /// The number of times each file contains each word. A ranked search reads only the best files.
     Words,
 }
 
@@ -26,7 +27,7 @@ impl IndexKind {
     /// All kinds.
     pub const ALL: [Self; 2] = [Self::Trigram, Self::Words];
 
-    /// Returns the name by which a configuration asks for it.
+    /// Returns the name used in configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Trigram => "trigram",
@@ -34,7 +35,7 @@ impl IndexKind {
         }
     }
 
-    /// Returns its place among all kinds.
+    /// Returns its position in [`IndexKind::ALL`].
     pub(super) const fn place(self) -> usize {
         match self {
             Self::Trigram => 0,
@@ -42,7 +43,7 @@ impl IndexKind {
         }
     }
 
-    /// Returns the key of its manifest, which those of its tail start with.
+    /// Returns the key of the manifest, which is also the key prefix of the tail.
     pub(super) const fn manifest(self) -> &'static str {
         match self {
             Self::Trigram => "a",
@@ -50,7 +51,7 @@ impl IndexKind {
         }
     }
 
-    /// Returns what the keys of all rows of its segments start with.
+    /// Returns the key prefix of all segment rows.
     pub(super) const fn segments(self) -> &'static str {
         match self {
             Self::Trigram => "b",
@@ -58,7 +59,8 @@ impl IndexKind {
         }
     }
 
-    /// Returns how many files in its tail make a process settle it. Each search reads the tail, and words take more bytes.
+    /// Returns the tail length, in files, at which a process settles the tail. Every search reads the whole tail; the limit for
+    /// words is lower because their entries are larger.
     pub(super) const fn tail_files(self) -> usize {
         match self {
             Self::Trigram => 1_024,
@@ -66,7 +68,8 @@ impl IndexKind {
         }
     }
 
-    /// Returns how many files in its tail make a writer wait until it is settled, as the task that does it falls behind.
+    /// Returns the tail length, in files, at which writers wait for the tail to be settled, because the background task has
+    /// fallen behind.
     pub(super) const fn tail_files_max(self) -> usize {
         8 * self.tail_files()
     }
@@ -88,106 +91,106 @@ impl FromStr for IndexKind {
     }
 }
 
-/// A kind of index.
+/// The implementation of one [`IndexKind`].
 pub(super) trait Kind: Sized + Send + Sync + 'static {
-    /// Which one it is.
+    /// The kind that is implemented.
     const KIND: IndexKind;
 
-    /// The key of the manifest, which those of the tail start with.
+    /// The key of the manifest, which is also the key prefix of the tail.
     const MANIFEST: &'static str = Self::KIND.manifest();
 
-    /// What the keys of all rows of segments start with.
+    /// The key prefix of all segment rows.
     const SEGMENTS: &'static str = Self::KIND.segments();
 
-    /// How many bytes a segment has at most; those that would be larger are merged no further.
+    /// The maximum size of a merged segment in bytes. Segments are not merged if the result would exceed it.
     const SEGMENT_BYTES_MAX: usize;
 
-    /// What is kept of a file.
+    /// What the index keeps of one file.
     type Entry: Send + 'static;
 
-    /// A segment as the manifest names it.
+    /// A segment as the manifest describes it.
     type Segment: Segment;
 
-    /// What a segment says of one of its files.
+    /// A file as a segment lists it.
     type File: Send;
 
-    /// A segment in memory.
+    /// A segment loaded into memory.
     type Part: Part<Segment = Self::Segment>;
 
-    /// Takes what is kept of a file.
+    /// Computes the entry of a file.
     fn entry(path: &VfsPath, content: &[u8]) -> Self::Entry;
 
-    /// Returns what is kept of a file that nobody can read: each search looks at it, and tells of it.
+    /// Returns the entry of an unreadable file. It matches every search, so each search visits and reports the file.
     fn unread() -> Self::Entry;
 
-    /// Writes the row of the tail.
+    /// Encodes an entry as a tail row.
     fn to_bytes(entry: &Self::Entry) -> Bytes;
 
-    /// Reads the row of the tail.
+    /// Decodes a tail row.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for what is none.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the bytes are not an entry.
     fn from_bytes(bytes: &[u8]) -> Result<Self::Entry>;
 
-    /// Returns how many bytes an entry takes, about.
+    /// Returns the approximate size of an entry in bytes.
     fn size_bytes(entry: &Self::Entry) -> usize;
 
-    /// Tells whether a search finds a file by what is kept of it, given what would be kept of it now.
+    /// Returns whether the stored entry finds the file in every search that the fresh entry `now` would find it in.
     fn covers(kept: &Self::Entry, now: &Self::Entry) -> bool;
 
-    /// Makes segments of files with their entries: one for each group.
+    /// Builds segments from files and their entries: one segment for each group.
     fn parts(entries: Vec<(IndexedFile, Self::Entry)>) -> Vec<Self::Part>;
 
-    /// Reads a row that lists files of a segment.
+    /// Decodes a row of a segment's file list.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for what is none.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the bytes are not a file list.
     fn files_from_bytes(bytes: &[u8]) -> Result<Vec<Self::File>>;
 
-    /// Returns a number that stands for an entry: one of another is another, but for a chance of one in 2^64.
+    /// Returns a 64-bit digest of an entry. Different entries collide with probability 2^-64.
     fn digest(entry: &Self::Entry) -> u64;
 
-    /// Returns for each file of a segment the number of its entry; none for one that every search looks at.
+    /// Returns the digest of each file's entry in a segment, or `None` for files that match every search.
     fn digests(part: &Self::Part) -> Vec<Option<u64>>;
 }
 
-/// A segment as the manifest names it.
+/// A segment as the manifest describes it.
 pub(super) trait Segment: Copy + fmt::Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Returns its number, which no other had.
+    /// Returns its id, which is never reused.
     fn id(self) -> u64;
 
-    /// Returns how many files it has.
+    /// Returns the number of files.
     fn files(self) -> usize;
 
-    /// Returns its group: only those of one group are merged.
+    /// Returns its group. Only segments of the same group are merged.
     fn group(self) -> u8;
 
-    /// Returns how many bytes its entries take, about.
+    /// Returns the approximate size of its entries in bytes.
     fn size_bytes(self) -> usize;
 }
 
-/// A segment in memory.
+/// A segment loaded into memory.
 pub(super) trait Part: Sized + Send + Sync + 'static {
-    /// As the manifest names it.
+    /// Its description in the manifest.
     type Segment: Segment;
 
-    /// Returns its files, in the order of their numbers.
+    /// Returns its files in the order of their numbers.
     fn files(&self) -> &[IndexedFile];
 
-    /// Gives it a number: as the manifest names it, and its rows in key order.
+    /// Encodes the segment under the given id: its description for the manifest, and its rows in key order.
     fn rows(&self, id: u64) -> (Self::Segment, Vec<(String, Bytes)>);
 
-    /// Reads a segment back: all its rows in key order.
+    /// Decodes a segment from all its rows in key order.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) when they are not those of the segment.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the rows do not make up the described segment.
     fn from_rows<'r>(segment: Self::Segment, rows: impl Iterator<Item = (&'r str, &'r Bytes)>) -> Result<Self>;
 
-    /// Puts parts of one group together, without the files that `is_kept` leaves out.
+    /// Merges segments of one group, keeping only the files that `is_kept` accepts.
     fn merged(parts: &[Self], is_kept: impl Fn(&IndexedFile) -> bool) -> Self;
 }
 
-/// Spreads numbers over all others: the last step of [MurmurHash3](https://github.com/aappleby/smhasher).
+/// Mixes all bits of a hash into each other: the finalizer of [MurmurHash3](https://github.com/aappleby/smhasher).
 pub(super) fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);

@@ -1,10 +1,10 @@
-//! A search by the index finds what a search of all files finds, whatever was done before and whatever is done meanwhile.
+//! Property tests: a search with an index finds the same files as a search without, whatever changes before or during it.
 
 use super::kind::{IndexKind, IndexKind::Trigram, Kind, Segment};
 use super::manifest::segment_prefix;
 use super::trigrams::Trigrams;
 use super::words::Words;
-use super::{Indexes, Standing, read_manifest};
+use super::{Indexes, Presence, read_manifest};
 use crate::backend::store::rows::file_key;
 use crate::backend::{Backend, BackendExt, StoreBackend};
 use crate::error::ErrorKind;
@@ -39,7 +39,7 @@ fn tree_on(store: &Arc<dyn Store>) -> StoreBackend {
     StoreBackend::new(store.clone(), Namespace::new(["ada", "notes"]).expect("a legal namespace"))
 }
 
-/// The same tree, with indexes of all kinds.
+/// The same tree with every kind of index.
 fn indexed_on(store: &Arc<dyn Store>) -> StoreBackend {
     IndexKind::ALL.into_iter().fold(tree_on(store), StoreBackend::with_index)
 }
@@ -61,10 +61,10 @@ async fn remove(tree: &StoreBackend) {
     }
 }
 
-/// Reads the tree without its indexes.
+/// The same tree, searched without its indexes.
 fn plain(tree: &StoreBackend) -> StoreBackend {
     let indexes = Indexes::new(&tree.namespace, &[]);
-    indexes.kinds.iter().for_each(|index| index.set_standing(Standing::Absent));
+    indexes.kinds.iter().for_each(|index| index.set_presence(Presence::Absent));
     StoreBackend { indexes: Arc::new(indexes), ..tree.clone() }
 }
 
@@ -98,7 +98,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 async fn take(tree: &StoreBackend, step: Step) {
-    // What a step may not do is no matter here: the model of the backend tells of that.
+    // Whether a step succeeds does not matter here; the model tests of the backend cover that.
     match step {
         Step::Write(number, words) => {
             let content: String = words.iter().map(|word| TEXTS[*word]).collect();
@@ -144,10 +144,10 @@ fn found(result: GrepResult) -> impl PartialEq + std::fmt::Debug {
 
 const QUERIES: [&str; 8] = ["needle", "hay stack", "fooBar kelvin", "memory of tea", "gr\u{FC}n \u{E9}", "md", "b", "not to be found"];
 
-/// The directories and files that searches stand in.
+/// The directories and files to search beneath.
 const PLACES: [&str; 5] = ["/", "/a", "/a/.hidden", "/0.md", "/missing"];
 
-/// Recalls all there is to recall: by hidden names or without them, of some files or all.
+/// Searches with a limit above the number of files: with and without hidden names, and with file filters.
 fn recalls() -> Vec<SearchOptions> {
     let all = |query: &str| SearchOptions::new(query).with_limit(1_000).with_hidden(true).with_ignored(true);
     let some = |query: &str| SearchOptions::new(query).with_limit(1_000);
@@ -156,7 +156,7 @@ fn recalls() -> Vec<SearchOptions> {
     QUERIES.into_iter().flat_map(|query| [all(query), some(query), files(query), one(query)]).collect()
 }
 
-/// What a file was found with, by its path.
+/// What the search returned for each file, by path.
 fn recalled(result: &SearchResult) -> BTreeMap<VfsPathBuf, (u64, Version, u32, Vec<u32>)> {
     let hit = |hit: &crate::ops::SearchHit| (hit.path.clone(), (hit.size_bytes, hit.version, hit.words, hit.frequencies.clone()));
     let hits: BTreeMap<_, _> = result.hits.iter().map(hit).collect();
@@ -168,7 +168,7 @@ fn is_in_order(result: &SearchResult) -> bool {
     result.hits.is_sorted_by(|one, other| one.score > other.score || (one.score == other.score && one.path < other.path))
 }
 
-/// What is recalled by the index is what is recalled by reading all files, and what is recalled of it first stands first.
+/// A search with the index finds the same files as one without, in score order, and pages continue where the last one ended.
 async fn recalls_agree(tree: &StoreBackend) {
     for place in PLACES {
         let place = VfsPathBuf::parse(place).expect("a legal path");
@@ -193,7 +193,7 @@ async fn recalls_agree(tree: &StoreBackend) {
     }
 }
 
-/// Of every file the index has the words that it holds now.
+/// The index has the current word counts of every file.
 async fn postings_agree(tree: &StoreBackend) {
     let words: Vec<String> = words_of_query(&QUERIES.join(" "));
     let postings = tree.postings(&words).await.expect("looked up").expect("an index");
@@ -204,7 +204,7 @@ async fn postings_agree(tree: &StoreBackend) {
         let content = tree.read_text(entry.path.as_str()).await.expect("read");
         let held = FileWords::of(&entry.path, content.as_bytes());
         let counts: Vec<u32> = words.iter().map(|word| held.frequency(word)).collect();
-        // What it held before may be named until its segment is merged, and is read in vain.
+        // The index may still name files for words they used to contain, until their segments are merged.
         if counts.iter().any(|count| *count > 0) {
             assert_eq!(by_key.get(file_key(&entry.path).as_str()), Some(&(held.length, &counts[..])), "{}", entry.path);
         }
@@ -229,7 +229,7 @@ async fn agree(tree: &StoreBackend) {
     assert_eq!(verified.failures, []);
 }
 
-/// An index that was just made weighs words as reading all files does.
+/// A freshly built index yields the same scores as reading all files.
 async fn scores_agree(tree: &StoreBackend) {
     remove(tree).await;
     build(tree).await;
@@ -244,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_search_by_the_index_finds_what_any_search_finds(steps in steps(), is_there_first in any::<bool>()) {
+    fn search_with_index_equals_search_without(steps in steps(), is_there_first in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -256,7 +256,7 @@ proptest! {
             }
             let tree = indexed_on(&store);
             build(&tree).await;
-            // One that was not told of the index keeps it as well.
+            // A backend that was not configured with the index maintains it too.
             let other = tree_on(&store);
             for (number, step) in steps.enumerate() {
                 take(if number % 3 == 0 && !matches!(step, Step::Settle(_)) { &other } else { &tree }, step).await;
@@ -270,11 +270,11 @@ proptest! {
     }
 }
 
-/// Each content of `/kept` has the needle, so each search has to find it, whatever moves meanwhile.
+/// Every version of `/kept` contains the needle, so each search must find it while rows move from the tail into segments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_file_that_moves_through_the_index_is_always_found() {
+async fn search_finds_file_while_index_is_settled() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    // The tail is read in many pages, so that much can happen between the first and the last.
+    // Small pages leave many points between the first and the last at which the index can change.
     let small = Indexes { tail_rows: 2, lookup_bytes: 1, ..Indexes::new(&tree_on(&store).namespace, &IndexKind::ALL) };
     let tree = StoreBackend { indexes: Arc::new(small), ..tree_on(&store) };
     tree.write("/kept", "the needle 0").await.expect("written");
@@ -285,7 +285,7 @@ async fn a_file_that_moves_through_the_index_is_always_found() {
             if written.load(Ordering::Relaxed) {
                 break;
             }
-            // It is written seldom, so that it is in the tail alone for some time and in a segment for the rest.
+            // Written rarely, so that it spends some rounds only in the tail and the rest in a segment.
             if round % 20 == 0 {
                 let content = format!("the needle {round} {}", TEXTS[round % TEXTS.len()].repeat(round % 50));
                 writer.write("/kept", content).await.expect("written");
@@ -312,9 +312,9 @@ async fn a_file_that_moves_through_the_index_is_always_found() {
     agree(&tree).await;
 }
 
-/// Of several processes that settle at once each step is done by one.
+/// When several processes settle at once, each step is done by exactly one of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn several_processes_settle_one_index() {
+async fn concurrent_settling_by_several_processes_keeps_index_sound() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let trees: Vec<StoreBackend> = (0..4).map(|_| indexed_on(&store)).collect();
     let work = trees.iter().cloned().enumerate().map(|(number, tree)| {
@@ -333,14 +333,14 @@ async fn several_processes_settle_one_index() {
     settle(&trees[0], 1).await;
     agree(&trees[1]).await;
     let (trigrams, words) = (prefixes::<Trigrams>(&trees[0]).await, prefixes::<Words>(&trees[0]).await);
-    // Nothing is left of segments that were merged.
+    // No rows of merged segments remain.
     let namespace = trees[0].indexes.namespace().expect("a namespace");
     let rows = store.scan(namespace, crate::store::ScanOptions::new().with_limit(100_000)).await.expect("scanned").entries;
     let known = |key: &str| key == "a" || key == "c" || trigrams.iter().chain(&words).any(|prefix| key.starts_with(prefix));
     assert!(rows.iter().all(|row| known(row.key())));
 }
 
-/// Returns what the keys of an index' segments start with, once all its files are in segments.
+/// Returns the key prefixes of the segments of an index, after checking that its tail is empty.
 async fn prefixes<K: Kind>(tree: &StoreBackend) -> Vec<String> {
     let namespace = tree.indexes.namespace().expect("a namespace");
     let (manifest, _) = read_manifest::<K>(&tree.store, namespace).await.expect("read").expect("an index");
@@ -349,7 +349,7 @@ async fn prefixes<K: Kind>(tree: &StoreBackend) -> Vec<String> {
     manifest.segments.iter().map(|segment| segment_prefix::<K>(segment.id())).collect()
 }
 
-/// Returns the paths that a check of the tree tells of.
+/// Returns the paths that `verify` reports.
 async fn failing(tree: &StoreBackend) -> Vec<String> {
     let failures = tree.verify(|_| {}).await.expect("verified").failures;
     assert!(failures.iter().all(|failure| failure.error.code == ErrorKind::Corrupt.code()), "{failures:?}");
@@ -357,7 +357,7 @@ async fn failing(tree: &StoreBackend) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_an_index_lost_is_told_of() {
+async fn verify_reports_files_missing_from_index() {
     for (kind, row) in [(Trigram, "a3"), (IndexKind::Words, "c3")] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let tree = tree_on(&store).with_index(kind);
@@ -366,7 +366,7 @@ async fn what_an_index_lost_is_told_of() {
         }
         assert_eq!(failing(&tree).await, [""; 0]);
         let namespace = tree.indexes.namespace().expect("a namespace").clone();
-        // That of another file.
+        // Replace the row with that of another file.
         let other = store.get(&namespace, &row.replace('3', "4")).await.expect("read").expect("a row").value;
         store.commit(crate::store::Batch::new().put(&namespace, row, other)).await.expect("written");
         assert_eq!(failing(&tree).await, ["/3"]);
@@ -382,7 +382,7 @@ async fn what_an_index_lost_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_damaged_index_hides_nothing() {
+async fn search_falls_back_to_reading_when_index_is_damaged() {
     for kind in IndexKind::ALL {
         for row in ["", "3"] {
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -402,9 +402,9 @@ async fn a_damaged_index_hides_nothing() {
     }
 }
 
-/// Whichever byte of a segment is another one, it is told of, or no file is missed by it.
+/// Flipping any byte of a segment is either reported or harmless.
 #[tokio::test]
-async fn a_segment_that_was_changed_is_told_of() {
+async fn verify_reports_changed_segment_bytes() {
     for kind in IndexKind::ALL {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let tree = tree_on(&store).with_index(kind);
@@ -423,7 +423,7 @@ async fn a_segment_that_was_changed_is_told_of() {
                 changed[at] ^= 1;
                 store.commit(crate::store::Batch::new().put(&namespace, &row.key, changed)).await.expect("written");
                 let is_told = !failing(&tree).await.is_empty();
-                // A bit that is set in a signature without need, or cleared that no file has, hides none.
+                // An extra bit in a signature, or a cleared padding bit, hides no file.
                 assert!(is_told || kind == Trigram, "byte {at} of `{}`", row.key);
                 told += usize::from(is_told);
             }
@@ -434,9 +434,9 @@ async fn a_segment_that_was_changed_is_told_of() {
     }
 }
 
-/// Each kind is made and taken away without the other.
+/// Each kind can be built and removed independently.
 #[tokio::test]
-async fn one_index_goes_and_the_other_stays() {
+async fn removing_one_index_keeps_the_other() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let both = indexed_on(&store);
     for number in 0..200 {
@@ -448,7 +448,7 @@ async fn one_index_goes_and_the_other_stays() {
         let before = both.index_state(stays).await.expect("read");
         both.remove_index(gone).await.expect("removed");
         assert_eq!((both.index_state(gone).await.expect("read"), both.index_state(stays).await.expect("read")), (None, before));
-        // One that was told of neither finds out which there are.
+        // A backend configured with neither discovers which indexes exist.
         let other = tree_on(&store);
         other.write("/0.md", "another needle").await.expect("written");
         assert_eq!(failing(&other).await, [""; 0]);
@@ -460,9 +460,8 @@ async fn one_index_goes_and_the_other_stays() {
     agree(&both).await;
 }
 
-/// The tail is bounded by its bytes as well: some hundreds of large files are long before they are many.
 #[tokio::test]
-async fn a_tree_that_is_searched_before_it_is_written_to_has_an_index_from_its_first_file_on() {
+async fn search_before_first_write_still_creates_complete_index() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let tree = IndexKind::ALL.into_iter().fold(tree_on(&store), StoreBackend::with_index);
     let search = async || {
@@ -477,7 +476,7 @@ async fn a_tree_that_is_searched_before_it_is_written_to_has_an_index_from_its_f
             let state = tree.index_state(kind).await.expect("a state").expect("an index");
             assert!(state.is_complete, "{kind:?} of round {round}");
         }
-        // Begun anew by the next write to an empty tree, in the process that removed it too.
+        // The next write to the empty tree starts it anew, even in the process that removed it.
         tree.delete("/first").await.expect("a delete");
         for kind in IndexKind::ALL {
             tree.remove_index(kind).await.expect("a removal");
@@ -486,7 +485,8 @@ async fn a_tree_that_is_searched_before_it_is_written_to_has_an_index_from_its_f
 }
 
 #[tokio::test]
-async fn large_signatures_leave_the_tail() {
+/// The tail is bounded in bytes as well: a few hundred large signatures exceed it long before the file count does.
+async fn tail_of_large_signatures_is_settled_by_size() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let tree = tree_on(&store).with_index(Trigram);
     let namespace = tree.indexes.namespace().expect("a namespace").clone();
@@ -500,9 +500,9 @@ async fn large_signatures_leave_the_tail() {
     assert!(state.files_in_segments > 0 && state.files_in_tail < 257, "{state:?}");
 }
 
-/// A merge writes the rows of a large segment before it names them, and may be killed in between.
+/// A merge writes the rows of a large segment before the manifest names it, so a process killed in between leaves orphaned rows.
 #[tokio::test]
-async fn what_a_killed_merge_left_is_removed_by_the_next() {
+async fn merge_removes_rows_of_killed_merge() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let tree = indexed_on(&store);
     tree.write("/0", "needle").await.expect("written");
@@ -526,7 +526,7 @@ async fn what_a_killed_merge_left_is_removed_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_is_named_by_every_search() {
+async fn unreadable_file_is_reported_by_every_search() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     for name in ["/bad", "/good"] {
         tree_on(&store).write(name, "the needle").await.expect("written");
@@ -546,7 +546,7 @@ async fn a_file_that_cannot_be_read_is_named_by_every_search() {
         assert_eq!(result.failures.len(), 1);
         assert_eq!(result, plainly);
     }
-    // It stays so when it comes into another segment.
+    // The entry must survive merges into other segments.
     for number in 0..6 {
         tree.write(format!("/{number}").as_str(), "more").await.expect("written");
         settle(&tree, 1).await;
@@ -555,7 +555,7 @@ async fn a_file_that_cannot_be_read_is_named_by_every_search() {
 }
 
 #[tokio::test]
-async fn a_tree_whose_namespace_leaves_no_room_has_no_index() {
+async fn tree_at_namespace_limit_works_without_index() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let namespace = Namespace::new(vec!["a"; crate::store::NAMESPACE_COMPONENTS_MAX]).expect("a legal namespace");
     let tree = StoreBackend::new(store, namespace).with_index(Trigram).with_index(IndexKind::Words);
@@ -573,9 +573,9 @@ async fn a_tree_whose_namespace_leaves_no_room_has_no_index() {
     }
 }
 
-/// A segment keeps places of files that are gone; a word that only they hold often is rare.
+/// Segments keep entries of deleted files until they are merged; those entries must not make a rare word look common.
 #[tokio::test]
-async fn files_that_are_gone_or_changed_do_not_weigh_words() {
+async fn stale_entries_do_not_affect_word_weights() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let tree = indexed_on(&store);
     for number in 0..100 {

@@ -1,7 +1,7 @@
-//! How an index is read: the tail and the manifest, then rows of the segments, all as of one moment.
+//! How an index is read: the manifest and the tail, then rows of segments, all consistent with one version of the manifest.
 
-use super::Standing;
-use super::files::FILES_A_ROW;
+use super::Presence;
+use super::files::FILES_PER_ROW;
 use super::kind::{Kind, Segment};
 use super::manifest::{Built, Manifest, damaged, entries_key, files_key};
 use super::settle::TAIL_BYTES;
@@ -12,71 +12,71 @@ use crate::store::{Item, Namespace, ScanEntry, ScanOptions};
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
 
-/// How often a lookup starts over because the index was settled meanwhile, before the search goes without it.
+/// How many times a lookup restarts because the index was settled meanwhile. After that, the search goes without it.
 const ATTEMPTS_MAX: usize = 5;
 
-/// What is looked up in an index, and what was found so far. It starts over from a clone that found nothing.
+/// What to look up in an index, and the results so far. A restarted lookup begins with a fresh clone.
 pub(super) trait Query<K: Kind>: Clone + Send + Sync {
-    /// What is known of a file that was met in a segment before its row is read.
+    /// What is known of a matching file in a segment before its file list row is read.
     type Hit: Send;
 
-    /// Takes a file of the tail.
+    /// Adds a file of the tail if it matches.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for a row that cannot be read.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the row cannot be decoded.
     fn take_tail(&mut self, key: &str, row: &[u8]) -> Result<()>;
 
-    /// Learns how many files there are, before it meets those of a segment.
+    /// Receives the sizes of the segments and the tail before the first segment is read.
     fn among(&mut self, manifest: &Manifest<K::Segment>, tail_files: usize) {
         let _ = (manifest, tail_files);
     }
 
-    /// Returns which rows of a segment's entries are read, and how many bytes they have, about.
+    /// Returns the numbers of the entry rows to read from a segment, and their approximate size in bytes.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for what no segment is.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the segment description is invalid.
     fn rows(&self, segment: K::Segment) -> Result<(BTreeSet<usize>, usize)>;
 
-    /// Returns the numbers of a segment's files that are found, in order. `row` gives the rows that were asked for.
+    /// Returns the numbers of the matching files of a segment, in order. `row` returns the requested rows.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for rows that cannot be read.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if a row cannot be decoded.
     fn hits(&mut self, segment: K::Segment, row: &dyn Fn(usize) -> Result<Bytes>) -> Result<Vec<(usize, Self::Hit)>>;
 
-    /// Takes a file of a segment that is found.
+    /// Adds a matching file of a segment.
     fn take(&mut self, hit: Self::Hit, file: K::File);
 }
 
-/// What was looked up.
+/// The outcome of a lookup.
 pub(super) struct LookedUp<K: Kind, Q> {
     pub(super) query: Q,
     pub(super) manifest: Manifest<K::Segment>,
 }
 
-/// An index that was settled while it was read.
+/// The index was settled while it was being read, so the lookup must restart.
 struct Settled;
 
-/// What one pass over the tail gave.
+/// The result of one pass over the tail.
 struct Tail<K: Kind> {
     manifest: Manifest<K::Segment>,
     version: Version,
-    /// How many files it has.
+    /// The number of files in the tail.
     files: usize,
 }
 
 impl StoreBackend {
-    /// Looks something up in the index of a kind; none when there is none, or one that is not complete, or that is damaged: the files are
-    /// there all the same, and a check of the tree names what is wrong.
+    /// Runs a query against an index. Returns `None` if the index is missing, incomplete or damaged; the search then reads all
+    /// files, and `verify` reports the damage.
     ///
-    /// Cost: the tail, then the rows of the segments, then the names of the files that are found: three round trips, and one more the
-    /// first time.
+    /// Cost: one pass over the tail, then the segment rows, then the file lists of the matches: three round trips, and one more
+    /// the first time.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(super) async fn look_up<K: Kind, Q: Query<K>>(&self, query: &Q) -> Result<Option<LookedUp<K, Q>>> {
         match self.look_up_sound(query).await {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                let message = "an index is damaged, so a search reads all files; remove the index and make it again";
+                let message = "an index is damaged, so searches read all files; rebuild the index";
                 tracing::warn!(tree = %self, kind = %K::KIND, %error, message);
                 Ok(None)
             }
@@ -85,10 +85,10 @@ impl StoreBackend {
     }
 
     async fn look_up_sound<K: Kind, Q: Query<K>>(&self, query: &Q) -> Result<Option<LookedUp<K, Q>>> {
-        if self.indexes.standing(K::KIND) == Standing::Unknown {
+        if self.indexes.presence(K::KIND) == Presence::Unknown {
             self.learn_indexes().await?;
         }
-        if self.indexes.standing(K::KIND) != Standing::Present {
+        if self.indexes.presence(K::KIND) != Presence::Present {
             return Ok(None);
         }
         let namespace = self.indexes.namespace()?;
@@ -103,7 +103,7 @@ impl StoreBackend {
         Ok(None)
     }
 
-    /// Reads the manifest and what the tail has; none of an index that is not there or not complete.
+    /// Reads the manifest and the tail. Returns `None` if the index is missing or incomplete.
     async fn in_tail<K: Kind, Q: Query<K>>(&self, namespace: &Namespace, query: &mut Q) -> Result<Option<Tail<K>>> {
         let mut scan = ScanOptions::new().with_prefix(K::MANIFEST).with_values(true).with_limit(self.indexes.tail_rows);
         let mut manifest: Option<(Manifest<K::Segment>, Version)> = None;
@@ -132,7 +132,8 @@ impl StoreBackend {
             }
         }
         if files > K::KIND.tail_files_max() {
-            // Many short processes wrote, none of which lived long enough to settle it: this one may not either.
+            // Many short-lived processes wrote, none of which lived long enough to settle the tail. This process may be one too,
+            // so it does not leave the work to a background task.
             self.settle_index_once(K::KIND).await;
         } else if files > 2 * K::KIND.tail_files() || bytes > 2 * TAIL_BYTES {
             self.settle_index_soon(K::KIND);
@@ -140,7 +141,7 @@ impl StoreBackend {
         Ok(manifest.map(|(manifest, version)| Tail { manifest, version, files }))
     }
 
-    /// Reads what the segments have: of some at once, as many as a bounded number of bytes is read of.
+    /// Reads the segments, in groups of a bounded size in bytes.
     async fn in_segments<K: Kind, Q: Query<K>>(
         &self,
         namespace: &Namespace,
@@ -161,7 +162,7 @@ impl StoreBackend {
                 count += 1;
             }
             let (some, others) = rest.split_at(count);
-            if let Err(settled) = self.in_some::<K, Q>(namespace, some, wanted, version, query).await? {
+            if let Err(settled) = self.in_group::<K, Q>(namespace, some, wanted, version, query).await? {
                 return Ok(Err(settled));
             }
             rest = others;
@@ -171,8 +172,8 @@ impl StoreBackend {
         }
     }
 
-    /// Reads what some segments have, given which rows of theirs are wanted, and the manifest first.
-    async fn in_some<K: Kind, Q: Query<K>>(
+    /// Reads the manifest and the wanted rows of some segments.
+    async fn in_group<K: Kind, Q: Query<K>>(
         &self,
         namespace: &Namespace,
         segments: &[K::Segment],
@@ -196,26 +197,26 @@ impl StoreBackend {
             }
         }
         let rows_of = |(segment, hits): &(u64, Vec<(usize, Q::Hit)>)| {
-            let rows: BTreeSet<usize> = hits.iter().map(|(number, _)| number / FILES_A_ROW).collect();
+            let rows: BTreeSet<usize> = hits.iter().map(|(number, _)| number / FILES_PER_ROW).collect();
             rows.into_iter().map(|row| files_key::<K>(*segment, row)).collect::<Vec<_>>()
         };
         let Ok(rows) = self.rows(namespace, found.iter().flat_map(rows_of).collect()).await? else { return Ok(Err(Settled)) };
         for (segment, hits) in found {
             let mut open: Option<(usize, Vec<Option<K::File>>)> = None;
             for (number, hit) in hits {
-                let row = number / FILES_A_ROW;
+                let row = number / FILES_PER_ROW;
                 if open.as_ref().is_none_or(|(known, _)| *known != row) {
                     let item = rows.get(&files_key::<K>(segment, row)).ok_or_else(|| damaged("a row of a segment"))?;
                     open = Some((row, K::files_from_bytes(&item.value)?.into_iter().map(Some).collect()));
                 }
-                let file = open.as_mut().and_then(|(_, files)| files.get_mut(number % FILES_A_ROW)).and_then(Option::take);
+                let file = open.as_mut().and_then(|(_, files)| files.get_mut(number % FILES_PER_ROW)).and_then(Option::take);
                 query.take(hit, file.ok_or_else(|| damaged("a list of files"))?);
             }
         }
         Ok(Ok(()))
     }
 
-    /// Reads rows of the index, all as of one moment; one that is missing went away with its segment.
+    /// Reads rows of the index atomically. A missing row means that its segment was merged away.
     async fn rows(&self, namespace: &Namespace, keys: Vec<String>) -> Result<Result<HashMap<String, Item>, Settled>> {
         if keys.is_empty() {
             return Ok(Ok(HashMap::new()));

@@ -1,17 +1,18 @@
-//! What an index consists of, and the keys of its rows.
+//! The manifest of an index, and the keys of its rows.
 //!
-//! The manifest and the tail share the first character, so that one scan reads both as of one moment. Each kind has two of its own:
+//! The manifest and the tail share the first character of their keys, so that one scan reads both consistently. Each kind uses
+//! two characters:
 //!
 //! | key | row |
 //! | --- | --- |
 //! | `a` | the manifest of the trigram index |
 //! | `a` and the key of a file | the file's signature, in its tail |
-//! | `b`, number, `d`, number | files of a segment, some hundreds a row |
-//! | `b`, number, `s`, number | bits of a segment |
+//! | `b`, id, `d`, number | file list of a segment, 512 files a row |
+//! | `b`, id, `s`, number | bits of a segment |
 //! | `c` | the manifest of the word index |
 //! | `c` and the key of a file | the file's words, in its tail |
-//! | `d`, number, `d`, number | files of a segment with how many words each has, some hundreds a row |
-//! | `d`, number, `s`, number | words of a segment by their hashes, with lists of the files that hold them |
+//! | `d`, id, `d`, number | file list of a segment with the word count of each file, 512 files a row |
+//! | `d`, id, `s`, number | words of a segment, placed by their hashes, each with the files that contain it |
 
 use super::kind::{Kind, Segment};
 use crate::error::{Error, ErrorKind, Result};
@@ -19,82 +20,84 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What an index consists of.
+/// The state and contents of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::backend::store) struct Manifest<S> {
-    /// How far the files that were there before the index are in it.
+    /// How much of the files that existed before the index it covers.
     pub(super) built: Built,
-    /// Its segments, the newest last.
+    /// Its segments, newest last.
     pub(super) segments: Vec<S>,
 }
 
-/// How far the files that were there before the index are in it.
+/// How much of the files that existed before the index it covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Built {
     /// All of them.
     Complete,
-    /// Those up to this key.
+    /// The files up to and including this key.
     UpTo(String),
 }
 
-/// The oldest format of a manifest is also the newest.
+/// The only manifest format so far.
 const FORMAT: u8 = 1;
 
 impl<S: Serialize + DeserializeOwned> Manifest<S> {
-    /// An index without segments.
+    /// Creates an index without segments.
     pub(super) fn new(built: Built) -> Self {
         Self { built, segments: Vec::new() }
     }
 
     pub(super) fn to_bytes(&self) -> Bytes {
-        postcard::to_stdvec(&(FORMAT, self)).expect("numbers and texts can always be written").into()
+        postcard::to_stdvec(&(FORMAT, self)).expect("integers and strings always serialize").into()
     }
 
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for what is no manifest, or one of a later format.
+    /// [`Corrupt`](ErrorKind::Corrupt) if the bytes are not a manifest, or have a later format.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self> {
         match bytes.split_first() {
             Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|error| damaged("its manifest").with_source(error)),
             Some((format, _)) if *format > FORMAT => Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("the index of the tree has format {format} and this program knows up to {FORMAT}; use a newer one"),
+                format!(
+                    "the index of the tree has format {format} but this version of treehold reads at most {FORMAT}; use a newer version"
+                ),
             )),
             _ => Err(damaged("its manifest")),
         }
     }
 }
 
-/// Returns the key of a file's row in the tail.
+/// Returns the key of a file's tail row.
 pub(super) fn tail_key(manifest: &str, key: &str) -> String {
     [manifest, key].concat()
 }
 
-/// Starts the keys of all rows of a segment.
+/// Returns the key prefix of all rows of a segment.
 pub(super) fn segment_prefix<K: Kind>(id: u64) -> String {
     format!("{}{id:016x}", K::SEGMENTS)
 }
 
-/// Returns what the keys of all rows of the same segment start with, given one of them.
+/// Returns the key prefix of the segment that the given row key belongs to.
 pub(super) fn segment_prefix_of<K: Kind>(key: &str) -> Option<&str> {
     key.get(..K::SEGMENTS.len() + 16)
 }
 
-/// Returns a text after all keys that start with the prefix of a segment, and before those of the next.
+/// Returns a key after all rows of a segment and before those of the next.
 pub(super) fn after_segment(prefix: &str) -> String {
     format!("{prefix}t")
 }
 
-/// Returns the key of a row that lists files of a segment.
+/// Returns the key of a file list row.
 pub(super) fn files_key<K: Kind>(id: u64, row: usize) -> String {
     format!("{}{id:016x}d{row:08x}", K::SEGMENTS)
 }
 
-/// Returns the key of a row that has a part of a segment's entries.
+/// Returns the key of an entries row.
 pub(super) fn entries_key<K: Kind>(id: u64, row: usize) -> String {
     format!("{}{id:016x}s{row:08x}", K::SEGMENTS)
 }
 
-/// What a row of a segment is.
+/// The type of a segment row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SegmentRow {
     Files,
@@ -102,10 +105,10 @@ pub(super) enum SegmentRow {
 }
 
 impl SegmentRow {
-    /// Tells by its key what a row of a segment is.
+    /// Determines the type of a segment row from its key.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for one that no segment has.
+    /// [`Corrupt`](ErrorKind::Corrupt) if no segment row has such a key.
     pub(super) fn of<K: Kind>(key: &str) -> Result<Self> {
         match key.as_bytes().get(K::SEGMENTS.len() + 16) {
             Some(b'd') => Ok(Self::Files),
@@ -115,12 +118,12 @@ impl SegmentRow {
     }
 }
 
-/// Returns how many places files have in segments.
+/// Returns the number of file entries in all segments.
 pub(super) fn places<S: Segment>(manifest: &Manifest<S>) -> usize {
     manifest.segments.iter().map(|segment| segment.files()).sum()
 }
 
-/// Makes the error of an index that cannot be read.
+/// Creates the error for a part of an index that cannot be read.
 pub(super) fn damaged(what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("the index of the tree is damaged: {what} is not what was stored; build it anew"))
+    Error::new(ErrorKind::Corrupt, format!("the index of the tree is damaged: {what} is not what was stored; rebuild it"))
 }

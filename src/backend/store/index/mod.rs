@@ -1,21 +1,21 @@
-//! The indexes of a tree: which files a search has to read, and which of them are best, known without reading the others.
+//! The indexes of a tree. They tell which files a search must read and which rank best, without reading the others.
 //!
-//! There may be one of each [`IndexKind`]. They lie in rows of their own, in the namespace `indexes` followed by that of the tree, and are
-//! written by the same commits as the files, so that they are never behind. What a kind keeps of a file, and how, is its own ([`kind`],
-//! [`trigrams`], [`words`]); the rest is the same for all of them:
+//! A tree may have one index of each [`IndexKind`]. Index rows are in a namespace of their own, `indexes` followed by the
+//! namespace of the tree. The commits that change files also update the index, so it never lags behind. What an index keeps of a
+//! file and in which format depends on its kind ([`kind`], [`trigrams`], [`words`]); the rest is shared:
 //!
-//! - The [manifest](manifest) says that there is an index, whether it covers what was there before it, and which segments it has. Every commit
-//!   of the tree relies on it: on its presence where the process knows of an index, on its absence where it does not. So no
-//!   process writes beside an index that another one made.
-//! - The **tail** has a row for each file written lately: its entry. The commit that writes, moves or removes a file puts
-//!   or removes that row.
-//! - A **segment** has the entries of many files, laid out by what is searched for. Segments never change. What a file was when it
-//!   came into one is noted by its version; when it has another by now, the tail or a later segment has it as well, and the old
-//!   place only costs a look.
+//! - The [manifest](manifest) records that the index exists, whether it covers the files that were there before it, and its
+//!   segments. Every commit to the tree has a precondition on it: that it exists if the process knows of an index, or that it
+//!   does not. So no process can write past an index that another one created.
+//! - The **tail** has one row, an entry, for each recently written file. The commit that writes, moves or removes a file also
+//!   puts or removes this row.
+//! - A **segment** holds the entries of many files, laid out for lookup. Segments are immutable. Each entry records the version
+//!   of its file; if the file has changed since, the tail or a later segment has a newer entry, and the old one only costs an
+//!   extra read.
 //!
-//! [`settle`] moves what is in the tail into segments and merges small ones, in one conditional commit each. A [lookup] reads the
-//! manifest, the tail and then the segments together with the manifest again: where that has changed meanwhile it starts over, so
-//! no file slips from one to the other unseen.
+//! [`settle`] moves tail rows into segments and merges small segments, each step in one conditional commit. A [lookup] reads the
+//! manifest, the tail, and then the segments together with the manifest again. If the manifest has changed by then, the lookup
+//! restarts, so no file is missed while it moves.
 
 mod build;
 mod files;
@@ -52,87 +52,87 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// How many kinds there are. Each commit of a tree has so many conditions about indexes, which come first.
+/// The number of index kinds. Each commit to a tree starts with this many preconditions about indexes.
 pub(super) const KINDS: usize = IndexKind::ALL.len();
 
-/// How many bytes of files that a commit puts are looked into at once where the commit is made: less than a millisecond of work.
+/// Commits that write at most this many bytes are indexed on the calling thread: less than a millisecond of work.
 const IN_PLACE_BYTES: usize = 64 << 10;
 
-/// How many threads look into the files of one commit at most.
+/// The maximum number of threads that index the files of one commit.
 const WORKERS_MAX: usize = 4;
 
-/// How many rows of the tail are read at once.
+/// The number of tail rows read in one scan.
 const TAIL_ROWS: usize = 4_096;
 
-/// How many bytes of segments are read at once by a search, about; one segment may have more.
+/// The approximate number of segment bytes a search reads at once; a single larger segment is still read whole.
 const LOOKUP_BYTES: usize = 16 << 20;
 
-/// What a process knows of the indexes of a tree.
+/// What a process knows about the indexes of a tree.
 #[derive(Debug)]
 pub(in crate::backend::store) struct Indexes {
     namespace: Option<Namespace>,
-    /// Of each kind, in the order of [`IndexKind::ALL`].
+    /// One for each kind, in the order of [`IndexKind::ALL`].
     kinds: [Index; KINDS],
-    /// How many rows of the tail a search reads at once.
+    /// The number of tail rows a search reads in one scan.
     tail_rows: usize,
-    /// How many bytes of segments a search reads at once.
+    /// The number of segment bytes a search reads at once.
     lookup_bytes: usize,
 }
 
-/// What a process knows of one index of a tree.
+/// What a process knows about one index of a tree.
 #[derive(Debug)]
 struct Index {
-    /// Whether one is made where there is none.
+    /// Whether to create the index if it is missing.
     wanted: bool,
-    standing: AtomicU8,
-    /// About how many files this process put into the tail since it last settled it.
+    presence: AtomicU8,
+    /// Approximate number of files this process has added to the tail since it last settled it.
     noted: AtomicUsize,
-    /// Held by the one that settles it.
+    /// Held while this process settles the index.
     settling: Mutex<()>,
 }
 
-/// Whether there is an index.
+/// Whether an index exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::backend::store) enum Standing {
-    /// Nobody looked. Commits take it that there is none.
+pub(in crate::backend::store) enum Presence {
+    /// Not looked up yet. Commits assume that there is no index.
     Unknown,
     Absent,
     Present,
 }
 
-/// Of each kind, in the order of [`IndexKind::ALL`], whether there is an index.
-pub(in crate::backend::store) type Standings = [Standing; KINDS];
+/// Whether each index exists, in the order of [`IndexKind::ALL`].
+pub(in crate::backend::store) type Presences = [Presence; KINDS];
 
 impl Index {
-    fn standing(&self) -> Standing {
-        match self.standing.load(Ordering::Relaxed) {
-            known if known == Standing::Present as u8 => Standing::Present,
-            known if known == Standing::Absent as u8 => Standing::Absent,
-            _ => Standing::Unknown,
+    fn presence(&self) -> Presence {
+        match self.presence.load(Ordering::Relaxed) {
+            known if known == Presence::Present as u8 => Presence::Present,
+            known if known == Presence::Absent as u8 => Presence::Absent,
+            _ => Presence::Unknown,
         }
     }
 
-    fn set_standing(&self, standing: Standing) {
-        self.standing.store(standing as u8, Ordering::Relaxed);
+    fn set_presence(&self, presence: Presence) {
+        self.presence.store(presence as u8, Ordering::Relaxed);
     }
 
-    /// Knows nothing of the index any more. One that is wanted is taken to be there, so that the first write of a tree makes it: a
-    /// commit that relies on its absence would leave a file out of it.
+    /// Forgets whether the index exists. A wanted index is assumed to exist, so that the first write to a tree creates it. A
+    /// commit that assumed its absence would leave a file out of it.
     fn forget(&self) {
-        self.set_standing(if self.wanted { Standing::Present } else { Standing::Unknown });
+        self.set_presence(if self.wanted { Presence::Present } else { Presence::Unknown });
     }
 }
 
 impl Indexes {
-    /// Knows nothing of the indexes of a tree yet. One that is `wanted` is taken to be there.
+    /// Creates the state of a process that has not looked yet. `wanted` indexes are assumed to exist.
     pub(super) fn new(tree: &Namespace, wanted: &[IndexKind]) -> Self {
-        let components = std::iter::once(INDEX_NAMESPACE.into()).chain(tree.components());
-        // A namespace at the limit of its length has no room for another component, and so no index.
+        let components = INDEX_NAMESPACE.into_iter().map(Into::into).chain(tree.components());
+        // A namespace at its length limit has no room for another component, so the tree can have no index.
         let namespace = Namespace::new(components).ok();
         let kinds = IndexKind::ALL.map(|kind| {
             let index = Index {
                 wanted: wanted.contains(&kind),
-                standing: AtomicU8::new(Standing::Absent as u8),
+                presence: AtomicU8::new(Presence::Absent as u8),
                 noted: AtomicUsize::new(0),
                 settling: Mutex::new(()),
             };
@@ -144,7 +144,7 @@ impl Indexes {
         Self { namespace, kinds, tail_rows: TAIL_ROWS, lookup_bytes: LOOKUP_BYTES }
     }
 
-    /// Returns the kinds that are made where there is none.
+    /// Returns the kinds to create if they are missing.
     pub(super) fn wanted(&self) -> Vec<IndexKind> {
         IndexKind::ALL.into_iter().filter(|kind| self.of(*kind).wanted).collect()
     }
@@ -153,71 +153,71 @@ impl Indexes {
         &self.kinds[kind.place()]
     }
 
-    pub(super) fn standing(&self, kind: IndexKind) -> Standing {
-        self.of(kind).standing()
+    pub(super) fn presence(&self, kind: IndexKind) -> Presence {
+        self.of(kind).presence()
     }
 
-    pub(super) fn standings(&self) -> Standings {
-        IndexKind::ALL.map(|kind| self.standing(kind))
+    pub(super) fn presences(&self) -> Presences {
+        IndexKind::ALL.map(|kind| self.presence(kind))
     }
 
-    /// Returns the namespace of their rows.
+    /// Returns the namespace of the index rows.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) for a tree whose own namespace leaves no room.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the namespace of the tree leaves no room for another component.
     pub(super) fn namespace(&self) -> Result<&Namespace> {
-        let message = "the namespace of this tree is too long for an index beside it; use one component less";
+        let message = "the namespace of this tree leaves no room for an index; use one component less";
         self.namespace.as_ref().ok_or_else(|| Error::unsupported(message))
     }
 
-    /// Returns what a commit of the tree relies on: one condition for each kind.
-    pub(super) fn preconditions(&self, standings: Standings) -> Vec<Precondition> {
+    /// Returns the preconditions of a commit to the tree: one for each kind.
+    pub(super) fn preconditions(&self, presences: Presences) -> Vec<Precondition> {
         let Some(namespace) = &self.namespace else { return Vec::new() };
-        let preconditions = IndexKind::ALL.into_iter().zip(standings).map(|(kind, standing)| {
-            let condition = if standing == Standing::Present { Condition::Exists } else { Condition::Absent };
+        let preconditions = IndexKind::ALL.into_iter().zip(presences).map(|(kind, presence)| {
+            let condition = if presence == Presence::Present { Condition::Exists } else { Condition::Absent };
             Precondition { namespace: namespace.clone(), key: kind.manifest().to_owned(), condition }
         });
         preconditions.collect()
     }
 
-    /// Returns what a commit that puts a file writes here, and of which kind; [`rows_of_tail`] has the values.
-    pub(super) fn puts(&self, standings: Standings, key: &str, time_to_live: Option<Duration>) -> Vec<(IndexKind, BatchWrite)> {
+    /// Returns the index writes of a commit that puts a file, with empty values; [`rows_of_tail`] computes the values.
+    pub(super) fn puts(&self, presences: Presences, key: &str, time_to_live: Option<Duration>) -> Vec<(IndexKind, BatchWrite)> {
         let put = |namespace, kind: IndexKind| {
             let key = tail_key(kind.manifest(), key);
             (kind, BatchWrite::Put { namespace, key, meta: Bytes::new(), value: Bytes::new(), time_to_live, created_at: None })
         };
-        self.writes(standings, put)
+        self.writes(presences, put)
     }
 
-    /// Returns what a commit that removes a file writes here.
-    pub(super) fn deletes(&self, standings: Standings, key: &str) -> Vec<BatchWrite> {
-        self.writes(standings, |namespace, kind| BatchWrite::Delete { namespace, key: tail_key(kind.manifest(), key) })
+    /// Returns the index writes of a commit that removes a file.
+    pub(super) fn deletes(&self, presences: Presences, key: &str) -> Vec<BatchWrite> {
+        self.writes(presences, |namespace, kind| BatchWrite::Delete { namespace, key: tail_key(kind.manifest(), key) })
     }
 
-    /// Returns what a commit that removes a directory writes here.
-    pub(super) fn deletes_beneath(&self, standings: Standings, prefix: &str) -> Vec<BatchWrite> {
-        self.writes(standings, |namespace, kind| BatchWrite::DeletePrefix { namespace, prefix: tail_key(kind.manifest(), prefix) })
+    /// Returns the index writes of a commit that removes a directory.
+    pub(super) fn deletes_beneath(&self, presences: Presences, prefix: &str) -> Vec<BatchWrite> {
+        self.writes(presences, |namespace, kind| BatchWrite::DeletePrefix { namespace, prefix: tail_key(kind.manifest(), prefix) })
     }
 
-    /// Returns a write for each index that is there.
-    fn writes<W>(&self, standings: Standings, write: impl Fn(Namespace, IndexKind) -> W) -> Vec<W> {
+    /// Returns one write for each existing index.
+    fn writes<W>(&self, presences: Presences, write: impl Fn(Namespace, IndexKind) -> W) -> Vec<W> {
         let Some(namespace) = &self.namespace else { return Vec::new() };
-        let there = IndexKind::ALL.into_iter().zip(standings).filter(|(_, standing)| *standing == Standing::Present);
+        let there = IndexKind::ALL.into_iter().zip(presences).filter(|(_, presence)| *presence == Presence::Present);
         there.map(|(kind, _)| write(namespace.clone(), kind)).collect()
     }
 }
 
-/// A file that a commit puts into a tail.
+/// A file that a commit adds to the tail of an index.
 pub(super) struct ToIndex {
     /// The kind of the index.
     pub(super) kind: IndexKind,
-    /// What it is known by there.
+    /// The path of the file in the tree.
     pub(super) path: VfsPathBuf,
-    /// What it holds.
+    /// The new content.
     pub(super) content: Bytes,
 }
 
-/// Makes the rows of files in their tails, in order. What takes long is done on other threads than those that serve everybody.
+/// Computes the tail rows of files, in order. Large amounts of work run in the background instead of blocking an executor thread.
 pub(super) async fn rows_of_tail(files: Vec<ToIndex>, row_bytes_max: Option<u64>) -> Result<Vec<Bytes>> {
     let row = move |ToIndex { kind, path, content }: ToIndex| match kind {
         IndexKind::Trigram => row_of_tail::<Trigrams>(&path, &content, row_bytes_max),
@@ -237,17 +237,18 @@ pub(super) async fn rows_of_tail(files: Vec<ToIndex>, row_bytes_max: Option<u64>
     .await
 }
 
-/// Makes the row of a file in the tail. Where it is larger than the store takes, every search looks at the file.
+/// Computes the tail row of a file. If it exceeds the row limit of the store, the row matches every search instead.
 fn row_of_tail<K: Kind>(path: &VfsPath, content: &[u8], row_bytes_max: Option<u64>) -> Bytes {
     let row = K::to_bytes(&K::entry(path, content));
     if row_bytes_max.is_some_and(|max| row.len() as u64 > max) { K::to_bytes(&K::unread()) } else { row }
 }
 
 impl StoreBackend {
-    /// Finds out which indexes there are, and makes those that are wanted. Two round trips at most for each where nobody else does.
+    /// Looks up which indexes exist, and creates the wanted ones. Takes at most two round trips for each kind unless other
+    /// processes interfere.
     pub(super) async fn learn_indexes(&self) -> Result<()> {
         let Some(namespace) = &self.indexes.namespace else {
-            self.indexes.kinds.iter().for_each(|index| index.set_standing(Standing::Absent));
+            self.indexes.kinds.iter().for_each(|index| index.set_presence(Presence::Absent));
             return Ok(());
         };
         loop {
@@ -256,12 +257,12 @@ impl StoreBackend {
             for (kind, manifest) in IndexKind::ALL.into_iter().zip(manifests) {
                 let index = self.indexes.of(kind);
                 if manifest.is_some() {
-                    index.set_standing(Standing::Present);
+                    index.set_presence(Presence::Present);
                 } else if index.wanted {
                     self.create_index(kind).await?;
                     is_known = false;
                 } else {
-                    index.set_standing(Standing::Absent);
+                    index.set_presence(Presence::Absent);
                 }
             }
             if is_known {
@@ -270,14 +271,14 @@ impl StoreBackend {
         }
     }
 
-    /// Makes an index: of an empty tree one that is complete, of another one that waits to be built.
+    /// Creates an index. It is complete if the tree is empty, and must be built otherwise.
     async fn create_index(&self, kind: IndexKind) -> Result<()> {
         let namespace = self.indexes.namespace()?;
         let make = |built: Built| {
-            // A manifest without segments is the same of every kind.
+            // An empty manifest has the same encoding for every kind.
             let manifest = Manifest::<()>::new(built).to_bytes();
             let batch = Batch::new().expect(namespace, kind.manifest(), Condition::Absent);
-            // What an index that was removed while it was settled may have left.
+            // Clean up after an index that was removed while it was being settled.
             let batch = batch.delete_prefix(namespace, kind.manifest()).delete_prefix(namespace, kind.segments());
             batch.put(namespace, kind.manifest(), manifest)
         };
@@ -292,20 +293,21 @@ impl StoreBackend {
         }
     }
 
-    /// Tells that files were put into the tails; what became long is settled in the background.
+    /// Records that files were added to the tails. Long tails are settled in the background; if a tail is far too long, waits for
+    /// that.
     pub(super) async fn note_indexed(&self, files: usize) {
         if files == 0 {
             return;
         }
         for kind in IndexKind::ALL {
             let index = self.indexes.of(kind);
-            if index.standing() != Standing::Present {
+            if index.presence() != Presence::Present {
                 continue;
             }
             let noted = index.noted.fetch_add(files, Ordering::Relaxed) + files;
             if noted >= kind.tail_files_max() {
                 let turn = index.settling.lock().await;
-                // The one that was waited for may have left little.
+                // The task we waited for may have settled the tail already.
                 if index.noted.load(Ordering::Relaxed) >= kind.tail_files_max() {
                     self.settle_index_in_turn(kind, turn).await;
                 }
@@ -315,7 +317,7 @@ impl StoreBackend {
         }
     }
 
-    /// Settles a tail in a task, unless one does so already.
+    /// Settles a tail in a background task, unless this process is settling it already.
     fn settle_index_soon(&self, kind: IndexKind) {
         if self.indexes.of(kind).settling.try_lock().is_err() {
             return;
@@ -326,7 +328,7 @@ impl StoreBackend {
         }
     }
 
-    /// Settles a tail, unless a task of this process does so already.
+    /// Settles a tail, unless this process is settling it already.
     async fn settle_index_once(&self, kind: IndexKind) {
         if let Ok(turn) = self.indexes.of(kind).settling.try_lock() {
             self.settle_index_in_turn(kind, turn).await;
@@ -340,7 +342,7 @@ impl StoreBackend {
             IndexKind::Words => self.settle_index::<Words>(kind.tail_files()).await,
         };
         if let Err(error) = settled {
-            tracing::warn!(tree = %self, %kind, %error, "the tail of the index could not be settled; it is tried again");
+            tracing::warn!(tree = %self, %kind, %error, "could not settle the tail of the index; a later write will retry");
         }
     }
 }
@@ -360,7 +362,7 @@ mod tests {
     use std::pin::pin;
 
     #[tokio::test]
-    async fn a_writer_waits_for_a_tail_that_another_task_settles_too_slowly() {
+    async fn writer_waits_for_settling_when_tail_is_too_long() {
         let namespace = Namespace::new(["tree"]).expect("a plain name");
         let tree = StoreBackend::new(Arc::new(MemoryStore::new()), namespace).with_index(IndexKind::Words);
         tree.write("/a", "text").await.expect("a write");

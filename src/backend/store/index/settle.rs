@@ -1,9 +1,9 @@
-//! What is in the tail comes into segments, and small segments become large ones.
+//! Moves tail rows into segments, and merges small segments into large ones.
 //!
-//! Each step is one commit that relies on the manifest as it was read, so of several processes that do the same one is first and
-//! the others begin again. A step that takes rows out of the tail relies on each of them as well: one that was written
-//! meanwhile stays. The rows of a large segment are written before the commit that names it; until then nobody reads them, and
-//! what is left of one that was killed is removed by the next merge.
+//! Each step is one commit conditional on the manifest version it read, so of several concurrent processes one succeeds and the
+//! others retry. A step that removes tail rows is conditional on each of them too, so rows written meanwhile stay. The rows of a
+//! large segment are written before the commit that names it. Nobody reads them until then, and the next merge removes those that
+//! a killed process left behind.
 
 use super::files::IndexedFile;
 use super::kind::{Kind, Part, Segment};
@@ -17,39 +17,40 @@ use crate::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// How many files of the tail come into segments by one commit at most.
+/// The most files that one commit moves from the tail to a segment.
 const FILES_AT_ONCE: usize = 4_096;
 
-/// How many files stay in the tail: those written last, as they may well be written again soon.
+/// How many files stay in the tail: the latest, as they are the most likely to be rewritten soon.
 const FILES_KEPT: usize = 64;
 
-/// How many segments of about one size are merged.
+/// How many segments of similar size are merged at once.
 const FAN_IN: usize = 4;
 
-/// How many bytes of rows are written by one commit.
+/// The approximate size in bytes of one commit.
 pub(super) const COMMIT_BYTES: usize = 2 << 20;
 
-/// How many bytes are taken from the tail at once, about.
+/// The approximate number of tail bytes read at once.
 pub(super) const TAIL_BYTES: usize = 16 << 20;
 
-/// How many segments that nobody knows of are removed by one commit.
-const STRANGERS_MAX: usize = 16;
+/// The most orphaned segments one commit removes.
+const ORPHANS_MAX: usize = 16;
 
-/// How often a step begins again because something changed meanwhile.
+/// How many times a step is retried after a conflict.
 const ATTEMPTS_MAX: usize = 20;
 
 impl StoreBackend {
-    /// Takes files from the tail until there are fewer than `files` with entries of a bounded size, and merges what became many.
+    /// Moves files from the tail into segments until the tail has fewer than `files` files and a bounded size, then merges
+    /// segments.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(super) async fn settle_index<K: Kind>(&self, files: usize) -> Result<()> {
         let namespace = self.indexes.namespace()?.clone();
         for _ in 0..ATTEMPTS_MAX {
             match self.settle_tail::<K>(&namespace, files).await {
                 Ok(true) => {}
                 Ok(false) => return self.merge_index::<K>(&namespace).await,
-                // What it relied on changed.
+                // Another process changed the index first.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }
@@ -58,15 +59,15 @@ impl StoreBackend {
         Ok(())
     }
 
-    /// Takes some files from the tail, if it has so many; tells whether it did.
+    /// Moves one batch of files from the tail into segments if the tail is too long. Returns whether it did.
     async fn settle_tail<K: Kind>(&self, namespace: &Namespace, files: usize) -> Result<bool> {
         let Some((mut manifest, version)) = read_manifest::<K>(&self.store, namespace).await? else { return Ok(false) };
         let (mut tail, has_more) = self.tail::<K>(namespace).await?;
-        // A tail that is not read to its end is long by its bytes, however few files they are of.
+        // If the tail was too large to read whole, it is too long in bytes, whatever its file count.
         if tail.len() < files.max(1) && !has_more {
             return Ok(false);
         }
-        // The oldest first; those written last stay, unless all are wanted.
+        // Oldest first. Keep the latest unless the whole tail is to be moved.
         tail.sort_unstable_by_key(|(_, version, _)| *version);
         let kept = if files <= 1 { 0 } else { FILES_KEPT.min(files / 2) };
         tail.truncate(tail.len().saturating_sub(kept).clamp(1, FILES_AT_ONCE));
@@ -84,7 +85,7 @@ impl StoreBackend {
         for ((key, version, entry), row) in tail.into_iter().zip(rows) {
             let tail_key = tail_key(K::MANIFEST, &key);
             batch = batch.expect(namespace, &tail_key, Condition::Version(version)).delete(namespace, tail_key);
-            // A file whose time is over has no row any more.
+            // An expired file has no row any more.
             if let Some(row) = row {
                 entries.push((IndexedFile { key, version: row.version }, entry));
             }
@@ -96,7 +97,7 @@ impl StoreBackend {
         Ok(true)
     }
 
-    /// Reads the tail: keys of the tree, and the rows in the tail with their versions; and tells whether it has more than was read.
+    /// Reads the tail as file keys, row versions and rows. Also returns whether there is more than was read.
     async fn tail<K: Kind>(&self, namespace: &Namespace) -> Result<(Vec<(String, Version, Bytes)>, bool)> {
         let mut scan = ScanOptions::new().with_prefix(K::MANIFEST).with_start_after(K::MANIFEST).with_values(true);
         let (mut tail, mut bytes) = (Vec::new(), 0);
@@ -114,7 +115,7 @@ impl StoreBackend {
         }
     }
 
-    /// Merges segments while there are many of about one size.
+    /// Merges segments until no [`FAN_IN`] of them have a similar size.
     pub(super) async fn merge_index<K: Kind>(&self, namespace: &Namespace) -> Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             let Some((manifest, version)) = read_manifest::<K>(&self.store, namespace).await? else { return Ok(()) };
@@ -138,14 +139,14 @@ impl StoreBackend {
         for part in parts {
             match self.part::<K>(namespace, *part).await {
                 Ok(part) => read.push(part),
-                // Another process merged it meanwhile, unless it is damaged indeed.
+                // Another process has merged it meanwhile, or it is really damaged.
                 Err(error) => {
                     let now = read_manifest::<K>(&self.store, namespace).await?;
                     return if now.is_some_and(|(_, now)| now == version) { Err(error) } else { Ok(()) };
                 }
             }
         }
-        // What has another version by now is in the tail or in a later segment.
+        // Entries with an outdated version are superseded by the tail or a later segment.
         let mut versions: HashMap<String, Version> = HashMap::new();
         for file in read.iter().flat_map(K::Part::files) {
             versions.insert(file.key.clone(), Version::new(0));
@@ -162,11 +163,11 @@ impl StoreBackend {
             (!merged.files().is_empty()).then(|| merged.rows(new_id()))
         });
         let merged = merged.await?;
-        let strangers = self.strangers::<K>(namespace, &manifest).await?;
+        let orphans = self.orphans::<K>(namespace, &manifest).await?;
         manifest.segments.retain(|segment| !parts.contains(segment));
         let mut last = Batch::new().expect(namespace, K::MANIFEST, Condition::Version(version));
-        for stranger in strangers {
-            last = last.delete_prefix(namespace, stranger);
+        for orphan in orphans {
+            last = last.delete_prefix(namespace, orphan);
         }
         for part in parts {
             last = last.delete_prefix(namespace, segment_prefix::<K>(part.id()));
@@ -191,30 +192,30 @@ impl StoreBackend {
         if let (Err(error), Some(segment)) = (&committed, written)
             && error.is_without_effect()
         {
-            // Nobody knows of what was written for it.
+            // Nothing refers to the rows that were written for it.
             self.store.commit(Batch::new().delete_prefix(namespace, segment_prefix::<K>(segment.id()))).await?;
         }
         committed.map(|_| ())
     }
 
-    /// Returns what the keys of rows start with that belong to no segment: a merge that was killed left them, or another one is at
-    /// work, which relies on the manifest that the caller replaces and so begins again.
-    async fn strangers<K: Kind>(&self, namespace: &Namespace, manifest: &Manifest<K::Segment>) -> Result<Vec<String>> {
+    /// Returns the key prefixes of segment rows that the manifest does not name. They are left over from a killed merge, or
+    /// belong to a concurrent one, which will conflict with the caller's new manifest and retry.
+    async fn orphans<K: Kind>(&self, namespace: &Namespace, manifest: &Manifest<K::Segment>) -> Result<Vec<String>> {
         let known: HashSet<String> = manifest.segments.iter().map(|segment| segment_prefix::<K>(segment.id())).collect();
-        let mut strangers = Vec::new();
+        let mut orphans = Vec::new();
         let mut scan = ScanOptions::new().with_prefix(K::SEGMENTS).with_limit(1);
-        while strangers.len() < STRANGERS_MAX {
+        while orphans.len() < ORPHANS_MAX {
             let page = self.store.scan(namespace, scan.clone()).await?;
             let Some(prefix) = page.entries.first().and_then(|entry| segment_prefix_of::<K>(entry.key())) else { break };
             if !known.contains(prefix) {
-                strangers.push(prefix.to_owned());
+                orphans.push(prefix.to_owned());
             }
             scan.start_after = Some(after_segment(prefix));
         }
-        Ok(strangers)
+        Ok(orphans)
     }
 
-    /// Reads a segment whole.
+    /// Reads a whole segment.
     pub(super) async fn part<K: Kind>(&self, namespace: &Namespace, segment: K::Segment) -> Result<K::Part> {
         let mut scan = ScanOptions::new().with_prefix(segment_prefix::<K>(segment.id())).with_values(true);
         let mut rows = Vec::new();
@@ -234,14 +235,14 @@ impl StoreBackend {
     }
 }
 
-/// Adds segments of files with their entries to a batch, and to the manifest.
+/// Builds segments from files and their entries, and adds them to a batch and to the manifest.
 pub(super) async fn put_segments<K: Kind>(
     namespace: &Namespace,
     mut batch: Batch,
     entries: impl FnOnce() -> Result<Vec<(IndexedFile, K::Entry)>> + Send + 'static,
     manifest: &mut Manifest<K::Segment>,
 ) -> Result<Batch> {
-    // Some hundreds of files take too long for a thread that serves others.
+    // Building a segment takes too long for an executor thread.
     let made = in_background(move |_| Ok::<_, Error>(K::parts(entries()?).iter().map(|part| part.rows(new_id())).collect::<Vec<_>>()));
     for (segment, rows) in made.await?? {
         for (key, value) in rows {
@@ -252,7 +253,7 @@ pub(super) async fn put_segments<K: Kind>(
     Ok(batch)
 }
 
-/// Returns segments of one group and about one size, if there are enough of them.
+/// Returns [`FAN_IN`] segments of the same group and similar size, if there are any.
 fn mergeable<K: Kind>(manifest: &Manifest<K::Segment>) -> Option<Vec<K::Segment>> {
     let mut alike: BTreeMap<(u8, u32), Vec<K::Segment>> = BTreeMap::new();
     for segment in &manifest.segments {
@@ -267,9 +268,9 @@ fn mergeable<K: Kind>(manifest: &Manifest<K::Segment>) -> Option<Vec<K::Segment>
     None
 }
 
-/// Makes the number of a segment, which no other has.
+/// Generates a unique segment id.
 fn new_id() -> u64 {
     let (high, low) = uuid::Uuid::now_v7().as_u64_pair();
-    // The time in milliseconds, with the chance of both halves over all of it.
+    // Combine the time in milliseconds with the random bits of both halves.
     (high << 16) ^ low
 }

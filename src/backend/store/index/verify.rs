@@ -1,4 +1,4 @@
-//! Whether the indexes find every file.
+//! Verifies that the indexes find every file.
 
 use super::kind::{IndexKind, Kind, Part};
 use super::manifest::{Built, places, tail_key};
@@ -13,46 +13,47 @@ use crate::path::VfsPath;
 use crate::store::Item;
 use std::hash::{BuildHasher, RandomState};
 
-/// What the indexes of a tree say of its files, to be compared with them.
+/// The contents of a tree's indexes, to be compared with its files.
 #[derive(Default)]
 pub(in crate::backend::store) struct ReadIndexes {
     trigrams: Option<ReadIndex>,
     words: Option<ReadIndex>,
-    /// What cannot be read of them.
+    /// Errors of indexes that cannot be read.
     pub(in crate::backend::store) failures: Vec<Error>,
 }
 
-/// What the segments of an index say of each file: 16 bytes, however much is kept of it.
+/// The entries of an index's segments, 16 bytes for each file whatever its size.
 ///
-/// Two files may be taken for one by a chance of one in 2^64.
+/// Two files are confused with probability 2^-64.
 struct ReadIndex {
-    /// The version of the manifest that names them.
+    /// The version of the manifest that was read.
     version: Version,
-    /// Makes a number of a file in a version.
+    /// Hashes the key and version of a file.
     hasher: RandomState,
-    /// Of each file the number and that of its entry, [`ANYTHING`] for one that every search looks at; sorted.
+    /// The hash of each file and the digest of its entry, or [`ANYTHING`] for a file that matches every search; sorted.
     files: Vec<(u64, u64)>,
 }
 
-/// Stands in place of the number of an entry where every search looks at the file.
+/// Replaces the digest of an entry that matches every search.
 const ANYTHING: u64 = 0;
 
 impl StoreBackend {
-    /// Reads the segments of all indexes that are there and complete.
+    /// Reads the segments of all complete indexes.
     ///
     /// # Errors
-    /// Those of the store; an index that cannot be read is among the failures.
+    /// Errors of the store. An index that cannot be read is reported in [`ReadIndexes::failures`].
     pub(in crate::backend::store) async fn read_indexes(&self) -> Result<ReadIndexes> {
         let mut failures = Vec::new();
-        let trigrams = legible(self.read_index::<Trigrams>().await, &mut failures)?;
-        let words = legible(self.read_index::<Words>().await, &mut failures)?;
+        let trigrams = or_report_corrupt(self.read_index::<Trigrams>().await, &mut failures)?;
+        let words = or_report_corrupt(self.read_index::<Words>().await, &mut failures)?;
         Ok(ReadIndexes { trigrams, words, failures })
     }
 
-    /// Tells which of some files, read with their bodies, a search would not find by one of the indexes, and by which.
+    /// Returns which of the given files an index would fail to find, by position, and the kind of that index. The files must have
+    /// been read with their bodies.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(in crate::backend::store) async fn unindexed(&self, indexes: &ReadIndexes, files: &[Item]) -> Result<Vec<(usize, IndexKind)>> {
         let mut unindexed = self.unindexed_by::<Trigrams>(indexes.trigrams.as_ref(), files).await?;
         unindexed.extend(self.unindexed_by::<Words>(indexes.words.as_ref(), files).await?);
@@ -75,7 +76,7 @@ impl StoreBackend {
                     Err(error) => failure = Some(error),
                 }
             }
-            // What was merged meanwhile is read again.
+            // If the index was settled meanwhile, read it again.
             if read_manifest::<K>(&self.store, namespace).await?.is_none_or(|(_, now)| now != version) {
                 continue;
             }
@@ -105,7 +106,7 @@ impl StoreBackend {
         if doubtful.is_empty() {
             return Ok(Vec::new());
         }
-        // What was written or settled between the reads is in order by now, or has another version.
+        // A file that was written or settled between the reads has a new version or is indexed by now.
         let keys: Vec<&str> = doubtful.iter().map(|(file, _)| files[*file].key.as_str()).collect();
         let now = self.store.get_many(&self.namespace, &keys, false).await?;
         let mut now = now.into_iter();
@@ -113,7 +114,7 @@ impl StoreBackend {
         if doubtful.is_empty() {
             return Ok(Vec::new());
         }
-        // What the segments say is read again only where they changed.
+        // Read the segments again only if they changed.
         let again = match read_manifest::<K>(&self.store, namespace).await? {
             Some((_, version)) if version == index.version => None,
             _ => match self.read_index::<K>().await? {
@@ -142,8 +143,8 @@ impl ReadIndex {
     }
 }
 
-/// Puts what cannot be read among the failures.
-fn legible<T>(read: Result<Option<T>>, failures: &mut Vec<Error>) -> Result<Option<T>> {
+/// Turns an unreadable index into an entry of `failures`.
+fn or_report_corrupt<T>(read: Result<Option<T>>, failures: &mut Vec<Error>) -> Result<Option<T>> {
     match read {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             failures.push(error);
@@ -153,8 +154,8 @@ fn legible<T>(read: Result<Option<T>>, failures: &mut Vec<Error>) -> Result<Opti
     }
 }
 
-/// Makes the error of a file that an index does not find.
+/// Creates the error for a file that an index fails to find.
 pub(in crate::backend::store) fn unindexed(path: &VfsPath, kind: IndexKind) -> Error {
-    let message = format!("the {kind} index of the tree does not find `{path}`; build it anew with `stratafs store index --rebuild`");
+    let message = format!("the {kind} index of the tree does not find `{path}`; rebuild it with `treehold store index --rebuild`");
     Error::new(ErrorKind::Corrupt, message).at(path)
 }

@@ -1,8 +1,9 @@
-//! What is found, beside what `rg` finds in the same tree with the same settings: trees, patterns and flags made from a fixed seed.
+//! Search results compared with those of `rg` in the same tree with the same settings. Trees, patterns and flags are
+//! generated from a fixed seed.
 //!
-//! Where the two differ on purpose, the case is left out as narrowly as it can be, and says why where it is. `rg` reads a file that
-//! turns out to be binary after its start up to there; here the first 8 KiB decide, and no file made here is larger.
-//! What stands on disk is compared with `rg`, and the other tiers with what stands on disk ([`tiers`]).
+//! Intended differences are excluded as narrowly as possible, with the reason given at each place. `rg` reads a file
+//! that turns out to be binary up to that point; here the first 8 KiB decide, and no generated file is larger. The
+//! filesystem tier is compared with `rg`, and the other tiers with the filesystem tier ([`tiers`]).
 
 mod query;
 #[cfg(feature = "sqlite")]
@@ -18,9 +19,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use stratafs::ops::{GlobOptions, GrepFile, GrepOptions, GrepOutput};
-use stratafs::{Backend, FilesystemBackend, FilesystemOptions, VfsPath};
 use tree::File;
+use treehold::ops::{GlobOptions, GrepFile, GrepOptions, GrepOutput};
+use treehold::{Backend, FilesystemBackend, FilesystemOptions, VfsPath};
 
 const TREES: usize = 24;
 const QUERIES: usize = 90;
@@ -36,23 +37,13 @@ fn rg(root: &Path, arguments: &[String]) -> Vec<u8> {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    // That a filter leaves nothing is told of as an error.
+    // `rg` reports an error if filters leave no files.
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() < Some(2) || error.starts_with("No files were searched"), "{arguments:?}: {error}");
     output.stdout
 }
 
-#[allow(clippy::print_stderr)]
-/// Tells whether there is an `rg` to compare with, and says so when there is none.
-fn is_installed() -> bool {
-    let found = Command::new("rg").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: `rg` is not installed; `apt-get install ripgrep` has it compared");
-    }
-    found
-}
-
-/// Searches trees on both cores, each with its files and what makes its cases, and tells of the first differences.
+/// Searches trees on both cores, each with its own files and random cases, and reports the first differences.
 fn each_tree(check: impl Fn(&Path, &FilesystemBackend, &[File], &mut TestRunner) -> Vec<String> + Sync) {
     let differences = Mutex::new(Vec::new());
     let work = |worker: usize| {
@@ -85,7 +76,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// A line as both sides tell of it.
+/// A line as reported by either side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     number: usize,
@@ -95,14 +86,12 @@ struct Line {
     ranges: Vec<(usize, usize)>,
 }
 
-/// What each file gave: a count, 1 for its name alone, and its lines.
+/// The results per file: a count, which is 1 if only the name was requested, and the lines.
 type Found = BTreeMap<String, (usize, Vec<Line>)>;
 
 #[test]
+#[ignore = "needs ripgrep: install `rg`, then run scripts/servers.sh"]
 fn grep_finds_what_rg_finds() {
-    if !is_installed() {
-        return;
-    }
     each_tree(|root, tree, files, runner| {
         let mut differences = Vec::new();
         for _ in 0..QUERIES {
@@ -112,7 +101,7 @@ fn grep_finds_what_rg_finds() {
             let mut theirs = theirs(&rg(root, &query.arguments), &query.options);
             for file in files {
                 if file.is_binary(query.options.encoding) && !query.options.binary {
-                    // A match before the NUL is told of there, with a warning.
+                    // A match before the NUL is reported there, with a warning.
                     assert!(!ours.contains_key(&file.path), "{} is binary: {query:?}", file.path);
                     theirs.remove(&file.path);
                 }
@@ -129,11 +118,11 @@ fn grep_finds_what_rg_finds() {
     });
 }
 
-/// Tells whether the two differ on purpose about a file.
+/// Returns whether the two sides differ on purpose for a file.
 fn is_left_out(file: &File, query: &Query) -> bool {
-    // The `\r` of a terminator is no text here.
+    // Here the `\r` of a terminator is not part of the text.
     (file.has_carriage_returns() && query.meets_carriage_returns())
-        // A word may stand beside bytes that are no text; `rg` 13 wants a character there, or none.
+        // `rg` 13 requires characters beside a word; here bytes that are not text are allowed.
         || (query.options.word && !file.is_text())
 }
 
@@ -169,12 +158,12 @@ fn ours(files: &[GrepFile], options: &GrepOptions) -> Found {
 fn theirs(output: &[u8], options: &GrepOptions) -> Found {
     let mut found = Found::new();
     for row in output.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()) {
-        // With `--crlf` it ends its own lines so as well.
+        // With `--crlf` `rg` ends its own lines that way too.
         let row = std::str::from_utf8(row).unwrap().trim_end_matches('\r');
         match options.output {
             GrepOutput::Files => drop(found.insert(row.to_owned(), (1, Vec::new()))),
             GrepOutput::Counts => {
-                // What is no count is a word on a binary file.
+                // Anything but a count is the message about a binary file.
                 let (path, count) = row.rsplit_once(':').unwrap();
                 match count.parse() {
                     Ok(count) => drop(found.insert(path.to_owned(), (count, Vec::new()))),
@@ -190,7 +179,7 @@ fn theirs(output: &[u8], options: &GrepOptions) -> Found {
                 let (_, lines) = found.entry(data["path"]["text"].as_str().unwrap().to_owned()).or_insert((1, Vec::new()));
                 let text = bytes(&data["lines"]);
                 let end = text.without_terminator().len();
-                // A line of context is told of with its matches where it is the others that are wanted.
+                // With inverted matching, `rg` reports the matches in context lines.
                 let ranges = if options.multiline || kind == "context" { Vec::new() } else { ranges(&data["submatches"], end) };
                 let place = |name: &str| data[name].as_u64().unwrap() as usize;
                 split(lines, place("line_number"), place("absolute_offset"), kind == "match", text.without_terminator(), &ranges);
@@ -200,7 +189,7 @@ fn theirs(output: &[u8], options: &GrepOptions) -> Found {
     found
 }
 
-/// Trims the terminator of a line.
+/// Removes the terminator of a line.
 trait WithoutTerminator {
     fn without_terminator(&self) -> &[u8];
 }
@@ -220,7 +209,7 @@ fn bytes(data: &Value) -> Vec<u8> {
     }
 }
 
-/// Takes the ranges of a line as they are returned here: an empty one only where there is no other, one of the terminator never.
+/// Normalizes the ranges of a line: an empty range only if it is the only one, and none in the terminator.
 fn ranges(submatches: &Value, end: usize) -> Vec<Range<usize>> {
     let place = |found: &Value, name: &str| (found[name].as_u64().unwrap() as usize).min(end);
     let all: Vec<_> = submatches.as_array().unwrap().iter().map(|found| place(found, "start")..place(found, "end")).collect();
@@ -228,7 +217,7 @@ fn ranges(submatches: &Value, end: usize) -> Vec<Range<usize>> {
     if solid.is_empty() { all.into_iter().take(1).collect() } else { solid }
 }
 
-/// Takes a match over lines apart, so that how such matches are joined does not matter.
+/// Splits a multi-line match, so that it does not matter how such matches are joined.
 fn split(lines: &mut Vec<Line>, number: usize, offset: usize, is_match: bool, text: &[u8], ranges: &[Range<usize>]) {
     let mut at = 0;
     for (index, text) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -245,10 +234,8 @@ fn split(lines: &mut Vec<Line>, number: usize, offset: usize, is_match: bool, te
 }
 
 #[test]
+#[ignore = "needs ripgrep: install `rg`, then run scripts/servers.sh"]
 fn glob_finds_what_rg_lists() {
-    if !is_installed() {
-        return;
-    }
     each_tree(|root, tree, files, runner| {
         let mut differences = Vec::new();
         let mut compare = |options: &GlobOptions, flags: &[&str]| {
@@ -271,11 +258,12 @@ fn glob_finds_what_rg_lists() {
         for _ in 0..GLOBS {
             let (pattern, insensitive) = query::glob().new_tree(runner).unwrap().current();
             let mut options = GlobOptions::new(pattern).with_case_insensitive(insensitive);
-            // A glob of `rg` finds what is hidden or ignored, if its directory is not: compared where nothing is left out.
+            // A glob makes `rg` find hidden and ignored files whose directory is neither, so compare only without
+            // exclusions.
             (options.scope.hidden, options.scope.ignored) = (true, true);
             compare(&options, &["--hidden", "--no-ignore", if insensitive { "--iglob" } else { "--glob" }, pattern]);
         }
-        // And what is left out, without a pattern.
+        // Exclusions are compared without a pattern.
         for (hidden, ignored) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut options = GlobOptions::new("**");
             (options.scope.hidden, options.scope.ignored) = (hidden, ignored);

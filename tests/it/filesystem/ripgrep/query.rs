@@ -1,10 +1,10 @@
-//! Searches, said to both sides.
+//! Queries, expressed for both sides.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use stratafs::ops::{CaseMode, Encoding, GrepOptions, GrepOutput};
+use treehold::ops::{CaseMode, Encoding, GrepOptions, GrepOutput};
 
-/// A search: options of ours, arguments of `rg`.
+/// A query: our options and the arguments of `rg`.
 #[derive(Debug, Clone)]
 pub(super) struct Query {
     pub(super) options: GrepOptions,
@@ -18,7 +18,7 @@ enum Words {
     Line,
 }
 
-/// Patterns that `rg` reads as ours does in either way.
+/// Patterns that mean the same to `rg`, literally or as a regular expression.
 fn pattern() -> impl Strategy<Value = (String, bool)> {
     let literal = select(vec![
         "needle", "foo", "foo(bar", "foo(bar)", "a.b*c", "[x]", "$needle", "größe", "GRÖSSE", "日本", "one two", ".", "", "Needle",
@@ -61,7 +61,7 @@ fn pattern() -> impl Strategy<Value = (String, bool)> {
     prop_oneof![literal.prop_map(|text| (text.to_owned(), false)), regex.prop_map(|text| (text.to_owned(), true))]
 }
 
-/// Patterns over lines.
+/// Patterns that span lines.
 fn pattern_over_lines() -> impl Strategy<Value = (String, bool)> {
     select(vec![r"needle\nfoo", r"foo\s+bar", r"(?s)one.*?two", r"\n\n", r"needle", r"^foo\n", r"two\n+one|bar", r"\w+\n\w+", "absent\n"])
         .prop_map(|text| (text.to_owned(), true))
@@ -85,8 +85,8 @@ pub(super) fn query() -> impl Strategy<Value = Query> {
                 multiline,
                 limit,
             )| {
-                // For `-w` version 13 of `rg` takes the characters beside a match into it, which tells on one that starts or ends with none
-                // of a word.
+                // With `-w`, version 13 of `rg` includes the characters beside a match, which matters for patterns that
+                // start or end with a non-word character.
                 let is_word = |end: Option<char>| end.is_some_and(char::is_alphanumeric);
                 let is_words = is_word(pattern.chars().next()) && is_word(pattern.chars().last());
                 let words = if words == Words::Whole && !is_words { Words::Any } else { words };
@@ -118,7 +118,7 @@ pub(super) fn query() -> impl Strategy<Value = Query> {
                     options.with_multiline(multiline).with_output(output).with_binary(binary).with_hidden(hidden).with_ignored(ignored);
                 match output {
                     GrepOutput::Files => add("-l"),
-                    // Over lines `rg` counts matches, and here the lines that they touch are one each.
+                    // In multi-line mode `rg` counts matches, while here every touched line counts.
                     GrepOutput::Counts if multiline => {
                         options.output = GrepOutput::Files;
                         add("-l");
@@ -126,14 +126,15 @@ pub(super) fn query() -> impl Strategy<Value = Query> {
                     GrepOutput::Counts => add("-c"),
                     GrepOutput::Content => {
                         add("--json");
-                        // After a limit `rg` goes on with context, through further matches; here context ends before the next one.
+                        // After reaching a limit, `rg` continues the context through further matches; here context ends
+                        // before the next match.
                         let after = if limit.is_some() { 0 } else { after };
                         add(&format!("-B{before}"));
                         add(&format!("-A{after}"));
                         options = options.with_context(before, after);
                     }
                 }
-                // Over lines the limit of `rg` counts matches.
+                // In multi-line mode the limit of `rg` counts matches.
                 if let Some(limit) = limit.filter(|_| !multiline) {
                     add(&format!("-m{limit}"));
                     options = options.with_file_matches_max(limit);
@@ -153,7 +154,8 @@ pub(super) fn query() -> impl Strategy<Value = Query> {
                     add("-Enone");
                 }
                 match select {
-                    // With an include `rg` searches what is hidden or ignored as well, here all must agree: compared where nothing is left out.
+                    // With an include, `rg` also searches hidden and ignored files, which are excluded here, so compare
+                    // only without exclusions.
                     Select::Include(globs) => {
                         if !hidden {
                             add("--hidden");
@@ -176,7 +178,7 @@ pub(super) fn query() -> impl Strategy<Value = Query> {
                             options.exclude.push(glob.to_owned());
                         }
                     }
-                    // With a type `rg` searches what is hidden as well.
+                    // With a type, `rg` also searches hidden files.
                     Select::Types(types) => {
                         if !hidden {
                             add("--hidden");
@@ -197,7 +199,8 @@ pub(super) fn query() -> impl Strategy<Value = Query> {
 }
 
 impl Query {
-    /// Tells whether a `\r` at the end of a line, which `rg` takes for text, can decide the search, or a match reach over it.
+    /// Returns whether a `\r` at the end of a line, which `rg` treats as text, can affect the result, or a match can
+    /// extend over it.
     pub(super) fn meets_carriage_returns(&self) -> bool {
         let options = &self.options;
         options.regex || options.word || options.whole_line || options.invert || options.pattern.is_empty()
@@ -212,7 +215,8 @@ enum Select {
     Types(Vec<&'static str>),
 }
 
-/// Globs that mean the same to both: no include ends with a `/`, which takes what lies beneath here and nothing there.
+/// Globs that mean the same to both sides. No include ends with `/`, which includes everything below here and nothing
+/// in `rg`.
 const GLOBS: [&str; 16] = [
     "*.rs",
     "*.{py,md}",
@@ -236,7 +240,7 @@ fn select_files() -> impl Strategy<Value = Select> {
     prop_oneof![
         4 => Just(Select::All),
         1 => (subsequence(GLOBS.to_vec(), 1..3), prop::option::of(select(vec!["!*.log", "!target/", "!/src/lib", "!**/a*"]))).prop_map(|(mut globs, not)| {
-            // The last one wins there, an exclude always here.
+            // The last glob wins in `rg`, and an exclude always wins here.
             globs.extend(not);
             Select::Include(globs)
         }),
@@ -245,7 +249,8 @@ fn select_files() -> impl Strategy<Value = Select> {
     ]
 }
 
-/// Globs of files, and whether case is ignored. In `rg` a `?` or a class is a byte, here a character: none meets one of several bytes.
+/// File globs, and whether case is ignored. `?` and classes match a byte in `rg` and a character here, so none meets a
+/// multi-byte character.
 pub(super) fn glob() -> impl Strategy<Value = (&'static str, bool)> {
     (
         select(vec![

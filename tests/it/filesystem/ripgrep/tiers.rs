@@ -1,7 +1,7 @@
-//! The same trees on the other tiers: what is found there, beside what is found on disk.
+//! The same trees on the other tiers, compared with the filesystem tier.
 //!
-//! The trees are made of files and of the directories above them, without links, so every tier can hold all of them and nothing is left
-//! out. Not compared is what each tier says of its own: versions, times, and how many files were read where an index named them.
+//! The trees consist of files and their directories, without links, so every tier can hold them completely.
+//! Tier-specific data is not compared: versions, times, and how many files were read if an index preselected them.
 
 use super::super::path;
 use super::tree::File;
@@ -9,22 +9,22 @@ use super::{GLOBS, QUERIES, each_tree, query};
 use proptest::strategy::{Strategy, ValueTree};
 use std::fmt;
 use std::sync::Arc;
-use stratafs::backend::IndexKind;
-use stratafs::ops::{ApplyOptions, Change, GlobOptions, GlobResult, GrepFile, GrepOptions, GrepResult, WriteMode};
-use stratafs::{Backend, FilesystemBackend, MemoryStore, Namespace, SqliteStore, StateBackend, Store, StoreBackend, VfsPath, VfsPathBuf};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
+use treehold::backend::IndexKind;
+use treehold::ops::{ApplyOptions, Change, GlobOptions, GlobResult, GrepFile, GrepOptions, GrepResult, WriteMode};
+use treehold::{Backend, FilesystemBackend, MemoryStore, Namespace, SqliteStore, StateBackend, Store, StoreBackend, VfsPath, VfsPathBuf};
 
-/// Every so many searches one is asked for page by page as well.
+/// One in this many searches is repeated page by page.
 const PAGED_EVERY: usize = 7;
 
-/// How many pages that takes, about.
+/// The approximate number of pages in such a search.
 const PAGES: usize = 4;
 
-/// A size in bytes that many of the files are over.
+/// A size in bytes that many of the files exceed.
 const SIZE_MAX_BYTES: u64 = 60;
 
-/// A tree that holds the files, and what it is kept in.
+/// A tree with the files, and what stores it.
 struct Tier {
     name: &'static str,
     tree: Arc<dyn Backend>,
@@ -57,8 +57,8 @@ async fn tiers(directory: &TempDir, files: &[File]) -> Vec<Tier> {
     tiers
 }
 
-/// Makes trees in a store that is read in pages: one without an index, and two that have one, the files of which are in its tail and in
-/// its segments.
+/// Makes trees in a store that is read in pages: one without an index, one whose files are in the tail of its index,
+/// and one whose files are in its segments.
 async fn on_sqlite(directory: &TempDir, changes: &[Change]) -> [Tier; 3] {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path().join("rows.db")).unwrap());
     let paged = rows(&store, "paged");
@@ -69,7 +69,7 @@ async fn on_sqlite(directory: &TempDir, changes: &[Change]) -> [Tier; 3] {
     let state = tail.index_state(IndexKind::Trigram).await.unwrap().expect("it is made by the first write");
     assert_eq!((state.is_complete, state.files_in_tail), (true, changes.len() as u64));
 
-    // What was there before its index comes into segments.
+    // Files that exist before the index are put into segments.
     let segments = rows(&store, "segments");
     segments.apply(changes, &ApplyOptions::new()).await.unwrap();
     let segments = segments.with_index(IndexKind::Trigram);
@@ -80,12 +80,12 @@ async fn on_sqlite(directory: &TempDir, changes: &[Change]) -> [Tier; 3] {
     [Tier::filled("rows in pages", paged, changes).await, tail_tier, segments_tier]
 }
 
-/// One tree on all tiers, and what the others find otherwise than is found on disk.
+/// One tree on all tiers, and the differences from the filesystem tier.
 struct Comparison<'t> {
     disk: &'t FilesystemBackend,
     tiers: Vec<Tier>,
     files: &'t [File],
-    /// How often an index spared files.
+    /// How often an index excluded files.
     spared: usize,
     differences: Vec<String>,
     _directory: TempDir,
@@ -98,7 +98,7 @@ impl<'t> Comparison<'t> {
         Self { disk, tiers, files, spared: 0, differences: Vec::new(), _directory: directory }
     }
 
-    /// Searches on every tier, and returns what is found on disk.
+    /// Searches on every tier. Returns the result of the filesystem tier.
     async fn grep(&mut self, place: &VfsPath, options: &GrepOptions) -> GrepResult {
         let disk = self.disk.grep(place, options).await.unwrap();
         for tier in &self.tiers {
@@ -112,11 +112,11 @@ impl<'t> Comparison<'t> {
         disk
     }
 
-    /// Searches page by page: every page is the same on every tier, and they laid end to end are the whole.
+    /// Searches page by page: every page is equal on all tiers, and together they equal the whole result.
     async fn grep_in_pages(&mut self, options: &GrepOptions, whole: &GrepResult) {
         let mut options = options.clone().with_matches_max(1 + whole.matches() / PAGES);
         let mut joined: Vec<GrepFile> = Vec::new();
-        // A page that is cut is full, so there are no more than that.
+        // Cut pages are full, so there are no more pages than this.
         for _ in 0..=whole.matches() {
             let page = self.grep(VfsPath::ROOT, &options).await;
             for file in page.files {
@@ -136,7 +136,7 @@ impl<'t> Comparison<'t> {
         }
     }
 
-    /// Finds paths on every tier, and returns what is found on disk.
+    /// Finds paths on every tier. Returns the result of the filesystem tier.
     async fn glob(&mut self, place: &VfsPath, options: &GlobOptions) -> GlobResult {
         let disk = without_times(self.disk.glob(place, options).await.unwrap());
         for tier in &self.tiers {
@@ -148,7 +148,7 @@ impl<'t> Comparison<'t> {
         disk
     }
 
-    /// Finds paths page by page: every page is the same on every tier, and they laid end to end are the whole.
+    /// Finds paths page by page: every page is equal on all tiers, and together they equal the whole result.
     async fn glob_in_pages(&mut self, options: &GlobOptions, whole: &GlobResult) {
         let mut options = options.clone().with_limit(1 + whole.entries.len() / PAGES);
         let mut joined = Vec::new();
@@ -163,15 +163,15 @@ impl<'t> Comparison<'t> {
         }
     }
 
-    /// Returns what differs, with the rules of the tree.
+    /// Returns the differences, with the ignore rules of the tree.
     fn finish(self) -> Vec<String> {
         let rules: Vec<_> = self.files.iter().filter(|file| file.path.ends_with("ignore")).collect();
         self.differences.into_iter().map(|difference| format!("{difference}\n  {rules:?}")).collect()
     }
 }
 
-/// Tells whether a tier finds what the disk does. Where an index names the files that may match, those are what is counted
-/// (docs/search.md), and they are some of the others.
+/// Returns whether a tier finds the same as the filesystem tier. With an index, counts cover only the preselected files
+/// (docs/search.md), so they may be lower.
 fn is_same(found: &GrepResult, disk: &GrepResult, is_indexed: bool) -> bool {
     let counts = |result: &GrepResult| [result.files_searched, result.files_binary, result.files_too_large];
     let mut counted = counts(found).into_iter().zip(counts(disk));
@@ -180,14 +180,14 @@ fn is_same(found: &GrepResult, disk: &GrepResult, is_indexed: bool) -> bool {
         && counted.all(|(one, other)| if is_indexed { one <= other } else { one == other })
 }
 
-/// Leaves out the files that the other has just so.
+/// Removes the files that both results share.
 fn unlike(one: &GrepResult, other: &GrepResult) -> GrepResult {
     let mut unlike = one.clone();
     unlike.files.retain(|file| !other.files.contains(file));
     unlike
 }
 
-/// Leaves out what each tier has of its own.
+/// Removes tier-specific data.
 fn without_times(mut result: GlobResult) -> GlobResult {
     for entry in &mut result.entries {
         (entry.version, entry.created_at, entry.modified_at) = (None, None, None);
@@ -216,7 +216,7 @@ fn grep_finds_the_same_on_every_tier() {
                 if number % PAGED_EVERY == 0 {
                     comparison.grep_in_pages(options, &whole).await;
                 }
-                // And what the queries do not say: a limit of size, a directory or a file to search.
+                // Add what the queries leave out: a size limit, and a directory or file to search.
                 match number % 5 {
                     1 => drop(comparison.grep(VfsPath::ROOT, &options.clone().with_size_max_bytes(SIZE_MAX_BYTES)).await),
                     3 => {
@@ -236,7 +236,7 @@ fn grep_finds_the_same_on_every_tier() {
 #[test]
 fn glob_finds_the_same_on_every_tier() {
     let runtime = runtime();
-    // What is left out, and whether directories are found.
+    // The exclusions, and whether directories are found.
     let with_flags = |options: GlobOptions, number: usize| {
         let on = |bit: usize| number >> bit & 1 == 1;
         options.with_hidden(on(0)).with_ignored(on(1)).with_directories(on(2))
@@ -247,7 +247,7 @@ fn glob_finds_the_same_on_every_tier() {
             let mut comparison = Comparison::begin(disk, files).await;
             for (number, (pattern, insensitive)) in globs.into_iter().enumerate() {
                 let options = GlobOptions::new(pattern).with_case_insensitive(insensitive);
-                // As `rg` is asked.
+                // With the settings used for `rg`.
                 let all = options.clone().with_hidden(true).with_ignored(true);
                 let whole = comparison.glob(VfsPath::ROOT, &all).await;
                 if number % PAGED_EVERY == 0 {

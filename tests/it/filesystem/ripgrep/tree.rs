@@ -1,13 +1,13 @@
-//! Trees that hold what searches trip over, made from a seed.
+//! Generated trees with contents that are difficult to search.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::fs;
 use std::path::Path;
-use stratafs::ops::Encoding;
+use treehold::ops::Encoding;
 
-/// A file and what of it decides which cases it can be compared in.
+/// A file, and the properties that decide which queries can be compared on it.
 #[derive(Debug, Clone)]
 pub(super) struct File {
     pub(super) path: String,
@@ -32,7 +32,7 @@ impl File {
     }
 }
 
-/// Returns files whose directories are no files.
+/// Removes files below a path that is itself a file.
 pub(super) fn files() -> impl Strategy<Value = Vec<File>> {
     let directory = select(vec![
         "",

@@ -1,9 +1,9 @@
-//! Which files of a tree may hold what a grep looks for.
+//! Finds the files that a grep needs to read.
 
-use super::matrix::{meeting, ones};
+use super::matrix::{files_meeting, set_bits};
 use super::{SignedFiles, Trigrams};
 use crate::backend::store::StoreBackend;
-use crate::backend::store::index::files::{FILES_A_ROW, IndexedFile};
+use crate::backend::store::index::files::{FILES_PER_ROW, IndexedFile};
 use crate::backend::store::index::kind::Kind;
 use crate::backend::store::index::lookup::{LookedUp, Query};
 use crate::backend::store::index::manifest::{Manifest, damaged, places};
@@ -12,39 +12,39 @@ use crate::search::trigram::{Need, Trigram};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// The files that may meet a need.
+/// The files that may satisfy a [`Need`].
 #[derive(Clone)]
 struct Candidates<'n> {
     need: &'n Need,
     trigrams: BTreeSet<Trigram>,
     keys: BTreeSet<String>,
-    /// How many files the index has, and how many of them are met.
+    /// The number of files in the index, and how many of them match.
     all: usize,
     met: usize,
 }
 
 impl StoreBackend {
-    /// Returns the keys of the files that may meet a need, in order; none when the index cannot tell.
+    /// Returns the keys of the files that may satisfy a need, in order, or `None` if the index cannot narrow the search.
     ///
-    /// Cost: the tail, then for each segment a bit of every file and trigram, then the names of the files that have them all: three
-    /// round trips, and one more the first time.
+    /// Cost: one pass over the tail, then one bit of every file for each trigram and segment, then the names of the matching
+    /// files: three round trips, and one more the first time.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(in crate::backend::store) async fn candidates(&self, need: &Need) -> Result<Option<BTreeSet<String>>> {
         if *need == Need::Nothing {
             return Ok(None);
         }
         let query = Candidates { need, trigrams: need.trigrams(), keys: BTreeSet::new(), all: 0, met: 0 };
         let Some(LookedUp { query: found, .. }) = self.look_up::<Trigrams, _>(&query).await? else { return Ok(None) };
-        Ok((!found.is_of_most()).then_some(found.keys))
+        Ok((!found.matches_most()).then_some(found.keys))
     }
 }
 
 impl Candidates<'_> {
-    /// Tells whether most files are met: each page of them is read with its bodies more quickly than one key after the other.
-    fn is_of_most(&self) -> bool {
-        self.met * 2 >= self.all && self.all >= FILES_A_ROW
+    /// Returns whether most files match. Then scanning pages with their bodies is faster than reading the files by key.
+    fn matches_most(&self) -> bool {
+        self.met * 2 >= self.all && self.all >= FILES_PER_ROW
     }
 }
 
@@ -66,8 +66,8 @@ impl Query<Trigrams> for Candidates<'_> {
 
     fn rows(&self, segment: SignedFiles) -> Result<(BTreeSet<usize>, usize)> {
         let size = segment.size()?;
-        let rows: BTreeSet<usize> = self.trigrams.iter().map(|trigram| size.bit_of(*trigram) / segment.bits_a_row()).collect();
-        let size_bytes = rows.len() * segment.bits_a_row() * segment.stride();
+        let rows: BTreeSet<usize> = self.trigrams.iter().map(|trigram| size.bit_of(*trigram) / segment.bits_per_row()).collect();
+        let size_bytes = rows.len() * segment.bits_per_row() * segment.stride();
         Ok((rows, size_bytes))
     }
 
@@ -75,15 +75,15 @@ impl Query<Trigrams> for Candidates<'_> {
         let size = segment.size()?;
         let slice = |trigram: Trigram| -> Result<Bytes> {
             let bit = size.bit_of(trigram);
-            let row = row(bit / segment.bits_a_row())?;
-            let start = bit % segment.bits_a_row() * segment.stride();
+            let row = row(bit / segment.bits_per_row())?;
+            let start = bit % segment.bits_per_row() * segment.stride();
             let slice = (row.len() >= start + segment.stride()).then(|| row.slice(start..start + segment.stride()));
             slice.ok_or_else(|| damaged("a row of a segment"))
         };
-        let hits: Vec<(usize, ())> = ones(&meeting(self.need, segment, &slice)?).map(|number| (number, ())).collect();
+        let hits: Vec<(usize, ())> = set_bits(&files_meeting(self.need, segment, &slice)?).map(|number| (number, ())).collect();
         self.met += hits.len();
-        // No name is read that is of no use.
-        Ok(if self.is_of_most() { Vec::new() } else { hits })
+        // Skip reading names that will not be used.
+        Ok(if self.matches_most() { Vec::new() } else { hits })
     }
 
     fn take(&mut self, (): (), file: IndexedFile) {

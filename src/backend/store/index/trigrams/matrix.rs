@@ -1,31 +1,32 @@
-//! A segment: its files and, bit by bit of their signatures, which of them have it.
+//! A trigram segment in memory: its files, and a bit matrix of their signatures.
 
-use super::{SignedFiles, Trigrams, bits_a_row, digest_of_bit, digest_of_size, stride};
-use crate::backend::store::index::files::{self, FILES_A_ROW, IndexedFile};
+use super::{SignedFiles, Trigrams, bits_per_row, digest_of_bit, digest_of_size, stride};
+use crate::backend::store::index::files::{self, ENTRY_BYTES, FILES_PER_ROW, IndexedFile};
 use crate::backend::store::index::kind::Part;
 use crate::backend::store::index::manifest::{SegmentRow, damaged, entries_key, files_key};
 use crate::error::Result;
 use crate::search::trigram::{Need, Signature, SignatureSize, Trigram};
+use crate::work;
 use bytes::Bytes;
 
-/// The signatures of some files, turned: for each bit, which files have it.
+/// The transposed signatures of some files: for each bit, the set of files that have it.
 #[derive(Debug, Clone)]
 pub(in crate::backend::store::index) struct Matrix {
     size: SignatureSize,
     files: Vec<IndexedFile>,
-    /// For each bit of the signature [`stride`] bytes, with a bit for each file.
+    /// For each signature bit, [`stride`] bytes with one bit for each file.
     bits: Vec<u8>,
 }
 
 impl Matrix {
-    /// Turns the signatures of files, which all have the same size.
+    /// Transposes the signatures of files. All signatures have the given size.
     pub(super) fn of(size: SignatureSize, signed: Vec<(IndexedFile, Signature)>) -> Self {
         let stride = stride(signed.len());
         let mut bits = vec![0; stride * size.bits()];
         let mut files = Vec::with_capacity(signed.len());
         for (number, (file, signature)) in signed.into_iter().enumerate() {
             assert_eq!(signature.size(), size, "files of a segment have signatures of one size");
-            for bit in ones(signature.as_bytes()) {
+            for bit in set_bits(signature.as_bytes()) {
                 bits[bit * stride + number / 8] |= 1 << (number % 8);
             }
             files.push(file);
@@ -38,14 +39,14 @@ impl Matrix {
         &self.bits[bit * stride..][..stride]
     }
 
-    /// Returns for each file a number that stands for its signature; none for one that is taken to hold all there is.
+    /// Returns the digest of each file's signature, or `None` for a file whose signature matches everything.
     pub(super) fn digests(&self) -> Vec<Option<u64>> {
         let mut digests = vec![digest_of_size(self.size); self.files.len()];
         let mut counts = vec![0; self.files.len()];
         for bit in 0..self.size.bits() {
             let added = digest_of_bit(bit);
-            // Bits behind the last file stand for none.
-            for number in ones(self.slice(bit)).take_while(|number| *number < self.files.len()) {
+            // Ignore padding bits after the last file.
+            for number in set_bits(self.slice(bit)).take_while(|number| *number < self.files.len()) {
                 digests[number] = digests[number].wrapping_add(added);
                 counts[number] += 1;
             }
@@ -62,9 +63,9 @@ impl Part for Matrix {
     }
 
     fn rows(&self, id: u64) -> (SignedFiles, Vec<(String, Bytes)>) {
-        let lists = self.files.chunks(FILES_A_ROW).enumerate();
+        let lists = self.files.chunks(FILES_PER_ROW).enumerate();
         let lists = lists.map(|(row, files)| (files_key::<Trigrams>(id, row), files::to_bytes(files).into()));
-        let row_bytes = bits_a_row(self.files.len()) * stride(self.files.len());
+        let row_bytes = bits_per_row(self.files.len()) * stride(self.files.len());
         let bits = self.bits.chunks(row_bytes.max(1)).enumerate();
         let rows = lists.chain(bits.map(|(row, bits)| (entries_key::<Trigrams>(id, row), Bytes::copy_from_slice(bits))));
         (SignedFiles::new(id, self.size, self.files.len()), rows.collect())
@@ -72,7 +73,7 @@ impl Part for Matrix {
 
     fn from_rows<'r>(segment: SignedFiles, rows: impl Iterator<Item = (&'r str, &'r Bytes)>) -> Result<Self> {
         let size = segment.size()?;
-        // How large it is said to be is not relied on before it is known.
+        // Do not allocate by the size in the manifest: it may be damaged.
         let (mut files, mut bits) = (Vec::new(), Vec::new());
         for (key, value) in rows {
             match SegmentRow::of::<Trigrams>(key)? {
@@ -89,10 +90,11 @@ impl Part for Matrix {
     fn merged(parts: &[Self], is_kept: impl Fn(&IndexedFile) -> bool) -> Self {
         let size = parts.first().map_or(SignatureSize::MIN, |part| part.size);
         let mut files = Vec::new();
-        // Of each part, the new number of each of its files.
+        // For each part, the new numbers of its files.
         let mut numbers: Vec<Vec<Option<u32>>> = Vec::with_capacity(parts.len());
         for part in parts {
             let number = |file: &IndexedFile| {
+                work::advance(ENTRY_BYTES);
                 is_kept(file).then(|| {
                     files.push(file.clone());
                     u32::try_from(files.len() - 1).expect("a segment is bounded in bytes")
@@ -104,8 +106,9 @@ impl Part for Matrix {
         let mut bits = vec![0; stride * size.bits()];
         for (part, numbers) in parts.iter().zip(&numbers) {
             for bit in 0..size.bits() {
+                work::advance(numbers.len() + stride);
                 let target = &mut bits[bit * stride..][..stride];
-                for number in ones(part.slice(bit)).filter_map(|number| numbers.get(number).copied().flatten()) {
+                for number in set_bits(part.slice(bit)).filter_map(|number| numbers.get(number).copied().flatten()) {
                     target[number as usize / 8] |= 1 << (number % 8);
                 }
             }
@@ -114,8 +117,8 @@ impl Part for Matrix {
     }
 }
 
-/// Returns which of a segment's files may meet a need, as a bit for each. `slice` gives the bits of a trigram.
-pub(super) fn meeting(need: &Need, segment: SignedFiles, slice: &impl Fn(Trigram) -> Result<Bytes>) -> Result<Vec<u8>> {
+/// Returns the files of a segment that may satisfy a need, as one bit for each file. `slice` returns the file bits of a trigram.
+pub(super) fn files_meeting(need: &Need, segment: SignedFiles, slice: &impl Fn(Trigram) -> Result<Bytes>) -> Result<Vec<u8>> {
     match need {
         Need::Nothing => {
             let mut all = vec![0xFF; segment.stride()];
@@ -128,24 +131,24 @@ pub(super) fn meeting(need: &Need, segment: SignedFiles, slice: &impl Fn(Trigram
         }
         Need::Trigram(trigram) => slice(*trigram).map(Vec::from),
         Need::All(needs) => {
-            let mut met = meeting(&Need::Nothing, segment, slice)?;
+            let mut met = files_meeting(&Need::Nothing, segment, slice)?;
             for need in needs {
-                met.iter_mut().zip(meeting(need, segment, slice)?).for_each(|(met, other)| *met &= other);
+                met.iter_mut().zip(files_meeting(need, segment, slice)?).for_each(|(met, other)| *met &= other);
             }
             Ok(met)
         }
         Need::Any(needs) => {
             let mut met = vec![0; segment.stride()];
             for need in needs {
-                met.iter_mut().zip(meeting(need, segment, slice)?).for_each(|(met, other)| *met |= other);
+                met.iter_mut().zip(files_meeting(need, segment, slice)?).for_each(|(met, other)| *met |= other);
             }
             Ok(met)
         }
     }
 }
 
-/// Returns the numbers of the bits that are set.
-pub(super) fn ones(bytes: &[u8]) -> impl Iterator<Item = usize> {
+/// Returns the positions of the set bits.
+pub(super) fn set_bits(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).flat_map(|(at, byte)| {
         let mut left = *byte;
         std::iter::from_fn(move || {
@@ -179,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn segments_read_back_and_merge(
+        fn segments_round_trip_and_merge(
             contents in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..700),
             dropped in 1_u64..9,
         ) {
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_that_differ_by_a_bit_have_other_numbers() {
+    fn signatures_that_differ_in_one_bit_have_different_digests() {
         let file = IndexedFile { key: "a".to_owned(), version: Version::new(1) };
         let bytes = Signature::of(b"some text").as_bytes().to_vec();
         let mut digests = std::collections::BTreeSet::new();
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_refused() {
+    fn incomplete_segment_is_rejected() {
         let matrix = Matrix::of(SignatureSize::MIN, signed(&[b"some text".to_vec(), b"more".to_vec()], SignatureSize::MIN));
         let (segment, rows) = matrix.rows(7);
         for missing in 0..rows.len() {

@@ -1,8 +1,8 @@
-//! The trigram index: which files may hold what a grep looks for, without reading them.
+//! The trigram index, which tells which files may match a grep without reading them.
 //!
-//! Of each file it keeps a [`Signature`]. A segment has the signatures of many files, turned: for each bit one row part with a bit
-//! for each file, so a search reads the few that its trigrams stand for. Files whose signatures have another size are in another
-//! segment.
+//! It keeps the [`Signature`] of each file. A segment holds the signatures of many files, transposed: for each signature bit, one
+//! bit for each file. So a search reads only the rows of the bits that its trigrams map to. Files with signatures of different
+//! sizes are in different segments.
 
 mod candidates;
 mod matrix;
@@ -18,8 +18,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// About how many bytes a row of a segment's bits has, unless one bit of every file is more.
-const BITS_BYTES_A_ROW: usize = 4_096;
+/// The approximate size in bytes of a row of segment bits. A row has at least one bit of every file, even if that is larger.
+const BITS_BYTES_PER_ROW: usize = 4_096;
 
 /// The trigram index.
 pub(super) struct Trigrams;
@@ -70,7 +70,7 @@ impl Kind for Trigrams {
     }
 
     fn digest(signature: &Signature) -> u64 {
-        matrix::ones(signature.as_bytes()).fold(digest_of_size(signature.size()), |sum, bit| sum.wrapping_add(digest_of_bit(bit)))
+        matrix::set_bits(signature.as_bytes()).fold(digest_of_size(signature.size()), |sum, bit| sum.wrapping_add(digest_of_bit(bit)))
     }
 
     fn digests(matrix: &Matrix) -> Vec<Option<u64>> {
@@ -78,7 +78,7 @@ impl Kind for Trigrams {
     }
 }
 
-/// What a bit adds to the number that stands for a signature, in whichever order they come.
+/// Returns what a set bit contributes to the digest of a signature. Contributions are summed, so their order does not matter.
 fn digest_of_bit(bit: usize) -> u64 {
     mix(bit as u64 + 1)
 }
@@ -87,11 +87,11 @@ fn digest_of_size(size: SignatureSize) -> u64 {
     mix(u64::MAX - u64::from(size.bits_log2()))
 }
 
-/// A segment: signatures of one size.
+/// A segment of signatures of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SignedFiles {
     id: u64,
-    /// The size of its signatures, as a binary logarithm of bits.
+    /// The signature size: the binary logarithm of its number of bits.
     bits_log2: u8,
     files: u32,
 }
@@ -102,19 +102,19 @@ impl SignedFiles {
     }
 
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for a size that signatures do not have.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if signatures cannot have this size.
     fn size(self) -> Result<SignatureSize> {
         SignatureSize::from_bits_log2(self.bits_log2).ok_or_else(|| damaged("its manifest"))
     }
 
-    /// Returns how many bytes hold one bit of every file.
+    /// Returns the number of bytes that hold one bit of every file.
     fn stride(self) -> usize {
         stride(self.files as usize)
     }
 
-    /// Returns how many bits of the signature stand in one row.
-    fn bits_a_row(self) -> usize {
-        bits_a_row(self.files as usize)
+    /// Returns the number of signature bits in one row.
+    fn bits_per_row(self) -> usize {
+        bits_per_row(self.files as usize)
     }
 }
 
@@ -136,12 +136,12 @@ impl Segment for SignedFiles {
     }
 }
 
-/// Returns how many bytes hold one bit of so many files.
+/// Returns the number of bytes that hold one bit of every file.
 fn stride(files: usize) -> usize {
     files.div_ceil(8)
 }
 
-/// Returns how many bits of the signature of so many files stand in one row.
-fn bits_a_row(files: usize) -> usize {
-    (BITS_BYTES_A_ROW / stride(files).max(1)).max(1)
+/// Returns the number of signature bits in one row of a segment with this many files.
+fn bits_per_row(files: usize) -> usize {
+    (BITS_BYTES_PER_ROW / stride(files).max(1)).max(1)
 }

@@ -1,8 +1,8 @@
-//! How numbers and words are written: numbers in as few bytes as they need, of a word what the one before it does not start with.
+//! Encoding of integers, as varints, and of sorted words, prefix-compressed.
 
 use super::super::files::shared_bytes;
 
-/// Writes a number, seven bits a byte, the lowest first.
+/// Appends an integer as a little-endian base-128 varint (LEB128).
 pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -11,7 +11,7 @@ pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Reads a number from the front; none where there is none.
+/// Reads an integer from the front, or returns `None` if the bytes do not start with one that fits 64 bits.
 pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -29,19 +29,19 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Reads a number that fits 32 bits.
+/// Reads an integer that fits 32 bits.
 pub(super) fn take_small(bytes: &mut &[u8]) -> Option<u32> {
     take_number(bytes).and_then(|number| u32::try_from(number).ok())
 }
 
-/// Takes so many bytes from the front.
+/// Takes `count` bytes from the front.
 pub(super) fn take_bytes<'b>(bytes: &mut &'b [u8], count: usize) -> Option<&'b [u8]> {
     let (taken, rest) = bytes.split_at_checked(count)?;
     *bytes = rest;
     Some(taken)
 }
 
-/// Writes a word behind another one.
+/// Appends a word, given the word before it.
 pub(super) fn put_word(bytes: &mut Vec<u8>, before: &str, word: &str) {
     let shared = shared_bytes(before, word);
     put_number(bytes, shared as u64);
@@ -49,7 +49,7 @@ pub(super) fn put_word(bytes: &mut Vec<u8>, before: &str, word: &str) {
     bytes.extend_from_slice(&word.as_bytes()[shared..]);
 }
 
-/// Reads a word in place of the one before it, which sorts before it unless it is the first.
+/// Reads a word into `word`, which holds the word before it. Unless it is the first, it must sort after that one.
 pub(super) fn take_word(bytes: &mut &[u8], word: &mut String, is_first: bool) -> Option<()> {
     let shared = usize::try_from(take_number(bytes)?).ok()?;
     let count = usize::try_from(take_number(bytes)?).ok()?;
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_read_back(numbers in proptest::collection::vec(any::<u64>().prop_map(|number| number >> (number % 64)), 0..20)) {
+        fn integers_round_trip(numbers in proptest::collection::vec(any::<u64>().prop_map(|number| number >> (number % 64)), 0..20)) {
             let mut bytes = Vec::new();
             numbers.iter().for_each(|number| put_number(&mut bytes, *number));
             let mut rest = &bytes[..];
@@ -81,7 +81,7 @@ mod tests {
         }
 
         #[test]
-        fn words_read_back(words in proptest::collection::btree_set("[abé日]{0,5}", 0..20)) {
+        fn words_round_trip(words in proptest::collection::btree_set("[abé日]{0,5}", 0..20)) {
             let (mut bytes, mut before) = (Vec::new(), "");
             for word in &words {
                 put_word(&mut bytes, before, word);
@@ -96,7 +96,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_none_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn decoding_arbitrary_bytes_terminates(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let (mut rest, mut word) = (&bytes[..], "é".to_owned());
             while take_word(&mut rest, &mut word, false).is_some() {}
             let mut rest = &bytes[..];
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_no_number() {
+    fn integer_over_64_bits_is_rejected() {
         assert_eq!(take_number(&mut &[0xFF; 9][..]), None);
         assert_eq!(take_number(&mut &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x02][..]), None);
         assert_eq!(take_number(&mut &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01][..]), Some(u64::MAX));

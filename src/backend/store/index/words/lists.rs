@@ -1,23 +1,25 @@
-//! A segment: its files, and for each word which of them hold it.
+//! A word segment in memory: its files, and for each word the files that contain it.
 
 use super::coding::{put_number, put_word, take_bytes, take_number, take_small, take_word};
 use super::{CountedFile, CountedFiles, ROWS_LOG2_MAX, UNREAD, Words, digest_of_length, digest_of_word, row_of};
-use crate::backend::store::index::files::{self, FILES_A_ROW, IndexedFile};
+use crate::backend::store::index::files::{self, ENTRY_BYTES, FILES_PER_ROW, IndexedFile};
 use crate::backend::store::index::kind::{Kind, Part};
 use crate::backend::store::index::manifest::{SegmentRow, damaged, entries_key, files_key};
 use crate::error::Result;
 use crate::search::words::FileWords;
+use crate::work;
 use bytes::Bytes;
 use std::collections::HashMap;
 
-/// About how many bytes a row of words has at least, unless the segment is smaller; one with a word of many files has more.
-const WORDS_BYTES_A_ROW: usize = 4_096;
+/// The approximate minimum size in bytes of a row of words, unless the segment is smaller. A row with a very common word is
+/// larger.
+const WORDS_BYTES_PER_ROW: usize = 4_096;
 
-/// The files that hold a word: of each how far its number lies behind that of the one before, and how often it holds the word.
+/// The files that contain a word, delta-encoded: for each the gap to the previous file number, and the number of occurrences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct List {
     files: u32,
-    /// The first number that may come next.
+    /// The lowest number that the next file may have.
     next: u32,
     bytes: Vec<u8>,
 }
@@ -30,7 +32,7 @@ impl List {
         self.next = number + 1;
     }
 
-    /// Adds a list of other files whose numbers go on from `base`: all of them, as they stand there.
+    /// Appends all of another list, whose file numbers are offset by `base`, without re-encoding them.
     fn append(&mut self, other: &Self, base: u32) {
         let mut rest = &other.bytes[..];
         let first = take_small(&mut rest).expect("a list was checked when it was read");
@@ -41,8 +43,8 @@ impl List {
     }
 }
 
-/// Reads a list: numbers of files in order, each with how often it holds the word.
-fn each_of_list(mut bytes: &[u8], mut take: impl FnMut(u32, u32)) -> Option<()> {
+/// Decodes a list: file numbers in order, each with the number of occurrences.
+fn decode_list(mut bytes: &[u8], mut take: impl FnMut(u32, u32)) -> Option<()> {
     let mut next = 0_u32;
     while !bytes.is_empty() {
         let number = next.checked_add(take_small(&mut bytes)?)?;
@@ -52,8 +54,9 @@ fn each_of_list(mut bytes: &[u8], mut take: impl FnMut(u32, u32)) -> Option<()> 
     Some(())
 }
 
-/// Hands over the words of a row in order, each with how many files hold it and their list, until it is told to end.
-fn each_of_row(mut bytes: &[u8], mut take: impl FnMut(&str, u32, &[u8]) -> bool) -> Option<()> {
+/// Decodes a row: calls `take` with each word in order, the number of files that contain it and their encoded list, until it
+/// returns false.
+fn decode_row(mut bytes: &[u8], mut take: impl FnMut(&str, u32, &[u8]) -> bool) -> Option<()> {
     let (mut word, mut is_first) = (String::new(), true);
     while !bytes.is_empty() {
         take_word(&mut bytes, &mut word, is_first)?;
@@ -67,17 +70,18 @@ fn each_of_row(mut bytes: &[u8], mut take: impl FnMut(&str, u32, &[u8]) -> bool)
     Some(())
 }
 
-/// Finds a word in its row: the numbers of the files that hold it and how often, none when it is not there.
+/// Looks up a word in its row. Returns the numbers of the files that contain it and the number of occurrences in each; empty if
+/// the word is missing.
 ///
 /// # Errors
-/// [`Corrupt`](crate::error::ErrorKind::Corrupt) for a row that cannot be read.
+/// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the row cannot be decoded.
 pub(super) fn files_with(row: &[u8], wanted: &str) -> Result<Vec<(u32, u32)>> {
     let mut found = Some(Vec::new());
-    let read = each_of_row(row, |word, files, list| {
+    let read = decode_row(row, |word, files, list| {
         if word == wanted {
-            // How many there are said to be is not relied on before they are read.
+            // Do not allocate by the stored count: it may be damaged.
             let mut numbers = Vec::with_capacity((files as usize).min(list.len() / 2));
-            let whole = each_of_list(list, |number, count| numbers.push((number, count)));
+            let whole = decode_list(list, |number, count| numbers.push((number, count)));
             found = whole.filter(|()| numbers.len() == files as usize).map(|()| numbers);
         }
         word < wanted
@@ -85,17 +89,17 @@ pub(super) fn files_with(row: &[u8], wanted: &str) -> Result<Vec<(u32, u32)>> {
     read.and(found).ok_or_else(|| damaged("a row of words"))
 }
 
-/// The words of some files, turned: for each word, which files hold it.
+/// The transposed words of some files: for each word, the files that contain it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::backend::store::index) struct Lists {
     files: Vec<IndexedFile>,
-    /// How many words each file has.
+    /// The number of words in each file.
     lengths: Vec<u32>,
     words: HashMap<String, List>,
 }
 
 impl Lists {
-    /// Turns the words of files.
+    /// Transposes the words of files.
     pub(super) fn of(entries: Vec<(IndexedFile, FileWords)>) -> Self {
         let mut lists =
             Self { files: Vec::with_capacity(entries.len()), lengths: Vec::with_capacity(entries.len()), words: HashMap::new() };
@@ -116,12 +120,12 @@ impl Lists {
         number
     }
 
-    /// Returns the number that the next file has.
+    /// Returns the number of the next file.
     fn numbers(&self) -> u32 {
         u32::try_from(self.files.len()).expect("a segment is bounded in bytes")
     }
 
-    /// Returns for each file a number that stands for its words; none for one that nobody could read.
+    /// Returns the digest of each file's words, or `None` for an unreadable file.
     pub(super) fn digests(&self) -> Vec<Option<u64>> {
         let mut digests: Vec<u64> = self.lengths.iter().map(|length| digest_of_length(*length)).collect();
         for (word, list) in &self.words {
@@ -135,7 +139,7 @@ impl Lists {
     }
 }
 
-/// Writes a row of words, which are put in order.
+/// Encodes a row of words, sorting them first.
 fn row_to_bytes(mut words: Vec<(&str, &List)>) -> Vec<u8> {
     words.sort_unstable_by_key(|(word, _)| *word);
     let (mut bytes, mut before) = (Vec::new(), "");
@@ -149,9 +153,9 @@ fn row_to_bytes(mut words: Vec<(&str, &List)>) -> Vec<u8> {
     bytes
 }
 
-/// Hands over the files of a list of a segment that is in memory.
+/// Calls `take` for each file of a list in memory.
 fn each_file(list: &List, mut take: impl FnMut(usize, u32)) {
-    each_of_list(&list.bytes, |number, count| take(number as usize, count)).expect("a list was checked when it was read");
+    decode_list(&list.bytes, |number, count| take(number as usize, count)).expect("a list was checked when it was read");
 }
 
 impl Part for Lists {
@@ -163,12 +167,12 @@ impl Part for Lists {
 
     fn rows(&self, id: u64) -> (CountedFiles, Vec<(String, Bytes)>) {
         let bytes: usize = self.words.iter().map(|(word, list)| word.len() + list.bytes.len() + 4).sum();
-        let rows_log2 = ((bytes / WORDS_BYTES_A_ROW).max(1).ilog2() as u8).min(ROWS_LOG2_MAX);
+        let rows_log2 = ((bytes / WORDS_BYTES_PER_ROW).max(1).ilog2() as u8).min(ROWS_LOG2_MAX);
         let mut words: Vec<Vec<(&str, &List)>> = vec![Vec::new(); 1 << rows_log2];
         for (word, list) in &self.words {
             words[row_of(word, rows_log2)].push((word, list));
         }
-        let lists = self.files.chunks(FILES_A_ROW).zip(self.lengths.chunks(FILES_A_ROW)).enumerate();
+        let lists = self.files.chunks(FILES_PER_ROW).zip(self.lengths.chunks(FILES_PER_ROW)).enumerate();
         let lists = lists.map(|(row, (files, lengths))| {
             let mut bytes = files::to_bytes(files);
             lengths.iter().for_each(|length| put_number(&mut bytes, u64::from(*length)));
@@ -201,9 +205,10 @@ impl Part for Lists {
                 }
                 SegmentRow::Entries => {
                     let mut is_sound = true;
-                    let read = each_of_row(value, |word, files, bytes| {
+                    let read = decode_row(value, |word, files, bytes| {
+                        work::advance(ENTRY_BYTES + 8 * bytes.len());
                         let (mut count, mut next) = (0, 0);
-                        let read = each_of_list(bytes, |number, _| (count, next) = (count + 1, number.saturating_add(1)));
+                        let read = decode_list(bytes, |number, _| (count, next) = (count + 1, number.saturating_add(1)));
                         let has_files = read.is_some() && count == files && count > 0 && next as usize <= lists.files.len();
                         is_sound &= has_files && segment.row_of(word) == words_rows;
                         lists.words.insert(word.to_owned(), List { files, next, bytes: bytes.to_vec() });
@@ -225,13 +230,15 @@ impl Part for Lists {
     fn merged(parts: &[Self], is_kept: impl Fn(&IndexedFile) -> bool) -> Self {
         let mut merged = Self { files: Vec::new(), lengths: Vec::new(), words: HashMap::new() };
         for part in parts {
-            // Of each file its new number.
+            // The new number of each file that is kept.
             let files = part.files.iter().zip(&part.lengths);
+            let files = files.inspect(|_| work::advance(ENTRY_BYTES));
             let numbers: Vec<Option<u32>> = files.map(|(file, length)| is_kept(file).then(|| merged.push(file.clone(), *length))).collect();
             let keeps_all = numbers.iter().all(Option::is_some);
             let base = merged.numbers() - if keeps_all { numbers.len() as u32 } else { 0 };
             for (word, list) in &part.words {
-                // Most words of a part are in the others too, and a text of its own is made for those alone that are not.
+                work::advance(ENTRY_BYTES + 8 * list.bytes.len());
+                // Most words of a part are in the others too, so clone a word only if it is new.
                 let kept = match merged.words.get_mut(word) {
                     Some(kept) => kept,
                     None => merged.words.entry(word.clone()).or_default(),
@@ -261,7 +268,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Files whose words are those of `counts`, by their numbers.
+    /// Files with the given word counts.
     fn counted(counts: &[Vec<(u16, u32)>]) -> Vec<(IndexedFile, FileWords)> {
         let file = |(number, counts): (usize, &Vec<(u16, u32)>)| {
             let words: BTreeMap<String, u32> = counts.iter().map(|(word, count)| (format!("wört{}", word % 700), *count)).collect();
@@ -282,7 +289,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn segments_read_back_and_merge(
+        fn segments_round_trip_and_merge(
             counts in proptest::collection::vec(proptest::collection::vec((any::<u16>(), 1..=u32::MAX), 0..60), 1..700),
             dropped in 0_u64..9,
         ) {
@@ -291,7 +298,7 @@ mod tests {
             let (segment, rows) = lists.rows(7);
             prop_assert!(rows.is_sorted(), "rows are met in the order of their keys");
             prop_assert_eq!(&Lists::from_rows(segment, borrowed(&rows)).expect("its own rows"), &lists);
-            // What is found by a row is what the files say, of words that are there and of one that is not.
+            // A row lookup agrees with the files, both for words that exist and for words that do not.
             for word in ["wört0", "wört1", "wört69", "wört", "", "x"] {
                 let key = entries_key::<Words>(7, segment.row_of(word));
                 let (_, row) = rows.iter().find(|(known, _)| *known == key).expect("a row of each number");
@@ -306,7 +313,7 @@ mod tests {
             }
             let (one, other) = all.split_at(all.len() / 3);
             let parts = [Lists::of(one.to_vec()), Lists::of(other.to_vec())];
-            // With 0 nothing is dropped.
+            // With 0, all files are kept.
             let kept = |file: &IndexedFile| dropped == 0 || !file.version.number().is_multiple_of(dropped);
             let merged = Lists::merged(&parts, kept);
             let wanted = Lists::of(all.into_iter().filter(|(file, _)| kept(file)).collect());
@@ -317,8 +324,8 @@ mod tests {
         }
 
         #[test]
-        fn rows_that_are_none_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), word in "[a-z]{0,3}") {
-            // It ends, and with what it is.
+        fn decoding_arbitrary_rows_terminates(bytes in proptest::collection::vec(any::<u8>(), 0..200), word in "[a-z]{0,3}") {
+            // Must terminate without panicking.
             let _ = files_with(&bytes, &word);
             let _ = Words::from_bytes(&bytes);
             let _ = Words::files_from_bytes(&bytes);
@@ -326,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_refused() {
+    fn incomplete_segment_is_rejected() {
         let counts: Vec<Vec<(u16, u32)>> = (0..60).map(|file| (0..200).map(|word| (file * 3 + word, 1)).collect()).collect();
         let (segment, rows) = Lists::of(counted(&counts)).rows(7);
         assert!(rows.len() > 2 && segment.unread == 1, "{segment:?}");
@@ -351,9 +358,9 @@ mod tests {
         assert_eq!(segment.files(), 60);
     }
 
-    /// Rows that were written stay where they are looked for.
+    /// The hash determines where words are stored, so it must never change.
     #[test]
-    fn words_are_hashed_as_ever() {
+    fn word_hashes_are_stable() {
         assert_eq!(super::super::hash(""), 0xEFD0_1F60_BA99_2926);
         assert_eq!((row_of("memory", 10), row_of("größe", 10)), (654, 673));
     }

@@ -1,9 +1,9 @@
-//! The word index: which files hold a word, and how often, so that a ranked search reads only the best of them.
+//! The word index, which tells which files contain a word and how often, so that a ranked search reads only the best of them.
 //!
-//! Of each file it keeps its [`FileWords`]. A segment has for each word the files that hold it, in rows by the hash of the word: so a
-//! lookup knows the keys of all rows of all segments that it needs without asking for a list of words first.
+//! It keeps the [`FileWords`] of each file. A segment maps each word to the files that contain it, in rows chosen by the hash of
+//! the word. So a lookup can compute the keys of all rows it needs without reading a dictionary first.
 //!
-//! A file that nobody can read is kept as one that holds the empty word, which no file does otherwise.
+//! An unreadable file is stored as one that contains the empty word, which no other file does.
 
 mod coding;
 mod lists;
@@ -22,16 +22,16 @@ use crate::search::words::FileWords;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What a file is kept with that nobody can read.
+/// The word that marks an unreadable file.
 const UNREAD: &str = "";
 
-/// The most rows that the words of a segment are spread over, as a binary logarithm.
+/// The binary logarithm of the maximum number of word rows of a segment.
 const ROWS_LOG2_MAX: u8 = 24;
 
 /// The word index.
 pub(super) struct Words;
 
-/// A file of a segment, as it is listed.
+/// A file as a segment lists it, with its number of words.
 pub(super) struct CountedFile {
     file: IndexedFile,
     length: u32,
@@ -69,7 +69,7 @@ impl Kind for Words {
 
     fn from_bytes(bytes: &[u8]) -> Result<FileWords> {
         let mut counts = Vec::new();
-        let length = each_of_row(bytes, |word, count| counts.push((word.to_owned(), count)))?;
+        let length = decode_row(bytes, |word, count| counts.push((word.to_owned(), count)))?;
         Ok(FileWords { length, counts })
     }
 
@@ -109,21 +109,21 @@ impl Kind for Words {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CountedFiles {
     id: u64,
-    /// How many rows its words are spread over, as a binary logarithm.
+    /// The binary logarithm of the number of word rows.
     rows_log2: u8,
-    /// How many files it has, with those that nobody could read.
+    /// The number of files, unreadable ones included.
     files: u32,
-    /// How many of its files nobody could read.
+    /// The number of unreadable files.
     unread: u32,
-    /// How many words its files have.
+    /// The total number of words of its files.
     words: u64,
-    /// How many bytes its words and lists have.
+    /// The size of its words and lists in bytes.
     bytes: u64,
 }
 
 impl CountedFiles {
     /// # Errors
-    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) for what no segment is.
+    /// [`Corrupt`](crate::error::ErrorKind::Corrupt) if the description is invalid.
     fn check(self) -> Result<()> {
         if self.rows_log2 <= ROWS_LOG2_MAX && self.unread <= self.files { Ok(()) } else { Err(damaged("its manifest")) }
     }
@@ -156,8 +156,8 @@ fn is_unread(words: &FileWords) -> bool {
     words.counts.first().is_some_and(|(word, _)| word == UNREAD)
 }
 
-/// Hands over the words of a row of the tail with their counts, in order, and returns how many words the file has.
-fn each_of_row(mut bytes: &[u8], mut take: impl FnMut(&str, u32)) -> Result<u32> {
+/// Decodes a tail row: calls `take` with each word and its count, in order, and returns the number of words in the file.
+fn decode_row(mut bytes: &[u8], mut take: impl FnMut(&str, u32)) -> Result<u32> {
     let damaged = || damaged("the words of a file");
     let length = take_small(&mut bytes).ok_or_else(damaged)?;
     let count = take_number(&mut bytes).ok_or_else(damaged)?;
@@ -173,14 +173,14 @@ fn row_of(word: &str, rows_log2: u8) -> usize {
     (hash(word) & ((1 << rows_log2) - 1)) as usize
 }
 
-/// Spreads words over all numbers, everywhere and always the same: [FNV-1a](https://www.rfc-editor.org/rfc/rfc9923), with its
-/// bits mixed so that the low ones are even.
+/// Hashes a word. Rows are placed by this hash, so it must never change: [FNV-1a](https://www.rfc-editor.org/rfc/rfc9923) with a
+/// finalizer, because the low bits of FNV-1a alone are unevenly distributed.
 fn hash(word: &str) -> u64 {
     let hash = word.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3));
     mix(hash)
 }
 
-/// What a word adds to the number that stands for the words of a file, in whichever order they come.
+/// Returns what a word contributes to the digest of a file's words. Contributions are summed, so their order does not matter.
 fn digest_of_word(word: &str, count: u32) -> u64 {
     mix(hash(word) ^ u64::from(count).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }

@@ -1,7 +1,7 @@
-//! Which files hold the words of a query, and how often.
+//! Looks up which files contain the words of a query, and how often.
 
 use super::lists::files_with;
-use super::{CountedFile, CountedFiles, UNREAD, Words, each_of_row};
+use super::{CountedFile, CountedFiles, UNREAD, Words, decode_row};
 use crate::backend::store::StoreBackend;
 use crate::backend::store::index::lookup::{LookedUp, Query};
 use crate::error::Result;
@@ -10,70 +10,72 @@ use crate::store::Item;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Of how many files that hold words of a query it is looked up whether they still are what the index has of them.
-const LOOKED_AT_MAX: usize = 8_192;
+/// The most matching files whose versions are checked against the tree. Above that, a sample is checked.
+const CHECKED_MAX: usize = 8_192;
 
-/// How many of them are asked for at once.
-const LOOKED_AT_ONCE: usize = 4_096;
+/// How many versions are read at once.
+const CHECKED_AT_ONCE: usize = 4_096;
 
-/// About how many bytes a row of words has.
+/// The approximate size of a row of words in bytes.
 const ROW_BYTES: usize = 8 << 10;
 
-/// What the word index has of the words of a query.
+/// What the word index knows about the words of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::backend::store) struct Postings {
-    /// What is counted of all files. Segments have places of files that were written again or removed since: those that hold a word of the query are
-    /// found out (of very many, some, which stand for the rest), and how many there are among them tells how many there are in all, about.
+    /// Statistics over all files. Segments also have entries of files that were rewritten or removed since. Such stale entries
+    /// are excluded among the matching files (estimated from a sample if there are very many), and their share is applied to the
+    /// rest as an estimate.
     pub(in crate::backend::store) corpus: Corpus,
-    /// The files that hold any of the words, each once, in no order.
+    /// The files that contain any of the words, each once, in no particular order.
     pub(in crate::backend::store) files: Vec<Posting>,
-    /// The keys of files that nobody could read: whether they hold a word is not known.
+    /// The keys of unreadable files, which may or may not contain the words.
     pub(in crate::backend::store) unread: BTreeSet<String>,
 }
 
-/// A file that holds words of a query.
+/// A file that contains words of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::backend::store) struct Posting {
     /// Its key in the tree.
     pub(in crate::backend::store) key: String,
-    /// How many words it has.
+    /// The number of words in the file.
     pub(in crate::backend::store) length: u32,
-    /// How often it holds each word of the query.
+    /// The number of occurrences of each word of the query.
     pub(in crate::backend::store) frequencies: Box<[u32]>,
 }
 
-/// What is known of a file of a segment.
+/// What a segment has of a file.
 #[derive(Debug, Clone)]
 struct InSegments {
     version: Version,
     length: u32,
-    /// None of a file that nobody could read.
+    /// `None` for an unreadable file.
     frequencies: Option<Box<[u32]>>,
 }
 
-/// The files that hold words.
+/// Collects the files that contain the words of a query.
 #[derive(Clone)]
 struct Holders<'w> {
-    /// Each word with its place in the query, in the order of the words.
+    /// Each word with its position in the query, sorted by word.
     words: BTreeMap<&'w str, usize>,
     corpus: Corpus,
-    /// All files of the tail, which stand for what segments have of them.
+    /// All files of the tail. They override what segments have of the same files.
     in_tail: HashSet<String>,
     in_segments: HashMap<String, InSegments>,
-    /// How many places of files were met in segments.
+    /// The number of file entries met in segments.
     places: usize,
     files: Vec<Posting>,
     unread: BTreeSet<String>,
 }
 
 impl StoreBackend {
-    /// Returns which files hold words of a query, each given once, as they are compared; none when there is no index that is complete.
+    /// Returns the files that contain words of a query. Returns `None` if there is no complete index. Each word must be given
+    /// once, in its normalized form.
     ///
-    /// Cost: the tail, then for each segment and word one row, then the names of the files that hold any of them, then their versions (of up to
-    /// 8,192 files): four round trips or five, and one more the first time.
+    /// Cost: one pass over the tail, then one row for each segment and word, then the names of the matching files, then their
+    /// versions (for up to 8,192 files): four or five round trips, and one more the first time.
     ///
     /// # Errors
-    /// Those of the store, and [`Corrupt`](crate::error::ErrorKind::Corrupt) for an index that is damaged.
+    /// Errors of the store.
     pub(in crate::backend::store) async fn postings(&self, words: &[String]) -> Result<Option<Postings>> {
         let query = Holders {
             words: words.iter().enumerate().map(|(place, word)| (word.as_str(), place)).collect(),
@@ -95,12 +97,12 @@ impl StoreBackend {
                 continue;
             };
             files_with.iter_mut().zip(&frequencies).filter(|(_, count)| **count > 0).for_each(|(files, _)| *files += chance);
-            // It is read in any case: it may have been written after the tail was read.
+            // The search reads the file even if this entry looks stale: the file may have been written after the tail was read.
             found.files.push(Posting { key, length, frequencies });
         }
         let mut corpus = found.corpus;
         corpus.files_with.iter_mut().zip(files_with).for_each(|(files, here)| *files += here.round() as u64);
-        // Of the places that were met, as many hold what the file is now; so it is with the others, about.
+        // Assume that the share of current entries is the same among the entries that were not met.
         let share = if found.places == 0 { 1.0 } else { chances.iter().sum::<f64>() / found.places as f64 };
         let current = |places: u64| (places as f64 * share).round() as u64;
         corpus.files += current(manifest.segments.iter().map(|segment| u64::from(segment.files - segment.unread)).sum());
@@ -108,21 +110,21 @@ impl StoreBackend {
         Ok(Some(Postings { corpus, files: found.files, unread: found.unread }))
     }
 
-    /// Tells of each file, given in the order of the keys, how likely it is still what its segment has of it: for certain where it is looked
-    /// at, as up to so many are, and otherwise as those that are.
+    /// Returns for each file, in key order, the probability that its segment entry is current: 0 or 1 for the files whose version
+    /// is checked, and the share of current files among those for the others.
     async fn chances(&self, files: &[(String, InSegments)]) -> Result<Vec<f64>> {
-        let step = files.len().div_ceil(LOOKED_AT_MAX).max(1);
-        let looked_at: Vec<usize> = (0..files.len()).step_by(step).collect();
-        let mut standing = Vec::with_capacity(looked_at.len());
-        for some in looked_at.chunks(LOOKED_AT_ONCE) {
+        let step = files.len().div_ceil(CHECKED_MAX).max(1);
+        let checked: Vec<usize> = (0..files.len()).step_by(step).collect();
+        let mut current = Vec::with_capacity(checked.len());
+        for some in checked.chunks(CHECKED_AT_ONCE) {
             let keys: Vec<&str> = some.iter().map(|index| files[*index].0.as_str()).collect();
             let items = self.store.get_many(&self.namespace, &keys, false).await?;
-            let stands = |(index, item): (&usize, Option<Item>)| item.is_some_and(|item| item.version == files[*index].1.version);
-            standing.extend(some.iter().zip(items).map(stands));
+            let is_current = |(index, item): (&usize, Option<Item>)| item.is_some_and(|item| item.version == files[*index].1.version);
+            current.extend(some.iter().zip(items).map(is_current));
         }
-        let share = standing.iter().filter(|stands| **stands).count() as f64 / standing.len().max(1) as f64;
+        let share = current.iter().filter(|current| **current).count() as f64 / current.len().max(1) as f64;
         let chance = |index: usize| match index % step {
-            0 => f64::from(u8::from(standing[index / step])),
+            0 => f64::from(u8::from(current[index / step])),
             _ => share,
         };
         Ok((0..files.len()).map(chance).collect())
@@ -130,15 +132,15 @@ impl StoreBackend {
 }
 
 impl Query<Words> for Holders<'_> {
-    /// How often the file holds each word; none for one that nobody could read.
+    /// The number of occurrences of each word, or `None` for an unreadable file.
     type Hit = Option<Box<[u32]>>;
 
     fn take_tail(&mut self, key: &str, row: &[u8]) -> Result<()> {
         let mut frequencies = vec![0; self.words.len()].into_boxed_slice();
         let mut is_unread = false;
-        // Both are in order, so one pass finds all.
+        // Both lists are sorted, so one pass finds all matches.
         let mut wanted = self.words.iter().peekable();
-        let length = each_of_row(row, |word, count| {
+        let length = decode_row(row, |word, count| {
             is_unread |= word == UNREAD;
             while wanted.next_if(|(asked, _)| **asked < word).is_some() {}
             if let Some((_, place)) = wanted.next_if(|(asked, _)| **asked == word) {
@@ -169,13 +171,13 @@ impl Query<Words> for Holders<'_> {
     }
 
     fn hits(&mut self, segment: CountedFiles, row: &dyn Fn(usize) -> Result<Bytes>) -> Result<Vec<(usize, Option<Box<[u32]>>)>> {
-        // Numbers of files, places of words in the query, and how often the one holds the other.
+        // File number, position of the word in the query, number of occurrences.
         let mut held: Vec<(u32, usize, u32)> = Vec::new();
         for (word, place) in &self.words {
             let files = files_with(&row(segment.row_of(word))?, word)?;
             held.extend(files.into_iter().map(|(number, count)| (number, *place, count)));
         }
-        // The lists are in order already, and there are few of them.
+        // The lists are sorted already and few, so a stable merge sort is fast.
         held.sort();
         let counted = held.chunk_by(|(one, ..), (other, ..)| one == other).map(|of_file| {
             let mut frequencies = vec![0; self.words.len()].into_boxed_slice();
@@ -184,7 +186,7 @@ impl Query<Words> for Holders<'_> {
         });
         let mut hits: Vec<(usize, Option<Box<[u32]>>)> = counted.collect();
         if segment.unread > 0 {
-            // It holds no other word, so it is not among the rest.
+            // An unreadable file contains no other word, so it is not among the hits yet.
             hits.extend(files_with(&row(segment.row_of(UNREAD))?, UNREAD)?.into_iter().map(|(number, _)| (number as usize, None)));
             hits.sort_by_key(|(number, _)| *number);
         }
@@ -198,7 +200,7 @@ impl Query<Words> for Holders<'_> {
         }
         let here = InSegments { version: file.version, length, frequencies: hit };
         let known = self.in_segments.entry(file.key).or_insert_with(|| here.clone());
-        // The newest counts: an older place is not removed before its segment is merged.
+        // The newest entry wins; older ones stay until their segments are merged.
         if known.version < here.version {
             *known = here;
         }

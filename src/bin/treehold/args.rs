@@ -1,0 +1,185 @@
+//! The command line as types: what every command understands, and which command.
+
+use crate::commands;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One file tree for AI agents, whose parts live in different tiers.
+///
+/// `/` is the state of a thread (one conversation), `/memories` is long-term and shared by threads, `/workspace` is the
+/// current directory. A file `treehold.toml` puts other tiers elsewhere; see `treehold config init` and `config trust`.
+#[derive(Debug, Parser)]
+#[command(name = "treehold", version, max_term_width = 100, after_long_help = EXIT_CODES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  nothing was found, or two files differ
+  2  wrong usage or invalid input
+  3  not found
+  4  conflict: it changed meanwhile, exists already, or the text to replace is not there just once
+  5  denied: by a rule, a quota, or a read-only tree
+  6  a tier failed";
+
+/// What every command understands.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Configuration file [default: ./treehold.toml, once `config trust` was run]
+    #[arg(long, value_name = "FILE", env = "TREEHOLD_CONFIG", hide_env_values = true, global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory of durable data [default: the user's data directory]
+    #[arg(long, value_name = "DIR", env = "TREEHOLD_DATA", hide_env_values = true, global = true)]
+    pub(crate) data: Option<PathBuf>,
+    /// Thread whose state stands at `/` [default: default]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_THREAD", hide_env_values = true, global = true)]
+    pub(crate) thread: Option<String>,
+    /// User who calls [default: default]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_USER", hide_env_values = true, global = true)]
+    pub(crate) user: Option<String>,
+    /// Tenant of the user [default: default]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_TENANT", hide_env_values = true, global = true)]
+    pub(crate) tenant: Option<String>,
+    /// Agent that calls, where a route asks for one
+    #[arg(long, value_name = "ID", env = "TREEHOLD_AGENT", hide_env_values = true, global = true)]
+    pub(crate) agent: Option<String>,
+    /// Print one JSON value, errors as well
+    #[arg(long, global = true, conflicts_with = "jsonl")]
+    pub(crate) json: bool,
+    /// Print one JSON value a line, errors as well
+    #[arg(long, global = true)]
+    pub(crate) jsonl: bool,
+    /// Print no notices; with `grep`, nothing at all
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Tell on standard error what was done
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    /// When to use colours: auto, always or never
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true, global = true)]
+    pub(crate) color: Color,
+}
+
+impl Global {
+    /// Tells whether data and errors are printed as JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json || self.jsonl
+    }
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    /// Makes the choice hold for all that is printed.
+    pub(crate) fn write_global(self) {
+        match self {
+            Self::Auto => anstream::ColorChoice::Auto,
+            Self::Always => anstream::ColorChoice::Always,
+            Self::Never => anstream::ColorChoice::Never,
+        }
+        .write_global();
+    }
+}
+
+/// When a command looks at the state of the thread.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct When {
+    /// Look at the thread's state, `/`, as it was at a checkpoint (id, label, `latest` or `~N`); other mounts are as they are now
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) at: Option<String>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Ls(commands::ls::Ls),
+    Tree(commands::tree::Tree),
+    Cat(commands::cat::Cat),
+    Head(commands::cat::Head),
+    Stat(commands::stat::Stat),
+    Find(commands::find::Find),
+    Glob(commands::glob::Glob),
+    Grep(commands::grep::Grep),
+    Search(commands::search::Search),
+    Diff(commands::diff::Diff),
+    Write(commands::write::Write),
+    Append(commands::write::Append),
+    Edit(commands::edit::Edit),
+    Patch(commands::patch::Patch),
+    Rm(commands::rm::Rm),
+    Mv(commands::mv::Mv),
+    Cp(commands::mv::Cp),
+    Mkdir(commands::mkdir::Mkdir),
+    Timeline(commands::timeline::Timeline),
+    Watch(commands::timeline::Watch),
+    Run(commands::run::Run),
+    Tools(commands::tools::Tools),
+    #[cfg(feature = "mcp")]
+    Mcp(commands::mcp::Mcp),
+    #[cfg(feature = "serve")]
+    Serve(commands::serve::Serve),
+    #[cfg(feature = "serve")]
+    Token(commands::token::Token),
+    #[command(subcommand)]
+    Checkpoint(commands::checkpoint::Checkpoint),
+    #[command(subcommand)]
+    Thread(commands::thread::Thread),
+    #[command(subcommand)]
+    Overlay(commands::overlay::Overlay),
+    #[command(subcommand)]
+    Memory(commands::memory::Memory),
+    #[command(subcommand)]
+    Store(commands::store::Store),
+    #[command(subcommand)]
+    Config(commands::config::Config),
+    Doctor(commands::doctor::Doctor),
+    Completions(commands::completions::Completions),
+    Man(commands::completions::Man),
+}
+
+/// Reads a limit: with none of anything asked for there is nothing to do.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it lets nothing through; name at least 1".to_owned()),
+        Ok(limit) => Ok(limit),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Reads how long ago something was, such as `12h`, `30d` or `2w`; a day is 24 hours.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    treehold::clock::parse_age(text).map_err(|error| error.message().to_owned())
+}
+
+/// Reads a time: as RFC 3339 has it, a date or time of UTC, or how long ago it was.
+pub(crate) fn time(text: &str) -> Result<jiff::Timestamp, String> {
+    treehold::clock::parse_time(text, jiff::Timestamp::now()).map_err(|error| error.message().to_owned())
+}
+
+/// Reads a duration such as `90s` or `1h 30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    parsed.ok_or_else(|| format!("`{text}` is no time; write it as `90s` or `1h 30m`"))
+}
+
+/// Reads a duration that is not zero.
+#[cfg(feature = "serve")]
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    match duration(text) {
+        Ok(Duration::ZERO) => Err("it lets nothing through; name more than none".to_owned()),
+        read => read,
+    }
+}

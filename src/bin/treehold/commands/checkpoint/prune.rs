@@ -1,0 +1,108 @@
+//! `checkpoint prune` and `checkpoint sweep`: old checkpoints go, and then what only they held.
+
+use super::history;
+use crate::args::age;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::counted;
+use clap::Args;
+use serde_json::json;
+use std::time::Duration;
+use treehold::Error;
+use treehold::checkpoint::PruneOptions;
+
+/// Remove old checkpoints of the thread, never the latest
+///
+/// Those go that every rule lets go. What only they held takes room until `checkpoint sweep` removes it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold checkpoint prune --keep-last 50 --older-than 30d --dry-run
+  treehold checkpoint prune --older-than 12h --keep-labelled")]
+pub(crate) struct Prune {
+    /// Keep the N newest
+    #[arg(long, value_name = "N")]
+    keep_last: Option<u64>,
+    /// Remove only those older than this, such as `12h` or `30d`
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    older_than: Option<Duration>,
+    /// Keep those with a label
+    #[arg(long)]
+    keep_labelled: bool,
+    /// Without a rule: remove all but the latest
+    #[arg(long, conflicts_with_all = ["keep_last", "older_than", "keep_labelled"])]
+    all: bool,
+    /// Remove nothing, and only count
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Remove what no checkpoint of the user's threads holds any more
+///
+/// Safe beside all other work.
+#[derive(Debug, Args)]
+pub(crate) struct Sweep {
+    /// Remove nothing, and only count
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Prune {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        if !self.all && self.keep_last.is_none() && self.older_than.is_none() && !self.keep_labelled {
+            let message = "no rule says which checkpoints go; name `--keep-last`, `--older-than` or `--keep-labelled`, or `--all` for all but the latest";
+            return Err(Error::invalid_argument(message).into());
+        }
+        let (checkpointer, scope) = history(context)?;
+        let mut options = PruneOptions::new().with_keep_labelled(self.keep_labelled).with_dry_run(self.dry_run);
+        (options.keep_last, options.older_than) = (self.keep_last, self.older_than);
+        let progress = context.progress("pruning");
+        progress.wait();
+        let pruned = checkpointer.prune(&scope, &options).await?;
+        drop(progress);
+        if !context.out.is_text() {
+            context.out.json(&json!({"removed": pruned.removed, "kept": pruned.kept, "dry_run": self.dry_run}))?;
+            return Ok(Outcome::Done);
+        }
+        let verb = if self.dry_run { "would remove" } else { "removed" };
+        let removed = counted(usize::try_from(pruned.removed).unwrap_or(usize::MAX), "checkpoint", "checkpoints");
+        context.out.line(format_args!("{verb} {removed}, {} kept", pruned.kept))?;
+        Ok(Outcome::Done)
+    }
+}
+
+impl Sweep {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let (checkpointer, scope) = history(context)?;
+        let progress = context.progress("sweeping");
+        progress.wait();
+        let swept = checkpointer.sweep(&scope, self.dry_run).await?;
+        drop(progress);
+        if !context.out.is_text() {
+            let mut value = serde_json::to_value(swept).map_err(std::io::Error::from)?;
+            value["dry_run"] = self.dry_run.into();
+            context.out.json(&value)?;
+            return Ok(Outcome::Done);
+        }
+        let verb = if self.dry_run { "would remove" } else { "removed" };
+        let bodies = counted(usize::try_from(swept.bodies).unwrap_or(usize::MAX), "content", "contents");
+        let packs = counted(usize::try_from(swept.packs).unwrap_or(usize::MAX), "pack of pages", "packs of pages");
+        context.out.line(format_args!("{verb} {bodies} of {} bytes and {packs}, {} contents kept", swept.body_bytes, swept.bodies_kept))?;
+        Ok(Outcome::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_in_days_and_weeks_too() {
+        let table = [("90m", 5_400), ("12h", 43_200), ("1d", 86_400), ("2w", 1_209_600), ("1h 30m", 5_400), ("30s", 30)];
+        for (text, seconds) in table {
+            assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in ["", "d", "-3d", "-2h", "soon", "99999999999999999999d", "9999999999999999d"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

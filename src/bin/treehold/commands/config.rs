@@ -1,0 +1,221 @@
+//! `config`: what holds, whether a file is sound, and a file to start with.
+
+use crate::context::{CONFIG_FILE, Context, meant, unread};
+use crate::exit::{Failure, Outcome};
+use crate::output::Style;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use treehold::config::{ConfigFault, Origin, Setting, TEMPLATE, Trust};
+use treehold::{Error, ErrorKind};
+
+/// Show, check and start the configuration
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Print every setting that holds, and where it comes from
+    ///
+    /// What is printed is itself a configuration file.
+    Show,
+    /// Check the configuration file
+    ///
+    /// A fault is told with file, line, column, and the key that was probably meant.
+    Check {
+        /// File [default: the one that would be read]
+        file: Option<PathBuf>,
+    },
+    /// Write a commented configuration file that sets what holds anyway
+    Init {
+        /// File
+        #[arg(default_value = CONFIG_FILE)]
+        file: PathBuf,
+    },
+    Trust(ConfigTrust),
+}
+
+/// Trust the configuration file of this directory, as it is now
+///
+/// A `treehold.toml` that lies in the directory where a command runs is used only once its content was trusted: it may have come with
+/// the directory. What it mounts is printed first. A file that changes has to be trusted again. One that is named by --config or
+/// TREEHOLD_CONFIG is used in any case.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold config trust
+  treehold config trust --show
+  treehold config trust --revoke ../other/treehold.toml")]
+pub(crate) struct ConfigTrust {
+    /// File
+    #[arg(default_value = CONFIG_FILE)]
+    file: PathBuf,
+    /// Only tell what the file mounts and whether it is trusted
+    #[arg(long, conflicts_with_all = ["list", "revoke"])]
+    show: bool,
+    /// List the files that are trusted
+    #[arg(long, conflicts_with = "revoke")]
+    list: bool,
+    /// Trust the file no more
+    #[arg(long)]
+    revoke: bool,
+}
+
+impl Config {
+    pub(crate) fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        match self {
+            Self::Show => show(context),
+            Self::Check { file } => check(context, file),
+            Self::Init { file } => init(context, &file),
+            Self::Trust(trust) => trust.run(context),
+        }
+    }
+}
+
+fn show(context: &mut Context) -> Result<Outcome, Failure> {
+    let mut settings = context.config()?.settings();
+    for Setting { value, .. } in settings.iter_mut().filter(|setting| setting.key() == "url") {
+        if let Some(url) = value.as_str().map(treehold::config::without_password) {
+            *value = url.into();
+        }
+    }
+    let out = &mut context.out;
+    if !out.is_text() {
+        let settings: Vec<_> =
+            settings.iter().map(|Setting { keys, value, origin, .. }| json!({"keys": keys, "value": value, "origin": origin})).collect();
+        out.json_list(&settings)?;
+        return Ok(Outcome::Done);
+    }
+    let mut table = None;
+    for setting in &settings {
+        if setting.table() != table {
+            table = setting.table();
+            out.empty_line()?;
+            out.line(format_args!("[{}]", table.as_deref().unwrap_or_default()))?;
+        }
+        let origin = match &setting.origin {
+            Origin::Default => String::new(),
+            origin => format!("  {}", out.paint(Style::Faint, format_args!("# {origin}"))),
+        };
+        // A text of several lines stands there as TOML has it.
+        out.text(format_args!("{} = {}{origin}\n", setting.key(), setting.value))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failure> {
+    if file.is_some() {
+        context.global.config = file;
+    } else if context.global.config.is_none() && Path::new(CONFIG_FILE).is_file() {
+        // To look at a file is not to use it.
+        context.global.config = Some(CONFIG_FILE.into());
+    }
+    let checked = context.config();
+    if let Err(error) = &checked
+        && let Some(fault) = std::error::Error::source(error).and_then(|source| source.downcast_ref::<ConfigFault>())
+        && !context.out.is_text()
+    {
+        let ConfigFault { file, line, column, message, hint, .. } = fault;
+        context.out.json(&json!({"ok": false, "file": file, "line": line, "column": column, "message": message, "hint": hint}))?;
+        context.out.flush()?;
+    }
+    let config = checked?;
+    let file = config.place().file.clone();
+    let warnings = warnings(&config);
+    for warning in &warnings {
+        context.out.notice(format_args!("warning: {warning}"));
+    }
+    match (context.out.is_text(), file) {
+        (false, file) => context.out.json(&json!({"ok": true, "file": file, "warnings": warnings}))?,
+        (true, Some(file)) => context.out.line(format_args!("{} is sound", file.display()))?,
+        (true, None) => context.out.line("no configuration file; what is built in holds")?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Says what is sound and will not do what was meant.
+fn warnings(config: &treehold::config::Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (path, route) in &config.routes {
+        match config.filesystem_root(path, &config.scope()) {
+            Ok(Some(root)) if !root.is_dir() && route.create_root != Some(true) => {
+                warnings
+                    .push(format!("the root of `{path}`, {}, is no directory; make it, or set `create_root` on the route", root.display()));
+            }
+            _ => {}
+        }
+    }
+    warnings.extend(forgetful_stores(config).map(|name| format!("the store `{name}` is in memory and keeps nothing after a command ends")));
+    warnings
+}
+
+/// Returns the stores that are in use and are gone with the process.
+pub(crate) fn forgetful_stores(config: &treehold::config::Config) -> impl Iterator<Item = &str> {
+    let is_used = |name: &str| {
+        let by_route = config.routes.values().any(|route| route.store.as_deref() == Some(name));
+        let by_overlay =
+            config.overlays().any(|(_, route)| route.overlay.as_ref().and_then(|overlay| overlay.store.as_deref()) == Some(name));
+        by_route || by_overlay || (config.threads.save && config.threads.store == name)
+    };
+    config.stores.iter().filter(move |(name, store)| store.url == "memory:" && is_used(name)).map(|(name, _)| name.as_str())
+}
+
+fn init(context: &mut Context, file: &Path) -> Result<Outcome, Failure> {
+    let mut created = std::fs::File::create_new(file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Error::new(ErrorKind::AlreadyExists, format!("`{}` exists already; name another file", file.display()))
+        }
+        _ => Error::new(ErrorKind::Unavailable, format!("`{}` cannot be made: {error}", file.display())),
+    })?;
+    created
+        .write_all(TEMPLATE.as_bytes())
+        .map_err(|error| Error::new(ErrorKind::Unavailable, format!("`{}` cannot be written: {error}", file.display())))?;
+    // Who has it written has it as it is.
+    context.trust_book()?.trust(file, TEMPLATE.as_bytes())?;
+    context.out.notice(format_args!("wrote {}; after a change to it, run `treehold config trust`", file.display()));
+    Ok(Outcome::Done)
+}
+
+impl ConfigTrust {
+    fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let book = context.trust_book()?;
+        if self.list {
+            let files = book.list()?;
+            match context.out.is_text() {
+                true => files.iter().try_for_each(|file| context.out.line(file.display()))?,
+                false => context.out.json_list(&files)?,
+            }
+            return Ok(Outcome::found(!files.is_empty()));
+        }
+        if self.revoke {
+            let revoked = book.revoke(&self.file)?;
+            let told = if revoked { "is trusted no more" } else { "was not trusted" };
+            context.out.notice(format_args!("{} {told}", self.file.display()));
+            return Ok(Outcome::found(revoked));
+        }
+        let text = std::fs::read(&self.file).map_err(|error| unread(&self.file.display().to_string(), error))?;
+        let text = String::from_utf8(text)
+            .map_err(|error| Error::invalid_argument("the file is not UTF-8; a configuration is TOML").with_source(error))?;
+        let meaning = meant(&self.file, &text, book.directory());
+        if !self.show {
+            // What cannot be read as a configuration has said nothing that could be trusted.
+            treehold::config::Config::load_text(&self.file, &text, book.directory())?;
+            book.trust(&self.file, text.as_bytes())?;
+        }
+        let trust = book.of(&self.file, text.as_bytes())?;
+        let state = match trust {
+            Trust::Given => "trusted",
+            Trust::Changed => "changed",
+            _ => "unknown",
+        };
+        if !context.out.is_text() {
+            context.out.json(&json!({"file": self.file, "state": state, "meaning": meaning}))?;
+            return Ok(Outcome::found(trust == Trust::Given));
+        }
+        let file = self.file.display();
+        let told = match trust {
+            Trust::Given => "is trusted",
+            Trust::Changed => "changed since it was trusted",
+            _ => "is not trusted",
+        };
+        context.out.line(format_args!("{file} {told}; it {meaning}"))?;
+        Ok(Outcome::found(trust == Trust::Given))
+    }
+}

@@ -1,0 +1,86 @@
+//! `find`: everything beneath a directory, hidden and ignored as well.
+
+use crate::args::{When, at_least_one};
+use crate::commands::glob::{found, print_found, told_found};
+use crate::commands::ls::print_long;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use clap::{Args, ValueEnum};
+use treehold::VfsPath;
+use treehold::ops::{EntryKind, GlobOptions, OnFailure};
+
+/// Find what lies beneath a directory, by name, kind and size
+///
+/// Unlike `glob` it shows directories, hidden names and what ignore files exclude.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold find /workspace --name '*.log' --larger 1000000
+  treehold find / --kind directory")]
+pub(crate) struct Find {
+    /// Directory
+    #[arg(default_value = "/")]
+    path: String,
+    /// Only names that this glob matches; with a `/` in it, paths
+    #[arg(short, long, value_name = "GLOB", default_value = "*")]
+    name: String,
+    /// Only entries of this kind
+    #[arg(short, long, value_enum)]
+    kind: Option<Kind>,
+    /// Only files of more than BYTES
+    #[arg(long, value_name = "BYTES")]
+    larger: Option<u64>,
+    /// Only files of less than BYTES
+    #[arg(long, value_name = "BYTES")]
+    smaller: Option<u64>,
+    /// Print kind, size in bytes, time and path
+    #[arg(short, long)]
+    long: bool,
+    /// Print at most N paths
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+impl Find {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let path = VfsPath::parse(&self.path)?;
+        let options =
+            GlobOptions::new(&self.name).with_directories(true).with_hidden(true).with_ignored(true).with_on_failure(OnFailure::Partial);
+        let tree = context.tree_at(&self.when).await?;
+        let mut result = found(&*tree, &path, options, None).await?;
+        let kind = self.kind.map(|kind| match kind {
+            Kind::File => EntryKind::File,
+            Kind::Directory => EntryKind::Directory,
+            Kind::Symlink => EntryKind::Symlink,
+            Kind::Other => EntryKind::Other,
+        });
+        let by_size = self.larger.is_some() || self.smaller.is_some();
+        result.entries.retain(|entry| {
+            kind.is_none_or(|kind| entry.kind == kind)
+                && (!by_size || entry.kind == EntryKind::File)
+                && self.larger.is_none_or(|bytes| entry.size_bytes > bytes)
+                && self.smaller.is_none_or(|bytes| entry.size_bytes < bytes)
+        });
+        let found = result.entries.len();
+        result.entries.truncate(self.limit.unwrap_or(usize::MAX));
+        if found > result.entries.len() {
+            context.out.notice(format_args!("{} more were found; raise `--limit`", found - result.entries.len()));
+        }
+        if self.long && context.out.is_text() {
+            for entry in &result.entries {
+                print_long(&mut context.out, entry, entry.path.as_str())?;
+            }
+            return Ok(told_found(context, &result));
+        }
+        print_found(context, &result)
+    }
+}

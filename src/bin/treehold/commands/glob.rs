@@ -1,0 +1,137 @@
+//! `glob`: paths by pattern, as an agent's tool finds them.
+
+use crate::args::{When, at_least_one};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, error_of, tell};
+use crate::output::Format;
+use clap::Args;
+use treehold::ops::{Failure as Unread, GlobOptions, GlobResult, OnFailure};
+use treehold::{Backend, Error, ErrorKind, VfsPath};
+
+/// Find files by pattern
+///
+/// `*` and `?` stay within a name, `**` crosses directories, `{a,b}` and `[...]` choose. A pattern without `/` matches names
+/// at any depth. Hidden names and what `.gitignore` and `.ignore` files exclude are left out.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold glob '*.md'
+  treehold glob '{memories,workspace}/**/*.md'
+  treehold glob 'src/**' /workspace --dirs")]
+pub(crate) struct Glob {
+    /// Pattern
+    pattern: String,
+    /// Directory to search
+    #[arg(default_value = "/")]
+    path: String,
+    /// Find directories too
+    #[arg(short, long)]
+    dirs: bool,
+    /// Ignore case
+    #[arg(short, long)]
+    ignore_case: bool,
+    /// Include names that start with a dot
+    #[arg(long)]
+    hidden: bool,
+    /// Include what ignore files exclude
+    #[arg(long)]
+    ignored: bool,
+    /// Print at most N paths
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
+}
+
+impl Glob {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let path = VfsPath::parse(&self.path)?;
+        let options = GlobOptions::new(&self.pattern)
+            .with_directories(self.dirs)
+            .with_case_insensitive(self.ignore_case)
+            .with_hidden(self.hidden)
+            .with_ignored(self.ignored)
+            .with_on_failure(OnFailure::Partial);
+        let tree = context.tree_at(&self.when).await?;
+        let result = found(&*tree, &path, options, self.limit).await?;
+        print_found(context, &result)
+    }
+}
+
+/// Finds to the end or to a limit, page by page.
+pub(crate) async fn found(tree: &dyn Backend, path: &VfsPath, mut options: GlobOptions, limit: Option<usize>) -> Result<GlobResult, Error> {
+    let mut whole = GlobResult::default();
+    loop {
+        if let Some(limit) = limit {
+            options.limit = (limit - whole.entries.len()).min(10_000);
+        }
+        let page = tree.glob(path, &options).await?;
+        whole.entries.extend(page.entries);
+        add_failures(&mut whole.failures, page.failures);
+        match page.truncated {
+            Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => {
+                check_found(whole.entries.len())?;
+                options.start_after = Some(truncation.next_after(options.start_after.as_ref())?);
+            }
+            truncated => {
+                whole.truncated = truncated;
+                return Ok(whole);
+            }
+        }
+    }
+}
+
+/// The most that a command without a limit collects: a tree of another server need not end.
+const FOUND_MAX: usize = 10_000_000;
+
+/// Checks that so much may be held, or looked through, by one command.
+pub(crate) fn check_found(found: usize) -> Result<(), Error> {
+    if found <= FOUND_MAX {
+        return Ok(());
+    }
+    let message = format!("there are over {FOUND_MAX} results; name a directory beneath, or set `--limit`");
+    Err(Error::new(ErrorKind::TooLarge, message))
+}
+
+/// Adds the failures of a page: a mount that fails does so on each of them, and is told of once. Returns how many were new.
+pub(crate) fn add_failures(all: &mut Vec<Unread>, page: Vec<Unread>) -> usize {
+    let before = all.len();
+    for failure in page {
+        if !all.contains(&failure) {
+            all.push(failure);
+        }
+    }
+    all.len() - before
+}
+
+/// Prints what was found: a path a line.
+pub(crate) fn print_found(context: &mut Context, result: &GlobResult) -> Result<Outcome, Failure> {
+    let out = &mut context.out;
+    match out.format() {
+        Format::Json => out.json(result)?,
+        Format::JsonLines => out.json_list(&result.entries)?,
+        Format::Text => result.entries.iter().try_for_each(|entry| out.line(&entry.path))?,
+    }
+    Ok(told_found(context, result))
+}
+
+/// Tells what is not among the paths printed, and how that ends the command.
+pub(crate) fn told_found(context: &mut Context, result: &GlobResult) -> Outcome {
+    if result.truncated.is_some() {
+        context.out.notice("there are more paths; raise `--limit`");
+    }
+    match tell_unread(context, &result.failures, result.failures.len()) {
+        Some(kind) => Outcome::Failed(kind),
+        None => Outcome::found(!result.entries.is_empty()),
+    }
+}
+
+/// Tells what a search could not read and returns the kind of the first: a search that left something out has not succeeded.
+pub(crate) fn tell_unread(context: &mut Context, failures: &[Unread], count: usize) -> Option<ErrorKind> {
+    for failure in failures {
+        tell(&error_of(&failure.error).at(&failure.path), &context.global);
+    }
+    if count > failures.len() {
+        context.out.notice(format_args!("{} more could not be read", count - failures.len()));
+    }
+    failures.first().map(|failure| error_of(&failure.error).kind())
+}

@@ -1,0 +1,124 @@
+//! `mv` and `cp`: within a tier at once, across tiers by copy.
+
+use crate::commands::write::{apply, attempt, tell_one};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use clap::Args;
+use treehold::ops::{ApplyOptions, Change, Entry, EntryKind, OpKind, Version};
+use treehold::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
+
+/// Move a file or directory
+///
+/// Parents of the target appear by themselves. A target that ends in `/` is the directory to move into; without it the target is the
+/// new path itself, and a directory that stands there is never replaced.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold mv /draft.md /memories/plan.md
+  treehold mv /draft.md /memories/                           keeps the name")]
+pub(crate) struct Mv {
+    #[command(flatten)]
+    paths: FromTo,
+}
+
+/// Copy a file or directory
+///
+/// Directories are copied with all they hold. Parents of the target appear by themselves. A target that ends in `/` is the directory to
+/// copy into; without it the target is the new path itself, and a directory that stands there is never replaced.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  treehold cp /workspace/README.md /memories/")]
+pub(crate) struct Cp {
+    #[command(flatten)]
+    paths: FromTo,
+}
+
+#[derive(Debug, Args)]
+struct FromTo {
+    /// What to take
+    from: String,
+    /// Where to put it: a path, or a directory with a `/` behind it
+    to: String,
+    /// Replace a file that is there; a directory stays
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl FromTo {
+    fn parse(&self) -> Result<(VfsPathBuf, VfsPathBuf), Failure> {
+        let from = VfsPathBuf::parse(&self.from)?;
+        let to = VfsPathBuf::parse(&self.to)?;
+        if !self.to.ends_with('/') {
+            return Ok((from, to));
+        }
+        if from.is_root() {
+            return Err(Error::invalid_argument("`/` has no name to keep; name the target without a `/` at its end").into());
+        }
+        let to = to.child(from.name())?;
+        Ok((from, to))
+    }
+}
+
+impl Mv {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let (from, to) = self.paths.parse()?;
+        let session = context.session().await?;
+        if !session.is_state(&from) && session.is_state(&to) {
+            let tree = context.tree().await?;
+            if let Ok(Entry { kind: EntryKind::File, version: Some(version), .. }) = tree.stat(&from).await {
+                let ended = into_state(context, from, version, to.clone(), self.paths.force).await;
+                return explained(context, ended, &to).await;
+            }
+        }
+        transfer(context, Change::Rename { from, to, overwrite: self.paths.force }).await
+    }
+}
+
+impl Cp {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let (from, to) = self.paths.parse()?;
+        transfer(context, Change::Copy { from, to, overwrite: self.paths.force }).await
+    }
+}
+
+/// Moves a file into the thread's state, which lasts only once the thread is saved: until then its source stays.
+async fn into_state(context: &mut Context, from: VfsPathBuf, version: Version, to: VfsPathBuf, force: bool) -> Result<Outcome, Failure> {
+    let copy = Change::Copy { from: from.clone(), to: to.clone(), overwrite: force };
+    let mut copied = context.lasting(async |context| attempt(context, std::slice::from_ref(&copy)).await).await?;
+    let delete = Change::Delete { path: from.clone(), recursive: false, expect: Some(version) };
+    let deleted = context.tree().await?.apply(&[delete], &ApplyOptions::new()).await;
+    if let Err(error) = deleted {
+        // Where the copy took no other file's place it goes again, as a move that is refused changes nothing.
+        let undo = Change::Delete { path: to.clone(), recursive: false, expect: None };
+        let is_new = copied.iter().all(|changed| changed.created);
+        let undone = is_new && context.lasting(async |context| attempt(context, std::slice::from_ref(&undo)).await).await.is_ok();
+        let end = if undone { "nothing was moved".to_owned() } else { format!("`{to}` is a copy of it, and both stay") };
+        let message = format!("`{from}` could not be deleted: {}; {end}", error.message());
+        return Err(error.with_message(message).into());
+    }
+    copied.iter_mut().for_each(|changed| changed.operation = OpKind::Rename);
+    tell_one(context, &copied)
+}
+
+/// Applies a move or copy, which may take long.
+async fn transfer(context: &mut Context, change: Change) -> Result<Outcome, Failure> {
+    let progress = context.progress(if matches!(change, Change::Rename { .. }) { "moving" } else { "copying" });
+    progress.wait();
+    let ended = apply(context, std::slice::from_ref(&change)).await;
+    drop(progress);
+    explained(context, ended, change.target().unwrap_or(change.path())).await
+}
+
+/// Says of a directory that stands in the way of a target how to put something in there.
+async fn explained(context: &mut Context, ended: Result<Outcome, Failure>, to: &VfsPath) -> Result<Outcome, Failure> {
+    match ended {
+        Err(Failure::Library(error)) if error.kind() == ErrorKind::AlreadyExists && error.path() == Some(to) => {
+            let is_directory = context.tree().await?.stat(to).await.is_ok_and(|entry| entry.is_directory());
+            let message = match is_directory {
+                true => format!("`{to}` is a directory, which is never replaced; write `{to}/` to put it in there, or name another target"),
+                false => error.message().to_owned(),
+            };
+            Err(error.with_message(message).into())
+        }
+        ended => ended,
+    }
+}

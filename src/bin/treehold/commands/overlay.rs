@@ -1,0 +1,345 @@
+//! `overlay`: what agents changed in a tree and nobody decided about yet.
+
+use super::diff;
+use crate::context::Context;
+use crate::exit::{self, Failure, Outcome};
+use crate::output::{Style, counted};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use treehold::backend::{
+    OverlayApplied, OverlayApplyOptions, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind, OverlayStrategy,
+};
+use treehold::file::is_binary;
+use treehold::ops::EntryKind;
+use treehold::{BackendExt, Error, ErrorKind, OverlayBackend, VfsPath, VfsPathBuf};
+
+/// Show, apply or discard what was changed in an overlay
+///
+/// A route with an `overlay` in the configuration keeps what is changed beneath it apart from the files: agents see their
+/// changes, the files stay as they are until `apply` writes them or `discard` drops them.
+#[derive(Debug, Subcommand)]
+#[command(after_long_help = "Example, after `[routes.\"/workspace\".overlay]` in treehold.toml:
+  treehold overlay diff --patch
+  treehold overlay apply
+  treehold overlay discard /workspace/notes")]
+pub(crate) enum Overlay {
+    Diff(Diff),
+    Apply(Apply),
+    Discard(Discard),
+}
+
+/// List what was changed: added, changed and removed paths
+///
+/// A conflict is a path that changed beneath the overlay since it was first touched in it. Exits 1 when nothing was changed.
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// Only what lies at and beneath PATH
+    #[arg(default_value = "/")]
+    path: String,
+    /// Print the differences of the texts, as a unified diff
+    #[arg(long)]
+    patch: bool,
+    /// Print N lines around each difference
+    #[arg(short = 'U', long, value_name = "N", default_value_t = 3)]
+    unified: usize,
+}
+
+/// Write what was changed to the files beneath, and empty the overlay of it
+///
+/// Each file is written only if it is still what the overlay started from. Conflicts are found first: when there is one,
+/// nothing is written, it is listed, and the exit code is 4; `--strategy` decides them. Exits 1 when nothing was changed.
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    /// Only what lies at and beneath these paths
+    #[arg(value_name = "PATH")]
+    paths: Vec<String>,
+    /// Print what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Whose side wins in a conflict: `ours` is the overlay's, `theirs` that of the files beneath
+    #[arg(long, value_enum, value_name = "SIDE", hide_possible_values = true)]
+    strategy: Option<Strategy>,
+}
+
+/// Drop what was changed, so that the files beneath show again
+///
+/// Exits 1 when nothing was changed.
+#[derive(Debug, Args)]
+pub(crate) struct Discard {
+    /// Only what lies at and beneath these paths; without one, all
+    #[arg(value_name = "PATH")]
+    paths: Vec<String>,
+    /// Drop all without asking for paths
+    #[arg(short, long)]
+    yes: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Strategy {
+    Ours,
+    Theirs,
+}
+
+/// An overlay with what is asked of it.
+struct Asked {
+    /// Where it stands.
+    route: VfsPathBuf,
+    overlay: OverlayBackend,
+    /// Paths within it; all of it when empty.
+    paths: Vec<VfsPathBuf>,
+}
+
+impl Overlay {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        match self {
+            Self::Diff(diff) => diff.run(context).await,
+            Self::Apply(apply) => apply.run(context).await,
+            Self::Discard(discard) => discard.run(context).await,
+        }
+    }
+}
+
+/// Finds the overlays that paths lie in, or that lie beneath them; all when there is none.
+async fn asked(context: &mut Context, paths: &[String]) -> Result<Vec<Asked>, Error> {
+    let config = context.config()?;
+    let (stores, scope) = (context.stores()?, config.scope());
+    let mut asked: Vec<Asked> = Vec::new();
+    for (key, _) in config.overlays() {
+        let Some(overlay) = config.overlay(key, &stores, &scope)? else { continue };
+        let route = VfsPathBuf::parse(key)?;
+        // Its rules hold for what is applied, dropped and shown past the tree too.
+        let overlay = overlay.standing_in(context.tree().await?, route.clone());
+        asked.push(Asked { route, overlay, paths: Vec::new() });
+    }
+    if asked.is_empty() {
+        return Err(Error::invalid_argument("no route is an overlay; add `[routes.\"/workspace\".overlay]` to the configuration"));
+    }
+    if paths.is_empty() {
+        return Ok(asked);
+    }
+    let mut wanted = vec![false; asked.len()];
+    let mut wholly = vec![false; asked.len()];
+    for text in paths {
+        let path = VfsPathBuf::parse(text)?;
+        let route = config.route_of(&path)?.map(|(_, route)| route);
+        let mut is_met = false;
+        for (index, one) in asked.iter_mut().enumerate() {
+            if one.route.starts_with(&path) {
+                (is_met, wanted[index], wholly[index]) = (true, true, true);
+            } else if route.as_ref() == Some(&one.route)
+                && let Some(rest) = path.strip_prefix(&one.route)
+            {
+                (is_met, wanted[index]) = (true, true);
+                one.paths.push(rest.to_owned());
+            }
+        }
+        if !is_met {
+            let routes: Vec<String> = asked.iter().map(|one| format!("`{}`", one.route)).collect();
+            let message = format!("`{path}` lies in no overlay; there is one at {}", routes.join(", "));
+            return Err(Error::invalid_argument(message).at(&path));
+        }
+    }
+    let chosen = asked.into_iter().zip(wanted.into_iter().zip(wholly)).filter(|(_, (wanted, _))| *wanted);
+    Ok(chosen.map(|(one, (_, wholly))| if wholly { Asked { paths: Vec::new(), ..one } } else { one }).collect())
+}
+
+/// Shows a difference in the paths of the whole tree.
+fn outward(route: &VfsPath, mut difference: OverlayDifference) -> OverlayDifference {
+    difference.path = route.concat(&difference.path);
+    for entry in [&mut difference.before, &mut difference.after].into_iter().flatten() {
+        entry.path = route.concat(&entry.path);
+    }
+    difference
+}
+
+/// A difference as JSON, with its text when that is asked for.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    difference: OverlayDifference,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+}
+
+impl Diff {
+    async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let mut all = Vec::new();
+        let mut is_empty = true;
+        for Asked { route, overlay, paths } in asked(context, std::slice::from_ref(&self.path)).await? {
+            let mut options = OverlayDiffOptions::new().with_path(paths.first().cloned().unwrap_or_else(VfsPathBuf::root));
+            loop {
+                let page = overlay.diff(&options).await.map_err(|error| error.rebased(&route, &[]))?;
+                for difference in page.differences {
+                    is_empty = false;
+                    let patch = if self.patch && difference.is_readable {
+                        self.patch_of(&route, &overlay, &difference).await.map_err(|error| error.rebased(&route, &[]))?
+                    } else {
+                        None
+                    };
+                    let difference = outward(&route, difference);
+                    if context.out.is_text() {
+                        match patch {
+                            Some(patch) => diff::print(&mut context.out, &patch)?,
+                            None => print(context, &difference)?,
+                        }
+                    } else {
+                        all.push(Shown { difference, patch: patch.map(|patch| String::from_utf8_lossy(&patch).into_owned()) });
+                    }
+                }
+                match page.truncated {
+                    Some(cut) => options.start_after = Some(cut.next_after(options.start_after.as_ref())?),
+                    None => break,
+                }
+            }
+        }
+        if !context.out.is_text() {
+            context.out.json_list(&all)?;
+        }
+        Ok(Outcome::found(!is_empty))
+    }
+
+    /// Returns the difference of two texts; none for directories and what is no text.
+    async fn patch_of(&self, route: &VfsPath, overlay: &OverlayBackend, difference: &OverlayDifference) -> Result<Option<Vec<u8>>, Error> {
+        let is_file = |entry: &Option<treehold::ops::Entry>| entry.as_ref().is_some_and(|entry| entry.kind == EntryKind::File);
+        let (had, has) = (is_file(&difference.before), is_file(&difference.after));
+        if !(had || has) {
+            return Ok(None);
+        }
+        let before = if had { overlay.lower().read_bytes(difference.path.as_str()).await? } else { Default::default() };
+        let after = if has { overlay.read_bytes(difference.path.as_str()).await? } else { Default::default() };
+        if is_binary(&before) || is_binary(&after) {
+            return Ok(None);
+        }
+        let path = route.concat(&difference.path);
+        let name = |is_there: bool| if is_there { path.as_str() } else { "/dev/null" };
+        let text = diff::unified(&before, &after, name(had), name(has), self.unified);
+        Ok((!text.is_empty()).then_some(text))
+    }
+}
+
+/// Prints a line for a difference.
+fn print(context: &mut Context, difference: &OverlayDifference) -> Result<(), Failure> {
+    let style = match difference.kind {
+        OverlayDifferenceKind::Added => Style::Added,
+        OverlayDifferenceKind::Changed => Style::Path,
+        OverlayDifferenceKind::Removed => Style::Removed,
+    };
+    let entry = difference.after.as_ref().or(difference.before.as_ref());
+    let slash = if entry.is_some_and(|entry| entry.is_directory()) { "/" } else { "" };
+    let conflict = difference.conflict.map_or_else(String::new, |conflict| format!("  (conflict: {conflict} beneath)"));
+    let kind = context.out.paint(style, format_args!("{:<7}", difference.kind)).to_string();
+    context.out.line(format_args!("{kind}  {}{slash}{conflict}", difference.path))
+}
+
+impl Apply {
+    async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let asked = asked(context, &self.paths).await?;
+        let options = |one: &Asked| {
+            let mut options = OverlayApplyOptions::new();
+            options.paths = one.paths.clone();
+            options.strategy = self.strategy.map(|strategy| match strategy {
+                Strategy::Ours => OverlayStrategy::Ours,
+                Strategy::Theirs => OverlayStrategy::Theirs,
+            });
+            options
+        };
+        // Of several overlays none is applied while another has a conflict.
+        let mut planned = OverlayApplied::default();
+        for one in &asked {
+            let plan = one.overlay.apply_changes(&options(one).with_dry_run(true)).await;
+            join(&mut planned, &one.route, plan.map_err(|error| error.rebased(&one.route, &[]))?);
+        }
+        let mut done = planned;
+        if !self.dry_run && done.conflicts.is_empty() {
+            done = OverlayApplied::default();
+            for one in &asked {
+                let applied = one.overlay.apply_changes(&options(one)).await;
+                join(&mut done, &one.route, applied.map_err(|error| error.rebased(&one.route, &[]))?);
+                if done.failure.is_some() || !done.conflicts.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.tell(context, &done)
+    }
+
+    fn tell(&self, context: &mut Context, done: &OverlayApplied) -> Result<Outcome, Failure> {
+        if !context.out.is_text() {
+            context.out.json(done)?;
+        } else if !done.conflicts.is_empty() {
+            done.conflicts.iter().try_for_each(|difference| print(context, difference))?;
+        } else if self.dry_run {
+            done.applied.iter().try_for_each(|difference| print(context, difference))?;
+        }
+        if !done.conflicts.is_empty() {
+            let paths = counted(done.conflicts.len(), "path", "paths");
+            let message = format!(
+                "{paths} changed beneath the overlay too, nothing was applied; look at it, or decide by `--strategy ours` or `theirs`"
+            );
+            context.out.flush()?;
+            exit::tell(&Error::new(ErrorKind::Conflict, message), &context.global);
+            return Ok(Outcome::Failed(ErrorKind::Conflict));
+        }
+        let changes = counted(done.applied.len(), "change", "changes");
+        if let Some(failure) = &done.failure {
+            let error = exit::error_of(&failure.error);
+            let message = format!("{changes} were applied, then: {}; apply again for the rest", error.message());
+            context.out.flush()?;
+            exit::tell(&Error::new(error.kind(), message).at(&failure.path), &context.global);
+            return Ok(Outcome::Failed(error.kind()));
+        }
+        if done.applied.is_empty() && done.dropped.is_empty() {
+            context.out.notice("nothing was changed");
+            return Ok(Outcome::Nothing);
+        }
+        let verb = if self.dry_run { "would be applied" } else { "applied" };
+        match done.dropped.len() {
+            0 => context.out.notice(format_args!("{changes} {verb}")),
+            dropped => context.out.notice(format_args!("{changes} {verb}, {dropped} dropped")),
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Adds what one overlay did to what all did.
+fn join(all: &mut OverlayApplied, route: &VfsPath, one: OverlayApplied) {
+    let outward = |differences: Vec<OverlayDifference>| differences.into_iter().map(|difference| outward(route, difference));
+    all.applied.extend(outward(one.applied));
+    all.dropped.extend(outward(one.dropped));
+    all.conflicts.extend(outward(one.conflicts));
+    if let Some(mut failure) = one.failure {
+        failure.path = route.concat(&failure.path);
+        failure.error = failure.error.rebased(route);
+        all.failure = Some(failure);
+    }
+}
+
+impl Discard {
+    async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let asked = asked(context, &self.paths).await?;
+        let is_whole = asked.iter().any(|one| one.paths.is_empty());
+        if is_whole && !self.yes {
+            let mut count = 0;
+            for one in &asked {
+                let options = OverlayDiffOptions::new().with_limit(usize::MAX);
+                let diff = one.overlay.diff(&options).await.map_err(|error| error.rebased(&one.route, &[]))?;
+                count += diff.differences.len();
+            }
+            let message = format!("this drops {} for good; add `--yes`, or name paths", counted(count, "change", "changes"));
+            return Err(Error::invalid_argument(message).into());
+        }
+        let mut dropped = Vec::new();
+        for one in &asked {
+            let of_one = one.overlay.discard(&one.paths).await.map_err(|error| error.rebased(&one.route, &[]))?;
+            dropped.extend(of_one.into_iter().map(|difference| outward(&one.route, difference)));
+        }
+        if !context.out.is_text() {
+            context.out.json_list(&dropped)?;
+        }
+        match dropped.len() {
+            0 => context.out.notice("nothing was changed"),
+            count => context.out.notice(format_args!("dropped {}", counted(count, "change", "changes"))),
+        }
+        Ok(Outcome::found(!dropped.is_empty()))
+    }
+}

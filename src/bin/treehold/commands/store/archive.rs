@@ -1,0 +1,170 @@
+//! `store export` and `store import`: everything into one archive, and out of one.
+
+use super::{Included, StoreName};
+use crate::context::{Context, unread};
+use crate::exit::{Failure, Outcome};
+use crate::output::{counted, stdin_is_terminal, stdout_is_terminal};
+use clap::Args;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use treehold::store::{ExportOptions, ImportOptions, export, import};
+use treehold::{Error, ErrorKind};
+
+/// Write a whole store to an archive
+///
+/// A tar of JSON lines and contents, which other programs can read too. Tokens and kept answers are left out unless `--include` names
+/// them. To have it of one moment while others write, export a
+/// snapshot: `treehold store snapshot`.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// File to make; `-` or none writes to standard output
+    file: Option<String>,
+    #[command(flatten)]
+    included: Included,
+    #[command(flatten)]
+    store: StoreName,
+}
+
+/// Make a store of an archive
+///
+/// Versions, times and ends of life are as they were. The store is empty before. The whole archive is checked before anything is
+/// written. Tokens and kept answers of the archive are left out unless `--include` names them: whoever wrote it would decide who gets in.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Archive that `export` wrote; `-` or none reads standard input
+    file: Option<String>,
+    /// Import over what the store holds: rows that both have are replaced, the others are left
+    #[arg(long)]
+    onto: bool,
+    #[command(flatten)]
+    included: Included,
+    #[command(flatten)]
+    store: StoreName,
+}
+
+impl Export {
+    pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let store = self.store.open(context).await?;
+        let file = self.file.as_deref().filter(|file| *file != "-");
+        let output: Box<dyn Write + Send> = match file {
+            Some(file) => Box::new(Synced(create(file)?)),
+            None if stdout_is_terminal() => {
+                return Err(Error::invalid_argument("an archive is not for a terminal; name a file, or pipe it on").into());
+            }
+            None => Box::new(io::stdout()),
+        };
+        let progress = context.progress("exporting");
+        let options = self.included.all().fold(ExportOptions::new(), ExportOptions::with_include);
+        let exported = export(&*store, io::BufWriter::with_capacity(1 << 20, output), &options, |at| {
+            progress.share(at.rows, at.rows_total.unwrap_or(at.rows), format_args!("exporting: {} rows, {} bytes", at.rows, at.bytes));
+        });
+        let report = match (exported.await, file) {
+            (Ok(report), _) => report,
+            (Err(error), file) => {
+                if let Some(file) = file {
+                    // What is there is no archive, and the next export would be refused by it.
+                    let _ = std::fs::remove_file(file);
+                }
+                return Err(error.into());
+            }
+        };
+        drop(progress);
+        let exported = format!("{} exported, digest {}", counted(report.rows as usize, "row", "rows"), report.digest);
+        match file {
+            None => context.out.detail(exported),
+            Some(_) if context.out.is_text() => context.out.line(exported)?,
+            Some(_) => context.out.json(&report)?,
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Import {
+    pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let input = match self.file.as_deref().filter(|file| *file != "-") {
+            // A pipe that has a name is no less a stream.
+            Some(file) => rewindable(File::open(file).map_err(|error| unread(file, error))?)?,
+            None if stdin_is_terminal() => {
+                return Err(Error::invalid_argument("no archive is given; name a file, or pipe it in").into());
+            }
+            None => spooled(io::stdin().lock())?,
+        };
+        let store = self.store.open_or_create(context).await?;
+        let progress = context.progress("importing");
+        let options = self.included.all().fold(ImportOptions::new().with_onto(self.onto), ImportOptions::with_include);
+        let report = import(&*store, input, &options, |at| progress.tell(at.rows, "rows")).await?;
+        drop(progress);
+        for (name, rows) in &report.left_out {
+            let rows = counted(*rows as usize, "row", "rows");
+            context.out.notice(format_args!(
+                "{rows} of `{name}` left out; if you trust where the archive is from, take them by `--include {name}`"
+            ));
+        }
+        match context.out.is_text() {
+            true => {
+                let imported = counted(report.rows as usize, "row", "rows");
+                context.out.line(format_args!("{imported} imported, digest {}", report.digest))?;
+            }
+            false => context.out.json(&report)?,
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Takes a file that can be read twice as it is, and anything else by a copy.
+fn rewindable(file: File) -> Result<File, Error> {
+    match file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        true => Ok(file),
+        false => spooled(file),
+    }
+}
+
+/// Copies a stream into a file without a name, as an archive is read once to be checked and once to be imported.
+fn spooled(mut input: impl io::Read) -> Result<File, Error> {
+    let path = std::env::temp_dir().join(format!("treehold-import-{}", uuid::Uuid::now_v7().simple()));
+    let mut options = File::options();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let unkept = |error: io::Error| {
+        let message = "the archive cannot be kept in the directory of temporary files to be checked; make room there, or name it as a file";
+        Error::new(ErrorKind::Unavailable, message).with_source(error)
+    };
+    let mut file = options.open(&path).map_err(unkept)?;
+    // Where an open file cannot lose its name, the name stays for whoever cleans that directory.
+    let _ = std::fs::remove_file(&path);
+    io::copy(&mut input, &mut file).map_err(unkept)?;
+    io::Seek::rewind(&mut file).map_err(unkept)?;
+    Ok(file)
+}
+
+/// Makes a file that is not there, for its owner alone: a store holds what not everybody may read.
+fn create(file: &str) -> Result<File, Error> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(Path::new(file)).map_err(|error| {
+        let (kind, message) = match error.kind() {
+            io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, format!("`{file}` exists already; name another file, or remove it")),
+            io::ErrorKind::NotFound => (ErrorKind::NotFound, format!("the directory of `{file}` does not exist; create it")),
+            io::ErrorKind::PermissionDenied => (ErrorKind::PermissionDenied, format!("`{file}` may not be written; name another file")),
+            _ => (ErrorKind::Unavailable, format!("`{file}` cannot be written: {error}")),
+        };
+        Error::new(kind, message).with_source(error)
+    })
+}
+
+/// A file that is on the disk once it is flushed.
+struct Synced(File);
+
+impl Write for Synced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}

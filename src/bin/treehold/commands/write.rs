@@ -1,0 +1,115 @@
+//! `write` and `append`: content from an argument or from standard input.
+
+use crate::context::{self, Context};
+use crate::exit::{Failure, Outcome};
+use clap::Args;
+use treehold::ops::{ApplyOptions, Change, Changed, Version, WriteMode};
+use treehold::{Backend, VfsPathBuf};
+
+/// Write a whole file
+///
+/// Creates the file and its parents, or replaces its content. Every byte is written as it is given; no line break is added.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold write /memories/todo.md 'water the plants'
+  git diff | treehold write /diff.txt
+  treehold write --new /lock mine                            fails if it exists")]
+pub(crate) struct Write {
+    /// File
+    path: String,
+    /// Content; `-` or none reads standard input
+    text: Option<String>,
+    /// Fail if the file exists
+    #[arg(long, conflicts_with = "if_version")]
+    new: bool,
+    /// Fail unless the file has this version
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<Version>,
+}
+
+/// Add to the end of a file
+///
+/// Creates the file and its parents when absent. No line break is added.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  date | treehold append /memories/visits.log")]
+pub(crate) struct Append {
+    /// File
+    path: String,
+    /// Content; `-` or none reads standard input
+    text: Option<String>,
+}
+
+impl Write {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let path = VfsPathBuf::parse(&self.path)?;
+        let mode = match self.if_version {
+            Some(version) => WriteMode::IfVersion(version),
+            None if self.new => WriteMode::CreateNew,
+            None => WriteMode::Overwrite,
+        };
+        let content = context::content(self.text).await?.into();
+        apply(context, &[Change::Write { path, content, mode }]).await
+    }
+}
+
+impl Append {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let path = VfsPathBuf::parse(&self.path)?;
+        let content = context::content(self.text).await?.into();
+        apply(context, &[Change::Append { path, content }]).await
+    }
+}
+
+/// Applies changes as one batch, saves the thread, and only then tells what was done.
+///
+/// A batch over several tiers is applied in order up to the first failure; what took effect stays, and is saved.
+pub(crate) async fn apply(context: &mut Context, changes: &[Change]) -> Result<Outcome, Failure> {
+    let applied = context.lasting(async |context| attempt(context, changes).await).await?;
+    tell_one(context, &applied)
+}
+
+/// Tells what a command of one change did.
+pub(crate) fn tell_one(context: &mut Context, applied: &[Changed]) -> Result<Outcome, Failure> {
+    if !context.out.is_text() {
+        applied.iter().try_for_each(|changed| context.out.json(changed))?;
+    }
+    applied.iter().for_each(|changed| tell(context, changed));
+    Ok(Outcome::Done)
+}
+
+/// Applies the changes of a command that takes several paths, which `make` finds anew each time, and tells of them as one list.
+pub(crate) async fn apply_all(
+    context: &mut Context,
+    mut make: impl AsyncFnMut(&mut Context) -> Result<Vec<Change>, Failure>,
+) -> Result<Outcome, Failure> {
+    let work = async |context: &mut Context| {
+        let changes = make(context).await?;
+        attempt(context, &changes).await
+    };
+    let applied = context.lasting(work).await?;
+    if !context.out.is_text() {
+        context.out.json_list(&applied)?;
+    }
+    applied.iter().for_each(|changed| tell(context, changed));
+    Ok(Outcome::Done)
+}
+
+/// Applies changes once.
+pub(crate) async fn attempt(context: &mut Context, changes: &[Change]) -> Result<Vec<Changed>, Failure> {
+    Ok(context.tree().await?.apply(changes, &ApplyOptions::new().with_allow_partial(true)).await?)
+}
+
+/// Tells what a change did, when asked to.
+fn tell(context: &mut Context, changed: &Changed) {
+    let out = &mut context.out;
+    if !out.is_text() {
+        return;
+    }
+    let version = changed.version.map_or_else(String::new, |version| format!(", version {version}"));
+    let what = match changed.replacements {
+        0 => format!("{} bytes", changed.size_bytes),
+        count => format!("{count} replaced, {} bytes", changed.size_bytes),
+    };
+    out.detail(format_args!("{} `{}`: {what}{version}", changed.operation, changed.path));
+}

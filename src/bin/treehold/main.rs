@@ -1,0 +1,56 @@
+//! The command `treehold`: one tree of an agent's files, at the shell.
+//!
+//! It parses its arguments, calls the library and prints: data to standard output, everything else to standard error. What a
+//! command does stands in the file of its name in `commands`; [`context`] opens what a command needs and nothing else,
+//! [`output`] is how it prints, through [`terminal`], [`exit`] what its exit code means.
+
+mod args;
+mod commands;
+mod context;
+mod exit;
+#[cfg(feature = "serve")]
+mod log;
+#[cfg(feature = "serve")]
+mod open_files;
+mod output;
+#[cfg(feature = "mcp")]
+mod signal;
+mod terminal;
+mod unused;
+
+use args::Cli;
+use clap::{CommandFactory, FromArgMatches};
+use context::Context;
+use exit::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        unused::refuse(&matches)?;
+        Cli::from_arg_matches(&matches)
+    });
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
+    cli.global.color.write_global();
+    let mut builder = match cli.command {
+        // Many clients are answered at once; every other command does one thing.
+        #[cfg(feature = "serve")]
+        args::Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = match builder.enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::report(&Failure::from(error), &cli.global),
+    };
+    let mut context = Context::new(cli.global.clone());
+    let code = match runtime.block_on(context::until_interrupted(&mut context, cli.command)) {
+        Ok(outcome) => outcome.into(),
+        Err(failure) => exit::report(&failure, &cli.global),
+    };
+    // Stores finish what was handed to them when they are dropped; a thread that waits for standard input is not waited for.
+    drop(context);
+    runtime.shutdown_background();
+    code
+}

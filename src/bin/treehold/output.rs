@@ -1,0 +1,349 @@
+//! How commands print: bytes as they are, lines, or JSON; notices to standard error.
+
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::terminal;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::time::{Duration, Instant};
+
+/// Standard output and standard error, as the flags say.
+///
+/// Standard output is buffered. Content ([`Output::content`]) goes out byte for byte to whatever is no terminal; everything else, and
+/// content on a terminal, passes through [`terminal`](crate::terminal). Colours are written only where they are shown.
+#[derive(Debug)]
+pub(crate) struct Output {
+    stdout: BufWriter<Stdout>,
+    format: Format,
+    color: bool,
+    /// Whether a terminal reads what is printed, and obeys what it finds there.
+    is_obeyed: bool,
+    notices: bool,
+    details: bool,
+}
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One JSON value.
+    Json,
+    /// One JSON value a line.
+    JsonLines,
+}
+
+impl Output {
+    /// Makes the output that the flags ask for.
+    pub(crate) fn new(global: &Global) -> Self {
+        let format = match (global.json, global.jsonl) {
+            (true, _) => Format::Json,
+            (_, true) => Format::JsonLines,
+            _ => Format::Text,
+        };
+        Self {
+            stdout: BufWriter::with_capacity(64 << 10, io::stdout()),
+            format,
+            color: format == Format::Text && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
+            is_obeyed: format == Format::Text && stdout_is_terminal(),
+            notices: !global.quiet,
+            details: global.verbose,
+        }
+    }
+
+    /// Returns how data is printed.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Tells whether data is printed for people.
+    pub(crate) fn is_text(&self) -> bool {
+        self.format == Format::Text
+    }
+
+    /// Writes bytes that are safe wherever they are read.
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.stdout.write_all(bytes)?)
+    }
+
+    /// Writes content, or a part of it: byte for byte, but on a terminal what it would obey is made visible. Whoever writes a file should
+    /// not move the cursor, or set the title, of those who look at it.
+    pub(crate) fn content(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.is_obeyed { self.bytes(&terminal::shown_bytes(bytes)) } else { self.bytes(bytes) }
+    }
+
+    /// Writes text, of any number of lines, with what a terminal would obey made visible.
+    pub(crate) fn text(&mut self, text: impl fmt::Display) -> Result<(), Failure> {
+        let text = text.to_string();
+        self.bytes(terminal::shown(&text, self.is_obeyed).as_bytes())
+    }
+
+    /// Writes a line of text. It is one line whatever the text holds: whoever named something does not write lines of the command's own.
+    pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
+        let line = line.to_string();
+        self.text(format_args!("{}\n", terminal::one_line(&line)))
+    }
+
+    /// Writes an empty line.
+    pub(crate) fn empty_line(&mut self) -> Result<(), Failure> {
+        self.bytes(b"\n")
+    }
+
+    /// Writes a JSON value: indented when it is the only one, else on a line of its own.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        let json = match self.format {
+            Format::JsonLines => serde_json::to_vec(value),
+            _ => serde_json::to_vec_pretty(value),
+        };
+        let mut json = terminal::shown_json(json.map_err(io::Error::from)?);
+        json.push(b'\n');
+        self.bytes(&json)
+    }
+
+    /// Writes one element of a list that is too long to be held, the `index`th: [`Output::json_end`] ends the list.
+    pub(crate) fn json_element(&mut self, index: usize, value: &impl Serialize) -> Result<(), Failure> {
+        if self.format == Format::Json {
+            self.bytes(if index == 0 { b"[\n  " } else { b",\n  " })?;
+            return self.bytes(&terminal::shown_json(serde_json::to_vec(value).map_err(io::Error::from)?));
+        }
+        self.json(value)
+    }
+
+    /// Ends a list of so many elements.
+    pub(crate) fn json_end(&mut self, count: usize) -> Result<(), Failure> {
+        match (self.format, count) {
+            (Format::Json, 0) => self.bytes(b"[]\n"),
+            (Format::Json, _) => self.bytes(b"\n]\n"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a list: an array as JSON, an element a line as JSON lines.
+    pub(crate) fn json_list<T: Serialize>(&mut self, values: &[T]) -> Result<(), Failure> {
+        match self.format {
+            Format::JsonLines => values.iter().try_for_each(|value| self.json(value)),
+            _ => self.json(&values),
+        }
+    }
+
+    /// Colours a text where colours are shown.
+    pub(crate) fn paint<T: fmt::Display>(&self, style: Style, text: T) -> Painted<T> {
+        Painted { style: self.color.then_some(style), text }
+    }
+
+    /// Writes a part of a line of content, as [`Output::content`] does, in a colour where colours are shown.
+    pub(crate) fn painted_content(&mut self, style: Style, bytes: &[u8]) -> Result<(), Failure> {
+        if !self.color {
+            return self.content(bytes);
+        }
+        // The colour ends before the line does, so that a pager shows nothing of it on the next.
+        let (line, end) = match bytes.strip_suffix(b"\n") {
+            Some(line) => (line, &b"\n"[..]),
+            None => (bytes, &b""[..]),
+        };
+        self.text(terminal::color(style.code()))?;
+        self.content(line)?;
+        self.text(terminal::color("0"))?;
+        self.bytes(end)
+    }
+
+    /// Sends out what is buffered.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.stdout.flush()?)
+    }
+
+    /// Writes a notice to standard error, unless quiet.
+    pub(crate) fn notice(&mut self, text: impl fmt::Display) {
+        if self.notices {
+            self.write_stderr(text);
+        }
+    }
+
+    /// Writes to standard error what was done, when asked to tell.
+    pub(crate) fn detail(&mut self, text: impl fmt::Display) {
+        if self.details {
+            self.write_stderr(text);
+        }
+    }
+
+    fn write_stderr(&mut self, text: impl fmt::Display) {
+        // On a terminal both are read together, so what was printed before comes before.
+        let _ = self.stdout.flush();
+        let text = format!("treehold: {}\n", terminal::one_message(&text.to_string()));
+        let _ = io::stderr().write_all(terminal::shown(&text, io::stderr().is_terminal()).as_bytes());
+    }
+}
+
+/// Tells whether standard output is a terminal, where what is printed shows by itself that work goes on.
+pub(crate) fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Tells whether standard input is a terminal, where nobody piped anything in.
+pub(crate) fn stdin_is_terminal() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Returns content as JSON can hold it, and how it stands there: UTF-8 text as it is, else in base64 (RFC 4648, with padding).
+pub(crate) fn as_text(content: &[u8]) -> (String, &'static str) {
+    match std::str::from_utf8(content) {
+        Ok(text) => (text.to_owned(), "utf-8"),
+        Err(_) => (base64(content), "base64"),
+    }
+}
+
+fn base64(content: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(content.len().div_ceil(3) * 4);
+    for chunk in content.chunks(3) {
+        let bits = chunk.iter().fold(0, |bits, byte| bits << 8 | usize::from(*byte)) << (8 * (3 - chunk.len()));
+        for digit in 0..4 {
+            let is_padding = digit > chunk.len();
+            text.push(if is_padding { '=' } else { char::from(DIGITS[bits >> (18 - 6 * digit) & 63]) });
+        }
+    }
+    text
+}
+
+/// Says how many there are of something.
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// What a colour says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// A directory.
+    Directory,
+    /// A path before what was found in it.
+    Path,
+    /// The number of a line.
+    Line,
+    /// What was found.
+    Match,
+    /// A line that was added.
+    Added,
+    /// A line that was removed.
+    Removed,
+    /// Where something stands, or what matters less.
+    Faint,
+}
+
+impl Style {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Directory => "1;34",
+            Self::Path => "35",
+            Self::Line | Self::Added => "32",
+            Self::Match => "1;31",
+            Self::Removed => "31",
+            Self::Faint => "2",
+        }
+    }
+}
+
+/// A text in its colour, for [`Output::line`] and [`Output::text`] alone: only there the colour becomes one.
+#[derive(Debug)]
+pub(crate) struct Painted<T> {
+    style: Option<Style>,
+    text: T,
+}
+
+impl<T: fmt::Display> fmt::Display for Painted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.style {
+            Some(style) => write!(f, "{}{}{}", terminal::color(style.code()), self.text, terminal::color("0")),
+            None => self.text.fmt(f),
+        }
+    }
+}
+
+/// How long work takes before it is worth showing.
+const SHOWN_AFTER: Duration = Duration::from_millis(500);
+
+/// A sign that work goes on: on a terminal's standard error, and only once the work has taken half a second.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    doing: &'static str,
+}
+
+impl Progress {
+    pub(crate) fn new(doing: &'static str, wanted: bool) -> Self {
+        let bar = (wanted && io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+            bar.with_style(ProgressStyle::default_spinner())
+        });
+        Self { bar, started: Instant::now(), doing }
+    }
+
+    /// Tells how far the work is.
+    pub(crate) fn tell(&self, count: u64, what: &str) {
+        let Some(bar) = self.shown() else { return };
+        bar.set_position(count);
+        bar.set_message(format!("{}: {count} {what}", self.doing));
+    }
+
+    /// Tells how much of the work is done, where that is known.
+    pub(crate) fn share(&self, done: u64, total: u64, text: fmt::Arguments<'_>) {
+        let Some(bar) = self.shown() else { return };
+        if bar.length().is_none()
+            && let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent}% {msg}")
+        {
+            bar.set_style(style);
+        }
+        bar.set_length(total.max(done).max(1));
+        bar.set_position(done);
+        bar.set_message(text.to_string());
+    }
+
+    /// Returns the bar, which shows itself once the work takes long.
+    fn shown(&self) -> Option<&ProgressBar> {
+        let bar = self.bar.as_ref()?;
+        if bar.is_hidden() && self.started.elapsed() > SHOWN_AFTER {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        Some(bar)
+    }
+}
+
+impl Progress {
+    /// Shows by itself that work of one step goes on.
+    pub(crate) fn wait(&self) {
+        let Some(bar) = self.bar.clone() else { return };
+        bar.set_message(self.doing);
+        tokio::spawn(async move {
+            tokio::time::sleep(SHOWN_AFTER).await;
+            if !bar.is_finished() {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(100));
+            }
+        });
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_stands_in_base64() {
+        assert_eq!(as_text("für".as_bytes()), ("für".to_owned(), "utf-8"));
+        // The vectors of RFC 4648, section 10.
+        for (content, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(content.as_bytes()), encoded);
+        }
+        assert_eq!(as_text(b"\xff\0\xfe"), ("/wD+".to_owned(), "base64"));
+    }
+}

@@ -1,0 +1,132 @@
+//! `[serve]`: what bounds the connections, requests and streams of a server of the tree.
+
+use super::check::some_time;
+use super::fault::Broken;
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What bounds a server of the tree. `docs/http.md` says what happens beyond each bound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct ServeConfig {
+    /// The most connections at once. Default 4,096; fewer where the process may not open as many files.
+    pub connections_max: usize,
+    /// The most connections at once from one address. Default 1,024.
+    pub connections_per_address_max: usize,
+    /// How long a connection may take to bring its first request, and any request to bring its head. Default `15s`.
+    pub head_timeout: String,
+    /// How long a connection may wait between two requests. Default `75s`.
+    pub idle_timeout: String,
+    /// How long a client may take no bytes of an answer that waits for it. Default `30s`.
+    pub write_timeout: String,
+    /// How long a body may pause. Default `15s`.
+    pub body_timeout: String,
+    /// The fewest bytes of a body for each second, after the first `body_timeout`. Default 1,024.
+    pub body_bytes_per_second_min: u64,
+    /// The fewest bytes of an answer that its client takes for each second, after the first `write_timeout`. Default 1,024.
+    pub answer_bytes_per_second_min: u64,
+    /// The most requests at once. Default 1,024.
+    pub requests_max: usize,
+    /// The most requests of one user at once. Default 256.
+    pub requests_per_user_max: usize,
+    /// The most streams of events at once. Default 1,024.
+    pub streams_max: usize,
+    /// How long a request may take. Default `60s`.
+    pub deadline: String,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            connections_max: 4_096,
+            connections_per_address_max: 1_024,
+            head_timeout: "15s".to_owned(),
+            idle_timeout: "75s".to_owned(),
+            write_timeout: "30s".to_owned(),
+            body_timeout: "15s".to_owned(),
+            body_bytes_per_second_min: 1_024,
+            answer_bytes_per_second_min: 1_024,
+            requests_max: 1_024,
+            requests_per_user_max: 256,
+            streams_max: 1_024,
+            deadline: "60s".to_owned(),
+        }
+    }
+}
+
+impl ServeConfig {
+    /// Returns how long a connection may take to bring a head.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a text that is no time.
+    pub fn head_timeout(&self) -> Result<Duration> {
+        waited_for(&self.head_timeout)
+    }
+
+    /// Returns how long a connection may wait between two requests.
+    ///
+    /// # Errors
+    /// As [`ServeConfig::head_timeout`].
+    pub fn idle_timeout(&self) -> Result<Duration> {
+        waited_for(&self.idle_timeout)
+    }
+
+    /// Returns how long a client may take no bytes of an answer.
+    ///
+    /// # Errors
+    /// As [`ServeConfig::head_timeout`].
+    pub fn write_timeout(&self) -> Result<Duration> {
+        waited_for(&self.write_timeout)
+    }
+
+    /// Returns how long a body may pause.
+    ///
+    /// # Errors
+    /// As [`ServeConfig::head_timeout`].
+    pub fn body_timeout(&self) -> Result<Duration> {
+        waited_for(&self.body_timeout)
+    }
+
+    /// Returns how long a request may take.
+    ///
+    /// # Errors
+    /// As [`ServeConfig::head_timeout`].
+    pub fn deadline(&self) -> Result<Duration> {
+        waited_for(&self.deadline)
+    }
+
+    /// Checks each value.
+    pub(super) fn check(&self) -> Result<(), Broken> {
+        let counts = [
+            ("connections_max", self.connections_max),
+            ("connections_per_address_max", self.connections_per_address_max),
+            ("requests_max", self.requests_max),
+            ("requests_per_user_max", self.requests_per_user_max),
+            ("streams_max", self.streams_max),
+        ];
+        for (key, count) in counts {
+            if count == 0 {
+                let message = format!("`{key}` is 0, which lets nothing through");
+                return Err(Broken::new(&["serve", key], message).with_hint(Some("name at least 1".to_owned())));
+            }
+        }
+        let times = [
+            ("head_timeout", self.head_timeout()),
+            ("idle_timeout", self.idle_timeout()),
+            ("write_timeout", self.write_timeout()),
+            ("body_timeout", self.body_timeout()),
+            ("deadline", self.deadline()),
+        ];
+        for (key, time) in times {
+            time.map_err(|error| Broken::new(&["serve", key], error.message()))?;
+        }
+        Ok(())
+    }
+}
+
+fn waited_for(text: &str) -> Result<Duration> {
+    let none = || Error::invalid_argument(format!("`{text}` is no time to wait for a client; write it as `30s` or `2m`"));
+    some_time(text).ok_or_else(none)
+}

@@ -1,0 +1,256 @@
+//! Counts of what work did between two looks at its stop.
+
+use super::{Owner, Stop};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// What was seen of the work of one owner, which may be ended at one of its looks.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// At which look the work is to end, counted from 1.
+    ends_at: usize,
+    looks: AtomicUsize,
+    /// How many looks there were after the one that ended the work.
+    later: AtomicUsize,
+    /// The most bytes that were gone over between two looks.
+    step_bytes_max: AtomicUsize,
+}
+
+static WATCHES: LazyLock<Mutex<HashMap<Owner, Arc<Watch>>>> = LazyLock::new(Mutex::default);
+
+impl Watch {
+    /// Watches the work of an owner, and ends it at a look; at none when that is `usize::MAX`.
+    pub(crate) fn start(owner: Owner, ends_at: usize) -> Arc<Self> {
+        let watch = Self { ends_at, looks: AtomicUsize::new(0), later: AtomicUsize::new(0), step_bytes_max: AtomicUsize::new(0) };
+        let watch = Arc::new(watch);
+        WATCHES.lock().insert(owner, watch.clone());
+        watch
+    }
+
+    pub(super) fn of(owner: &Owner) -> Option<Arc<Self>> {
+        WATCHES.lock().get(owner).cloned()
+    }
+
+    pub(super) fn looked(&self, bytes: usize, stop: &Stop) {
+        self.step_bytes_max.fetch_max(bytes, Ordering::Relaxed);
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
+        if looks == self.ends_at {
+            stop.flag.store(true, Ordering::Relaxed);
+        } else if looks > self.ends_at {
+            self.later.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn later(&self) -> usize {
+        self.later.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn step_bytes_max(&self) -> usize {
+        self.step_bytes_max.load(Ordering::Relaxed)
+    }
+}
+
+/// Every operation and every tool on much content: each looks at its stop as it goes on, and ends at the look that finds it set.
+///
+/// The tables are matches without a rest and lists from the code, so that a new operation or tool is decided about here.
+#[cfg(test)]
+mod tests {
+    use super::super::{LOOK_BYTES, as_owner, cores};
+    use super::*;
+    use crate::backend::{Backend, BackendExt, StateBackend, StoreBackend};
+    use crate::error::{ErrorKind, Result};
+    use crate::ops::{ApplyOptions, Change, Edit, GlobOptions, GrepOptions, OpKind, ReadOptions, SearchOptions, WriteMode};
+    use crate::path::{VfsPath, VfsPathBuf};
+    use crate::scope::Scope;
+    use crate::store::{MemoryStore, Namespace};
+    use crate::tools::{ToolCall, ToolSet};
+    use crate::work;
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+
+    /// How many bytes may be gone over between two looks: one step may be a part of that size by itself.
+    const STEP_BYTES_MAX: usize = 4 * LOOK_BYTES;
+
+    /// The fewest looks of work that is worth ending.
+    const LOOKS_MIN: usize = 4;
+
+    fn path(text: &str) -> VfsPathBuf {
+        VfsPathBuf::parse(text).expect("a legal path")
+    }
+
+    /// Runs work to its end, and again until the middle of its looks.
+    async fn ends_midway<T, F: Future<Output = Result<T>>>(name: &str, run: impl Fn() -> F) {
+        let owner = |part: &str| Owner::from(&Scope::new().with_user(format!("{name} {part}")));
+        let whole = Watch::start(owner("whole"), usize::MAX);
+        as_owner(owner("whole"), None, run()).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (looks, step_bytes) = (whole.looks(), whole.step_bytes_max());
+        assert!(looks >= LOOKS_MIN && step_bytes <= STEP_BYTES_MAX, "{name}: {looks} looks, up to {step_bytes} bytes apart");
+        let half = Watch::start(owner("half"), looks / 2);
+        let ended = as_owner(owner("half"), None, run()).await;
+        assert_eq!(ended.err().map(|error| error.kind()), Some(ErrorKind::Unavailable), "{name}");
+        // Each thread that helps may find out by a look of its own.
+        assert!(half.later() <= cores() + 1, "{name}: {} looks after the one that ended it", half.later());
+    }
+
+    /// A content of some lines of which one in a hundred is another.
+    fn content() -> Bytes {
+        let line = |number: usize| if number.is_multiple_of(100) { "some needle\n".to_owned() } else { format!("line number {number}\n") };
+        (0..800_000).map(line).collect::<String>().into()
+    }
+
+    async fn filled(tree: impl Backend, many: usize) -> impl Backend {
+        tree.write("/large", content()).await.expect("written");
+        let file = |number: usize| Change::Write {
+            path: path(&format!("/many/{number}")),
+            content: "one more needle in a file of its own\n".repeat(8).into(),
+            mode: WriteMode::Overwrite,
+        };
+        tree.apply(&(0..many).map(file).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect("written");
+        tree
+    }
+
+    async fn store() -> StoreBackend {
+        StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::parse("files").expect("legal"))
+    }
+
+    async fn each_operation_ends_midway(tier: &str, tree: &dyn Backend) {
+        let large = path("/large");
+        for kind in OpKind::ALL {
+            let name = format!("{tier} {kind:?}");
+            let edit = || vec![Change::Edit { path: path("/large"), edits: vec![Edit::all("needle", "Needle")], expect: None }];
+            match kind {
+                // They look at one name, at a page of names, or at rows one by one between which others have their turn.
+                OpKind::Stat | OpKind::Ls | OpKind::CreateDir | OpKind::Delete | OpKind::Rename | OpKind::Copy => {}
+                // The content is there already and becomes the file's as it is.
+                OpKind::Write => {}
+                // A store reads a file in parts of some megabytes.
+                OpKind::Read if tier == "store" => {}
+                OpKind::Read => {
+                    let options = ReadOptions::lines(700_000, 100_000);
+                    ends_midway(&name, || tree.read(&large, &options)).await;
+                }
+                OpKind::Glob if tier == "store" => {}
+                OpKind::Glob => {
+                    let options = GlobOptions::new("**/no-such-name");
+                    ends_midway(&name, || tree.glob(VfsPath::ROOT, &options)).await;
+                }
+                OpKind::Grep => {
+                    for (how, options) in [
+                        ("text", GrepOptions::new("no such text")),
+                        ("expression", GrepOptions::regex("no [sS]uch (text|word)")),
+                        ("lines", GrepOptions::regex("number 1[0-9]+\nline").with_multiline(true)),
+                        ("others", GrepOptions::new("line").with_invert(true)),
+                    ] {
+                        ends_midway(&format!("{name} {how}"), || tree.grep(&large, &options)).await;
+                    }
+                }
+                OpKind::Search => {
+                    let options = SearchOptions::new("needle");
+                    ends_midway(&name, || tree.search(VfsPath::ROOT, &options)).await;
+                }
+                OpKind::Append => {
+                    let append = || vec![Change::Append { path: path("/large"), content: "x".into() }];
+                    ends_midway(&name, || async { tree.apply(&append(), &ApplyOptions::new()).await }).await;
+                }
+                OpKind::Edit | OpKind::Apply => {
+                    ends_midway(&name, || async {
+                        // Done once, the next has nothing to replace.
+                        let result = tree.apply(&edit(), &ApplyOptions::new()).await;
+                        let back = vec![Edit::all("Needle", "needle")];
+                        let back = Change::Edit { path: path("/large"), edits: back, expect: None };
+                        result?;
+                        tree.apply(&[back], &ApplyOptions::new()).await
+                    })
+                    .await;
+                }
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn each_operation_of_the_state_ends_midway() {
+        each_operation_ends_midway("state", &filled(StateBackend::new(), 20_000).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn each_operation_of_a_store_ends_midway() {
+        each_operation_ends_midway("store", &filled(store().await, 20_000).await).await;
+    }
+
+    /// Returns the arguments of a call with much work; none for a tool whose work is that of one operation, or little.
+    fn much_for(set: ToolSet, tool: &str) -> Option<Value> {
+        let replaced = "line number 799999\n";
+        Some(match (set, tool) {
+            (ToolSet::Default, "edit_file") => json!({"path": "/large", "old_string": replaced, "new_string": "x\n"}),
+            (ToolSet::Default, "apply_patch") => {
+                json!({"patch": format!("*** Begin Patch\n*** Update File: large\n@@\n-{replaced}+x\n*** End Patch")})
+            }
+            (ToolSet::Default, "grep") => json!({"pattern": "no such text", "path": "/large"}),
+            (ToolSet::Default, "search") => json!({"query": "needle"}),
+            (ToolSet::Default, "glob") => json!({"pattern": "**/no-such-name"}),
+            (ToolSet::Default, "read_file") => json!({"path": "/large", "offset": 700_000, "limit": 10}),
+            (ToolSet::Default, "ls" | "write_file" | "delete" | "move") => return None,
+            (ToolSet::Memory, "memory") => {
+                json!({"command": "str_replace", "path": "/memories/large", "old_str": replaced, "new_str": "x\n"})
+            }
+            (ToolSet::TextEditor, "str_replace_based_edit_tool") => {
+                json!({"command": "insert", "path": "/large", "insert_line": 799_000, "insert_text": "x"})
+            }
+            (ToolSet::Agent, "edit") => json!({"file_path": "/large", "old_string": replaced, "new_string": "x\n"}),
+            (ToolSet::Agent, "grep") => json!({"pattern": "no such text", "path": "/large"}),
+            (ToolSet::Agent, "glob") => json!({"pattern": "**/no-such-name"}),
+            (ToolSet::Agent, "read" | "write") => return None,
+            (set, tool) => panic!("decide what much work is for `{tool}` of {set}"),
+        })
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn each_tool_ends_midway() {
+        for set in ToolSet::ALL {
+            for info in set.tools() {
+                let Some(arguments) = much_for(set, info.name) else { continue };
+                let call: ToolCall = set.decode(info.name, arguments).expect("a legal call");
+                let owner = |part: &str| Owner::from(&Scope::new().with_user(format!("{set} {} {part}", info.name)));
+                let fresh = || async {
+                    let tree = filled(StateBackend::new(), 20_000).await;
+                    tree.write("/memories/large", content()).await.expect("written");
+                    tree
+                };
+                let whole = Watch::start(owner("whole"), usize::MAX);
+                let output = as_owner(owner("whole"), None, async { call.run(&fresh().await).await }).await;
+                assert!(!output.is_error, "{set} {}: {}", info.name, output.text);
+                let (looks, step_bytes) = (whole.looks(), whole.step_bytes_max());
+                assert!(looks >= LOOKS_MIN && step_bytes <= STEP_BYTES_MAX, "{set} {}: {looks} looks, {step_bytes} bytes", info.name);
+                let tree = fresh().await;
+                let half = Watch::start(owner("half"), looks / 2);
+                let output = as_owner(owner("half"), None, call.run(&tree)).await;
+                assert!(half.looks() >= looks / 2, "{set} {}: {} of {looks} looks: {}", info.name, half.looks(), output.text);
+            }
+        }
+    }
+
+    #[test]
+    fn pure_work_ends_at_the_look_that_finds_it_over() {
+        let text = content();
+        let other: Vec<u8> = text.iter().rev().copied().collect();
+        let merge = || drop(crate::text::merge::merge(&text, &other, &text));
+        let words = || drop(crate::search::words::FileWords::of(VfsPath::ROOT, &text));
+        let trigrams = || drop(crate::search::trigram::Signature::of(&text));
+        let works: [(&str, &dyn Fn()); 3] = [("merge", &merge), ("words", &words), ("trigrams", &trigrams)];
+        for (name, work) in works {
+            let watch =
+                Arc::new(Watch { ends_at: 3, looks: AtomicUsize::new(0), later: AtomicUsize::new(0), step_bytes_max: AtomicUsize::new(0) });
+            let stop = Stop { watch: Some(watch.clone()), ..Stop::default() };
+            assert!(stop.during(work).is_err(), "{name} went on to its end");
+            assert_eq!((watch.looks(), watch.later()), (3, 0), "{name}");
+            assert!(watch.step_bytes_max() <= STEP_BYTES_MAX, "{name}");
+        }
+        work::advance(usize::MAX);
+    }
+}

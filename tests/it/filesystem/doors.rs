@@ -1,0 +1,207 @@
+//! A listing of the host at every entry point: links by what they lead to, and names that no path can hold.
+//!
+//! Every [`Door`] is asked every [`Case`]; a new one of either is in the table by itself.
+
+use crate::serve::process::{Process, agent, ask, command};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use treehold::config::Config;
+use treehold::ops::LsOptions;
+use treehold::tools::ToolCall;
+use treehold::{Backend, Error, FilesystemBackend, FilesystemOptions, Scope, VfsPath};
+
+/// Where a listing is asked for.
+#[derive(Debug, Clone, Copy)]
+enum Door {
+    /// The tier itself, as a program embeds it.
+    Tier,
+    /// The tree of a session of the configuration, with its other mounts.
+    Tree,
+    /// The tool, called in a session.
+    Tool,
+    /// The command.
+    Command,
+    /// The command that plays tool calls.
+    Run,
+    /// The API.
+    Http,
+    /// The tool over the API.
+    HttpTool,
+    /// The protocol for models.
+    Mcp,
+    /// The tree of another server.
+    Remote,
+}
+
+const DOORS: [Door; 9] =
+    [Door::Tier, Door::Tree, Door::Tool, Door::Command, Door::Run, Door::Http, Door::HttpTool, Door::Mcp, Door::Remote];
+
+/// What is listed, and what every door answers: names and kinds, and the codes of what cannot be read; or the code of an error.
+type Case = (&'static str, Result<(&'static [(&'static str, &'static str)], &'static [&'static str]), &'static str>);
+
+const CASES: [Case; 6] = [
+    (
+        "/host",
+        Ok((
+            &[
+                ("dangling", "symlink"),
+                ("directory", "directory"),
+                ("file", "file"),
+                ("out", "symlink"),
+                ("to-directory", "symlink"),
+                ("to-file", "symlink"),
+            ],
+            &["invalid_path"],
+        )),
+    ),
+    ("/host/to-directory", Ok((&[("inner", "file")], &[]))),
+    ("/host/to-file", Err("not_a_directory")),
+    ("/host/file", Err("not_a_directory")),
+    ("/host/dangling", Err("not_found")),
+    ("/host/out", Err("permission_denied")),
+];
+
+/// A directory of the host with links and a name that is not UTF-8, a server of it, and a configuration that mounts that server.
+struct World {
+    home: TempDir,
+    far: TempDir,
+    server: Process,
+    runtime: Runtime,
+}
+
+impl World {
+    fn new() -> Self {
+        let [home, far] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let root = home.path().join("root");
+        fs::create_dir_all(root.join("directory")).unwrap();
+        fs::write(root.join("directory/inner"), "x").unwrap();
+        fs::write(root.join("file"), "x").unwrap();
+        fs::write(home.path().join("outside"), "x").unwrap();
+        fs::write(root.join(OsStr::from_bytes(b"\xff")), "x").unwrap();
+        for (target, link) in [("directory", "to-directory"), ("file", "to-file"), ("none", "dangling"), ("../outside", "out")] {
+            symlink(target, root.join(link)).unwrap();
+        }
+        fs::write(home.path().join("treehold.toml"), "[routes.\"/host\"]\ntype = \"filesystem\"\nroot = \"root\"\n").unwrap();
+        fs::create_dir(home.path().join("library")).unwrap();
+        let server = Process::start(home.path());
+        let route = format!("[routes.\"/host\"]\ntype = \"remote\"\nurl = \"{}/host\"\n", server.base());
+        fs::write(far.path().join("treehold.toml"), route).unwrap();
+        Self { home, far, server, runtime: Runtime::new().unwrap() }
+    }
+
+    /// Lists a path at a door; returns the listing as JSON, or the code of the error.
+    fn listed(&self, door: Door, path: &str) -> Result<Value, String> {
+        let code = |error: Error| error.kind().code().to_owned();
+        let json = |listing| serde_json::to_value(listing).unwrap();
+        let (agent, base) = (agent(), self.server.base());
+        let post = |path: &str, headers: &[(&str, &str)], body: Value| -> Value {
+            let headers = [&[("content-type", "application/json")][..], headers].concat();
+            serde_json::from_slice(&ask(&agent, "POST", &format!("{base}{path}"), &headers, body.to_string().as_bytes()).unwrap().1)
+                .unwrap()
+        };
+        match door {
+            Door::Tier => {
+                let tree = FilesystemBackend::open(self.home.path().join("root"), FilesystemOptions::new()).unwrap();
+                let path = path.strip_prefix("/host").unwrap();
+                let path = VfsPath::parse(if path.is_empty() { "/" } else { path }).unwrap();
+                self.runtime.block_on(tree.ls(&path, &LsOptions::new())).map(json).map_err(code)
+            }
+            Door::Tree => {
+                let path = VfsPath::parse(path).unwrap();
+                self.runtime.block_on(async { self.session().await.backend().ls(&path, &LsOptions::new()).await }).map(json).map_err(code)
+            }
+            Door::Tool => {
+                let call = ToolCall::from_json("ls", json!({"path": path})).unwrap();
+                let output = self.runtime.block_on(async { self.session().await.call(call).await });
+                of_tool(&serde_json::to_value(output).unwrap())
+            }
+            Door::Command => told(self.home.path(), path),
+            Door::Remote => told(self.far.path(), path),
+            Door::Run => {
+                let calls = self.home.path().join("calls.jsonl");
+                fs::write(&calls, json!({"tool": "ls", "args": {"path": path}}).to_string()).unwrap();
+                let output = command(self.home.path(), &["run", calls.to_str().unwrap(), "--jsonl"]).output().unwrap();
+                of_tool(&serde_json::from_slice::<Value>(&output.stdout).unwrap())
+            }
+            Door::Http => {
+                let (status, body) = ask(&agent, "GET", &format!("{base}/v1/ls?path={path}"), &[], b"").unwrap();
+                let body: Value = serde_json::from_slice(&body).unwrap();
+                if status == 200 { Ok(body) } else { Err(body["code"].as_str().unwrap().to_owned()) }
+            }
+            Door::HttpTool => of_tool(&post("/v1/tools/ls", &[], json!({"path": path}))),
+            Door::Mcp => {
+                let meta =
+                    json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+                let params = json!({"name": "ls", "arguments": {"path": path}, "_meta": meta});
+                let headers = [
+                    ("accept", "application/json, text/event-stream"),
+                    ("mcp-protocol-version", "2026-07-28"),
+                    ("mcp-method", "tools/call"),
+                    ("mcp-name", "ls"),
+                ];
+                let answer = post("/mcp", &headers, json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+                let meta = &answer["result"]["_meta"];
+                of_tool(&json!({"data": meta["treehold/data"], "error": meta["treehold/error"]}))
+            }
+        }
+    }
+
+    async fn session(&self) -> treehold::Session {
+        let config = Config::load(&self.home.path().join("treehold.toml"), &self.home.path().join("library")).unwrap();
+        let scope = Scope::new().with_tenant("t").with_user("u").with_thread("h");
+        config.workspace().unwrap().session(scope).await.unwrap()
+    }
+}
+
+/// Returns what a tool answers for programs.
+fn of_tool(output: &Value) -> Result<Value, String> {
+    match output["error"]["code"].as_str() {
+        Some(code) => Err(code.to_owned()),
+        None => Ok(output["data"].clone()),
+    }
+}
+
+/// Returns what the command prints in a directory.
+fn told(home: &Path, path: &str) -> Result<Value, String> {
+    let output = command(home, &["ls", path, "--json"]).output().unwrap();
+    match serde_json::from_slice(&output.stdout) {
+        Ok(listing) => Ok(listing),
+        Err(_) => Err(serde_json::from_slice::<Value>(&output.stderr).unwrap()["code"].as_str().unwrap().to_owned()),
+    }
+}
+
+/// The names and kinds of entries, and the codes of failures.
+type Listed = (Vec<(String, String)>, Vec<String>);
+
+#[test]
+fn listing_of_links_and_unreadable_names_is_the_same_at_every_door() {
+    let world = World::new();
+    let mut wrong = Vec::new();
+    for door in DOORS {
+        for (path, expected) in CASES {
+            let listed = world.listed(door, path).map(|listing| {
+                let entries = listing["entries"].as_array().unwrap_or_else(|| panic!("{door:?} {path}: {listing}")).iter();
+                let name = |entry: &Value| entry["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+                let entries: Vec<(String, String)> =
+                    entries.map(|entry| (name(entry), entry["kind"].as_str().unwrap().to_owned())).collect();
+                let failures = listing["failures"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let codes: Vec<String> = failures.iter().map(|failure| failure["error"]["code"].as_str().unwrap().to_owned()).collect();
+                (entries, codes)
+            });
+            let expected: Result<Listed, String> = expected.map_err(str::to_owned).map(|(entries, codes)| {
+                let entries = entries.iter().map(|(name, kind)| ((*name).to_owned(), (*kind).to_owned())).collect();
+                (entries, codes.iter().map(|code| (*code).to_owned()).collect())
+            });
+            if listed != expected {
+                wrong.push(format!("{door:?} {path}: {listed:?}, not {expected:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

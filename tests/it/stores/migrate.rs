@@ -1,0 +1,527 @@
+//! Stores that the last version of the former layout wrote (`tests/fixtures/layout1`, made by `scripts/layout1-fixtures.sh`): each engine
+//! migrates them, interrupted at every step, and everything in them can be read through the command and the server.
+
+use crate::serve::process::{Process, command, ended};
+use crate::servers;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+use treehold::ErrorKind;
+use treehold::config::{OpenStoreOptions, migrate_store, open_store};
+use treehold::store::{
+    ImportOptions, MemoryStore, MigrateOptions, MigrateOutcome, MigrateReport, Namespace, NamespacesOptions, OldLayout, ScanEntry,
+    ScanOptions, Store, Withheld, import,
+};
+
+/// A row without its place: version, times, end, meta, body.
+type Row = (u64, i64, i64, Option<i64>, Bytes, Bytes);
+
+/// All rows by namespace and key.
+type Rows = BTreeMap<(String, String), Row>;
+
+/// What moved beneath the reserved root.
+const MOVED: [&str; 7] = ["threads", "overlays", "items", "events", "indexes", "tokens", "answers"];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layout1").join(name)
+}
+
+fn unpacked(name: &str) -> Vec<u8> {
+    let output = Command::new("gzip").arg("-dc").arg(fixture(name)).output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+fn facts() -> Value {
+    serde_json::from_slice(&std::fs::read(fixture("facts.json")).unwrap()).unwrap()
+}
+
+/// Writes the SQLite store of the former layout.
+fn put_sqlite(file: &Path) {
+    std::fs::write(file, unpacked("stratafs.db.gz")).unwrap();
+}
+
+/// Writes the sled store of the former layout.
+fn put_sled(directory: &Path) {
+    std::fs::create_dir_all(directory).unwrap();
+    let done = Command::new("tar").arg("-xzf").arg(fixture("sled.tar.gz")).arg("-C").arg(directory).arg("--strip-components=1").status();
+    assert!(done.unwrap().success());
+}
+
+/// Reads the rows of the former layout without this crate, and names them as the present layout does.
+fn expected() -> Rows {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("old.db");
+    put_sqlite(&file);
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let sql = "SELECT namespace, key, version, created_at, modified_at, expires_at, meta, coalesce(body, x'') FROM items i LEFT JOIN bodies b \
+               ON b.id = i.id";
+    let mut statement = connection.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| {
+        let namespace: String = row.get(0)?;
+        let first = namespace.split('/').next().unwrap().to_owned();
+        let namespace = if MOVED.contains(&first.as_str()) { format!("_treehold/{namespace}") } else { namespace };
+        let (meta, body): (Vec<u8>, Vec<u8>) = (row.get(6)?, row.get(7)?);
+        let place = (namespace.trim_end_matches('/').to_owned(), row.get::<_, String>(1)?);
+        Ok((place, (row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, Bytes::from(meta), Bytes::from(body))))
+    });
+    let rows: Rows = rows.unwrap().map(Result::unwrap).collect();
+    for name in MOVED {
+        assert!(rows.keys().any(|(namespace, _)| namespace.starts_with(&format!("_treehold/{name}"))), "the fixture holds no {name}");
+    }
+    rows
+}
+
+/// Reads all rows of a store.
+async fn rows_of(store: &dyn Store) -> Rows {
+    let mut rows = Rows::new();
+    let namespaces = store.namespaces(NamespacesOptions::new().with_limit(1_000)).await.unwrap();
+    assert!(!namespaces.more);
+    for namespace in namespaces.namespaces {
+        let page = store.scan(&namespace, ScanOptions::new().with_values(true).with_limit(1_000)).await.unwrap();
+        assert_eq!(page.next, None);
+        for entry in page.entries {
+            let ScanEntry::Item(item) = entry else { panic!("{entry:?}") };
+            let times =
+                (item.created_at.as_microsecond(), item.modified_at.as_microsecond(), item.expires_at.map(|at| at.as_microsecond()));
+            let row = (item.version.number(), times.0, times.1, times.2, item.meta, item.value);
+            rows.insert((namespace.to_string(), item.key), row);
+        }
+    }
+    rows
+}
+
+/// Compares without printing bodies.
+fn assert_same(found: &Rows, expected: &Rows) {
+    let keys = |rows: &Rows| rows.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(found), keys(expected));
+    for (place, row) in expected {
+        assert_eq!(&found[place], row, "{place:?}");
+    }
+}
+
+async fn migrated(url: &str, how: MigrateOptions) -> treehold::Result<MigrateReport> {
+    migrate_store(url, &OpenStoreOptions::new(), &how, |_| {}).await
+}
+
+/// Migrates until the progress was told `tells` times, and stops there as if the process had been killed. Tells whether it was stopped.
+async fn interrupted(url: &str, tells: usize) -> bool {
+    let url = url.to_owned();
+    let task = tokio::spawn(async move {
+        let mut left = tells;
+        let tell = |_| {
+            assert!(left > 0, "stopped by the test");
+            left -= 1;
+        };
+        migrate_store(&url, &OpenStoreOptions::new(), &MigrateOptions::new(), tell).await
+    });
+    match task.await {
+        Ok(Ok(report)) => {
+            assert_eq!(report.outcome, MigrateOutcome::Migrated);
+            false
+        }
+        Ok(Err(error)) => {
+            assert!(std::error::Error::source(&error).is_some(), "{error:?}");
+            true
+        }
+        Err(error) => {
+            assert!(error.is_panic());
+            true
+        }
+    }
+}
+
+/// Migrates a store that `put` makes anew at a URL, undisturbed and interrupted at each step that it tells of.
+async fn migrates_from_every_step(url: &str, put: impl AsyncFn()) {
+    let expected = expected();
+    put().await;
+    let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
+    assert!(OldLayout::is_source_of(&refused) && refused.message().contains("treehold store migrate"), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    let planned = migrated(url, MigrateOptions::new().with_dry_run(true)).await.unwrap();
+    let moved = expected.keys().filter(|(namespace, _)| namespace.starts_with("_treehold/")).count() as u64;
+    assert_eq!((planned.outcome, planned.rows_total()), (MigrateOutcome::Planned, moved));
+    assert!(open_store(url, &OpenStoreOptions::new()).await.is_err(), "a dry run changes nothing");
+    let report = migrated(url, MigrateOptions::new()).await.unwrap();
+    assert_eq!((report.outcome, &report.rows), (MigrateOutcome::Migrated, &planned.rows));
+    assert_eq!(migrated(url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::UpToDate);
+    let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();
+    assert_same(&rows_of(&*store).await, &expected);
+    assert_eq!(store.check().await.unwrap().len(), 0);
+    let before = store.current_version().await.unwrap();
+    let written = store.commit(treehold::store::Batch::new().put(&Namespace::parse("new").unwrap(), "k", "v")).await.unwrap();
+    assert!(written[0] > before && before.number() >= expected.values().map(|row| row.0).max().unwrap());
+    drop(store);
+    for tells in 0.. {
+        put().await;
+        if !interrupted(url, tells).await {
+            assert!(tells > 5, "it told of {tells} steps alone");
+            break;
+        }
+        let again = migrated(url, MigrateOptions::new()).await.unwrap();
+        assert_ne!(again.outcome, MigrateOutcome::Planned);
+        let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();
+        assert_same(&rows_of(&*store).await, &expected);
+        assert_eq!(store.check().await.unwrap().len(), 0, "interrupted after {tells}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_store_of_the_former_layout_keeps_every_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("old.db");
+    migrates_from_every_step_blocking(&format!("sqlite:{}", file.display()), || {
+        for suffix in ["", "-wal", "-shm", "-journal"] {
+            let _ = std::fs::remove_file(directory.path().join(format!("old.db{suffix}")));
+        }
+        put_sqlite(&file);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sled_store_of_the_former_layout_keeps_every_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("old");
+    migrates_from_every_step_blocking(&format!("sled:{}", place.display()), || {
+        let _ = std::fs::remove_dir_all(&place);
+        put_sled(&place);
+    })
+    .await;
+    assert!(place.join("treehold").exists() && !place.join("stratafs").exists(), "the mark has the present name");
+}
+
+/// An embedded store is migrated on another thread, which a panic of the caller does not stop: so the store is checked once, undisturbed;
+/// interruptions are in the tests of each engine.
+async fn migrates_from_every_step_blocking(url: &str, put: impl Fn()) {
+    let expected = expected();
+    put();
+    let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
+    assert!(OldLayout::is_source_of(&refused) && refused.kind() == ErrorKind::Unsupported, "{refused}");
+    let planned = migrated(url, MigrateOptions::new().with_dry_run(true)).await.unwrap();
+    assert_eq!(planned.outcome, MigrateOutcome::Planned);
+    assert!(open_store(url, &OpenStoreOptions::new()).await.is_err(), "a dry run changes nothing");
+    let report = migrated(url, MigrateOptions::new()).await.unwrap();
+    assert_eq!((report.outcome, &report.rows), (MigrateOutcome::Migrated, &planned.rows));
+    assert_eq!(migrated(url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::UpToDate);
+    let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();
+    assert_same(&rows_of(&*store).await, &expected);
+    assert_eq!(store.check().await.unwrap().len(), 0);
+    drop(store);
+    // Killed at each step: the engine's own call, on this thread.
+    for tells in 0.. {
+        put();
+        let url_of_step = url.to_owned();
+        let stopped = tokio::task::spawn_blocking(move || stopped_after(&url_of_step, tells)).await.unwrap();
+        if !stopped {
+            assert!(tells > 5, "it told of {tells} steps alone");
+            break;
+        }
+        let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
+        assert!(OldLayout::is_source_of(&refused), "{refused}");
+        assert_eq!(migrated(url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
+        let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();
+        assert_same(&rows_of(&*store).await, &expected);
+        assert_eq!(store.check().await.unwrap().len(), 0, "interrupted after {tells}");
+    }
+}
+
+/// Runs the migration of an embedded store until it told of `tells` steps; tells whether it was stopped.
+fn stopped_after(url: &str, tells: usize) -> bool {
+    use treehold::store::{SledOptions, SledStore, SqliteOptions, SqliteStore};
+    let mut left = tells;
+    let mut tell = move |_| {
+        assert!(left > 0, "stopped by the test");
+        left -= 1;
+    };
+    let (engine, path) = url.split_once(':').unwrap();
+    let run = std::panic::AssertUnwindSafe(|| match engine {
+        "sqlite" => SqliteStore::migrate(&SqliteOptions::new(path), &MigrateOptions::new(), &mut tell),
+        _ => SledStore::migrate(&SledOptions::new(path), &MigrateOptions::new(), &mut tell),
+    });
+    // sled's calls are guarded: there the panic is an error.
+    !matches!(std::panic::catch_unwind(run), Ok(Ok(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_store_that_others_have_open_is_not_migrated() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("old.db");
+    put_sqlite(&file);
+    let url = format!("sqlite:{}", file.display());
+    // As a server of the former version has it: in write-ahead mode, read from once.
+    let server = rusqlite::Connection::open(&file).unwrap();
+    let mode: String = server.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).unwrap();
+    let rows = |connection: &rusqlite::Connection| connection.query_row("SELECT COUNT(*) FROM items", [], |row| row.get::<_, u64>(0));
+    let before = rows(&server).unwrap();
+    assert_eq!(mode, "wal");
+    let refused = migrated(&url, MigrateOptions::new()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(refused.message().contains("stop every server"), "{refused}");
+    assert_eq!(rows(&server).unwrap(), before);
+    drop(server);
+    assert_eq!(migrated(&url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn store_with_rows_in_the_way_is_refused_untouched() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("old.db");
+    let url = format!("sqlite:{}", file.display());
+    let longest = format!("tokens/{}/", "x".repeat(1_010));
+    for (namespace, kind) in
+        [("_treehold/x/", ErrorKind::AlreadyExists), ("stratafs/copy/", ErrorKind::Conflict), (longest.as_str(), ErrorKind::TooLarge)]
+    {
+        put_sqlite(&file);
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        let sql = "INSERT INTO items(namespace, key, version, created_at, modified_at, size, meta) VALUES (?1, 'k', 1, 0, 0, 0, x'')";
+        connection.execute(sql, [namespace]).unwrap();
+        drop(connection);
+        for how in [MigrateOptions::new().with_dry_run(true), MigrateOptions::new()] {
+            let error = migrated(&url, how).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{namespace}: {error}");
+        }
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+        assert_eq!(version, 1, "{namespace}");
+        drop(connection);
+        let _ = std::fs::remove_file(directory.path().join("old.db-wal"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+async fn postgres_store_of_the_former_layout_keeps_every_row() {
+    let schema = servers::postgres::schema().await;
+    // A database of its own, as the schema has the former default name.
+    let database = schema.name.replace(' ', "_");
+    let admin = servers::postgres::connect(&schema.url).await.unwrap();
+    admin.batch_execute(&format!("CREATE DATABASE \"{database}\"")).await.unwrap();
+    let (server, _) = schema.url.rsplit_once('/').unwrap();
+    let url = format!("{server}/{database}");
+    let dump = String::from_utf8(unpacked("postgres.sql.gz")).unwrap();
+    let load = async || {
+        let client = servers::postgres::connect(&url).await.unwrap();
+        client.batch_execute("DROP SCHEMA IF EXISTS stratafs CASCADE; DROP SCHEMA IF EXISTS treehold CASCADE").await.unwrap();
+        client.batch_execute(&dump).await.unwrap();
+    };
+    migrates_from_every_step(&url, &load).await;
+    // One whose schema is named stays there.
+    load().await;
+    let named = format!("{url}?schema=stratafs");
+    assert!(OldLayout::is_source_of(&open_store(&named, &OpenStoreOptions::new()).await.unwrap_err()));
+    let report = migrated(&named, MigrateOptions::new()).await.unwrap();
+    assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
+    let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
+    assert_same(&rows_of(&*store).await, &expected());
+    // A server of the former version finds no table, and fails instead of writing where nobody reads.
+    let client = servers::postgres::connect(&url).await.unwrap();
+    assert!(client.batch_execute("UPDATE stratafs.items SET version = version").await.is_err());
+    drop((store, client));
+    admin.batch_execute(&format!("DROP DATABASE \"{database}\" WITH (FORCE)")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
+async fn mysql_store_of_the_former_layout_keeps_every_row() {
+    let database = servers::mysql::database().await;
+    let dump = String::from_utf8(unpacked("mysql.sql.gz")).unwrap();
+    let name = &database.name;
+    let tables = ["schema", "counter", "items", "rows", "bodies", "namespaces"];
+    let load = async || {
+        for prefix in ["stratafs_", "treehold_"] {
+            for table in tables {
+                servers::mysql::administer(&format!("DROP TABLE IF EXISTS `{name}`.`{prefix}{table}`")).await.unwrap();
+            }
+        }
+        servers::mysql::load(&database, &dump).await;
+    };
+    migrates_from_every_step(&database.url, &load).await;
+    load().await;
+    let named = format!("{}{}prefix=stratafs_", database.url, if database.url.contains('?') { '&' } else { '?' });
+    assert!(OldLayout::is_source_of(&open_store(&named, &OpenStoreOptions::new()).await.unwrap_err()));
+    let report = migrated(&named, MigrateOptions::new()).await.unwrap();
+    assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
+    let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
+    assert_same(&rows_of(&*store).await, &expected());
+    assert!(servers::mysql::administer(&format!("UPDATE `{name}`.`stratafs_items` SET version = version")).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Redis: run scripts/servers.sh"]
+async fn redis_store_of_the_former_layout_keeps_every_row() {
+    let prefix = servers::redis::prefix().await;
+    let dump = String::from_utf8(unpacked("redis.jsonl.gz")).unwrap();
+    let server = servers::redis::server();
+    let load = async |url: &str, name: &str| {
+        let client = redis::Client::open(url).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut pipe = redis::pipe();
+        for part in ["rows", "keys", "expiries", "changes"] {
+            pipe.cmd("DEL").arg(format!("{{stratafs}}:{part}")).arg(format!("{{treehold}}:{part}")).arg(format!("{{{name}}}:{part}"));
+        }
+        for line in dump.lines() {
+            let arguments: Vec<String> = serde_json::from_str(line).unwrap();
+            let mut arguments = arguments.into_iter().map(|argument| STANDARD.decode(argument).unwrap());
+            let command = String::from_utf8(arguments.next().unwrap()).unwrap();
+            let key = String::from_utf8(arguments.next().unwrap()).unwrap().replace("{stratafs}", &format!("{{{name}}}"));
+            pipe.cmd(&command).arg(key);
+            for argument in arguments {
+                pipe.arg(argument);
+            }
+        }
+        pipe.exec_async(&mut connection).await.unwrap();
+    };
+    // Under the former default name, in a database that no other test uses.
+    let plain = format!("{server}/8");
+    migrates_from_every_step(&plain, async || load(&plain, "stratafs").await).await;
+    let client = redis::Client::open(plain.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    for part in ["rows", "keys", "expiries", "changes"] {
+        let left: u64 = redis::cmd("EXISTS").arg(format!("{{stratafs}}:{part}")).query_async(&mut connection).await.unwrap();
+        assert_eq!(left, 0, "{part} is still under the former name");
+        redis::cmd("DEL").arg(format!("{{treehold}}:{part}")).exec_async(&mut connection).await.unwrap();
+    }
+    // Under a name that the URL says, in place.
+    load(&server, &prefix.name).await;
+    let named = format!("{server}?prefix={}", prefix.name);
+    let report = migrated(&named, MigrateOptions::new()).await.unwrap();
+    assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
+    let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
+    assert_same(&rows_of(&*store).await, &expected());
+    assert_eq!(store.check().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn archive_of_the_former_layout_is_imported_into_the_present_one() {
+    let store = MemoryStore::new();
+    let options = Withheld::ALL.iter().fold(ImportOptions::new(), |options, name| options.with_include(*name));
+    import(&store, std::io::Cursor::new(unpacked_archive()), &options, |_| {}).await.unwrap();
+    let mut expected = expected();
+    expected.retain(|(namespace, _), _| !namespace.starts_with("_treehold/indexes"));
+    assert_same(&rows_of(&store).await, &expected);
+}
+
+fn unpacked_archive() -> Vec<u8> {
+    unpacked("archive.tar.gz")
+}
+
+/// A home with the configuration of the fixture, and the store at a URL.
+fn home(url: &str) -> TempDir {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join("workspace")).unwrap();
+    std::fs::write(home.path().join("workspace/beneath.txt"), "the file beneath\n").unwrap();
+    let config = format!(
+        "[events]\nkeep = \"30000d\"\n[stores.default]\nurl = \"{url}\"\n[routes.\"/memories\"]\ntype = \"store\"\n\
+         namespace = \"{{tenant}}/{{user}}/memories\"\nindex = [\"trigram\", \"words\"]\n[routes.\"/workspace\"]\ntype = \"filesystem\"\n\
+         root = \"workspace\"\n[routes.\"/workspace\".overlay]\n"
+    );
+    std::fs::write(home.path().join("treehold.toml"), config).unwrap();
+    home
+}
+
+fn run(home: &Path, args: &[&str]) -> String {
+    let (code, output, said) = ended(home, args);
+    assert_eq!(code, Some(0), "{args:?}: {said}");
+    output
+}
+
+/// Reads everything that the fixture holds, through the command and a server.
+fn reads_everything(home: &Path) {
+    let facts = facts();
+    let json = |args: &[&str]| serde_json::from_str::<Value>(&run(home, &[&["--json"], args].concat())).unwrap();
+    // Threads, by every checkpoint and label.
+    assert_eq!(json(&["checkpoint", "ls"]), facts["checkpoints"]);
+    assert_eq!(run(home, &["cat", "/plan.md"]).trim_end(), "third draft");
+    assert_eq!(run(home, &["cat", "--at", "start", "/plan.md"]).trim_end(), "first draft");
+    assert_eq!(run(home, &["cat", "--at", "review", "/plan.md"]).trim_end(), "second draft");
+    assert_eq!(run(home, &["cat", "/called.md"]).trim_end(), "written by a tool call");
+    assert_eq!(run(home, &["cat", "/long.txt"]).lines().count(), 2_000);
+    assert_eq!(run(home, &["--thread", "side", "cat", "/only-here.md"]).trim_end(), "of the fork");
+    // Memories, by path, index and recall.
+    assert_eq!(run(home, &["cat", "/memories/AGENTS.md"]).trim_end(), "remember the walrus");
+    assert_eq!(run(home, &["--user", "bob", "cat", "/memories/own.md"]).trim_end(), "of bob");
+    assert!(run(home, &["grep", "walrus", "/memories"]).contains("deep/er/note.md"));
+    assert!(run(home, &["search", "sleeping walrus", "/memories"]).contains("note.md"));
+    run(home, &["store", "verify"]);
+    // The overlay.
+    let diff = run(home, &["overlay", "diff", "/workspace"]);
+    assert!(diff.contains("new.txt") && diff.contains("beneath.txt"), "{diff}");
+    // Events keep their numbers.
+    assert_eq!(json(&["timeline", "/"]), facts["timeline"]);
+    // The token, items, and the answer that is kept.
+    let server = Process::of(command(home, &["serve", "--listen", "127.0.0.1:0", "--tokens"]), home);
+    let bearer = format!("Bearer {}", facts["token"].as_str().unwrap());
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let get = |path: &str| {
+        let mut answer = agent.get(format!("{}{path}", server.base())).header("authorization", &bearer).call().unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_json::<Value>().unwrap())
+    };
+    let (status, item) = get("/v1/store/item?namespace=tasks&key=one");
+    assert_eq!((status, &item["value"]), (200, &json!({"title": "walk", "done": false})));
+    assert_eq!(get("/v1/store/item?namespace=tasks&namespace=done&key=two").1["value"]["title"], "sleep");
+    let repeated = || {
+        let request = agent.post(format!("{}/v1/fs/memories/once.md", server.base()));
+        // As curl sent it: the type of the content is a part of what the key stands for.
+        let request = request.header("authorization", &bearer).header("content-type", "application/x-www-form-urlencoded");
+        let mut answer = request.header("idempotency-key", "\"fixture-key\"").send(&b"written once"[..]).unwrap();
+        answer.body_mut().read_json::<Value>().unwrap()
+    };
+    assert_eq!(repeated(), facts["answer"], "it is answered from what is kept, and not done again");
+    assert_eq!(run(home, &["cat", "/memories/once.md"]), "written once");
+    assert_eq!(agent.get(format!("{}/v1/stat?path=/", server.base())).call().unwrap().status(), 401, "without the token");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn migrated_sqlite_store_is_read_through_command_and_server() {
+    let home = home("sqlite:old.db");
+    put_sqlite(&home.path().join("old.db"));
+    let (code, output, said) = ended(home.path(), &["cat", "/plan.md"]);
+    assert!(code != Some(0) && output.is_empty() && said.contains("run `treehold store migrate default`"), "{said}");
+    let planned: Value = serde_json::from_str(&run(home.path(), &["--json", "store", "migrate", "--dry-run"])).unwrap();
+    assert_eq!(planned["outcome"], "planned");
+    let done = run(home.path(), &["store", "migrate"]);
+    assert!(done.contains("threads") && done.contains("rows") && done.contains("moved"), "{done}");
+    assert!(run(home.path(), &["store", "migrate"]).contains("nothing to do"));
+    reads_everything(home.path());
+}
+
+#[test]
+fn migrated_sled_store_is_read_through_command() {
+    let home = home("sled:old");
+    put_sled(&home.path().join("old"));
+    run(home.path(), &["store", "migrate", "default"]);
+    assert_eq!(run(home.path(), &["cat", "--at", "review", "/plan.md"]).trim_end(), "second draft");
+    run(home.path(), &["store", "verify"]);
+}
+
+#[test]
+fn default_file_of_the_former_name_is_taken_over() {
+    for former in ["treehold/stratafs.db", "stratafs/stratafs.db"] {
+        let home = home("sqlite:{data}/treehold.db");
+        let data = home.path().join("share/treehold");
+        std::fs::create_dir_all(home.path().join("share/treehold")).unwrap();
+        std::fs::create_dir_all(home.path().join("share/stratafs")).unwrap();
+        let former = home.path().join("share").join(former);
+        put_sqlite(&former);
+        let run_there = |args: &[&str]| {
+            let output = command(home.path(), args).env("TREEHOLD_DATA", &data).stdin(Stdio::null()).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+        };
+        let (code, _, said) = run_there(&["cat", "/plan.md"]);
+        assert!(code != Some(0) && said.contains("`stratafs.db`") && said.contains("treehold store migrate"), "{said}");
+        assert!(!data.join("treehold.db").exists(), "no empty store is made beside it");
+        let (code, planned, said) = run_there(&["store", "migrate", "--dry-run"]);
+        assert!(code == Some(0) && planned.contains("would be taken over") && former.exists(), "{said}");
+        let (code, done, said) = run_there(&["store", "migrate"]);
+        assert!(code == Some(0) && done.contains("taken over from"), "{said}");
+        assert!(!former.exists() && data.join("treehold.db").exists());
+        assert_eq!(run_there(&["cat", "/plan.md"]).1.trim_end(), "third draft");
+    }
+}
