@@ -1,8 +1,8 @@
-//! The body of an answer, and how fast its client takes it.
+//! Response bodies, and how fast a client must read them.
 //!
-//! An answer is handed on in small parts, and the next one is asked for once there is room for it: in the window of the client (HTTP/2), in
-//! the buffers of the connection (HTTP/1). The time between the two is the client's. It counts against the pace that a client has to keep;
-//! time in which the server itself has nothing to send does not.
+//! A response is sent in small parts. The next part is polled once there is room for it: in the client's flow-control window (HTTP/2) or in
+//! the connection's buffers (HTTP/1). The time between two polls counts against the client's minimum pace. Time in which the server itself
+//! has nothing to send does not count.
 
 use super::api::problem;
 use super::connection::{ConnectionLimits, Connections, Running, is_health};
@@ -20,10 +20,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The most bytes that are handed on at a time: what a client may leave without keeping its request under way.
+/// The largest part sent at once, in bytes. A client may leave this much unread while its request no longer counts as running.
 const PART_BYTES: usize = 16 << 10;
 
-/// Notes that a request of a connection is under way, and refuses those that come where all places are taken.
+/// Registers the request with its connection, and refuses it if the connection was accepted beyond the limit. Health checks are always
+/// answered.
 pub(super) async fn attended(
     State(connections): State<Arc<Connections>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -44,10 +45,10 @@ pub(super) async fn attended(
     response.map(|body| Body::new(Answer { body, rest: Bytes::new(), pace: Pace::default(), running }))
 }
 
-/// The body of an answer, with its request.
+/// A response body and the request it belongs to.
 struct Answer {
     body: Body,
-    /// What is left of a part of the body that was larger.
+    /// The unsent rest of a chunk larger than [`PART_BYTES`].
     rest: Bytes,
     pace: Pace,
     running: Running,
@@ -93,19 +94,19 @@ impl http_body::Body for Answer {
     }
 }
 
-/// How fast a client takes an answer.
+/// How fast a client reads a response.
 #[derive(Debug, Default)]
 struct Pace {
-    /// How many bytes it has taken.
+    /// How many bytes the client has read.
     taken_bytes: u64,
-    /// How long the answer has waited for it.
+    /// How long the response has waited for the client.
     waited: Duration,
-    /// How much it was given last, and when.
+    /// The size of the last part, and when it was handed over.
     given: Option<(u64, Instant)>,
 }
 
 impl Pace {
-    /// Notes that the client has taken what it was given. Returns whether it was given anything since the last time.
+    /// Records that the client has read the last part. Returns false if no part was outstanding.
     fn taken(&mut self, now: Instant) -> bool {
         let Some((bytes, since)) = self.given.take() else { return false };
         self.taken_bytes += bytes;
@@ -113,8 +114,8 @@ impl Pace {
         true
     }
 
-    /// Notes that the client is given so many bytes, and returns until when it has to take them: it may pause for a while, and has to keep a
-    /// pace after as long.
+    /// Records that a part is handed over, and returns the deadline for reading it. The client may pause for up to `write_timeout` at a
+    /// time, and must keep the minimum pace after an initial `write_timeout`.
     fn given(&mut self, bytes: usize, now: Instant, limits: &ConnectionLimits) -> Instant {
         self.given = Some((bytes as u64, now));
         let earned = Duration::from_millis(self.taken_bytes.saturating_mul(1_000) / limits.answer_bytes_per_second_min.max(1));
@@ -131,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn client_earns_time_by_what_it_takes_and_loses_it_by_waiting() {
+    fn deadline_grows_with_bytes_read_and_shrinks_with_time_waited() {
         let limits = ConnectionLimits::new().with_write_timeout(seconds(10)).with_answer_bytes_per_second_min(100);
         let begun = Instant::now();
         let mut pace = Pace::default();
         assert!(!pace.taken(begun), "it was given nothing");
         assert_eq!(pace.given(500, begun, &limits), begun + seconds(10));
         assert!(pace.taken(begun + seconds(8)));
-        // Time in which the server had nothing to send does not count.
+        // The server's own idle time does not count.
         let later = begun + seconds(1_000);
         assert_eq!(pace.given(100, later, &limits), later + seconds(10 + 5 - 8));
         assert!(pace.taken(later + seconds(7)));

@@ -1,4 +1,4 @@
-//! Who a request comes from: its token, and the thread that it is about by its path or by a header.
+//! Authenticates requests: finds the caller by token, and the thread by path or header.
 
 use super::api::problem;
 use super::doors::{Door, Doors};
@@ -18,39 +18,40 @@ use futures::future::BoxFuture;
 use percent_encoding::percent_decode;
 use std::sync::Arc;
 
-/// What is asked of requests.
+/// Authenticates requests and applies the caller's rights.
 #[derive(Debug)]
 pub(super) struct Doorkeeper {
     scope: Scope,
     token: Option<Token>,
     book: Option<TokenBook>,
     doors: Doors,
-    /// Lets those in that bring no token.
+    /// Whether to admit requests without a token.
     open: bool,
 }
 
-/// Who brings the headers of a request, as its token says.
+/// The identity that a request's `Authorization` header establishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     scope: Scope,
     rights: Rights,
-    /// The id of the token; [`OPERATOR`] for the secret that the server was started with, none without a token.
+    /// The id of the token, [`OPERATOR`] for the secret that the server was started with, or `None` without a token.
     credential: Option<String>,
 }
 
-/// Who a request comes from, and the door that is theirs.
+/// The caller of a request, with the door for their rights.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) scope: Scope,
     pub(super) rights: Rights,
-    /// What the caller was let in by: the id of a token, or none where the server asks for no token.
+    /// The id of the caller's token, [`OPERATOR`] for the secret that the server was started with, or `None` if the server requires no
+    /// token.
     pub(super) credential: Option<String>,
     pub(super) door: Arc<Door>,
     doorkeeper: Arc<Doorkeeper>,
 }
 
 impl Caller {
-    /// Tells whether who brought the headers of the request would be let in still, with the same rights.
+    /// Returns whether the headers still authenticate the same caller with the same rights.
     pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
         let who = self.doorkeeper.who(headers, Asks::Again).await?;
         Ok(who.is_some_and(|who| {
@@ -60,14 +61,14 @@ impl Caller {
     }
 }
 
-/// Whether somebody asks to be let in, which counts as a use of the token, or the server asks whether they still would be.
+/// Why a token is looked up: for a new request, which counts as a use of the token, or to check that it is still valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     First,
     Again,
 }
 
-/// The credential of who brings the secret that the server was started with; no token has such an id.
+/// The credential of a caller who sends the secret that the server was started with. No token has this id.
 const OPERATOR: &str = "operator";
 
 impl Doorkeeper {
@@ -75,7 +76,7 @@ impl Doorkeeper {
         Self { scope, token, book, doors, open }
     }
 
-    /// Returns who brings the headers, as its token says; nobody for a token that is none.
+    /// Returns the caller that the headers authenticate, or `None` if they lack a valid token.
     async fn who(&self, headers: &HeaderMap, asks: Asks) -> Result<Option<Known>> {
         let admin = |credential: Option<&str>| {
             let credential = credential.map(str::to_owned);
@@ -104,7 +105,7 @@ impl Doorkeeper {
         Ok(Some(Known { scope: record.scope, rights: record.rights, credential: Some(record.id) }))
     }
 
-    /// Returns who calls; a thread that the path or a header names is the only one of the request.
+    /// Returns the caller, and whether the path or a header names the thread; if so, the request is restricted to that thread.
     fn caller(self: &Arc<Self>, who: Known, in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
         let in_header = decoded(headers, THREAD_HEADER)?;
         let thread = match (in_path, in_header) {
@@ -118,7 +119,7 @@ impl Doorkeeper {
         if let Some(thread) = thread {
             scope.thread = Some(thread);
         }
-        // Who acts is told to the history; whom a token names it names for good.
+        // The history records the agent as the author. An agent in the token takes precedence over the header.
         if scope.agent.is_none() {
             scope.agent = decoded(headers, ACTOR_HEADER)?;
         }
@@ -140,10 +141,10 @@ impl Doorkeeper {
     }
 }
 
-/// Returns what asks later whether the caller would still be let in.
+/// Returns a handle that checks later whether the caller is still authorized.
 fn standing(caller: &Caller, headers: &HeaderMap) -> Standing {
     let caller = caller.clone();
-    // Of the headers that one alone says who calls.
+    // Keep only the header that identifies the caller.
     let authorization = headers.get(header::AUTHORIZATION).cloned();
     let headers: HeaderMap = authorization.map(|given| (header::AUTHORIZATION, given)).into_iter().collect();
     let book = caller.doorkeeper.clone();
@@ -154,7 +155,7 @@ fn standing(caller: &Caller, headers: &HeaderMap) -> Standing {
     Standing::new(holds, move || book.book.as_ref().map(TokenBook::changes))
 }
 
-/// Returns what a header says: UTF-8, percent-encoded where it is not visible ASCII.
+/// Returns the value of a header: UTF-8, percent-encoded outside visible ASCII.
 fn decoded(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     let text = percent_decode(value.as_bytes()).decode_utf8();
@@ -166,7 +167,7 @@ fn decoded(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     Ok(Some(text.into_owned()))
 }
 
-/// Lets a request in, and notes who it comes from.
+/// Authenticates a request and attaches its caller as extensions.
 pub(super) async fn admit(
     State(doorkeeper): State<Arc<Doorkeeper>>,
     params: std::result::Result<RawPathParams, RawPathParamsRejection>,
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_asked_for_where_there_is_one() {
+    async fn token_is_required_if_server_has_one() {
         let open = doorkeeper(Scope::new(), None, None);
         assert!(open.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_some());
         let closed = doorkeeper(Scope::new(), Token::new("0123456789abcdef").ok(), None);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_of_the_book_is_its_own_scope_and_threads() {
+    async fn token_determines_scope_and_threads() {
         let book = TokenBook::new(Arc::new(MemoryStore::new()));
         let rights = Rights::new(Access::Write).with_threads(["monday".to_owned()]);
         let (_, text) = book.create(Scope::new().with_tenant("acme").with_user("ada"), rights, None, None).await.expect("made");
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn path_and_header_name_the_only_thread() {
+    async fn thread_in_path_or_header_is_the_only_one() {
         let doorkeeper = Arc::new(doorkeeper(Scope::new().with_user("ada").with_thread("own"), None, None));
         let admitted = async |path: Option<&str>, headers: HeaderMap| {
             let (caller, fixed) = doorkeeper.admit(path, &headers).await?.expect("open to all");

@@ -1,11 +1,11 @@
-//! Connections: how many there may be, from one address too, and how long each may keep the server waiting.
+//! Connection limits: how many may be open in total and per address, and how long each may keep the server waiting.
 //!
-//! A connection has to bring a request soon after it is opened, and another one soon after the last was answered, whatever it sends
-//! meanwhile: bytes that never become a request do not count. A peer that takes no bytes off it is cut off too, and so is one that takes an
-//! answer too slowly (`answer.rs`). While a request is under way the deadlines of requests hold, and these do not.
+//! A connection must send a request soon after it is opened, and the next one soon after the last response. Bytes that never form a request
+//! do not count. A peer that reads nothing is disconnected, and so is one that reads a response too slowly (`answer.rs`). While a request
+//! is running, only the deadlines for requests apply.
 //!
-//! Where all places are taken, a few more connections are let in for a moment, to answer what asks whether the server is alive
-//! ([`is_health`]) and to refuse the rest with a status that says why.
+//! When all places are taken, a few more connections are accepted briefly, to answer health checks ([`is_health`]) and to refuse other
+//! requests with a status that gives the reason.
 
 use crate::config::ServeConfig;
 use crate::error::Result;
@@ -23,33 +23,33 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How many connections are let in beyond the most, each for one request.
+/// How many connections are accepted beyond the limit, each for one request.
 const CROWDED_MAX: usize = 64;
 
-/// How long such a connection may take to bring its request.
+/// How long a connection beyond the limit may take to send its request.
 const CROWDED_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many connections there may be, and how long each may keep the server waiting.
+/// Limits on connections: how many may be open, and how long each may keep the server waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionLimits {
-    /// The most connections at once; of what is more only questions after the server's health are answered. Default 4,096.
+    /// The most connections at once. A few beyond it are accepted, but only to answer health checks. Default 4,096.
     pub connections_max: usize,
-    /// The most connections at once from one address; what is more is closed. Set it as high as `connections_max` behind a proxy, whose
-    /// address all clients share. Default 1,024.
+    /// The most connections at once from one address; further ones are closed. Behind a proxy, whose address all clients share, set it to
+    /// `connections_max`. Default 1,024.
     pub per_address_max: usize,
-    /// How long a connection may take to bring its first request, and any request to bring its head. Default 15 seconds.
+    /// How long a connection may take to send its first request, and any request to send its head. Default 15 seconds.
     pub head_timeout: Duration,
-    /// How long a connection may wait between two requests. Default 75 seconds; HTTP/1 waits no longer than `head_timeout`.
+    /// How long a connection may be idle between two requests. Default 75 seconds; HTTP/1 connections wait no longer than `head_timeout`.
     pub idle_timeout: Duration,
-    /// How long a client may take no bytes of an answer that waits for it. Default 30 seconds.
+    /// How long a client may read nothing of a response that waits for it. Default 30 seconds.
     pub write_timeout: Duration,
-    /// How long a body may pause. Default 15 seconds.
+    /// How long a request body may pause. Default 15 seconds.
     pub body_timeout: Duration,
-    /// The fewest bytes of a body for each second, after the first `body_timeout`. Default 1,024.
+    /// The minimum rate of a request body, in bytes per second, after the first `body_timeout`. Default 1,024.
     pub body_bytes_per_second_min: u64,
-    /// The fewest bytes of an answer that its client takes for each second in which the answer waits for it, after the first
-    /// `write_timeout`. Default 1,024.
+    /// The minimum rate at which a client reads a response, in bytes per second of the time in which the response waits for it, after the
+    /// first `write_timeout`. Default 1,024.
     pub answer_bytes_per_second_min: u64,
 }
 
@@ -69,57 +69,58 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Takes the defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the most connections at once, and how many of them may come from one address.
+    /// Sets the most connections at once, in total and per address.
     #[must_use]
     pub fn with_connections_max(mut self, connections: usize, per_address: usize) -> Self {
         (self.connections_max, self.per_address_max) = (connections, per_address);
         self
     }
 
-    /// Sets how long a connection may take to bring its first request, and any request to bring its head.
+    /// Sets how long a connection may take to send its first request, and any request to send its head.
     #[must_use]
     pub fn with_head_timeout(mut self, timeout: Duration) -> Self {
         self.head_timeout = timeout;
         self
     }
 
-    /// Sets how long a connection may wait between two requests.
+    /// Sets how long a connection may be idle between two requests.
     #[must_use]
     pub fn with_idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// Sets how long a client may take no bytes of an answer that waits for it.
+    /// Sets how long a client may read nothing of a response that waits for it.
     #[must_use]
     pub fn with_write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout;
         self
     }
 
-    /// Sets how long a body may pause, and how many bytes of it have to come each second.
+    /// Sets how long a request body may pause, and its minimum rate in bytes per second.
     #[must_use]
     pub fn with_body_pace(mut self, timeout: Duration, bytes_per_second_min: u64) -> Self {
         (self.body_timeout, self.body_bytes_per_second_min) = (timeout, bytes_per_second_min);
         self
     }
 
-    /// Sets how many bytes of an answer its client has to take each second.
+    /// Sets the minimum rate at which a client reads a response, in bytes per second.
     #[must_use]
     pub fn with_answer_bytes_per_second_min(mut self, bytes: u64) -> Self {
         self.answer_bytes_per_second_min = bytes;
         self
     }
 
-    /// Takes what a configuration says.
+    /// Takes the limits from a configuration.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a time that was set after the configuration was read and is none.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a malformed duration, which is possible if it was set after the
+    /// configuration was parsed.
     pub(super) fn from_config(config: &ServeConfig) -> Result<Self> {
         Ok(Self {
             connections_max: config.connections_max,
@@ -133,8 +134,8 @@ impl ConnectionLimits {
         })
     }
 
-    /// Lowers the most connections so that they leave a quarter of the files that the process may have open, and what is let in beyond
-    /// them, to everything else: stores, files of the host, bodies on disk.
+    /// Lowers the connection limit to three quarters of the files that the process may open, minus the connections accepted beyond the
+    /// limit. The rest is left for stores, host files and bodies spooled to disk.
     #[must_use]
     pub fn within_open_files(mut self, open_files_max: u64) -> Self {
         let left = usize::try_from(open_files_max / 4 * 3).unwrap_or(usize::MAX);
@@ -143,7 +144,7 @@ impl ConnectionLimits {
     }
 }
 
-/// Tells whether a path asks after the health of the server: such requests are answered whatever else waits.
+/// Returns whether a path is a health check. Health checks are answered even when the server is full.
 pub(super) fn is_health(path: &str) -> bool {
     matches!(path, "/livez" | "/readyz" | "/healthz" | "/metrics")
 }
@@ -163,12 +164,12 @@ struct Table {
     crowded: usize,
 }
 
-/// One connection; its place is free again when the last who holds it lets go.
+/// One connection. Its place is freed when the last reference is dropped.
 #[derive(Debug)]
 struct Connection {
     all: Arc<Connections>,
     peer: SocketAddr,
-    /// It was let in beyond the most, for one request.
+    /// Whether it was accepted beyond the limit, for one request.
     is_crowded: bool,
     state: Mutex<Waiting>,
 }
@@ -181,7 +182,7 @@ struct Waiting {
     has_asked: bool,
     /// The number of the newest request.
     newest: u64,
-    /// Of each answer that waits for the client, by the number of its request: until when the client has to take more of it.
+    /// The deadline of each response that waits for the client to read more, by request number.
     untaken: HashMap<u64, Instant>,
 }
 
@@ -190,7 +191,7 @@ impl Connections {
         Arc::new(Self { limits, table: Mutex::default() })
     }
 
-    /// Gives a connection a place, if there is one for it.
+    /// Gives a connection a place, if one is free.
     fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Arc<Connection>> {
         let mut table = self.table.lock();
         let of_address = table.of_address.get(&peer.ip()).copied().unwrap_or(0);
@@ -210,7 +211,7 @@ impl Connections {
         Some(connection)
     }
 
-    /// Notes that a request of a peer's connection is under way, until what is returned is dropped.
+    /// Registers a running request of a peer's connection, until the returned guard is dropped.
     pub(super) fn begin(&self, peer: &SocketAddr) -> Option<Running> {
         let connection = self.table.lock().open.get(peer).and_then(Weak::upgrade)?;
         Some(Running::begin(connection))
@@ -221,7 +222,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut table = self.all.table.lock();
         *if self.is_crowded { &mut table.crowded } else { &mut table.places } -= 1;
-        // The port may have been taken again already.
+        // The port may have been reused already.
         if table.open.get(&self.peer).is_some_and(|open| open.strong_count() == 0) {
             table.open.remove(&self.peer);
         }
@@ -235,7 +236,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Returns until when the connection may keep the server waiting; none while it does not.
+    /// Returns the deadline for the peer's next action, or `None` while the server is not waiting for the peer.
     fn waits_until(&self) -> Option<Instant> {
         let state = self.state.lock();
         if state.requests > 0 {
@@ -251,7 +252,7 @@ impl Connection {
         Some(state.since + patience)
     }
 
-    /// Returns how often it is looked at how long the connection has kept the server waiting.
+    /// Returns how often to check how long the connection has kept the server waiting.
     fn looked_at_every(&self) -> Duration {
         let limits = &self.all.limits;
         let patience = limits.head_timeout.min(limits.idle_timeout).min(limits.write_timeout);
@@ -259,7 +260,7 @@ impl Connection {
     }
 }
 
-/// A request under way, until its answer is sent or given up.
+/// A running request, until its response is sent or abandoned.
 #[derive(Debug)]
 pub(super) struct Running {
     connection: Arc<Connection>,
@@ -277,7 +278,7 @@ impl Running {
         Self { connection, number }
     }
 
-    /// Tells whether its connection was let in beyond the most.
+    /// Returns whether the connection was accepted beyond the limit.
     pub(super) fn is_crowded(&self) -> bool {
         self.connection.is_crowded
     }
@@ -286,7 +287,7 @@ impl Running {
         &self.connection.all.limits
     }
 
-    /// Notes until when the client has to take more of the answer; none while the answer does not wait for it.
+    /// Sets the deadline for the client to read more of the response, or clears it while the response does not wait for the client.
     pub(super) fn wait_for_client(&self, until: Option<Instant>) {
         let mut state = self.connection.state.lock();
         match until {
@@ -305,7 +306,7 @@ impl Drop for Running {
     }
 }
 
-/// Gives connections their places, around what makes streams of them.
+/// An acceptor that gives each connection its place before the inner acceptor runs.
 #[derive(Debug, Clone)]
 pub(super) struct Guard<A> {
     inner: A,
@@ -341,13 +342,13 @@ where
     }
 }
 
-/// A stream that fails when it keeps the server waiting for too long.
+/// A stream that fails when its peer keeps the server waiting for too long.
 pub(super) struct Guarded<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// Wakes the connection to look at how long it has waited.
+    /// Wakes the connection to check how long it has waited.
     alarm: Pin<Box<Sleep>>,
-    /// Until when bytes that wait have to be taken.
+    /// The deadline for the peer to accept pending bytes.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -357,7 +358,7 @@ impl<S> Guarded<S> {
         Self { stream, connection, alarm, stalled: None }
     }
 
-    /// Waits until the connection has kept the server waiting for too long.
+    /// Completes once the connection has kept the server waiting for too long.
     fn poll_impatience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.alarm.as_mut().poll(cx));
@@ -366,13 +367,13 @@ impl<S> Guarded<S> {
             if until.is_some_and(|until| until <= now) {
                 return Poll::Ready(());
             }
-            // What it waits for may change before then.
+            // The deadline may change before then.
             let next = now + self.connection.looked_at_every();
             self.alarm.as_mut().reset(until.map_or(next, |until| until.min(next)));
         }
     }
 
-    /// Fails a write that has waited for too long.
+    /// Fails a write that has been pending for too long.
     fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;

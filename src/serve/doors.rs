@@ -1,4 +1,4 @@
-//! What callers of the same rights share: the workspace kept to these rights, its threads, and the service of the protocol for models.
+//! One workspace, thread table and MCP service for all callers with the same rights.
 
 use super::rights::{Access, Rights};
 use crate::error::Result;
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The most rights that doors are kept for; with more the eldest is made again.
+/// The most doors to keep. Beyond it, some door is dropped and created again when needed.
 const DOORS_MAX: usize = 1_000;
 
-/// The doors by the rights of who goes in.
+/// The doors by rights.
 pub(super) struct Doors {
     workspace: Workspace,
     options: McpOptions,
@@ -21,7 +21,7 @@ pub(super) struct Doors {
     made: Mutex<HashMap<Rights, Arc<Door>>>,
 }
 
-/// The tree as callers of some rights see it.
+/// The tree as callers with certain rights see it.
 pub(super) struct Door {
     pub(super) workspace: Workspace,
     pub(super) mcp: McpServer,
@@ -30,7 +30,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Returns the threads that calls find.
+    /// Returns the threads that are kept open.
     pub(super) fn threads(&self) -> &Arc<Threads> {
         self.mcp.threads()
     }
@@ -47,7 +47,7 @@ impl Doors {
         Self { workspace, options, limits, made: Mutex::default() }
     }
 
-    /// Returns the door of some rights. Threads are not part of it: they are looked at request by request.
+    /// Returns the door for some rights. It ignores their threads, which each request checks on its own.
     pub(super) fn of(&self, rights: &Rights) -> Result<Arc<Door>> {
         let key = Rights { threads: Vec::new(), ..rights.clone() };
         let mut made = self.made.lock();
@@ -66,7 +66,7 @@ impl Doors {
         if made.len() >= DOORS_MAX
             && let Some(some) = made.keys().next().cloned()
         {
-            // Nobody finds its sessions any more.
+            // No later request finds the sessions of a dropped door.
             made.remove(&some).inspect(|door| door.end_streams());
         }
         made.insert(key, door.clone());
@@ -78,7 +78,7 @@ impl Doors {
         self.made.lock().values().for_each(|door| door.end_streams());
     }
 
-    /// Saves the threads that were kept open.
+    /// Saves the threads that are kept open.
     pub(super) async fn close(&self) -> Result<()> {
         let doors: Vec<Arc<Door>> = self.made.lock().values().cloned().collect();
         let mut closed = Ok(());
@@ -89,7 +89,7 @@ impl Doors {
     }
 }
 
-/// Returns the tools that rights leave of those that are offered.
+/// Returns the offered tools that these rights allow.
 fn offered(rights: &Rights, tools: McpTools) -> McpTools {
     match tools {
         McpTools::Default | McpTools::ReadWrite | McpTools::Admin if rights.access == Access::Read => McpTools::ReadOnly,

@@ -1,8 +1,8 @@
-//! Counts and times, in the text format of Prometheus, under the names of
-//! [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) where there is one.
+//! Metrics in the Prometheus text format, named by [OpenTelemetry's
+//! conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) where one exists.
 //!
-//! Every label is one of a list that the program knows: methods, routes, statuses, operations, codes of errors. No path, token, thread, user or
-//! tenant is ever one, so what a client sends makes no series.
+//! Every label value comes from a fixed list: methods, routes, statuses, operations, error codes. Paths, tokens, threads, users and tenants
+//! are never labels, so clients cannot create series.
 
 use super::api::Api;
 use crate::ops::OpKind;
@@ -23,10 +23,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The bounds of the times of requests, in seconds: those that the conventions name.
+/// The histogram buckets for requests, in seconds, as the conventions recommend.
 const REQUEST_SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
-/// The bounds of the times of operations, in seconds: many take microseconds.
+/// The histogram buckets for operations, in seconds. Many operations take microseconds.
 const OPERATION_SECONDS: [f64; 12] = [0.000_01, 0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,7 +47,7 @@ struct Direction {
     direction: &'static str,
 }
 
-/// What is counted.
+/// The metrics of a server.
 pub(super) struct Metrics {
     registry: Registry,
     durations: Family<Answered, Histogram, fn() -> Histogram>,
@@ -103,18 +103,18 @@ impl Metrics {
         self.refused.inc();
     }
 
-    /// Counts bytes of a body that were received.
+    /// Counts received bytes of a request body.
     pub(super) fn receive(&self, bytes: usize) {
         self.received.inc_by(bytes as u64);
     }
 
-    /// Counts an operation that has ended.
+    /// Counts a finished operation.
     pub(super) fn operation(&self, kind: OpKind, outcome: &'static str, took: Duration) {
         let labels = Operation { operation: kind.name(), outcome };
         self.operations.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts the content that an operation returned, and that it brought.
+    /// Counts the bytes of content that an operation read and wrote.
     pub(super) fn content(&self, read: u64, written: u64) {
         for (direction, bytes) in [("read", read), ("write", written)] {
             if bytes > 0 {
@@ -130,7 +130,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Counts a request down when it ends, however that is.
+/// Decrements the gauge when a request ends, however it ends.
 struct Running(Gauge);
 
 impl Drop for Running {
@@ -139,17 +139,17 @@ impl Drop for Running {
     }
 }
 
-/// Returns a method as the conventions name it: one that is not known is `_OTHER`.
+/// Returns the method as the conventions name it; unknown methods are `_OTHER`.
 pub(super) fn method(request: &Request) -> &'static str {
     ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"].into_iter().find(|known| request.method() == known).unwrap_or("_OTHER")
 }
 
-/// Returns the route of a request, as the table writes it; `none` where there is none.
+/// Returns the route template of a request, or `none` if no route matches.
 pub(super) fn route(request: &Request) -> &str {
     request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str)
 }
 
-/// Times a request, and counts the bytes of its answer.
+/// Times a request and counts the bytes of its response.
 pub(super) async fn time(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let metrics = api.metrics().clone();
@@ -180,7 +180,7 @@ pub(super) async fn time(State(api): State<Arc<Api>>, request: Request, next: Ne
     }
 }
 
-/// Tells all counts.
+/// Serves all metrics.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> Response {
     let metrics = api.metrics();
     metrics.threads.set(i64::try_from(api.workspace().open_threads()).unwrap_or(i64::MAX));

@@ -1,13 +1,16 @@
-//! The tree over HTTP: one address, and at each path the door that stands there.
+//! The tree over HTTP: one address with several interfaces.
 //!
-//! - `/v1` is the API, for any language: files as resources, searches, threads, items; described at `/openapi.json`.
-//! - `/mcp` is the Model Context Protocol ([`mcp`](crate::mcp)); `/mcp/t/{thread}` is the same about one thread alone, as is a request with
-//!   the header [`THREAD_HEADER`].
-//! - `/livez` says that the process answers, `/readyz` that its store takes a durable write, `/metrics` counts, `/version` names the program.
+//! - `/v1` is the API for any language: files as resources, searches, threads and items. `/openapi.json` describes it.
+//! - `/mcp` is the Model Context Protocol ([`mcp`](crate::mcp)). `/mcp/t/{thread}` is the same for one thread, as is a request with the
+//!   header [`THREAD_HEADER`].
+//! - `/livez` reports that the process answers, `/readyz` that its store accepts a durable write. `/metrics` serves metrics, `/version`
+//!   names the program.
 //!
-//! A request without a token is let in only where the server has none, and then only the loopback device is served. A token
-//! ([`TokenBook`]) names who calls and what they may do ([`Rights`]); tenant and user are the token's, whatever a request says. Where to
-//! start reading: `caller.rs` finds out who calls, `doors.rs` keeps a tree to their rights, `api/routes.rs` is the table of what there is.
+//! Requests without a token are admitted only if the server has none, and then it listens only on the loopback interface. A token
+//! ([`TokenBook`]) determines the caller and their [`Rights`]. Tenant and user always come from the token, whatever the request says.
+//!
+//! Where to start reading: `caller.rs` authenticates callers, `doors.rs` restricts the tree to their rights, and `api/routes.rs` lists all
+//! routes.
 
 mod answer;
 mod api;
@@ -48,48 +51,48 @@ pub use rights::{Access, Rights};
 pub use tls::TlsFiles;
 pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 
-/// How long requests that run are waited for when the server is stopped.
+/// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a peer of HTTP/2 is asked whether it is there, and how long its answer may take.
+/// How often an HTTP/2 peer is pinged, and how long its reply may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// The most bytes of the head of a request.
+/// The largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Where a tree is served, and to whom.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// The address to listen at. Port 0 takes any that is free.
+    /// The address to listen on. Port 0 selects a free port.
     pub address: SocketAddr,
-    /// Who calls when a request says no more.
+    /// The scope of requests that specify no other.
     pub scope: Scope,
-    /// A secret that lets do everything as the caller of `scope`; none by default.
+    /// A secret that grants full access as the caller of `scope`. Default none.
     pub token: Option<Token>,
-    /// Whether the tokens of the store are looked up: then a request has to bring one. Default false.
+    /// Whether to accept the tokens of the store, and require one of every request. Default false.
     pub tokens: bool,
-    /// What tokens, items and answers are kept in. By default the memory of the process.
+    /// The store for tokens, items and idempotent responses. Defaults to process memory.
     pub store: Option<Arc<dyn Store>>,
     /// The certificate to serve TLS with; none by default.
     pub tls: Option<TlsFiles>,
-    /// Whose requests are answered, and how large they may be.
+    /// Which hosts and origins may send requests, and how large request bodies may be.
     pub limits: HttpLimits,
-    /// The most bytes of a body that is put into a file; of others it is that of `limits`. Default 64 MiB.
+    /// The largest request body that is written to a file, in bytes; `limits` bounds all others. Default 64 MiB.
     pub upload_bytes_max: usize,
-    /// The most bytes of bodies in memory at once, each as long as its request runs. Default 256 MiB.
+    /// The most bytes of request bodies in memory at once; each counts until its request ends. Default 256 MiB.
     pub bodies_bytes_max: usize,
-    /// The most bytes of bodies that wait on disk until they are whole. Default 4 GiB.
+    /// The most bytes of request bodies spooled to disk until they are complete. Default 4 GiB.
     pub spool_bytes_max: usize,
-    /// The most requests that run at once; what is more is refused. Default 1,024.
+    /// The most concurrent requests; further ones are refused. Default 1,024.
     pub requests_max: usize,
-    /// The most requests of one user that run at once; what is more is refused. Default 256.
+    /// The most concurrent requests of one user; further ones are refused. Default 256.
     pub requests_per_user_max: usize,
-    /// How many connections there may be, and how long each may keep the server waiting.
+    /// Limits on connections: how many may be open, and how long each may keep the server waiting.
     pub connections: ConnectionLimits,
-    /// The most streams of events that are open at once; what is more is refused. Default 1,024.
+    /// The most event streams open at once; further ones are refused. Default 1,024.
     pub streams_max: usize,
-    /// How long a request of the API may take. Default a minute.
+    /// How long an API request may take. Default one minute.
     pub deadline: Duration,
 }
 
@@ -115,10 +118,11 @@ impl ServeOptions {
         }
     }
 
-    /// Sets the limits of connections, requests and streams that a configuration says.
+    /// Takes the limits on connections, requests and streams from a configuration.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a time that was set after the configuration was read and is none.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed duration, which is possible if it was set after the configuration
+    /// was parsed.
     pub fn with_config(mut self, config: &ServeConfig) -> Result<Self> {
         self.connections = ConnectionLimits::from_config(config)?;
         self.requests_max = config.requests_max;
@@ -128,21 +132,21 @@ impl ServeOptions {
         Ok(self)
     }
 
-    /// Sets a secret that lets do everything.
+    /// Sets a secret that grants full access.
     #[must_use]
     pub fn with_token(mut self, token: Option<Token>) -> Self {
         self.token = token;
         self
     }
 
-    /// Sets whether the tokens of the store are looked up.
+    /// Sets whether to accept the tokens of the store, and require one of every request.
     #[must_use]
     pub fn with_tokens(mut self, tokens: bool) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// Sets what tokens, items and answers are kept in.
+    /// Sets the store for tokens, items and idempotent responses.
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
@@ -156,63 +160,63 @@ impl ServeOptions {
         self
     }
 
-    /// Sets whose requests are answered, and how large they may be.
+    /// Sets which hosts and origins may send requests, and how large request bodies may be.
     #[must_use]
     pub fn with_limits(mut self, limits: HttpLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets the most bytes of a body that is put into a file.
+    /// Sets the largest request body that is written to a file, in bytes.
     #[must_use]
     pub fn with_upload_bytes_max(mut self, bytes: usize) -> Self {
         self.upload_bytes_max = bytes;
         self
     }
 
-    /// Sets the most bytes of bodies that wait on disk until they are whole.
+    /// Sets the most bytes of request bodies spooled to disk until they are complete.
     #[must_use]
     pub fn with_spool_bytes_max(mut self, bytes: usize) -> Self {
         self.spool_bytes_max = bytes;
         self
     }
 
-    /// Sets the most bytes of bodies in memory at once.
+    /// Sets the most bytes of request bodies in memory at once.
     #[must_use]
     pub fn with_bodies_bytes_max(mut self, bytes: usize) -> Self {
         self.bodies_bytes_max = bytes;
         self
     }
 
-    /// Sets the most requests that run at once.
+    /// Sets the most concurrent requests.
     #[must_use]
     pub fn with_requests_max(mut self, requests: usize) -> Self {
         self.requests_max = requests;
         self
     }
 
-    /// Sets the most requests of one user that run at once.
+    /// Sets the most concurrent requests of one user.
     #[must_use]
     pub fn with_requests_per_user_max(mut self, requests: usize) -> Self {
         self.requests_per_user_max = requests;
         self
     }
 
-    /// Sets how many connections there may be, and how long each may keep the server waiting.
+    /// Sets the limits on connections.
     #[must_use]
     pub fn with_connections(mut self, limits: ConnectionLimits) -> Self {
         self.connections = limits;
         self
     }
 
-    /// Sets the most streams of events that are open at once.
+    /// Sets the most event streams open at once.
     #[must_use]
     pub fn with_streams_max(mut self, streams: usize) -> Self {
         self.streams_max = streams;
         self
     }
 
-    /// Sets how long a request of the API may take.
+    /// Sets how long an API request may take.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -220,7 +224,7 @@ impl ServeOptions {
     }
 }
 
-/// A server that listens, and answers once it is run.
+/// A server that is listening; [`run`](Self::run) answers requests.
 #[derive(Debug)]
 pub struct HttpServer {
     listener: TcpListener,
@@ -230,12 +234,12 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens at the address of the options.
+    /// Listens on the address of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that others reach, without a token, and for threads that are saved
-    /// at the end ([`ThreadDurability::Exit`]) into a store that other processes share;
-    /// [`Unavailable`](ErrorKind::Unavailable) for one that cannot be listened at.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that other hosts can reach, without a token, and for threads that are
+    /// saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
+    /// listening on the address fails.
     pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
         let address = options.address;
         if options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
@@ -256,26 +260,27 @@ impl HttpServer {
         Ok(Self { listener, workspace, mcp, options })
     }
 
-    /// Returns the address it listens at.
+    /// Returns the address that the server listens on.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the system does not tell.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the system does not report it.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener
             .local_addr()
             .map_err(|error| Error::new(ErrorKind::Unavailable, format!("the address is not known: {error}")).with_source(error))
     }
 
-    /// Answers requests until `stop` ends. Those that run then are finished, for 10 seconds at most; streams are closed, threads saved.
+    /// Answers requests until `stop` completes. Then running requests get up to 10 seconds to finish, streams are closed, and threads are
+    /// saved.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the system takes the listener away,
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a certificate that cannot be used, and those of saving threads.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the listener fails, [`InvalidArgument`](ErrorKind::InvalidArgument) for an unusable
+    /// certificate, and errors of saving threads.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let port = self.address()?.port();
         let Self { listener, workspace, mcp, mut options } = self;
         let tls = options.tls.as_ref().map(TlsFiles::config).transpose()?;
-        // A page of this server itself is of its own origin, whichever name it was asked by.
+        // Pages that this server serves are same-origin under any of its names.
         let scheme = if tls.is_some() { "https" } else { "http" };
         options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
         let limits = ApiLimits {
@@ -345,11 +350,11 @@ impl HttpServer {
     }
 }
 
-/// Bounds what a connection may cost before a request is whole.
+/// Bounds what a connection may cost before its request is complete.
 fn bound(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::TokioExecutor>, head_timeout: Duration) {
     builder.http1().timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX.max(8 << 10));
     builder.http2().timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32).max_concurrent_streams(256);
-    // A peer that is gone without a word is found out.
+    // Detect peers that vanished without closing the connection.
     builder.http2().keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
 }
 
@@ -358,7 +363,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_others_reach_needs_a_token() {
+    async fn address_beyond_loopback_requires_a_token() {
         let bind = async |options| HttpServer::bind(Workspace::builder().build(), McpOptions::default(), options).await;
         let open = ServeOptions::new(([0, 0, 0, 0], 0).into(), Scope::new());
         assert_eq!(bind(open.clone()).await.expect_err("open to all").kind(), ErrorKind::InvalidArgument);
@@ -368,7 +373,7 @@ mod tests {
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
-    async fn threads_that_others_would_not_see_are_not_served() {
+    async fn threads_saved_at_exit_are_refused_on_a_shared_store() {
         let directory = tempfile::tempdir().expect("a directory");
         let store: Arc<dyn Store> = Arc::new(crate::store::SqliteStore::open(directory.path().join("db")).expect("opened"));
         let options = || ServeOptions::new(([127, 0, 0, 1], 0).into(), Scope::new());

@@ -1,4 +1,4 @@
-//! What is seen of every operation on the served tree, by whatever door: how long it took, how it ended, how many bytes; counted, and as a span.
+//! The layer that observes every operation on the served tree: duration, outcome and bytes, as metrics and as a span.
 
 use super::metrics::Metrics;
 use crate::error::Result;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{Instrument, debug_span};
 
-/// Counts and times operations, and names whose work they are: requests may be answered by tasks that do not know.
+/// Counts and times operations, and sets their owner, since a request may be answered by tasks that run without one.
 #[derive(Debug, Clone)]
 pub(super) struct Observed {
     pub(super) metrics: Arc<Metrics>,
     pub(super) owner: Owner,
-    /// How long the work of one operation may take.
+    /// How long one operation may take.
     pub(super) deadline: Duration,
 }
 
-/// An operation that runs; it is counted when this is dropped, however it ended.
+/// A running operation. Dropping it counts the operation, however it ended.
 struct Running<'a> {
     metrics: &'a Metrics,
     kind: OpKind,
@@ -58,7 +58,7 @@ impl Layer for Observed {
     }
 }
 
-/// Returns how many bytes of content a change brings.
+/// Returns how many bytes of content a change carries.
 fn carried(change: &Change) -> u64 {
     match change {
         Change::Write { content, .. } | Change::Append { content, .. } => content.len() as u64,

@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// What puts a layer around a tree.
+/// Wraps a tree in a layer.
 type Wrap = Box<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
 
-/// How much a caller may do. Each may do what those before it may.
+/// How much a caller may do. Each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// Looks at files and at the history of threads.
+    /// Read files and the history of threads.
     #[default]
     Read,
-    /// Changes files, makes checkpoints, forks and goes back.
+    /// Also change files, create checkpoints, fork and restore.
     Write,
-    /// Removes threads and checkpoints, and reads the record of calls.
+    /// Also delete threads and checkpoints, and read the audit log.
     Admin,
 }
 
 impl Access {
-    /// Every access, the least first.
+    /// Every access level, from least to most.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
 
     /// Returns the stable name.
@@ -51,45 +51,45 @@ impl fmt::Display for Access {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Rights {
-    /// How much.
+    /// The access level.
     pub access: Access,
-    /// The subtrees that it is about; the whole tree when there are none. All else is not there.
+    /// The subtrees that the caller may see, or empty for the whole tree. Everything else appears not to exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<VfsPathBuf>,
-    /// The threads that it is about; any when there are none.
+    /// The threads that the caller may use, or empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<String>,
 }
 
 impl Rights {
-    /// Allows an access everywhere.
+    /// Allows an access level everywhere.
     pub fn new(access: Access) -> Self {
         Self { access, paths: Vec::new(), threads: Vec::new() }
     }
 
-    /// Sets the subtrees that it is about.
+    /// Sets the subtrees that the caller may see.
     #[must_use]
     pub fn with_paths(mut self, paths: impl IntoIterator<Item = VfsPathBuf>) -> Self {
         self.paths = paths.into_iter().filter(|path| !path.is_root()).collect();
         self
     }
 
-    /// Sets the threads that it is about.
+    /// Sets the threads that the caller may use.
     #[must_use]
     pub fn with_threads(mut self, threads: impl IntoIterator<Item = String>) -> Self {
         self.threads = threads.into_iter().collect();
         self
     }
 
-    /// Tells whether nothing is kept from who has them.
+    /// Returns whether the rights are unrestricted.
     pub fn is_whole(&self) -> bool {
         self.access == Access::Admin && self.paths.is_empty() && self.threads.is_empty()
     }
 
-    /// Checks that there is enough access.
+    /// Checks the access level.
     ///
     /// # Errors
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) when there is not.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) if it is insufficient.
     pub(super) fn need(&self, access: Access) -> Result<()> {
         if self.access >= access {
             return Ok(());
@@ -98,10 +98,10 @@ impl Rights {
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// Checks that what is about a whole thread, or lies beside all threads, may be touched.
+    /// Checks the right to something that concerns a whole thread or lies outside all threads.
     ///
     /// # Errors
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for who is kept to some paths, or has less access.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) if the caller is restricted to some paths, or the access level is insufficient.
     pub(super) fn need_history(&self, access: Access) -> Result<()> {
         self.need(access)?;
         if self.paths.is_empty() {
@@ -111,10 +111,10 @@ impl Rights {
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// Checks that a thread may be named.
+    /// Checks the right to use a thread.
     ///
     /// # Errors
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for one that is not among those of the rights.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for a thread that is not among those of the rights.
     pub(super) fn need_thread(&self, thread: &str) -> Result<()> {
         if self.threads.is_empty() || self.threads.iter().any(|own| own == thread) {
             return Ok(());
@@ -122,7 +122,8 @@ impl Rights {
         Err(Error::new(ErrorKind::PermissionDenied, format!("this token is not for thread `{thread}`; name one of its own")))
     }
 
-    /// Returns what keeps a tree to these rights; none where they allow all of it. `past` is where files are shown as they were.
+    /// Returns the layer that restricts a tree to these rights, or `None` if they allow the whole tree. `past` lists the mounts that show
+    /// earlier states of files; see [`Permissions::with_past`].
     pub(super) fn layer(&self, past: Vec<(VfsPathBuf, VfsPathBuf)>) -> Result<Option<Wrap>> {
         if self.access >= Access::Write && self.paths.is_empty() {
             return Ok(None);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_read_changes_nothing() {
+    async fn read_access_refuses_changes() {
         let tree = tree(&Rights::new(Access::Read)).await;
         assert_eq!(tree.read_text("/a/own").await.expect("read"), "text");
         assert_eq!(tree.write("/a/own", "x").await.expect_err("refused").kind(), ErrorKind::PermissionDenied);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_beside_the_paths_is_not_there() {
+    async fn paths_outside_the_rights_are_not_found() {
         let rights = Rights::new(Access::Write).with_paths([path("/a"), path("/a[b]")]);
         let tree = tree(&rights).await;
         for own in ["/a/own", "/a[b]/own"] {
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_access_holds_those_before_it() {
+    fn access_includes_lower_levels() {
         let rights = Rights::new(Access::Write).with_threads(["t".to_owned()]);
         rights.need(Access::Read).expect("less");
         rights.need(Access::Write).expect("its own");

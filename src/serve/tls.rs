@@ -1,4 +1,4 @@
-//! The certificate of a server.
+//! The server's TLS certificate.
 
 use crate::error::{Error, Result};
 use axum_server::tls_rustls::RustlsConfig;
@@ -8,10 +8,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where a certificate and its key stand, as PEM.
+/// The PEM files of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and those up to its root.
+    /// The certificate chain.
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,

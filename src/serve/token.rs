@@ -1,12 +1,13 @@
-//! Tokens: secrets that name who calls and what they may do, kept as hashes in a store.
+//! Tokens: secrets that identify a caller and their rights, stored as hashes.
 //!
 //! | namespace | key | value |
 //! | --- | --- | --- |
-//! | `tokens` | the token's id | its record as JSON, the hash of its secret among it |
-//! | `tokens/used` | the token's id | when it was last used, to the minute (RFC 3339) |
+//! | `tokens` | token id | record as JSON, including the hash of the token |
+//! | `tokens/used` | token id | when it was last used, to the minute (RFC 3339) |
 //!
-//! A token is written `sfs_ID_SECRET`: 76 and 244 random bits in hexadecimal. The secret is shown once, when it is made. As it is random
-//! and long, one pass of BLAKE3 is enough: there is nothing to guess that a slow hash would protect.
+//! A token is written `sfs_ID_SECRET`, both parts in hexadecimal: 76 random bits for the id, 244 for the secret. The text is shown once,
+//! when the token is created. The secret is random and long, so one pass of BLAKE3 suffices: a slow hash only helps secrets that can be
+//! guessed.
 
 use super::rights::Rights;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,30 +25,30 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// What the namespaces of tokens lie beneath.
+/// The namespace that token namespaces lie beneath.
 pub const TOKENS_NAMESPACE: [&str; 2] = crate::store::reserved::TOKENS;
 
-/// What every token of a book begins with.
+/// The prefix of every token in a [`TokenBook`].
 const PREFIX: &str = "sfs_";
 
-/// How often at most a server notes that a token was used.
+/// The minimum interval at which a server records the use of a token.
 const NOTED_EVERY: Duration = Duration::from_secs(60);
 
-/// The most tokens that are remembered.
+/// The most tokens to cache.
 const READ_MAX: usize = 10_000;
 
-/// A secret that a request has to bring. It is kept as its hash, and printed nowhere.
+/// A secret that requests must send. Only its hash is kept, and it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(blake3::Hash);
 
 impl Token {
-    /// The fewest bytes of a token: fewer are guessed.
+    /// The minimum length of a token in bytes; shorter ones can be guessed.
     pub const BYTES_MIN: usize = 16;
 
-    /// Takes a token, without the line break that a file ends with.
+    /// Takes a token. Trailing line breaks, as at the end of a file, are removed.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for one that is too short, or is not made of visible ASCII.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for text that is too short or contains anything but visible ASCII.
     pub fn new(text: &str) -> Result<Self> {
         let text = text.trim_end_matches(['\n', '\r']);
         if text.len() < Self::BYTES_MIN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -57,7 +58,7 @@ impl Token {
         Ok(Self(blake3::hash(text.as_bytes())))
     }
 
-    /// Tells whether a text is the token. Hashes are compared in constant time.
+    /// Returns whether the text is the token. Compares hashes in constant time.
     pub(super) fn is(&self, text: &[u8]) -> bool {
         self.0 == blake3::hash(text)
     }
@@ -69,35 +70,35 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What is kept of a token.
+/// The record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct TokenRecord {
-    /// The id, which is no secret.
+    /// The id, which is not secret.
     pub id: String,
-    /// Who calls with it: tenant and user, and the thread of calls that name none.
+    /// The scope of its calls: tenant and user, and the thread of calls that name none.
     pub scope: Scope,
-    /// What it may do.
+    /// What its caller may do.
     pub rights: Rights,
-    /// What it is for, in the words of who made it.
+    /// Its purpose, as described by whoever created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it ends by itself.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// When it was last used, to the minute; none of a token that was not used yet, and none but in a list.
+    /// When it was last used, to the minute. Only a list reports it; absent if the token has not been used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_at: Option<Timestamp>,
 }
 
-/// A record as it is kept.
+/// A record as stored.
 #[derive(Serialize, Deserialize)]
 struct Row {
     #[serde(flatten)]
     record: TokenRecord,
-    /// The BLAKE3 hash of the secret, in hexadecimal.
+    /// The BLAKE3 hash of the whole token, in hexadecimal.
     hash: String,
 }
 
@@ -105,28 +106,28 @@ struct Row {
 pub struct TokenBook {
     store: Arc<dyn Store>,
     namespace: Namespace,
-    /// Where it is noted when tokens were used: rows of their own, so that no note meets the end of a token.
+    /// The times of last use. They have rows of their own, so that recording a use never conflicts with revoking the token.
     used: Namespace,
     read: Arc<Mutex<HashMap<String, Read>>>,
-    /// When the use of a token was last noted.
+    /// When each token's use was last recorded.
     noted: Mutex<HashMap<String, Instant>>,
-    /// Counts the changes of tokens that the store has told of.
+    /// Counts the changes of tokens that the store has reported.
     changes: watch::Sender<u64>,
-    /// Whether the store is asked to tell of them: as long as somebody waits for them.
+    /// Whether a task is watching the store. It runs as long as there are receivers.
     is_told: Arc<Mutex<bool>>,
 }
 
-/// When a token was looked for, and what was found.
+/// When a token was looked up, and the result.
 type Read = (Instant, Option<Arc<Known>>);
 
-/// A token that was read.
+/// A token that was read from the store.
 struct Known {
     record: TokenRecord,
     hash: blake3::Hash,
 }
 
 impl TokenBook {
-    /// Keeps tokens in a store.
+    /// Opens the tokens of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let namespace = Namespace::new(TOKENS_NAMESPACE).expect("two short components");
         let used = Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["used"])).expect("three short components");
@@ -141,12 +142,12 @@ impl TokenBook {
         }
     }
 
-    /// Makes a token, and returns its record and its text, which is kept nowhere.
+    /// Creates a token. Returns its record and its text, which is not stored.
     ///
     /// Cost: one conditional put.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope that is not legal, and those of the store.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid scope, and errors of the store.
     pub async fn create(
         &self,
         scope: Scope,
@@ -166,10 +167,10 @@ impl TokenBook {
         Ok((record, text))
     }
 
-    /// Returns the tokens that there are, by their ids.
+    /// Returns all tokens, ordered by id.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for a row that is no token, and those of the store.
+    /// [`Corrupt`](ErrorKind::Corrupt) for a malformed row, and errors of the store.
     pub async fn list(&self) -> Result<Vec<TokenRecord>> {
         let mut options = ScanOptions::new().with_limit(1_000).with_values(true);
         let mut records = Vec::new();
@@ -202,7 +203,7 @@ impl TokenBook {
         Ok(records)
     }
 
-    /// Notes that a token was used, at most once a minute, without making its caller wait. A note that fails is lost.
+    /// Records the use of a token in the background, at most once a minute. A failed write is dropped.
     fn note_use(&self, id: &str) {
         let mut noted = self.noted.lock();
         if noted.get(id).is_some_and(|at| at.elapsed() < NOTED_EVERY) {
@@ -214,7 +215,7 @@ impl TokenBook {
         noted.insert(id.to_owned(), Instant::now());
         drop(noted);
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        // A token that was revoked meanwhile leaves no note.
+        // The condition skips the write if the token was revoked meanwhile.
         let batch = Batch::new().expect(&self.namespace, id, Condition::Exists).put(&self.used, id, now.into_bytes());
         let store = self.store.clone();
         tokio::spawn(async move {
@@ -224,10 +225,10 @@ impl TokenBook {
         });
     }
 
-    /// Ends a token. Servers refuse it within a second.
+    /// Revokes a token. Servers refuse it within a second.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when there is no such token, and those of the store.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such token, and errors of the store.
     pub async fn revoke(&self, id: &str) -> Result<()> {
         let batch = Batch::new().expect(&self.namespace, id, Condition::Exists).delete(&self.namespace, id).delete(&self.used, id);
         self.read.lock().remove(id);
@@ -240,7 +241,7 @@ impl TokenBook {
         }
     }
 
-    /// Returns what is told of each change of a token, by whatever process, while somebody holds it.
+    /// Returns a receiver that is notified of each change of a token by any process, until it is dropped.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         let mut is_told = self.is_told.lock();
         let told = self.changes.subscribe();
@@ -251,10 +252,10 @@ impl TokenBook {
         told
     }
 
-    /// Tells whose token a text is, as [`TokenBook::find`] does, and notes that the token was used.
+    /// Looks a token up by its text, as [`TokenBook::find`] does, and records the use.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(super) async fn used(&self, text: &[u8]) -> Result<Option<TokenRecord>> {
         let found = self.find(text).await?;
         if let Some(record) = &found {
@@ -263,10 +264,10 @@ impl TokenBook {
         Ok(found)
     }
 
-    /// Tells whose token a text is; nobody's when it is none, or has ended. What was read of it before holds for a second.
+    /// Looks a token up by its text. Returns `None` if it is unknown or expired. A lookup is cached for a second.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(super) async fn find(&self, text: &[u8]) -> Result<Option<TokenRecord>> {
         let Some(id) = id_of(text) else { return Ok(None) };
         let read = self.read.lock().get(id).filter(|(at, _)| at.elapsed() < REMEMBERED_FOR).map(|(_, known)| known.clone());
@@ -283,13 +284,13 @@ impl TokenBook {
                 known
             }
         };
-        // Compared in constant time, and whether there is such an id is no secret.
+        // Hashes are compared in constant time. Whether an id exists is not secret.
         let found = known.filter(|known| known.hash == blake3::hash(text));
         Ok(found.map(|known| known.record.clone()).filter(|record| record.expires_at.is_none_or(|end| Timestamp::now() < end)))
     }
 }
 
-/// Tells of the changes of tokens until nobody waits for them. What was read before a change is forgotten.
+/// Reports changes of tokens and clears the cache on each, until there are no receivers.
 async fn tell(
     store: Arc<dyn Store>,
     namespace: Namespace,
@@ -308,7 +309,7 @@ async fn tell(
         tokio::select! {
             changed = changed => {
                 if let Err(error) = changed {
-                    // Who waits looks at intervals, and whoever comes next asks again.
+                    // Receivers also poll at intervals, and the next caller of `changes` starts a new task.
                     tracing::debug!(%error, "the store does not tell of changes of tokens");
                     *is_told.lock() = false;
                     return;
@@ -333,7 +334,7 @@ impl fmt::Debug for TokenBook {
     }
 }
 
-/// Returns the id in a token's text, if it is one of a book.
+/// Returns the id in a token's text, if it has the format of a [`TokenBook`] token.
 fn id_of(text: &[u8]) -> Option<&str> {
     let rest = std::str::from_utf8(text).ok()?.strip_prefix(PREFIX)?;
     let (id, secret) = rest.split_once('_')?;
@@ -355,7 +356,7 @@ mod tests {
     use crate::store::MemoryStore;
 
     #[test]
-    fn a_token_is_compared_whole_and_never_printed() {
+    fn token_is_compared_whole_and_not_printed() {
         let token = Token::new("0123456789abcdef\n").expect("long enough");
         assert!(token.is(b"0123456789abcdef"));
         assert!(!token.is(b"0123456789abcdeg") && !token.is(b"") && !token.is(b"0123456789abcdef\n"));
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_found_by_its_whole_text_until_it_is_revoked() {
+    async fn token_is_found_by_whole_text_until_revoked() {
         let store = Arc::new(MemoryStore::new());
         let book = TokenBook::new(store.clone());
         let scope = Scope::new().with_tenant("acme").with_user("ada");
@@ -374,7 +375,7 @@ mod tests {
         let (record, text) = book.create(scope.clone(), rights.clone(), Some("laptop".to_owned()), None).await.expect("made");
         let found = book.used(text.as_bytes()).await.expect("read").expect("there");
         assert_eq!((&found, &found.scope, &found.rights), (&record, &scope, &rights));
-        // The note is written beside the call.
+        // The use is recorded in the background.
         let mut listed = book.list().await.expect("listed");
         while listed[0].used_at.is_none() {
             tokio::task::yield_now().await;
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_ends_by_itself() {
+    async fn expired_token_is_not_found() {
         let book = TokenBook::new(Arc::new(MemoryStore::new()));
         let ended = Some(Timestamp::now() - jiff::SignedDuration::from_secs(1));
         let (_, text) = book.create(Scope::new(), Rights::new(Access::Read), None, ended).await.expect("made");
