@@ -1,4 +1,4 @@
-//! Changes beside those of one file: batches, copies, moves, and the calls of tools.
+//! Changes beyond a single file: batches, copies, moves and tool calls.
 
 use super::exchange::{Answer, Asked, json};
 use super::problem::Failed;
@@ -26,15 +26,15 @@ pub(super) async fn apply(mut asked: Asked) -> Answer {
     json(StatusCode::OK, &ApplyReply::new(asked.apply(changes, options).await?))
 }
 
-/// From where to where.
+/// What to copy or move, and the destination.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TransferRequest {
-    /// What to copy or move.
+    /// The source path.
     from: VfsPathBuf,
-    /// Where to.
+    /// The destination path.
     to: VfsPathBuf,
-    /// Replaces a file that is there. Default false.
+    /// Whether to replace an existing file. Default false.
     #[serde(default)]
     overwrite: bool,
 }
@@ -49,7 +49,7 @@ pub(super) async fn rename(mut asked: Asked) -> Answer {
     json(StatusCode::OK, &asked.change(Change::Rename { from, to, overwrite }).await?)
 }
 
-/// A set of tools to choose from.
+/// Selects a tool set.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ToolQuery {
@@ -67,18 +67,18 @@ impl ToolQuery {
     }
 }
 
-/// A tool, as it is told to a model.
+/// A tool, as described to a model.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ToolRecord {
-    /// The name a call gives.
+    /// The name by which it is called.
     name: &'static str,
     /// What it does and how to use it.
     description: &'static str,
     /// The JSON Schema of its arguments.
     input_schema: Value,
-    /// It changes nothing.
+    /// Whether it changes nothing.
     read_only: bool,
-    /// It may remove or replace what is there.
+    /// Whether it may remove or replace existing content.
     destructive: bool,
 }
 
@@ -95,8 +95,8 @@ pub(super) async fn tools(asked: Asked) -> Answer {
     json(StatusCode::OK, &records)
 }
 
-/// Calls a tool. A call that fails answers with 200 and `is_error`, as it does everywhere; so does one whose arguments are wrong, as a
-/// model wrote them.
+/// Calls a tool. A failed call returns status 200 with `is_error`, as elsewhere. So does a call with invalid arguments, since a model wrote
+/// them.
 pub(super) async fn call(mut asked: Asked) -> Answer {
     let query: ToolQuery = asked.query()?;
     let name = asked.param("name").to_owned();
@@ -122,7 +122,7 @@ pub(super) async fn call(mut asked: Asked) -> Answer {
 }
 
 impl Asked {
-    /// Opens the tree of the caller.
+    /// Opens the caller's tree.
     pub(super) async fn tree(&self) -> Result<std::sync::Arc<dyn crate::backend::Backend>, Error> {
         Ok(self.session().await?.backend())
     }
@@ -132,13 +132,13 @@ impl Asked {
         self.caller.door.threads().session(&self.caller.scope).await
     }
 
-    /// Makes one change, and saves the thread.
+    /// Applies one change and saves the thread.
     pub(super) async fn change(&self, change: Change) -> Result<crate::ops::Changed, Error> {
         let mut changed = self.apply(vec![change], ApplyOptions::new()).await?;
         changed.pop().ok_or_else(|| Error::new(crate::ErrorKind::Internal, "a batch of one change returned no result"))
     }
 
-    /// Makes a batch of changes, and saves the thread.
+    /// Applies a batch of changes and saves the thread.
     pub(super) async fn apply(&self, changes: Vec<Change>, options: ApplyOptions) -> Result<Vec<crate::ops::Changed>, Error> {
         self.caller.rights.need(Access::Write)?;
         let target = Target::of_changes(&changes);

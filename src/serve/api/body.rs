@@ -1,10 +1,10 @@
-//! The bodies of requests: how they are received, and what bounds the memory and the disk that they take.
+//! Request bodies: how they are received, and the bounds on the memory and disk that they use.
 //!
-//! The first [`NEAR_BYTES`] are received into memory; what comes after waits in a file ([`Spool`]) until the body is whole, so a sender that is
-//! slow, or goes away, holds little. A tree takes a content in one piece, so that a change is made whole or not at all: there has to be room in memory
-//! for all of a body before it is read back, and the room is held as long as the request is.
+//! The first [`NEAR_BYTES`] are received into memory. Anything beyond waits in a file ([`Spool`]) until the body is complete, so a client
+//! that is slow or disconnects holds little memory. A tree takes content in one piece, so that a change is applied completely or not at
+//! all. A spooled body is therefore read back once memory is free for all of it, and that memory is reserved until the request ends.
 //!
-//! A request that waits for room holds none, so that requests never wait for each other.
+//! A request holds no memory while it waits for memory, so requests cannot deadlock.
 
 use super::spool::Spool;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,38 +23,38 @@ use tokio::time::Instant;
 /// How much of a body is received into memory.
 const NEAR_BYTES: usize = 256 << 10;
 
-/// How much of a body that is refused is taken before the answer: a client that still sends when it is answered loses the answer with the
-/// connection.
+/// How much of a refused body is read before the response is sent. A client that is still sending when the response arrives loses it with
+/// the connection.
 pub(super) const LINGER_BYTES: usize = 32 << 20;
 
-/// What bodies may take.
+/// The memory and disk that bodies may use.
 #[derive(Debug)]
 pub(super) struct Rooms {
-    /// How much more may be in memory, in KiB.
+    /// The memory left, in KiB.
     memory: Arc<Semaphore>,
     memory_bytes_max: usize,
-    /// How much more may wait on disk, in KiB.
+    /// The disk space left, in KiB.
     disk: Arc<Semaphore>,
     pace: Pace,
 }
 
-/// How fast a body has to come.
+/// The minimum pace of a body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// How long it may pause, and how long it may be slower than that at its start.
+    /// How long a body may pause, and the grace period before the minimum rate applies.
     pub(super) timeout: Duration,
     pub(super) bytes_per_second_min: u64,
 }
 
 impl Pace {
-    /// Returns until when more has to come of a body that began at an instant and of which so many bytes have come.
+    /// Returns the deadline for more of a body, given when it began and how many bytes have arrived.
     fn until(&self, begun: Instant, size_bytes: usize) -> Instant {
         let earned = Duration::from_millis((size_bytes as u64).saturating_mul(1_000) / self.bytes_per_second_min.max(1));
         (Instant::now() + self.timeout).min(begun + self.timeout + earned)
     }
 }
 
-/// A body that is whole. It is shared by who looks at it, and takes its room until the last of them drops it.
+/// A complete body. Clones share it; its memory is released when the last one is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Received {
     pub(super) bytes: Bytes,
@@ -68,13 +68,13 @@ impl Rooms {
         Self { memory: semaphore(memory_bytes_max), memory_bytes_max, disk: semaphore(disk_bytes_max), pace }
     }
 
-    /// Sets how fast bodies have to come.
+    /// Sets the minimum pace of bodies.
     pub(super) fn with_pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
         self
     }
 
-    /// Waits until so much may be in memory.
+    /// Waits until this much memory is free, and reserves it.
     async fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
         let wanted = kib(bytes.min(self.memory_bytes_max));
         let held = self.memory.clone().acquire_many_owned(wanted).await;
@@ -90,11 +90,12 @@ impl Rooms {
         Error::new(ErrorKind::Deadline, message).without_effect()
     }
 
-    /// Receives a body of at most `limit` bytes. `seen` is shown each part of it as it comes.
+    /// Receives a body of at most `limit` bytes. `seen` is called with each part as it arrives.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) for a larger one, [`InvalidArgument`](ErrorKind::InvalidArgument) for one that ends before it is whole or is not
-    /// what its `Content-Digest` says, [`Unavailable`](ErrorKind::Unavailable) when there is no room on disk.
+    /// [`TooLarge`](ErrorKind::TooLarge) for a larger body, [`InvalidArgument`](ErrorKind::InvalidArgument) for one that ends early or does
+    /// not match its `Content-Digest`, [`Unavailable`](ErrorKind::Unavailable) without disk space, [`Deadline`](ErrorKind::Deadline) for
+    /// one that arrives too slowly.
     pub(super) async fn receive(&self, headers: &HeaderMap, body: Body, limit: usize, mut seen: impl FnMut(&[u8])) -> Result<Received> {
         let limit = limit.min(self.memory_bytes_max);
         let mut digest = Digested::of(headers)?;
@@ -107,7 +108,7 @@ impl Rooms {
         let mut far: Option<Spool> = None;
         let mut is_larger = announced.is_some_and(|bytes| bytes > limit);
         let begun = Instant::now();
-        // A client that waits to be asked for its body keeps one that is too large.
+        // A client that sends `Expect: 100-continue` never sends a body that is too large.
         let is_kept_back = is_larger && waits_for_leave(headers);
         loop {
             if is_kept_back {
@@ -117,7 +118,7 @@ impl Rooms {
             let Some(part) = next.map_err(|_| self.too_slow())? else { break };
             let part = match part {
                 Ok(part) => part,
-                // Of what is refused anyway it does not matter how it ended.
+                // If the body is refused anyway, it does not matter how it ended.
                 Err(_) if is_larger => break,
                 Err(error) => {
                     return Err(Error::invalid_argument("the body ended before it was whole").without_effect().with_source(error));
@@ -126,7 +127,7 @@ impl Rooms {
             size_bytes += part.len();
             is_larger |= size_bytes > limit;
             if is_larger {
-                // A client that still sends when it is answered loses the answer with the connection: some of the rest is taken first.
+                // A client that is still sending when the response arrives loses it with the connection, so read some of the rest first.
                 (near, far) = (BytesMut::new(), None);
                 if size_bytes > limit.saturating_add(LINGER_BYTES) {
                     break;
@@ -159,12 +160,12 @@ impl Rooms {
     }
 }
 
-/// Tells whether a client sends the body when it is asked to, and not before (RFC 9110, section 10.1.1).
+/// Returns whether the client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
 pub(super) fn waits_for_leave(headers: &HeaderMap) -> bool {
     headers.get(header::EXPECT).is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Returns how large a body says that it is.
+/// Returns the declared size of a body.
 fn announced_bytes(headers: &HeaderMap, body: &Body) -> Option<usize> {
     let header = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
     header.or_else(|| body.size_hint().exact().and_then(|bytes| bytes.try_into().ok()))
@@ -174,7 +175,7 @@ pub(super) fn kib(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX)
 }
 
-/// The digest that a sender gave ([RFC 9530](https://www.rfc-editor.org/rfc/rfc9530)), and that of what has come.
+/// The digest that the sender declared ([RFC 9530](https://www.rfc-editor.org/rfc/rfc9530)), and that of the bytes received so far.
 struct Digested {
     given: Option<String>,
     hasher: Sha256,
@@ -210,7 +211,7 @@ impl Digested {
     }
 }
 
-/// Returns the digest of a content, as a header.
+/// Returns the digest of some content as a header value.
 pub(super) fn digest(content: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&encoded(&Sha256::digest(content))).expect("Base64 is visible")
 }
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_what_was_sent_and_its_room_comes_back() {
+    async fn body_is_received_whole_and_releases_its_memory() {
         let rooms = Rooms::new(8 * MIB, 8 * MIB);
         for size_bytes in [0, 1, NEAR_BYTES, NEAR_BYTES + 1, 3 * MIB + 7] {
             let content: Vec<u8> = (0..size_bytes).map(|number| (number / 7) as u8).collect();
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_is_cut_is_not_one_that_is_too_large() {
+    async fn cut_body_is_invalid_and_large_body_is_too_large() {
         let rooms = Rooms::new(8 * MIB, 8 * MIB);
         for sent in [10, 2 * MIB] {
             let cut = streamed(vec![Ok(vec![0; sent].into()), Err("the connection is gone")]);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_at_once_stay_within_the_bound_and_do_not_wait_for_each_other() {
+    async fn concurrent_bodies_stay_within_memory_and_do_not_deadlock() {
         let rooms = Arc::new(Rooms::new(4 * MIB, 400 * MIB));
         let most = Arc::new(AtomicUsize::new(0));
         let requests = (0..100).map(|_| {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_refuses_and_is_not_waited_for() {
+    async fn body_is_refused_at_once_without_disk_space() {
         let rooms = Rooms::new(8 * MIB, MIB);
         let body = || streamed((0..3).map(|_| Ok(vec![1; MIB].into())).collect());
         assert_eq!(received(&rooms, &HeaderMap::new(), body(), 4 * MIB).await.expect_err("full").kind(), ErrorKind::Unavailable);

@@ -1,9 +1,9 @@
-//! What becomes of a body that an answer does not wait for.
+//! Handles the part of a request body that the handler did not read.
 //!
-//! A request that is refused by its head alone leaves its body on the connection, where the next answer would be looked for behind it. hyper
-//! closes such a connection without saying so, and a client that keeps connections fails with its next request. So what is left of a body is taken
-//! and thrown away, within bounds; where that is not enough, the answer says `Connection: close`
-//! ([RFC 9112, section 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
+//! A request that is refused by its head alone leaves its body on the connection, in front of the next request. hyper closes such a
+//! connection without announcing it, and a client that reuses connections fails on its next request. So the rest of the body is read and
+//! discarded, within bounds. If that is not enough, the response carries `Connection: close` ([RFC 9112, section
+//! 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
 
 use super::body::{LINGER_BYTES, waits_for_leave};
 use axum::body::{Body, BodyDataStream, HttpBody};
@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// How long the rest of a body is waited for.
+/// How long to wait for the rest of a body.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A body that the handler of a request reads, and of which the rest can be taken when it is done.
+/// A body that the handler reads. What the handler leaves can be drained afterwards.
 #[derive(Clone)]
 struct Parts {
     rest: Arc<Mutex<BodyDataStream>>,
@@ -36,7 +36,7 @@ impl Parts {
         Self { rest: Arc::new(Mutex::new(body.into_data_stream())), is_begun: Arc::default(), is_ended: Arc::default() }
     }
 
-    /// Takes what is left. Returns whether the body has ended.
+    /// Discards the rest, up to [`LINGER_BYTES`] and for at most [`LINGER`]. Returns whether the body has ended.
     async fn drain(mut self) -> bool {
         let mut left_bytes = LINGER_BYTES;
         let taken = async {
@@ -65,7 +65,7 @@ impl Stream for Parts {
     }
 }
 
-/// Takes what an answer leaves of the body of its request, or says that the connection ends.
+/// Drains what the handler leaves of the request body, or announces that the connection closes.
 pub(super) async fn unread(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() || request.version() > Version::HTTP_11 {
         return next.run(request).await;
@@ -76,7 +76,7 @@ pub(super) async fn unread(request: Request, next: Next) -> Response {
     let parts = Parts::new(body);
     let mut response = next.run(Request::from_parts(head, Body::from_stream(parts.clone()))).await;
     let is_begun = parts.is_begun.load(Ordering::Relaxed);
-    // To take anything of a body that the client holds back asks the client to send it. One that is too long is not waited for.
+    // Reading from a body that the client holds back would request it. A body that is too long is not worth draining.
     let is_left = (is_kept_back || is_long) && !is_begun;
     let is_ended = parts.is_ended.load(Ordering::Relaxed) || (!is_left && parts.drain().await);
     if !is_ended {

@@ -1,25 +1,25 @@
 //! Entity tags ([RFC 9110, section 8.8.3](https://www.rfc-editor.org/rfc/rfc9110#section-8.8.3)): the version of a file.
 //!
-//! A version is never used again for other content at the same path, so it is a strong tag, and it is known without reading the content. An
-//! answer that is compressed has other bytes, and so a tag of its own: the version, `-`, and the name of the coding.
+//! A version is never reused for different content at the same path, so it is a strong tag, and it is known without reading the content. A
+//! compressed response has different bytes and so a different tag: the version, `-`, and the name of the coding.
 
 use crate::error::{Error, Result};
 use crate::ops::Version;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 
-/// What a request says of the versions that it is about.
+/// The versions that a conditional request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Tags {
-    /// Whatever there is.
+    /// `*`: any existing version.
     Any,
-    /// These; none when only tags were given that no version of ours has.
+    /// These versions. Empty if no tag in the header is a version of ours.
     Versions(Vec<Version>),
 }
 
 impl Tags {
-    /// Reads `If-Match` or `If-None-Match`; none when the request has none. A weak tag is never equal to a strong one, and counts only
-    /// where `weak` compares weakly.
+    /// Parses `If-Match` or `If-None-Match`. Returns `None` without the header. A weak tag never equals a strong one, so it counts only if
+    /// `weak` selects weak comparison.
     pub(super) fn of(headers: &HeaderMap, name: &HeaderName, weak: bool) -> Result<Option<Self>> {
         let mut versions = Vec::new();
         let mut met = false;
@@ -42,7 +42,7 @@ impl Tags {
         Ok(met.then_some(Self::Versions(versions)))
     }
 
-    /// Tells whether a version is meant.
+    /// Returns whether the tags include a version.
     pub(super) fn holds(&self, version: Version) -> bool {
         match self {
             Self::Any => true,
@@ -61,7 +61,7 @@ pub(super) fn header(version: Version) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{version}\"")).expect("hexadecimal digits are visible")
 }
 
-/// Gives an answer that was compressed a tag of its own.
+/// Gives a compressed response a tag of its own.
 pub(super) async fn of_coding(mut response: Response) -> Response {
     let coding = response.headers().get(header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok()).map(str::to_owned);
     let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_versions() {
+    fn tag_parses_to_version() {
         let version = Version::new(0x1f);
         assert_eq!(header(version), "\"1f\"");
         assert_eq!(tags("\"1f\"", false), Some(Tags::Versions(vec![version])));

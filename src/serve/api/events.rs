@@ -1,9 +1,9 @@
-//! What changed: the past as pages, and the present as server-sent events.
+//! Events: the past as pages, and new ones as server-sent events.
 //!
-//! A stream begins behind the event whose id the header `Last-Event-ID` gives, or now. The id of an event is its position and when it was
-//! sent: so it is known whether something that came after it is not kept any more, and then the stream begins with `reset`: whoever follows
-//! has to look at everything again. Every quarter of a minute without an event the stream tells how far it is, so that who comes back later
-//! need not begin at an old one.
+//! A stream starts after the event whose id is in the header `Last-Event-ID`, or now. The id of an event consists of its position and the
+//! time at which it was sent. The time tells whether later events may have expired. If so, the stream starts with `reset`, and the client
+//! must read everything again. After 15 seconds without an event, the stream sends its current position, so that a client can resume from a
+//! recent id.
 
 use super::exchange::{Answer, Asked, json};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,47 +25,47 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// The header that says which event was the last one seen.
+/// The header with the id of the last event that the client saw.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// After how long without an event the stream tells how far it is.
+/// After how long without an event the stream sends its position.
 const BEAT: Duration = Duration::from_secs(15);
 
-/// How far the clocks of those who keep events may be apart.
+/// The assumed clock skew between servers.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// The most events of a page.
 const PAGE_MAX: usize = 1_000;
 
-/// What to follow.
+/// Which events to stream.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct EventsQuery {
-    /// Only what changes something at this path or beneath it.
+    /// Only changes at this path or beneath it.
     prefix: Option<VfsPathBuf>,
-    /// Of the states of threads only this one's; otherwise those of all threads that the token is for.
+    /// Of thread states, only that of this thread. Default all threads that the token allows.
     thread: Option<String>,
     /// The id of the last event seen, for clients that cannot set the header `Last-Event-ID`.
     after: Option<String>,
 }
 
-/// What to tell of the past.
+/// Which past events to list.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TimelineQuery {
-    /// Only what changed something at this path or beneath it.
+    /// Only changes at this path or beneath it.
     prefix: Option<VfsPathBuf>,
-    /// Of the states of threads only this one's; otherwise those of all threads that the token is for.
+    /// Of thread states, only that of this thread. Default all threads that the token allows.
     thread: Option<String>,
-    /// Only what happened at this time or later.
+    /// Only events at this time or later.
     since: Option<Timestamp>,
-    /// Only what happened before this position: where the page before ended.
+    /// Only events before this position, at which the previous page ended.
     before: Option<Version>,
     /// The most events. Default 100, at most 1,000.
     limit: Option<usize>,
 }
 
-/// Tells what changed, the newest first.
+/// Lists past events, newest first.
 pub(super) async fn timeline(asked: Asked) -> Answer {
     let query: TimelineQuery = asked.query()?;
     let limit = query.limit.unwrap_or(100);
@@ -77,7 +77,7 @@ pub(super) async fn timeline(asked: Asked) -> Answer {
     json(StatusCode::OK, &page)
 }
 
-/// Tells of changes as they come.
+/// Streams events as they occur.
 pub(super) async fn events(asked: Asked) -> Answer {
     let query: EventsQuery = asked.query()?;
     let given = match asked.head.headers.get(LAST_EVENT_ID) {
@@ -89,7 +89,7 @@ pub(super) async fn events(asked: Asked) -> Answer {
     let newest = feed.position().await?;
     let (from, is_reset) = match given.map(|id| EventId::parse(&id)).transpose()? {
         None => (EventId::now(newest), false),
-        // What is beyond the newest is of another store; what is old may be behind events that are gone.
+        // A position beyond the newest is from another store. With an old id, later events may have expired.
         Some(id) if id.position > newest || id.is_older_than(feed.keep()) => (EventId::now(newest), true),
         Some(id) => (id, false),
     };
@@ -99,13 +99,13 @@ pub(super) async fn events(asked: Asked) -> Answer {
     let (caller, headers) = (asked.caller.clone(), asked.head.headers.clone());
     let stream = stream(Following { tail, opening: Some(opening), at: from.at, stopping, caller, headers, _place: place });
     let mut response = Sse::new(stream).into_response();
-    // What stands between must not gather events before it passes them on.
+    // Proxies must not buffer events.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
-/// Returns the feed, and what of it the caller sees.
+/// Returns the feed and the caller's view of it.
 fn view(asked: &Asked, prefix: Option<VfsPathBuf>, thread: Option<String>) -> Result<(Arc<Feed>, FeedView)> {
     let (workspace, rights) = (&asked.caller.door.workspace, &asked.caller.rights);
     let feed = workspace.feed().cloned().ok_or_else(|| Error::unsupported("this server keeps no events; set `[events] save = true`"))?;
@@ -124,11 +124,11 @@ fn view(asked: &Asked, prefix: Option<VfsPathBuf>, thread: Option<String>) -> Re
     }
 }
 
-/// A stream in the making.
+/// The state of an open stream.
 struct Following {
     tail: FeedTail,
     opening: Option<Event>,
-    /// The last time at which all that there was had been told.
+    /// The last time at which the stream had caught up.
     at: Timestamp,
     stopping: watch::Receiver<bool>,
     caller: Caller,
@@ -137,7 +137,7 @@ struct Following {
 }
 
 impl Following {
-    /// Returns the id of an event, or of no event: what comes behind it was committed after its time.
+    /// Returns the id for an event, or for the current position. Every later event was committed after the time in the id.
     fn id(&mut self, position: Version, event: Option<&FeedEvent>) -> String {
         let now = Timestamp::now();
         if self.tail.is_caught_up() {
@@ -148,7 +148,7 @@ impl Following {
         EventId { position, at: self.at }.to_string()
     }
 
-    /// Tells whether the token still holds, as any request with it would be told.
+    /// Returns whether the token is still valid for this caller.
     async fn is_allowed(&self) -> bool {
         self.caller.is_still(&self.headers).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "a stream of events ends, as nobody can say whether its token still holds");
@@ -157,7 +157,7 @@ impl Following {
     }
 }
 
-/// One of the streams that may be open: some for each user, so that none keeps all others out.
+/// A place among the open streams. Each user has a limited share, so that no user can exclude all others.
 struct Place {
     _share: Share<User>,
     _permit: OwnedSemaphorePermit,
@@ -193,14 +193,15 @@ fn stream(following: Following) -> impl Stream<Item = Result<Event, Infallible>>
         let event = match found {
             Some(Ok(event)) => {
                 let told = told(&event)?;
-                // Of events at one position the last one alone has the id: who goes on from it has seen them all.
+                // Several events can have one position. Only the last carries the id, so that a client that resumes from it has seen them
+                // all.
                 match following.tail.position() >= event.position {
                     true => told.id(following.id(event.position, Some(&event))),
                     false => told,
                 }
             }
             Some(Err(error)) => {
-                // The client comes back, and goes on where it was.
+                // The client reconnects and resumes.
                 tracing::warn!(%error, "a stream of events ends, as the store fails");
                 return None;
             }
@@ -223,7 +224,7 @@ fn told(event: &FeedEvent) -> Option<Event> {
     }
 }
 
-/// How far a stream is, and when that was told.
+/// The position of a stream and the time at which it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EventId {
     position: Version,
@@ -242,7 +243,7 @@ impl EventId {
         Ok(Self { position, at })
     }
 
-    /// Tells whether an event that came after it may be gone.
+    /// Returns whether a later event may have expired.
     fn is_older_than(&self, keep: Duration) -> bool {
         let age = Timestamp::now().duration_since(self.at);
         Duration::try_from(age).is_ok_and(|age| age + CLOCKS_APART > keep)
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_back_and_grows_old() {
+    fn event_id_round_trips_and_expires() {
         let id = EventId { position: Version::new(0x1f), at: Timestamp::from_second(1_000_000).expect("a time") };
         assert_eq!(id.to_string(), "1f-1000000");
         assert_eq!(EventId::parse("1f-1000000").expect("its own"), id);

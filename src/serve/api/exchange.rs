@@ -1,4 +1,4 @@
-//! The parts of requests and answers that every handler needs: queries, bodies, JSON.
+//! What every handler needs of requests and responses: queries, bodies, JSON.
 
 use super::Api;
 use super::body::Received;
@@ -18,14 +18,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// What a handler answers.
+/// The result of a handler.
 pub(super) type Answer = std::result::Result<Response, Failed>;
 
-/// One request, with who it comes from.
+/// A request with its caller.
 pub(super) struct Asked {
     pub(super) api: Arc<Api>,
     pub(super) caller: Caller,
-    /// What stands in the path for its parameters, decoded.
+    /// The decoded path parameters.
     pub(super) params: Vec<(String, String)>,
     pub(super) head: Parts,
     body: Mutex<Body>,
@@ -38,23 +38,23 @@ impl Asked {
         Self { api, caller, params, head, body: Mutex::new(body), received: None }
     }
 
-    /// Returns a parameter of the path.
+    /// Returns a path parameter.
     pub(super) fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
     }
 
-    /// Returns the path of the tree that the request is about.
+    /// Returns the tree path that the request names.
     pub(super) fn path(&self) -> Result<VfsPathBuf> {
         Ok(VfsPathBuf::parse(format!("/{}", self.param("path")))?)
     }
 
-    /// Reads the query.
+    /// Parses the query.
     pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T> {
         let query = self.head.uri.query().unwrap_or_default();
         path::reading(|| serde_html_form::from_str(query)).map_err(|(error, invalid)| unusable("query", error, invalid))
     }
 
-    /// Returns the body, once it is whole. Its room is held until the request is answered.
+    /// Receives the whole body. Its memory stays reserved until the request ends.
     pub(super) async fn body(&mut self) -> Result<Bytes> {
         let received = match self.head.extensions.remove::<Received>() {
             Some(received) => received,
@@ -66,7 +66,7 @@ impl Asked {
         Ok(self.received.insert(received).bytes.clone())
     }
 
-    /// Reads the body as JSON.
+    /// Parses the body as JSON.
     pub(super) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
         if let Some(given) = self.head.headers.get(header::CONTENT_TYPE) {
             let essence = given.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -76,12 +76,12 @@ impl Asked {
         }
         let body = self.body().await?;
         let body = if body.is_empty() { Bytes::from_static(b"{}") } else { body };
-        // Small elements make of a body many times as much work as its bytes.
+        // A body of small elements costs many times more work to parse than its size suggests.
         let read = work::run(body.len() as u64, move |_| path::reading(|| serde_json::from_slice(&body))).await?;
         read.map_err(|(error, invalid)| unusable("body", error, invalid))
     }
 
-    /// Reads what is asked for: the query of a GET, else the body.
+    /// Parses the arguments: the query of a GET or HEAD, otherwise the body.
     pub(super) async fn words<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
         if self.head.method == axum::http::Method::GET || self.head.method == axum::http::Method::HEAD {
             self.query()
@@ -91,7 +91,7 @@ impl Asked {
     }
 }
 
-/// Makes the error of a query or body that cannot be read: that of its path where a path is why, as for a path in the URL.
+/// Returns the error for a query or body that cannot be parsed. For an invalid path it is the same as for a path in the URL.
 fn unusable(what: &str, error: impl std::error::Error + Send + Sync + 'static, invalid: Option<InvalidPath>) -> Error {
     match invalid {
         Some(invalid) => Error::from(invalid).without_effect(),
@@ -99,7 +99,7 @@ fn unusable(what: &str, error: impl std::error::Error + Send + Sync + 'static, i
     }
 }
 
-/// Answers with JSON.
+/// Responds with JSON.
 pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
     let body = serde_json::to_vec(value)
         .map_err(|error| Error::new(ErrorKind::Internal, "the answer cannot be written as JSON").with_source(error))?;
@@ -110,7 +110,7 @@ pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
     Ok(response)
 }
 
-/// Answers with nothing but a status.
+/// Responds with a status and no body.
 pub(super) fn nothing(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;

@@ -1,7 +1,7 @@
-//! Files as resources: their bytes by GET, PUT, POST (at the end), PATCH (replacements) and DELETE.
+//! Files as resources: GET reads, PUT writes, POST appends, PATCH replaces text and DELETE removes.
 //!
-//! The tag of a file is its version ([`etag`](super::etag)). `If-Match` makes a change conditional within the tree itself, so of two
-//! writers with one tag one is told 412.
+//! The tag of a file is its version ([`etag`](super::etag)). The tree itself checks `If-Match` when it applies the change, so of two
+//! writers with the same tag one gets 412.
 
 use super::body::digest;
 use super::etag::{self, Tags};
@@ -24,14 +24,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// GET and HEAD.
+/// Handles GET and HEAD.
 pub(super) async fn get(asked: Asked) -> Answer {
     let path = asked.path()?;
     let tree = asked.tree().await?;
     read(&asked, tree, &path).await
 }
 
-/// Answers with what a path of a tree holds.
+/// Responds with the content at a path of a tree.
 pub(super) async fn read(asked: &Asked, tree: Arc<dyn Backend>, path: &VfsPath) -> Answer {
     let request: ReadRequest = asked.query()?;
     let options = request.options()?;
@@ -84,8 +84,8 @@ pub(super) async fn read(asked: &Asked, tree: Arc<dyn Backend>, path: &VfsPath) 
     Ok(response)
 }
 
-/// Answers with a whole file, part by part when it is large. A file that changes meanwhile ends the connection: what was sent is
-/// never of two versions.
+/// Responds with a whole file, streamed in parts if it is large. If the file changes meanwhile, the connection is aborted, so a response
+/// never mixes two versions.
 async fn whole(tree: Arc<dyn Backend>, path: &VfsPath) -> Answer {
     let first = tree.read(path, &ReadOptions::bytes(0, PART_BYTES)).await?;
     let sent = first.content.len() as u64;
@@ -116,7 +116,7 @@ async fn whole(tree: Arc<dyn Backend>, path: &VfsPath) -> Answer {
     Ok(response)
 }
 
-/// Answers a request for a range of bytes.
+/// Responds with a range of bytes.
 async fn ranged_read(tree: Arc<dyn Backend>, path: &VfsPath, ranged: Ranged, headers: &HeaderMap) -> Answer {
     let (offset, limit) = match ranged {
         Ranged::From { first, last } => (first, last.map_or(u64::MAX, |last| last - first + 1)),
@@ -125,7 +125,7 @@ async fn ranged_read(tree: Arc<dyn Backend>, path: &VfsPath, ranged: Ranged, hea
             (size.saturating_sub(bytes), bytes)
         }
     };
-    // One part at a time: a client asks on for the rest, as after any range that it was given less of.
+    // At most one part: a client requests the rest, as it must after any range shorter than requested.
     let file = tree.read(path, &ReadOptions::bytes(offset, limit.min(PART_BYTES))).await?;
     let stale = match headers.get(header::IF_RANGE) {
         Some(tag) => *tag != etag::header(file.version),
@@ -155,7 +155,7 @@ fn describe(headers: &mut HeaderMap, path: &VfsPath, file: &FileRead) {
 
 fn described(headers: &mut HeaderMap, path: &VfsPath, version: Option<Version>, size_bytes: u64, modified_at: Option<Timestamp>) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type(path)));
-    // What an agent wrote is not run by the browser of whoever looks at it.
+    // Browsers must not execute content that an agent wrote.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
@@ -174,7 +174,7 @@ fn described(headers: &mut HeaderMap, path: &VfsPath, version: Option<Version>, 
     }
 }
 
-/// Returns the media type of a file by its name, among those that are looked at as they are.
+/// Returns the media type of a file by its extension. Types that a browser would execute are served as text.
 fn media_type(path: &VfsPath) -> &'static str {
     let extension = path.name().rsplit_once('.').map_or("", |(_, extension)| extension).to_ascii_lowercase();
     match extension.as_str() {
@@ -190,15 +190,15 @@ fn media_type(path: &VfsPath) -> &'static str {
     }
 }
 
-/// How a PUT is meant.
+/// Options of a PUT.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PutQuery {
-    /// Makes a directory, and those above it. Default false.
+    /// Whether to create a directory, including its parents. Default false.
     directory: bool,
 }
 
-/// PUT: creates a file, replaces its content, or makes a directory.
+/// Handles PUT: creates a file, replaces its content, or creates a directory.
 pub(super) async fn put(mut asked: Asked) -> Answer {
     let path = asked.path()?;
     let query: PutQuery = asked.query()?;
@@ -226,22 +226,22 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
     }
 }
 
-/// POST: adds to the end of a file.
+/// Handles POST: appends to a file.
 pub(super) async fn append(mut asked: Asked) -> Answer {
     let path = asked.path()?;
     let content = asked.body().await?;
     done(&asked.change(Change::Append { path, content }).await?)
 }
 
-/// Replacements within one file.
+/// Text replacements within one file.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PatchRequest {
-    /// The replacements: all, in order, or none.
+    /// The replacements, in order. Either all are applied or none.
     edits: Vec<Edit>,
 }
 
-/// PATCH: replaces text within a file.
+/// Handles PATCH: replaces text within a file.
 pub(super) async fn patch(mut asked: Asked) -> Answer {
     let path = asked.path()?;
     let needed = Tags::of(&asked.head.headers, &header::IF_MATCH, false)?;
@@ -253,15 +253,15 @@ pub(super) async fn patch(mut asked: Asked) -> Answer {
     }
 }
 
-/// How a DELETE is meant.
+/// Options of a DELETE.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DeleteQuery {
-    /// Removes a directory with all it holds. Default false.
+    /// Whether to remove a directory with its content. Default false.
     recursive: bool,
 }
 
-/// DELETE.
+/// Handles DELETE.
 pub(super) async fn delete(asked: Asked) -> Answer {
     let path = asked.path()?;
     let query: DeleteQuery = asked.query()?;
@@ -273,7 +273,7 @@ pub(super) async fn delete(asked: Asked) -> Answer {
     }
 }
 
-/// Returns the version that a change is conditional on. Of several tags that is the one the file has now; when it has none of them
+/// Returns the version that a change is conditional on. Of several tags, it is the current version of the file; if that is not among them,
 /// the change is refused here.
 async fn expected(asked: &Asked, path: &VfsPathBuf, needed: Option<&Tags>) -> std::result::Result<Option<Version>, Failed> {
     match needed {
@@ -293,7 +293,7 @@ async fn expected(asked: &Asked, path: &VfsPathBuf, needed: Option<&Tags>) -> st
     }
 }
 
-/// Answers a change that was refused: with 412 where a header of the request asked for it.
+/// Returns the response for a refused change: 412 if the request was conditional.
 fn refused(error: Error, conditional: bool) -> Failed {
     match error.kind() {
         ErrorKind::Conflict | ErrorKind::AlreadyExists if conditional => Failed::precondition(error),
@@ -302,7 +302,7 @@ fn refused(error: Error, conditional: bool) -> Failed {
     }
 }
 
-/// Answers with what a change did.
+/// Responds with the outcome of a change.
 fn done(changed: &Changed) -> Answer {
     let status = if changed.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = json(status, changed)?;

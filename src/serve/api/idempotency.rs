@@ -1,15 +1,15 @@
-//! Requests that are sent again: with the header `Idempotency-Key` a change is made once, and asked again it is answered as it was.
+//! Idempotency keys: a change with the header `Idempotency-Key` is made once, and a retry receives the first response.
 //!
-//! The first request with a key leaves a mark in the store, and its answer in place of the mark when it ends. Mark and answer stand for
-//! [`KEPT_FOR`]: within it nothing else is done under the key. An answer that is too long to be kept is kept short: its status, its
-//! headers and how long it was. The request runs to its end though its client goes away, and its mark is renewed as long as it runs; one
-//! that is not renewed any more is of a server that died, and nobody knows what was done.
+//! The first request with a key stores a mark, which the response replaces when the request ends. Mark and response are kept for
+//! [`KEPT_FOR`]; during that time the key admits nothing else. Of a response too large to store, only its status, headers and size are
+//! kept. The request runs to its end even if the client disconnects, and its mark is renewed while it runs. If renewals stop, the server
+//! has died and the effect of the request is unknown.
 //!
-//! A key belongs to who uses it: its token and the rights of that. A request that may not change anything is refused before it leaves a
-//! mark, one that only reads leaves none, and one that was refused without an effect takes its mark back. What the keys of one user take
-//! is bounded by [`KEYS_MAX`] and [`KEYS_BYTES_MAX`].
+//! A key is specific to the token that sent it and the rights of that token. A request that may not make changes is refused before it
+//! leaves a mark. A request that only reads leaves none. One that was refused without effect removes its mark. The keys of one user are
+//! bounded by [`KEYS_MAX`] and [`KEYS_BYTES_MAX`].
 //!
-//! (After [the draft of the IETF](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).)
+//! This follows [the IETF draft](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
 
 use super::problem::{self, Failed, MayHaveEffect};
 use super::{Api, routes};
@@ -38,49 +38,49 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// What the namespaces of answers lie beneath.
+/// The namespace that response namespaces lie beneath.
 pub(crate) const ANSWERS_NAMESPACE: [&str; 2] = crate::store::reserved::ANSWERS;
 
-/// How long a mark stands, and an answer is kept.
+/// How long marks and responses are kept.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often the mark of a request that runs is renewed, and how long after that its server counts as dead.
+/// How often the mark of a running request is renewed, and how long after a renewal its server counts as alive.
 const RENEWED_EVERY: Duration = Duration::from_secs(15);
 const ALIVE_FOR: Duration = Duration::from_secs(60);
 
-/// The largest answer that is kept whole.
+/// The largest response that is stored in full.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// The most keys of a tenant and user, and the most bytes that their answers take.
+/// The most keys of one tenant and user, and the most bytes of their responses.
 const KEYS_MAX: u64 = 10_000;
 const KEYS_BYTES_MAX: u64 = 64 << 20;
 
-/// How long a count of a user's keys holds, and one that says that there is no room; what this server adds meanwhile is counted with it.
+/// How long the count of a user's keys is cached, if there is room and if there is none. What this server adds meanwhile is included.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
 const FULL_FOR: Duration = Duration::from_secs(5);
 
-/// How many users' counts are remembered.
+/// How many users' counts are cached.
 const COUNTS_MAX: usize = 10_000;
 
-/// How many keys are looked at in one read.
+/// How many keys one scan returns.
 const PAGE: usize = 1_000;
 
-/// What is said of a key whose first request is not done.
+/// The message for a key whose first request is still running.
 const STILL_RUNS: &str = "the first request with this key still runs; ask again for its answer";
 
-/// The headers that tell of a key.
+/// The response headers about a key.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const STATE: HeaderName = HeaderName::from_static("idempotency-state");
 const EXPIRES_IN: HeaderName = HeaderName::from_static("idempotency-expires-in");
 
-/// What a server knows of keys beside what is in the store.
+/// The state that a server keeps about keys in memory.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// Tells the marks of this server from those of others, and of those before it.
+    /// An id that distinguishes the marks of this server process from all others.
     server: String,
-    /// The requests that run here.
+    /// The requests that run on this server.
     running: Mutex<HashSet<Place>>,
-    /// What the keys of each user take.
+    /// What the keys of each user use.
     counts: Mutex<HashMap<Namespace, Count>>,
 }
 
@@ -90,10 +90,10 @@ impl Keys {
     }
 }
 
-/// Where a key stands.
+/// The namespace and key of a mark.
 type Place = (Namespace, String);
 
-/// What the keys of a user take.
+/// The number and size of a user's keys.
 #[derive(Debug, Clone, Copy)]
 struct Count {
     keys: u64,
@@ -101,21 +101,21 @@ struct Count {
     at: Instant,
 }
 
-/// What is kept of a request.
+/// The stored record of a request.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    /// The hash of what was asked.
+    /// The hash of the request's content.
     asked: String,
-    /// The request that left the mark.
+    /// The id of the request that left the mark.
     #[serde(default)]
     request: String,
-    /// The server that does it.
+    /// The server that runs it.
     #[serde(default)]
     server: String,
     /// Until when the server counts as alive.
     #[serde(default)]
     alive_until: Timestamp,
-    /// The answer; none while it runs.
+    /// The response, or `None` while the request runs.
     answer: Option<KeptAnswer>,
 }
 
@@ -126,20 +126,20 @@ struct KeptAnswer {
     body: String,
 }
 
-/// A request with a key, where its mark stands.
+/// A request with a key, and where its mark is stored.
 struct Keyed {
     api: Arc<Api>,
     place: Place,
     asked: String,
-    /// Tells this request from others with its key, on whatever server.
+    /// An id that distinguishes this request from others with the same key, on any server.
     request: String,
 }
 
-/// A request that runs here; it has ended when this is dropped.
+/// A request that runs on this server, until this is dropped.
 struct Running(Arc<Keyed>);
 
 impl Running {
-    /// Begins a request, unless one with its key runs here.
+    /// Starts a request, unless one with its key already runs on this server.
     fn begin(keyed: &Arc<Keyed>) -> Option<Self> {
         let is_first = keyed.api.keys.running.lock().insert(keyed.place.clone());
         is_first.then(|| Self(keyed.clone()))
@@ -152,11 +152,11 @@ impl Drop for Running {
     }
 }
 
-/// Answers a request that has a key, once.
+/// Middleware that handles a request with a key once.
 pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let Some(given) = request.headers().get("idempotency-key") else { return next.run(request).await };
     let Some(caller) = request.extensions().get::<Caller>().cloned() else { return next.run(request).await };
-    // What is not there, and what only reads, is answered as if there were no key.
+    // Unknown routes and reads are handled as if there were no key.
     let Some(needed) = needed(&request) else { return next.run(request).await };
     let key = match given.to_str() {
         Ok(key) if (1..=255).contains(&key.len()) => key.to_owned(),
@@ -174,7 +174,7 @@ pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Ne
     }
 }
 
-/// Returns the access that a request needs for what it changes; none for one that changes nothing.
+/// Returns the access that the changes of a request need, or `None` if it changes nothing.
 fn needed(request: &Request) -> Option<crate::serve::rights::Access> {
     let path = request.extensions().get::<MatchedPath>()?;
     let needed = routes::changes(request.method(), path.as_str())?;
@@ -187,7 +187,8 @@ fn needed(request: &Request) -> Option<crate::serve::rights::Access> {
     Some(needed)
 }
 
-/// Returns where a key of a caller stands: the same key of another token, or of one whose rights changed, is another key.
+/// Returns where the mark of a caller's key is stored. The same key from another token, or after the token's rights changed, is a different
+/// key.
 fn place(caller: &Caller, key: &str) -> Result<Place> {
     let Scope { tenant, user, .. } = &caller.scope;
     let namespace = {
@@ -209,19 +210,19 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
     let mut hasher = blake3::Hasher::new();
     let thread = caller.scope.thread.as_deref().unwrap_or_default();
     hasher.update(format!("{} {}\n{thread}\n", parts.method, parts.uri).as_bytes());
-    // What else decides what is done, or on what condition.
+    // These headers also determine what is done, or on which condition.
     for name in [header::IF_MATCH, header::IF_NONE_MATCH, header::CONTENT_TYPE] {
         for value in parts.headers.get_all(&name) {
             hasher.update(name.as_str().as_bytes()).update(b": ").update(value.as_bytes()).update(b"\n");
         }
     }
     let received = api.receive(&parts, body, |part| _ = hasher.update(part)).await?;
-    // The handler finds it whole, with the room that it takes.
+    // The handler finds the received body, with its reserved memory.
     parts.extensions.insert(received);
     let request = Uuid::new_v4().to_string();
     let keyed = Arc::new(Keyed { api, place, asked: hasher.finalize().to_hex().to_string(), request });
     if let Err(full) = keyed.make_room().await {
-        // What was done already is answered all the same.
+        // An existing response is still replayed.
         return match keyed.row().await? {
             Some(row) => keyed.again(&row),
             None => Err(full.into()),
@@ -247,7 +248,8 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
             };
         }
         Err(error) => {
-            // The mark may be there, and nothing was done. Where it cannot be removed, asked again it is told that nobody knows.
+            // The commit may have left the mark, although nothing was done. If the mark cannot be removed, a retry is told that the effect
+            // is unknown.
             if error.may_have_effect()
                 && let Err(error) = keyed.take_back().await
             {
@@ -256,7 +258,7 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
             return Err(error.without_effect().into());
         }
     }
-    // To its end, though the client goes away: it may ask again.
+    // Run to the end even if the client disconnects, since it may retry.
     let places = parts.extensions.get::<super::Places>().cloned();
     let run = tokio::spawn(work::carried(trace::carried(async move {
         let response = keyed.run(parts, next).await;
@@ -272,7 +274,7 @@ impl Keyed {
         self.api.store.get(namespace, key).await.map_err(Error::without_effect)
     }
 
-    /// Puts the mark, or the answer in its place.
+    /// Stores the mark, or replaces it with the response.
     async fn put(&self, condition: Option<Condition>, answer: Option<KeptAnswer>) -> Result<()> {
         let (namespace, key) = &self.place;
         let alive_until = Timestamp::now().checked_add(ALIVE_FOR).unwrap_or(Timestamp::MAX);
@@ -284,7 +286,7 @@ impl Keyed {
             Some(condition) => Batch::new().expect(namespace, key, condition),
             None => Batch::new(),
         };
-        // How much it takes is told without its body being read.
+        // The size is stored as metadata, so counting does not read bodies.
         let size = value.len();
         self.api.store.commit(batch.put_item(namespace, key, size.to_string(), value, Some(KEPT_FOR))).await?;
         if let Some(count) = self.api.keys.counts.lock().get_mut(namespace) {
@@ -293,14 +295,14 @@ impl Keyed {
         Ok(())
     }
 
-    /// Does the request, and renews its mark meanwhile.
+    /// Runs the request and renews its mark meanwhile.
     async fn run(&self, parts: Parts, next: Next) -> Response {
         let mut handled = std::pin::pin!(next.run(Request::from_parts(parts, Body::empty())));
         let response = loop {
             match tokio::time::timeout(RENEWED_EVERY, handled.as_mut()).await {
                 Ok(response) => break response,
                 Err(_) => {
-                    // The request goes on meanwhile, and a renewal has ended before the answer takes its place.
+                    // The request continues during the renewal. The renewal must end before the response replaces the mark.
                     let mut renewal = std::pin::pin!(self.put(None, None));
                     let (renewed, response) = tokio::select! {
                         renewed = renewal.as_mut() => (renewed, None),
@@ -318,14 +320,14 @@ impl Keyed {
         self.settle(response).await
     }
 
-    /// Keeps an answer; what was refused without an effect may be tried again under the same key.
+    /// Stores the response. A request refused without effect may be retried with the same key, so its mark is removed.
     async fn settle(&self, response: Response) -> Response {
         let (mut parts, body) = response.into_parts();
         let may_have_effect = parts.extensions.get::<MayHaveEffect>().is_some_and(|effect| effect.0);
         let Ok(body) = to_bytes(body, usize::MAX).await else {
             return problem::response(&Error::new(ErrorKind::Internal, "the answer broke off").with_unknown_effect());
         };
-        // A condition that did not hold is an answer: it must not hold for the same request later.
+        // A failed condition is an outcome to keep: the same request must not succeed later.
         let is_decided = matches!(parts.status, StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED);
         let is_kept = !(parts.status.is_client_error() || parts.status.is_server_error()) || may_have_effect || is_decided;
         let mut settled = Ok(());
@@ -351,7 +353,7 @@ impl Keyed {
         Response::from_parts(parts, Body::from(body))
     }
 
-    /// Removes the mark if this request left it: where that is not known, what stands there may be the mark or the answer of the first.
+    /// Removes the mark if this request left it. If that is unknown, the row may be the mark or the response of another request.
     async fn take_back(&self) -> Result<()> {
         let (namespace, key) = &self.place;
         let Some(row) = self.row().await? else { return Ok(()) };
@@ -370,7 +372,7 @@ impl Keyed {
         Ok(())
     }
 
-    /// Answers as the first request with the key was answered.
+    /// Replays the response to the first request with the key.
     fn again(&self, row: &Item) -> Result<Response, Failed> {
         let kept: Kept = serde_json::from_slice(&row.value)
             .map_err(|error| Error::new(ErrorKind::Corrupt, "what is kept of this key cannot be read; take another").with_source(error))?;
@@ -402,12 +404,12 @@ impl Keyed {
         Ok(response)
     }
 
-    /// Checks that the user may have one more key.
+    /// Checks that the user may have another key.
     async fn make_room(&self) -> Result<()> {
         let (namespace, _) = &self.place;
         let known = self.api.keys.counts.lock().get(namespace).copied();
         let is_full = |count: &Count| count.keys >= KEYS_MAX || count.bytes >= KEYS_BYTES_MAX;
-        // Whoever is at the bound does not have all counted by each request.
+        // At the limit, do not recount for every request.
         let holds_for = |count: &Count| if is_full(count) { FULL_FOR } else { COUNTED_FOR };
         let count = match known.filter(|count| count.at.elapsed() < holds_for(count)) {
             Some(count) => count,
@@ -430,7 +432,7 @@ impl Keyed {
         Err(Error::new(ErrorKind::QuotaExceeded, message).without_effect())
     }
 
-    /// Counts what the keys of the user take.
+    /// Counts the user's keys and their size.
     async fn count(&self) -> Result<Count> {
         let (namespace, _) = &self.place;
         let (mut keys, mut bytes) = (0, 0);
@@ -451,7 +453,7 @@ impl Keyed {
     }
 }
 
-/// Makes what is kept of an answer: of one that is too long its status, its headers, and how long it was.
+/// Returns the stored form of a response. If it is too large, that is its status, its headers and a note of its size.
 fn kept_answer(parts: &axum::http::response::Parts, body: &[u8]) -> KeptAnswer {
     let status = parts.status.as_u16();
     let headers = parts.headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
@@ -466,14 +468,14 @@ fn kept_answer(parts: &axum::http::response::Parts, body: &[u8]) -> KeptAnswer {
     KeptAnswer { status, headers, body: BASE64.encode(short.to_string()) }
 }
 
-/// Tells the state of a key, and how long it stands, in headers.
+/// Adds headers with the state of a key and the time until it expires.
 pub(super) fn tell(headers: &mut HeaderMap, record: KeyRecord) {
     headers.insert(STATE, HeaderValue::from_static(record.state.name()));
     headers.insert(EXPIRES_IN, HeaderValue::from(record.expires_in_seconds));
 }
 
 impl KeyRecord {
-    /// Tells of the key of a row.
+    /// Returns the record of a stored key.
     fn of(state: KeyState, row: &Item) -> Self {
         let left = row.expires_at.map_or(0, |end| end.duration_since(Timestamp::now()).as_secs());
         Self::new(state, u64::try_from(left).unwrap_or_default())

@@ -1,7 +1,7 @@
-//! Version 1 of the HTTP API: the same operations as everywhere, as resources and as data.
+//! Version 1 of the HTTP API: the operations of the library as resources and JSON.
 //!
-//! [`routes`] is the one table: the router and the description of the API ([`openapi`]) are both made of it. A handler takes an [`Asked`] and
-//! answers or fails; errors become `application/problem+json` in one place ([`problem`]).
+//! [`routes`] is the only table of routes. The router and the API description ([`openapi`]) are built from it. A handler takes an [`Asked`]
+//! and returns a response or an error; [`problem`] converts all errors to `application/problem+json`.
 
 mod apply;
 mod body;
@@ -52,10 +52,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_http::compression::{CompressionLayer, Predicate};
 
-/// How many questions after the health of the server are answered at once.
+/// How many health checks are answered concurrently.
 const HEALTH_MAX: usize = 64;
 
-/// What bounds requests.
+/// The limits on requests.
 #[derive(Debug, Clone)]
 pub(super) struct ApiLimits {
     pub(super) body_bytes_max: usize,
@@ -66,14 +66,14 @@ pub(super) struct ApiLimits {
     pub(super) requests_per_user_max: usize,
     /// How long a body may pause.
     pub(super) body_timeout: Duration,
-    /// How many bytes of it have to come each second.
+    /// The minimum rate of a body.
     pub(super) body_bytes_per_second_min: u64,
     pub(super) streams_max: usize,
     pub(super) deadline: Duration,
     pub(super) http: HttpLimits,
 }
 
-/// What all handlers share.
+/// The state that all handlers share.
 #[derive(Debug)]
 pub(super) struct Api {
     workspace: Workspace,
@@ -81,16 +81,16 @@ pub(super) struct Api {
     limits: ApiLimits,
     rooms: Rooms,
     running: Arc<Semaphore>,
-    /// How many more questions after the health of the server may be answered.
+    /// How many more health checks may run.
     health: Arc<Semaphore>,
     /// How many more requests of each user may run.
     running_of: Mutex<Shared<work::Owner, Semaphore>>,
-    /// How many more streams of events may be open.
+    /// How many more event streams may be open.
     streams: Arc<Semaphore>,
-    /// How many streams each user has open.
+    /// How many event streams each user has open.
     streams_of: Arc<Shares<User>>,
     keys: idempotency::Keys,
-    /// Turns true when the server stops.
+    /// Becomes true when the server stops.
     stopping: watch::Sender<bool>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
@@ -119,7 +119,7 @@ impl Api {
         }
     }
 
-    /// Ends the streams of events.
+    /// Ends the event streams.
     pub(super) fn end_streams(&self) {
         self.stopping.send_replace(true);
     }
@@ -132,7 +132,7 @@ impl Api {
         &self.workspace
     }
 
-    /// Receives the body of a request: more of what is put into a file than of anything else.
+    /// Receives the body of a request. Uploads to files may be larger than other bodies.
     async fn receive(&self, head: &Parts, body: Body, mut seen: impl FnMut(&[u8])) -> Result<Received> {
         let is_file = head.extensions.get::<MatchedPath>().is_some_and(|route| route.as_str().ends_with("/fs/{*path}"));
         let is_upload = is_file && matches!(head.method, Method::PUT | Method::POST);
@@ -145,7 +145,7 @@ impl Api {
     }
 }
 
-/// Makes the router of the API and of the doors beside it.
+/// Builds the router of the API and of the other interfaces.
 pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
     let cors = api.limits.http.cors();
     let admitted = Router::new()
@@ -178,7 +178,8 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .with_state(api)
 }
 
-/// Tells which answers are compressed: whole ones of some size. A range is of the bytes as they are, and a stream is sent at once.
+/// Selects the responses to compress: complete ones above a minimum size. A range refers to the uncompressed bytes, and a stream must not
+/// be delayed.
 fn whole_answers() -> impl Predicate {
     let whole = |status: StatusCode, _: axum::http::Version, headers: &axum::http::HeaderMap, _: &axum::http::Extensions| {
         let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
@@ -188,10 +189,10 @@ fn whole_answers() -> impl Predicate {
     tower_http::compression::predicate::SizeAbove::new(1_024).and(whole)
 }
 
-/// The protocol for models, kept to the rights of who calls.
+/// The Model Context Protocol, restricted to the caller's rights.
 async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    // Its answer may last, and a body has to come in time all the same.
+    // A response may take long, but the body must arrive within the deadline.
     let received = match tokio::time::timeout(api.limits.deadline, api.receive(&head, body, |_| {})).await {
         Ok(Ok(received)) => received,
         Ok(Err(error)) => return problem::response(&error),
@@ -211,7 +212,7 @@ async fn not_so(request: Request) -> Response {
     problem::with_status(&Error::unsupported(message), StatusCode::METHOD_NOT_ALLOWED)
 }
 
-/// Ends a request that takes too long.
+/// Ends a request that exceeds the deadline.
 async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
     match tokio::time::timeout(api.limits.deadline, next.run(request)).await {
@@ -224,7 +225,7 @@ async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Ne
     }
 }
 
-/// Refuses what is too much at once. Questions after the health of the server are counted apart, so that no load leaves them unanswered.
+/// Refuses requests beyond the limit. Health checks are counted separately, so that load cannot block them.
 async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let places = if is_health(request.uri().path()) { &api.health } else { &api.running };
     match places.clone().try_acquire_owned() {
@@ -236,12 +237,12 @@ async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) 
     }
 }
 
-/// The places that a request takes, for as long as anything is done for it.
+/// The places that a request occupies, for as long as any work is done for it.
 #[derive(Clone, Default)]
 struct Places(Vec<Arc<OwnedSemaphorePermit>>);
 
 impl Places {
-    /// Answers a request that has a place. Work that goes on when its client has gone keeps the places by a clone of the extension.
+    /// Runs a request that has a place. Work that continues after the client disconnects keeps the place by cloning the extension.
     async fn hold(place: OwnedSemaphorePermit, mut request: Request, next: Next) -> Response {
         let place = Arc::new(place);
         request.extensions_mut().get_or_insert_default::<Self>().0.push(place.clone());
@@ -251,7 +252,7 @@ impl Places {
     }
 }
 
-/// Refuses what is too much at once of one user.
+/// Refuses requests of one user beyond the limit.
 async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
     let count = api.limits.requests_per_user_max;
     let places = api.running_of.lock().get_or_insert((&caller.scope).into(), || Arc::new(Semaphore::new(count)));
@@ -265,8 +266,8 @@ async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extensi
     }
 }
 
-/// Refuses requests for another host than this one, and those of web pages that are not allowed: a page that a name of its own
-/// leads to this address must not speak for whoever looks at it.
+/// Refuses requests for other hosts and from origins that are not allowed. This prevents DNS rebinding: a web page whose domain resolves to
+/// this address must not act on behalf of its visitor.
 async fn from_this_house(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     if !names_one_host(&request) {

@@ -1,5 +1,5 @@
-//! The description of the API: [OpenAPI 3.1](https://spec.openapis.org/oas/v3.1.1.html), made of the table of routes and of the schemas
-//! that the types themselves tell, and a page that shows it without anything from elsewhere.
+//! The API description ([OpenAPI 3.1](https://spec.openapis.org/oas/v3.1.1.html)), generated from the table of routes and the schemas of
+//! the types, and a self-contained page that shows it.
 
 use super::routes::{Content, Route, routes};
 use crate::wire::{ACTOR_HEADER, PROBLEM_TYPE, Problem, THREAD_HEADER};
@@ -12,20 +12,20 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// The description as it is sent, and its tag without the quotes. It is made once.
+/// The description as sent, and its tag without quotes. Generated once.
 static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let bytes = Bytes::from(describe().to_string());
     let tag = blake3::hash(&bytes).to_hex()[..32].to_owned();
     (bytes, tag)
 });
 
-/// The page as it is sent.
+/// The page as sent.
 static PAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(page()));
 
-/// Answers with the description; with nothing to a client that has it.
+/// Responds with the description, or with 304 if the client has it.
 pub(super) async fn show(headers: HeaderMap) -> Response {
     let (bytes, tag) = &*DOCUMENT;
-    // A tag of a compressed answer has the name of the coding behind it.
+    // The tag of a compressed response ends with the name of the coding.
     let is_own = |known: &str| {
         let known = known.trim().trim_start_matches("W/").trim_matches('"');
         known == "*" || known.split('-').next() == Some(tag)
@@ -41,7 +41,7 @@ pub(super) async fn show(headers: HeaderMap) -> Response {
     response
 }
 
-/// Answers with the page.
+/// Responds with the page.
 pub(super) async fn show_page() -> Response {
     sent(&PAGE, "text/html; charset=utf-8")
 }
@@ -52,7 +52,7 @@ fn sent(bytes: &Bytes, media_type: &'static str) -> Response {
     response
 }
 
-/// Makes the page: the description as a list that a browser shows, with nothing loaded from elsewhere.
+/// Generates the page: a list of routes that loads nothing from elsewhere.
 fn page() -> String {
     let mut rows = String::new();
     for route in routes() {
@@ -78,7 +78,7 @@ fn shown(path: &str) -> String {
 }
 
 fn describe() -> Value {
-    // Requests and answers are described each as they are read and written, and share one list of components.
+    // Requests have deserialization schemas and responses serialization schemas. Both share one set of components.
     let settings = || {
         let mut settings = SchemaSettings::draft2020_12();
         settings.definitions_path = "/components/schemas".into();
@@ -95,7 +95,7 @@ fn describe() -> Value {
         path[route.method.as_str().to_ascii_lowercase()] = operation;
     }
     let mut schemas = asked.take_definitions(true);
-    // Where both have one, what is answered is the more exact: every field stands in it.
+    // If both define a component, that of the response is more precise: it lists every field.
     schemas.extend(given.take_definitions(true));
     for schema in schemas.values_mut() {
         for (_, property) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
@@ -166,7 +166,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
         parameters.push(header("If-None-Match", "the tag of the content that is known: 304 where it is still that"));
     }
     let mut operation = json!({"operationId": route.id, "summary": route.summary, "tags": [group(route.path)], "parameters": parameters});
-    // That they are bytes is said in the way that generators know.
+    // The form in which client generators recognize binary content.
     let bytes = json!({"schema": {"type": "string", "format": "binary"}});
     match route.body {
         Content::None | Content::Events(_) => {}
@@ -187,7 +187,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
             json!({"description": route.summary, "content": {"application/json": {"schema": schema}}})
         }
         Content::Events(schema) => {
-            // The description has no words for streams: what is in one is told beside the text that it is.
+            // OpenAPI cannot describe streams, so the schema of the data goes beside that of the text.
             let data = schema(given);
             json!({
                 "description": "`open` or `reset` first, then `change` for each change, whose data is a `FeedEvent`",
@@ -218,7 +218,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
         responses.insert("304".to_owned(), json!({"description": "the item is as it was"}));
     }
     if route.method == "HEAD" {
-        // An answer to HEAD has no body, whatever it says.
+        // A response to HEAD never has a body.
         responses.insert("default".to_owned(), json!({"description": "what went wrong, by its status"}));
     } else {
         responses.insert("default".to_owned(), json!({"$ref": "#/components/responses/Problem"}));
@@ -227,7 +227,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     operation
 }
 
-/// Returns what generated clients group an operation under.
+/// Returns the tag under which generated clients group an operation.
 fn group(path: &str) -> &'static str {
     match path.trim_start_matches("/v1/").split('/').next() {
         Some("threads") => "threads",
@@ -238,12 +238,12 @@ fn group(path: &str) -> &'static str {
     }
 }
 
-/// Returns a schema in the only form that generators know: that of anything is written `{}`.
+/// Returns a schema in the form that generators accept: the schema of any value is `{}`, not `true`.
 fn as_object(schema: Value) -> Value {
     if schema == Value::Bool(true) { json!({}) } else { schema }
 }
 
-/// Writes a choice of words, each described, as an `enum`: some generators take a choice of constants for the first of them.
+/// Converts a `oneOf` of described constants to an `enum`, since some generators use only the first constant.
 fn as_enum(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     let words = |choice: &Value| match (&choice["const"], &choice["enum"]) {
@@ -271,7 +271,7 @@ fn header(name: &str, description: &str) -> Value {
     json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema})
 }
 
-/// Makes parameters of the properties of an object.
+/// Converts the properties of an object to query parameters.
 fn in_query(schema: Value) -> Vec<Value> {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
@@ -290,16 +290,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_description_is_whole() {
+    fn description_is_complete_and_readable_by_generators() {
         let document = describe();
         let text = document.to_string();
-        // Every component that is named is there.
+        // Every referenced component exists.
         for part in text.split("#/components/schemas/").skip(1) {
             let name = part.split('"').next().unwrap_or_default();
             assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
         }
         assert_eq!(document["paths"]["/v1/fs/{path}"]["put"]["operationId"], "writeFile");
-        // What generators of clients cannot read, or name by a number.
+        // Forms that client generators cannot read, or that they would name by number.
         assert!(
             !text.contains("\"properties\":null")
                 && !text.contains("\"schema\":true")

@@ -1,4 +1,4 @@
-//! Errors as answers.
+//! Errors as HTTP responses.
 
 use crate::error::Error;
 use crate::trace::TraceContext;
@@ -7,39 +7,39 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 
-/// Whether the change that an answer tells of may have been made all the same; among the answer's extensions.
+/// A response extension: whether the change may have taken effect despite the error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MayHaveEffect(pub(super) bool);
 
-/// An error that is on its way to become an answer.
+/// An error that becomes a response.
 #[derive(Debug)]
 pub(in crate::serve) struct Failed {
     error: Error,
-    /// Another status than that of the kind.
+    /// A status that overrides that of the error kind.
     status: Option<StatusCode>,
     /// What is wrong with the request itself.
     fault: Option<RequestFault>,
-    /// What is known of its key.
+    /// The state of the request's idempotency key.
     key: Option<KeyRecord>,
 }
 
 impl Failed {
-    /// Says that what a header expected does not hold (RFC 9110, section 13).
+    /// A failed precondition (RFC 9110, section 13).
     pub(super) fn precondition(error: Error) -> Self {
         Self::with_status(error, StatusCode::PRECONDITION_FAILED)
     }
 
-    /// Answers with another status than that of the kind.
+    /// Overrides the status of the error kind.
     pub(super) fn with_status(error: Error, status: StatusCode) -> Self {
         Self { error, status: Some(status), fault: None, key: None }
     }
 
-    /// Says that the request itself cannot be answered, and that nothing was done.
+    /// The request itself cannot be handled, and nothing was done.
     pub(super) fn of_request(fault: RequestFault, message: impl Into<String>) -> Self {
         Self { error: Error::new(fault.kind(), message).without_effect(), status: None, fault: Some(fault), key: None }
     }
 
-    /// Tells what is known of the key of the request.
+    /// Attaches the state of the request's idempotency key.
     pub(super) fn with_key(mut self, key: KeyRecord) -> Self {
         self.key = Some(key);
         self
@@ -68,12 +68,12 @@ impl From<Error> for Failed {
     }
 }
 
-/// Answers with an error.
+/// Returns the response for an error.
 pub(in crate::serve) fn response(error: &Error) -> Response {
     answer(Problem::new(error), error)
 }
 
-/// Answers with an error under another status than that of its kind.
+/// Returns the response for an error, with a status that overrides that of its kind.
 pub(in crate::serve) fn with_status(error: &Error, status: StatusCode) -> Response {
     let mut problem = Problem::new(error);
     problem.status = status.as_u16();

@@ -1,4 +1,4 @@
-//! Reads beside that of a file: what stands at a path, listings and searches. Each is a GET with a query, and a POST with the same words.
+//! Reads other than of file content: stat, listings and searches. Each is a GET with a query, or a POST with the same fields as JSON.
 
 use super::exchange::{Answer, Asked, json};
 use crate::backend::BackendExt;

@@ -1,23 +1,23 @@
-//! Ranges of bytes ([RFC 9110, section 14](https://www.rfc-editor.org/rfc/rfc9110#section-14)): one of them; a request for several, or for
-//! what is no range, is answered with the whole, as the standard allows.
+//! Byte ranges ([RFC 9110, section 14](https://www.rfc-editor.org/rfc/rfc9110#section-14)). Only single ranges are supported. As the
+//! standard allows, a request for several ranges or a malformed one receives the whole file.
 
 use axum::http::{HeaderMap, header};
 
-/// The one range of a request.
+/// The single range of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ranged {
-    /// From a byte on, up to another.
+    /// From one byte to another.
     From {
-        /// The first byte, from 0.
+        /// The first byte, counted from 0.
         first: u64,
-        /// The last byte, itself included; to the end without it.
+        /// The last byte, inclusive; `None` for the end of the file.
         last: Option<u64>,
     },
-    /// The last bytes, so many.
+    /// This many bytes at the end of the file.
     Last(u64),
 }
 
-/// Reads the range of a request; none when it has none that is served.
+/// Parses the range of a request. Returns `None` without a supported range.
 pub(super) fn of(headers: &HeaderMap) -> Option<Ranged> {
     let text = headers.get(header::RANGE)?.to_str().ok()?;
     let spec = text.trim().strip_prefix("bytes=")?.trim();
@@ -39,7 +39,7 @@ mod tests {
     use axum::http::HeaderValue;
 
     #[test]
-    fn one_range_is_served() {
+    fn single_range_is_parsed_and_others_are_ignored() {
         for (text, range) in [
             ("bytes=0-4", Some(Ranged::From { first: 0, last: Some(4) })),
             ("bytes=7-", Some(Ranged::From { first: 7, last: None })),

@@ -1,8 +1,8 @@
-//! Whether requests can be served: whether the store takes a durable write now.
+//! Readiness: whether the store currently accepts a durable write.
 //!
-//! A read proves too little. A store on a full or read-only disk, on a standby, or whose file was removed answers reads for hours. So a
-//! probe commits one small row and waits until it is durable. Probes that come together share one, and what it found holds for
-//! [`HOLDS`]: however often the route is asked, the store sees at most one small commit in that time.
+//! A read proves too little. A store on a full or read-only disk, on a standby, or whose file was removed can answer reads for hours. So a
+//! probe commits one small row and waits until it is durable. Concurrent requests share one probe, and its result is cached for [`HOLDS`].
+//! However often the route is requested, the store sees at most one small commit in that time.
 
 use super::{ANSWERS_NAMESPACE, Api, problem};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,24 +14,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long what a probe found is told without another.
+/// How long the result of a probe is cached.
 const HOLDS: Duration = Duration::from_secs(1);
 
 /// How long a probe may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the row of a probe stays. Each probe puts it anew.
+/// How long the row of a probe lives. Each probe rewrites it.
 const ROW_STAYS: Duration = Duration::from_secs(3_600);
 
-/// The last probe, which those who ask meanwhile wait for.
+/// The last probe. Concurrent requests wait for the one that runs.
 #[derive(Debug, Default)]
 pub(super) struct Readiness(Arc<Mutex<Option<Probed>>>);
 
-/// When a probe ended, and why the store took no write.
+/// When a probe ended, and its error if the store refused the write.
 type Probed = (Instant, Option<Arc<Error>>);
 
 impl Readiness {
-    /// Tells why the store takes no durable write, if it does not.
+    /// Returns an error if the store does not accept a durable write.
     async fn probe(&self, store: &Arc<dyn Store>) -> Result<(), Arc<Error>> {
         let mut last = self.0.clone().lock_owned().await;
         if let Some((when, found)) = last.as_ref()
@@ -39,8 +39,8 @@ impl Readiness {
         {
             return found.clone().map_or(Ok(()), Err);
         }
-        // In a task of its own, which holds the lock: whoever asked may be gone before the store answers, and the next must not begin
-        // another commit.
+        // A separate task holds the lock: the client may disconnect before the store answers, and the next request must not start another
+        // commit.
         let store = store.clone();
         let probing = tokio::spawn(async move {
             let written = tokio::time::timeout(TIMEOUT, write(&*store)).await;
@@ -63,7 +63,7 @@ async fn write(store: &dyn Store) -> Result<()> {
     store.commit(Batch::new().put_for(&namespace, "ready", "", ROW_STAYS)).await.map(drop)
 }
 
-/// Answers whether requests can be served.
+/// Responds whether requests can be served.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     match api.readiness.probe(&api.store).await {
         Ok(()) => "ok\n".into_response(),

@@ -1,4 +1,4 @@
-//! The table of what there is: for each path and method who handles it, and what it is told to be.
+//! The table of routes: the handler and description of each method and path.
 
 use super::exchange::{Answer, Asked};
 use super::{Api, apply, events, fs, problem, query, store, threads};
@@ -25,19 +25,19 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// What makes a schema.
+/// Generates a schema.
 pub(super) type Schemas = fn(&mut SchemaGenerator) -> Schema;
 
-/// What goes over the wire beside the path.
+/// The content of a request or response body.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
-    /// Nothing.
+    /// No body.
     None,
-    /// Bytes of a file.
+    /// The bytes of a file.
     Bytes,
     /// JSON.
     Json(Schemas),
-    /// Server-sent events, the data of one kind of which is such JSON.
+    /// Server-sent events; the schema is that of the data of change events.
     Events(Schemas),
 }
 
@@ -45,14 +45,14 @@ pub(super) enum Content {
 pub(super) struct Route {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    /// The name of the operation, by which generated clients call it.
+    /// The operation id, which names the method in generated clients.
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
     pub(super) query: Option<Schemas>,
     pub(super) body: Content,
     pub(super) status: u16,
     pub(super) reply: Content,
-    /// The access that its changes need at least; none where it only reads.
+    /// The minimum access that its changes need, or `None` if it only reads.
     pub(super) changes: Option<Access>,
     handler: MethodRouter<Arc<Api>>,
 }
@@ -61,7 +61,7 @@ fn schema<T: JsonSchema>() -> Schemas {
     |generator| generator.subschema_for::<T>()
 }
 
-/// The schema with its properties in place, for queries.
+/// The schema with its properties inline, for queries.
 fn fields<T: JsonSchema>() -> Schemas {
     |generator| T::json_schema(generator)
 }
@@ -126,7 +126,7 @@ impl Route {
         self
     }
 
-    /// Changes something: an idempotency key counts, and without so much access it is refused before.
+    /// Marks a route that makes changes: idempotency keys apply, and callers with less access are refused up front.
     fn changes(mut self, access: Access) -> Self {
         self.changes = Some(access);
         self
@@ -227,22 +227,22 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Returns the access that the changes of a route need at least, by its method and the path it was found by; none where it only reads.
+/// Returns the minimum access that the changes of a route need, by its method and path template, or `None` if it only reads.
 pub(super) fn changes(method: &Method, path: &str) -> Option<Access> {
     static CHANGES: LazyLock<HashMap<(Method, &'static str), Access>> =
         LazyLock::new(|| routes().into_iter().filter_map(|route| Some(((route.method, route.path), route.changes?))).collect());
     let whole = CHANGES.iter().find(|((own, at), _)| own == method && *at == path);
-    // The root of the tree is a path of its own.
+    // The root of the tree has a route of its own.
     let root = || CHANGES.iter().find(|((own, at), _)| own == method && at.strip_suffix("/{*path}") == Some(path.trim_end_matches('/')));
     whole.or_else(root).map(|(_, access)| *access)
 }
 
-/// Makes the router of the table.
+/// Builds the router from the table.
 pub(super) fn router() -> Router<Arc<Api>> {
     let mut router = Router::new();
     for route in routes() {
         if let Some(root) = route.path.strip_suffix("/{*path}") {
-            // A wildcard does not match nothing, and the root of the tree is a path too.
+            // A wildcard does not match an empty path, but the root of the tree is also a path.
             let slash = format!("{root}/");
             router = router.route(root, route.handler.clone()).route(&slash, route.handler.clone());
         }
@@ -256,9 +256,9 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// One that is forgotten would ignore idempotency keys.
+    /// An unmarked route would ignore idempotency keys.
     #[test]
-    fn every_route_that_is_no_read_says_what_its_changes_need() {
+    fn every_route_except_reads_declares_needed_access() {
         let reads = ["statBy", "lsBy", "treeBy", "globBy", "grepBy", "search", "searchItems"];
         for route in routes() {
             let is_read = matches!(route.method, Method::GET | Method::HEAD) || reads.contains(&route.id);
@@ -270,15 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_has_a_name_of_its_own() {
+    fn operation_ids_are_unique() {
         let routes = routes();
         let ids: HashSet<&str> = routes.iter().map(|route| route.id).collect();
         assert_eq!(ids.len(), routes.len());
-        // Two handlers of one method at one path make the router panic.
+        // The router panics if one path has two handlers for a method.
         let _ = router();
     }
 
-    /// Rules and quotas speak of paths. So no request may write rows: `store import` and its like are commands of the operator.
+    /// Rules and quotas apply to paths, so no request may write rows directly. `store import` and similar commands are for the operator.
     #[test]
     fn requests_reach_rows_only_as_items_of_their_user() {
         let of_rows = ["getItem", "putItem", "deleteItem", "searchItems", "listNamespaces"];

@@ -1,4 +1,4 @@
-//! A file that a large body waits in until it is whole. It has no name once it is open, so nothing is left of it whatever happens.
+//! A file that holds a large body until it is complete. It is unlinked as soon as it is open, so nothing remains even after a crash.
 
 use super::body::kib;
 use crate::error::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-/// A body that is not whole yet.
+/// An incomplete body on disk.
 #[derive(Debug)]
 pub(super) struct Spool {
     file: Arc<File>,
@@ -19,7 +19,7 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Makes an empty one, in the directory of the system for what does not last.
+    /// Creates an empty file in the system's temporary directory.
     pub(super) async fn open(disk: Arc<Semaphore>) -> Result<Self> {
         let file = blocking(|| {
             let path = std::env::temp_dir().join(format!("treehold-{}", Uuid::new_v4().simple()));
@@ -34,7 +34,7 @@ impl Spool {
         Ok(Self { file: Arc::new(file.await?), size_bytes: 0, disk, room: None })
     }
 
-    /// Adds to its end. There is room for it, or it is refused: what waited for room would keep the room that it has.
+    /// Appends a part. Fails if there is no disk space left: waiting for space would keep the space already reserved.
     pub(super) async fn add(&mut self, part: Bytes) -> Result<()> {
         if part.is_empty() {
             return Ok(());
@@ -55,7 +55,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Reads all of it.
+    /// Reads the whole body.
     pub(super) async fn read(self) -> Result<Bytes> {
         let Self { file, size_bytes, .. } = &self;
         let (file, size_bytes) = (file.clone(), *size_bytes);
@@ -70,7 +70,7 @@ impl Spool {
     }
 }
 
-/// Does what waits for the disk.
+/// Runs blocking file I/O.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)));
     done.map_err(|error| {

@@ -1,6 +1,7 @@
 //! Items of an application: JSON values in namespaces of the caller's own, with the semantics of [`JsonStore`].
 //!
-//! The namespaces of a request lie beneath `_treehold/items`, the caller's tenant and the caller's user, so that no request reaches another's.
+//! The namespaces in a request lie beneath `_treehold/items`, the caller's tenant and the caller's user, so requests cannot reach the items
+//! of others.
 
 use super::etag::{self, Tags};
 use super::exchange::{Answer, Asked, json, nothing};
@@ -16,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What the namespaces of items lie beneath.
+/// The namespace that item namespaces lie beneath.
 pub(crate) const ITEMS_NAMESPACE: [&str; 2] = crate::store::reserved::ITEMS;
 
 /// The most items of a page.
 const PAGE_MAX: usize = 1_000;
 
-/// Names one item.
+/// Identifies one item.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ItemQuery {
@@ -30,7 +31,7 @@ pub(super) struct ItemQuery {
     namespace: Vec<String>,
     /// The key.
     key: String,
-    /// Of a PUT: after how many seconds the item is absent by itself. Default never.
+    /// For a PUT: the time to live in seconds. Default never expires.
     #[serde(default)]
     ttl_seconds: Option<u64>,
 }
@@ -44,18 +45,18 @@ pub(super) struct ItemRecord {
     key: String,
     /// The value.
     value: Value,
-    /// The version of the put that wrote it.
+    /// The version of the last put.
     version: Version,
-    /// When the key first appeared.
+    /// When the key was first put.
     created_at: Timestamp,
     /// When it was last put.
     modified_at: Timestamp,
-    /// When it becomes absent by itself.
+    /// When it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Timestamp>,
 }
 
-/// What a put made.
+/// The result of a put.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ItemVersion {
     /// The version of the item.
@@ -133,10 +134,10 @@ pub(super) struct ItemSearch {
     /// Only keys that start with this.
     #[serde(default)]
     prefix: String,
-    /// Also what lies in namespaces beneath. Default false.
+    /// Whether to include namespaces beneath. Default false.
     #[serde(default)]
     beneath: bool,
-    /// Where the page before ended: its `next`.
+    /// Where the previous page ended: its `next`.
     #[serde(default)]
     cursor: Option<ItemCursor>,
     /// The most items. Default 100.
@@ -144,7 +145,7 @@ pub(super) struct ItemSearch {
     limit: Option<usize>,
 }
 
-/// A place between two items.
+/// A position between two items.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ItemCursor {
@@ -157,9 +158,9 @@ pub(super) struct ItemCursor {
 /// A page of items.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ItemPage {
-    /// The items, in the order of namespaces and keys.
+    /// The items, ordered by namespace and key.
     items: Vec<ItemRecord>,
-    /// Where to go on; none when there is no more.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<ItemCursor>,
 }
@@ -197,16 +198,16 @@ pub(super) async fn search(mut asked: Asked) -> Answer {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NamespacesQuery {
-    /// What they begin with, component by component; `*` is any one. Default nothing.
+    /// Only namespaces that start with these components; `*` matches any one. Default all.
     #[serde(default)]
     prefix: Vec<String>,
-    /// What they end with, in the same way. Default nothing.
+    /// Only namespaces that end with these components; `*` matches any one. Default all.
     #[serde(default)]
     suffix: Vec<String>,
-    /// Where the page before ended: the components of its `next`.
+    /// Where the previous page ended: the components of its `next`.
     #[serde(default)]
     cursor: Vec<String>,
-    /// Cuts them to this many components, and lists those that become the same once.
+    /// Truncates namespaces to this many components and removes duplicates.
     #[serde(default)]
     depth_max: Option<usize>,
     /// The most namespaces. Default 100.
@@ -217,11 +218,11 @@ pub(super) struct NamespacesQuery {
 /// Namespaces that hold items.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct NamespacesReply {
-    /// The components of each.
+    /// The components of each namespace.
     namespaces: Vec<Vec<String>>,
     /// Whether there may be more.
     truncated: bool,
-    /// Where to go on, as `cursor`; none when there is no more.
+    /// The `cursor` of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<Vec<String>>,
 }
@@ -238,14 +239,14 @@ pub(super) async fn namespaces(asked: Asked) -> Answer {
         search = search.with_depth_max(space.own.len().saturating_add(depth));
     }
     let page = space.items.namespaces(&search).await?;
-    // A suffix is of what the caller sees, and not of the components before it.
+    // The suffix matches the components that the caller sees, not those before them.
     let is_shown = |shown: &Vec<String>| !shown.is_empty() && (query.depth_max.is_some() || shown.len() >= query.suffix.len());
     let namespaces = page.namespaces.iter().map(|namespace| space.shown(namespace)).filter(is_shown).collect();
     let next = page.next.map(|next| space.shown(&next));
     json(StatusCode::OK, &NamespacesReply { namespaces, truncated: next.is_some(), next })
 }
 
-/// The items of a caller.
+/// The items of one caller.
 struct Space {
     items: JsonStore,
     own: Vec<String>,
@@ -260,7 +261,7 @@ impl Space {
                 "items belong to a tenant and a user, and this caller has none; name them in the configuration",
             ));
         };
-        // A component that is `*` is itself here, and any one in a search.
+        // A component `*` would be literal here but a wildcard in a search.
         if [tenant, user].iter().any(|name| *name == "*") {
             return Err(Error::invalid_argument("a tenant or user named `*` has no items"));
         }
@@ -272,7 +273,7 @@ impl Space {
         if components.is_empty() {
             return Err(Error::invalid_argument("name at least one component of the namespace"));
         }
-        // It would lie beneath the caller's own namespace; but whoever names it means rows that no request reaches.
+        // It would lie beneath the caller's own namespace, but a request that names it means rows that no request may reach.
         refuse_reserved(&Namespace::new(components)?)?;
         Namespace::new(self.own.iter().chain(components))
     }
@@ -286,7 +287,7 @@ fn absent(query: &ItemQuery) -> Failed {
     Error::new(ErrorKind::NotFound, format!("there is no item `{}` in `{}`", query.key, query.namespace.join("/"))).into()
 }
 
-/// Returns the condition that the headers of a request state.
+/// Returns the condition in the headers of a request.
 fn condition(asked: &Asked) -> Result<Option<Condition>> {
     let headers = &asked.head.headers;
     match (Tags::of(headers, &header::IF_MATCH, false)?, Tags::of(headers, &header::IF_NONE_MATCH, true)?) {

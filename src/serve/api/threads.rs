@@ -25,7 +25,7 @@ const PAGE_MAX: usize = 1_000;
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ThreadsQuery {
-    /// Where the page before ended: its `next`.
+    /// Where the previous page ended: its `next`.
     cursor: Option<String>,
     /// The most threads. Default 100.
     limit: Option<usize>,
@@ -39,7 +39,7 @@ pub(super) async fn threads(asked: Asked) -> Answer {
     let mut cursor = query.cursor;
     let mut shown = ThreadPage::default();
     loop {
-        // What the token may not see takes no place on the page, and the cursor names only what was shown.
+        // Threads that the token may not see take no space on the page, and the cursor names only threads that were shown.
         let asked_for = if rights.threads.is_empty() { limit } else { PAGE_MAX };
         let page = checkpointer.threads(&asked.caller.scope, cursor.as_deref(), asked_for).await?;
         for thread in page.threads.into_iter().filter(|thread| rights.need_thread(&thread.thread).is_ok()) {
@@ -63,7 +63,7 @@ pub(super) async fn threads(asked: Asked) -> Answer {
     }
 }
 
-/// A thread, by its newest checkpoint.
+/// Returns a thread by its newest checkpoint.
 pub(super) async fn thread(asked: Asked) -> Answer {
     let newest = asked.checkpoint("latest").await?;
     json(StatusCode::OK, &asked.session().await?.shown(newest).await?)
@@ -79,13 +79,13 @@ pub(super) async fn delete(asked: Asked) -> Answer {
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct CheckpointsQuery {
-    /// Only those of this label.
+    /// Only checkpoints with this label.
     label: Option<String>,
-    /// Only those made at this time or later.
+    /// Only checkpoints created at this time or later.
     since: Option<Timestamp>,
-    /// Only those made before this time.
+    /// Only checkpoints created before this time.
     until: Option<Timestamp>,
-    /// Where the page before ended: its `next`.
+    /// Where the previous page ended: its `next`.
     cursor: Option<CheckpointId>,
     /// The most checkpoints. Default 100.
     limit: Option<usize>,
@@ -102,19 +102,19 @@ pub(super) async fn checkpoints(asked: Asked) -> Answer {
     let mut page = asked.checkpointer()?.list(&asked.caller.scope, &options).await?;
     page.checkpoints = asked.session().await?.shown_all(page.checkpoints).await?;
     if page.checkpoints.is_empty() {
-        // A page without checkpoints is one of a thread that is there.
+        // An empty page requires that the thread exists.
         asked.checkpoint("latest").await?;
     }
     json(StatusCode::OK, &page)
 }
 
-/// What is noted with a new checkpoint.
+/// What is recorded with a new checkpoint.
 #[derive(Debug, Default, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NotesRequest {
-    /// What to call it.
+    /// Its label.
     label: Option<String>,
-    /// What to note with it.
+    /// Its metadata.
     metadata: BTreeMap<String, String>,
 }
 
@@ -158,7 +158,7 @@ pub(super) async fn restore(mut asked: Asked) -> Answer {
     json(StatusCode::CREATED, &with_checkpoint(&*asked.checkpointer()?, scope, asked.param("checkpoint"), restore).await?)
 }
 
-/// A file as it was at a checkpoint.
+/// Reads a file as of a checkpoint.
 pub(super) async fn read_at(asked: Asked) -> Answer {
     asked.caller.rights.need(Access::Read)?;
     let (workspace, scope) = (&asked.caller.door.workspace, &asked.caller.scope);
@@ -168,19 +168,19 @@ pub(super) async fn read_at(asked: Asked) -> Answer {
     fs::read(&asked, tree, &path).await
 }
 
-/// Which thread to make, and of what.
+/// The thread to create and its origin.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForkRequest {
-    /// The thread to make.
+    /// The thread to create.
     thread: String,
-    /// The checkpoint to start from, by its id, its label, or how far it lies back, such as `~1`. Default `latest`.
+    /// The checkpoint to start from: its id, its label, or a number of steps back such as `~1`. Default `latest`.
     #[serde(default)]
     at: Option<String>,
-    /// Copies the thread with all its checkpoints instead. Default false.
+    /// Copies the whole thread with all its checkpoints instead. Default false.
     #[serde(default)]
     history: bool,
-    /// What to call the first checkpoint.
+    /// The label of the first checkpoint.
     #[serde(default)]
     label: Option<String>,
 }
@@ -215,16 +215,16 @@ pub(super) struct MergeRequest {
     /// Its checkpoint. Default `latest`.
     #[serde(default)]
     at: Option<String>,
-    /// How to decide conflicts. By default nothing is written when there are any.
+    /// How to resolve conflicts. By default, nothing is written if there are any.
     #[serde(default)]
     strategy: Option<MergeStrategy>,
-    /// How to decide conflicts by path.
+    /// How to resolve conflicts at individual paths.
     #[serde(default)]
     resolutions: BTreeMap<VfsPathBuf, MergeStrategy>,
-    /// Writes nothing, and tells what would be done. Default false.
+    /// Reports what would be done without writing anything. Default false.
     #[serde(default)]
     dry_run: bool,
-    /// What to call the new checkpoint.
+    /// The label of the new checkpoint.
     #[serde(default)]
     label: Option<String>,
 }
@@ -257,11 +257,11 @@ pub(super) async fn merge(mut asked: Asked) -> Answer {
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DiffQuery {
-    /// The older one. Default the one before the newest.
+    /// The older checkpoint. Default the one before the newest.
     from: Option<String>,
-    /// The newer one. Default `latest`.
+    /// The newer checkpoint. Default `latest`.
     to: Option<String>,
-    /// Where the page before ended: its `next`.
+    /// Where the previous page ended: its `next`.
     cursor: Option<VfsPathBuf>,
     /// The most paths. Default 100.
     limit: Option<usize>,
@@ -287,7 +287,7 @@ pub(super) async fn compare(asked: Asked) -> Answer {
     json(StatusCode::OK, &session.diff(&states[0], &states[1], query.cursor.as_deref(), page(query.limit)?).await?)
 }
 
-/// Which checkpoints to remove: those that each of the rules given removes.
+/// Which checkpoints to delete: those that no given rule keeps.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PruneRequest {
@@ -297,7 +297,7 @@ pub(super) struct PruneRequest {
     older_than_seconds: Option<u64>,
     /// Keeps those with a label. Default false.
     keep_labelled: bool,
-    /// Removes nothing, and only counts. Default false.
+    /// Only counts, without deleting anything. Default false.
     dry_run: bool,
 }
 
@@ -313,11 +313,11 @@ pub(super) async fn prune(mut asked: Asked) -> Answer {
     json(StatusCode::OK, &asked.checkpointer()?.prune(&asked.caller.scope, &options).await?)
 }
 
-/// A page of the record of calls.
+/// A page of the audit log.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct AuditQuery {
-    /// Only calls after this one or after this checkpoint.
+    /// Only calls after this call or checkpoint.
     after: Option<CheckpointId>,
     /// Only calls up to this checkpoint.
     until: Option<CheckpointId>,
@@ -325,14 +325,14 @@ pub(super) struct AuditQuery {
     limit: Option<usize>,
 }
 
-/// The record of the calls of a thread.
+/// Returns the audit log of a thread.
 pub(super) async fn audit(asked: Asked) -> Answer {
     asked.caller.rights.need(Access::Admin)?;
     let query: AuditQuery = asked.query()?;
     json(StatusCode::OK, &asked.session().await?.calls(query.after, query.until, page(query.limit)?).await?)
 }
 
-/// The memory of the workspace, in words for a system prompt.
+/// Returns the prompt memory of the workspace, as text for a system prompt.
 pub(super) async fn memory(asked: Asked) -> Answer {
     json(StatusCode::OK, &asked.session().await?.memory_prompt().await)
 }
@@ -342,7 +342,7 @@ impl Asked {
         self.caller.door.threads().checkpointer()
     }
 
-    /// Finds a checkpoint of the caller's thread by its name.
+    /// Finds a checkpoint of the caller's thread by name.
     async fn checkpoint(&self, name: &str) -> Result<Checkpoint> {
         self.caller.rights.need(Access::Read)?;
         find_checkpoint(&*self.checkpointer()?, &self.caller.scope, name).await

@@ -1,7 +1,7 @@
-//! Each request as a span, within the trace that it brings or begins.
+//! Each request as a span, in the trace that it continues or starts.
 //!
-//! The names are those of [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/). What a query or a header holds
-//! stands in no span.
+//! Names follow [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/). Spans contain nothing from
+//! queries or headers.
 
 use crate::serve::metrics::{method, route};
 use crate::trace::{TRACEPARENT, TRACESTATE, TraceContext};
@@ -13,7 +13,7 @@ use std::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument, info, info_span};
 
-/// Does a request as a span of its trace.
+/// Runs a request in a span of its trace.
 pub(super) async fn follow(mut request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let before = told(request.headers());
@@ -44,7 +44,7 @@ pub(super) async fn follow(mut request: Request, next: Next) -> Response {
     response
 }
 
-/// Reads the context that a request brings. Several parents are none.
+/// Parses the trace context of a request. Several parents count as none.
 fn told(headers: &HeaderMap) -> Option<TraceContext> {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let (parent, None) = (parents.next()?.to_str().ok()?, parents.next()) else { return None };
