@@ -1,17 +1,17 @@
-//! Work whose size a caller chooses: where it runs, whose turn it is, and when it stops.
+//! Work whose size a caller chooses: where it runs, how it is scheduled, and when it stops.
 //!
-//! A thread of the runtime serves everybody, so nothing may occupy it for long. [`run`] moves large work to a thread that may block, and
-//! every caller of it gets four guarantees:
+//! The runtime's threads serve every caller, so nothing may block one of them for long. [`run`] moves large work to a blocking thread and
+//! gives its callers four guarantees:
 //!
-//! - small work runs in place, without a hop;
-//! - one [`Owner`] has at most as many pieces of work running as the machine has cores, and all owners together twice as many, so that one
-//!   tenant never takes every place; whoever waits is served in order of arrival;
-//! - the work ends within a few milliseconds when its caller has gone (its future was dropped) or its time is up, as its loops tell what
-//!   they went over by [`advance`]; its place is given back when the thread has really ended;
-//! - threads that help with one piece of work ([`Helper`]) are counted for the process as a whole, and so are the bytes that work holds in
+//! - Small work runs in place, without a thread hop.
+//! - One [`Owner`] runs at most as many pieces of work as the machine has cores, and all owners together twice as many. One tenant
+//!   therefore never takes every slot. Waiters are served in order of arrival.
+//! - Work ends within a few milliseconds when its caller is gone (its future was dropped) or its time is up: loops report their progress to
+//!   [`advance`]. The slot is freed only when the thread has really ended.
+//! - Threads that help with one piece of work ([`Helper`]) are limited for the whole process, and so are the bytes that work holds in
 //!   memory at once ([`Held`]).
 //!
-//! Entry points name the owner by [`as_owner`]. Work without an owner is a program's own, which decides itself how much it asks for.
+//! Entry points name the owner with [`as_owner`]. Work without an owner belongs to the program itself, which decides how much it starts.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
@@ -29,35 +29,35 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// The most bytes of work that run in place: a millisecond or less.
+/// The largest work in bytes that runs in place: it takes a millisecond or less.
 pub(crate) const IN_PLACE_BYTES: u64 = 128 << 10;
 
-/// The cost of work that always leaves the thread it was asked on.
+/// The cost of work that always moves to another thread.
 pub(crate) const LARGE: u64 = u64::MAX;
 
-/// How many bytes work goes over between two looks at its [`Stop`]: some milliseconds of the slowest loops.
+/// The number of bytes that work processes between two checks of its [`Stop`]: a few milliseconds in the slowest loops.
 pub(crate) const LOOK_BYTES: usize = 1 << 20;
 
-/// The fewest threads that may help, so that a small machine searches in parallel too.
+/// The smallest limit on helper threads, so that small machines search in parallel too.
 const HELPERS_MIN: usize = 16;
 
-/// How often work that waits for memory looks at its [`Stop`].
+/// The interval at which work that waits for memory checks its [`Stop`].
 #[cfg(feature = "filesystem")]
 const MEMORY_PAUSE: Duration = Duration::from_millis(5);
 
-/// How many cores the machine has. Asked once: the system answers by reading files.
+/// The number of cores. Cached, because the system reads files to answer.
 static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new(*CORES));
 
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns how many threads one piece of work uses at most.
+/// Returns the largest number of threads that one piece of work uses.
 pub(crate) fn cores() -> usize {
     *CORES
 }
 
-/// Whose work it is: a tenant and a user.
+/// The tenant and user that work belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Owner(Arc<(Option<String>, Option<String>)>);
 
@@ -78,18 +78,19 @@ tokio::task_local! {
     static HELD: Arc<dyn Any + Send + Sync>;
 }
 
-/// Runs a future that holds something, such as a turn. Work on a thread of its own keeps it ([`held`]) until that thread ends.
+/// Runs a future that holds a resource, such as its turn. Work that moves to a thread of its own keeps the resource ([`held`]) until that
+/// thread ends.
 pub(crate) async fn holding<T>(held: Arc<dyn Any + Send + Sync>, future: impl Future<Output = T>) -> T {
     HELD.scope(held, future).await
 }
 
-/// Returns what the current task holds, for work that may outlive it.
+/// Returns the resource that the current task holds, for work that may outlive the task.
 #[cfg(any(test, feature = "filesystem"))]
 pub(crate) fn held() -> Option<Arc<dyn Any + Send + Sync>> {
     HELD.try_with(Clone::clone).ok()
 }
 
-/// Runs a future whose work belongs to an owner and ends `within` a time, where one is given; a time set further out stays.
+/// Runs a future whose work belongs to `owner` and ends after `within`, if given. An earlier deadline of the current task still applies.
 #[cfg(any(test, feature = "mcp"))]
 pub(crate) async fn as_owner<T>(owner: Owner, within: Option<Duration>, future: impl Future<Output = T>) -> T {
     let own = within.map(|within| Instant::now() + within);
@@ -98,15 +99,15 @@ pub(crate) async fn as_owner<T>(owner: Owner, within: Option<Duration>, future: 
     CALLER.scope(Caller { owner, until }, future).await
 }
 
-/// Makes a future for a task of its own that belongs to the owner of the one that makes it.
+/// Wraps a future for a spawned task, so that its work belongs to the current owner.
 ///
-/// Its time is its own: what has to be done to its end, such as a save, is not given up with the request that began it.
+/// The current deadline does not apply to it: work that must finish, such as a save, is not abandoned with the request that started it.
 pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let owner = CALLER.try_with(|caller| caller.owner.clone()).unwrap_or_default();
     CALLER.scope(Caller { owner, until: None }, future)
 }
 
-/// Whether work is to end: its caller has gone, or its time is up.
+/// A flag that tells work to end: its caller is gone, or its time is up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
     flag: Arc<AtomicBool>,
@@ -124,19 +125,19 @@ impl Stop {
         &self.flag
     }
 
-    /// Runs a part of work on this thread, which [`advance`] ends by unwinding once the flag is set.
+    /// Runs part of the work on this thread. [`advance`] unwinds out of it once the flag is set.
     pub(crate) fn helping<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = Entered { outer: STOP.replace(Some(self.clone())) };
         LEFT.set(LOOK_BYTES);
         work()
     }
 
-    /// Runs work on this thread that [`advance`] ends once the flag is set.
+    /// Runs work on this thread. [`advance`] ends it once the flag is set.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the work was ended; nobody is there to read it.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the work was ended early; by then nobody reads the error.
     pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        // Nothing of what ended work leaves behind is looked at: its result is an error.
+        // Unwind safety holds: ended work returns an error, so nothing reads the state that it left behind.
         let done = catch_unwind(AssertUnwindSafe(|| self.helping(work)));
         done.or_else(|panic| if panic.is::<GivenUp>() { Err(given_up()) } else { resume_unwind(panic) })
     }
@@ -146,17 +147,17 @@ fn given_up() -> Error {
     Error::new(ErrorKind::Unavailable, "the call was given up before it was done")
 }
 
-/// What [`advance`] unwinds with.
+/// The panic payload with which [`advance`] unwinds.
 struct GivenUp;
 
 thread_local! {
-    /// When the work of this thread is to end; none where nothing runs that could be ended.
+    /// The stop of this thread's work; `None` when nothing runs that could be ended.
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
-    /// How many bytes it may go over before the next look.
+    /// The number of bytes left until the next check.
     static LEFT: Cell<usize> = const { Cell::new(LOOK_BYTES) };
 }
 
-/// Puts back what the thread did before.
+/// Restores the outer stop when dropped.
 struct Entered {
     outer: Option<Stop>,
 }
@@ -167,18 +168,19 @@ impl Drop for Entered {
     }
 }
 
-/// Returns when the work of this thread is to end, for the threads that help with it.
+/// Returns the stop of this thread's work, for the threads that help with it.
 pub(crate) fn current() -> Stop {
     STOP.with_borrow(Clone::clone).unwrap_or_default()
 }
 
-/// Tells that the work of this thread went over so many bytes, or did what takes as long; ends it when nobody waits for it any more.
+/// Reports that this thread's work processed `bytes` bytes, or spent as long on something else. Ends the work when nobody waits for it any
+/// more.
 ///
-/// A loop over what a caller chose calls this at each step. It costs a subtraction, and a look at the [`Stop`] every [`LOOK_BYTES`].
-/// Work is ended by unwinding, without the message of a panic, up to [`run`], as
-/// [salsa](https://docs.rs/salsa/latest/salsa/enum.Cancelled.html) ends a query: so a function deep within it, and a comparison that
-/// a library calls back, need no result of their own for it. It must not be called where a lock or a change half made would be left
-/// behind. Work that runs in place, and a program that aborts when it panics, is never ended.
+/// Every loop over input that a caller chose calls this at each step. A call costs a subtraction, and every [`LOOK_BYTES`] a check of the
+/// [`Stop`]. Work ends by unwinding up to [`run`] without a panic message, the way
+/// [salsa](https://docs.rs/salsa/latest/salsa/enum.Cancelled.html) cancels a query: deeply nested functions and comparisons that a library
+/// calls back need no error path for it. Do not call this where unwinding would leave a lock held or a change half made. Work that runs in
+/// place, and work in a program that aborts on panic, is never ended.
 #[inline]
 pub(crate) fn advance(bytes: usize) {
     match LEFT.get().checked_sub(bytes) {
@@ -204,7 +206,7 @@ fn look(_bytes: usize) {
     }
 }
 
-/// Sets the flag when the caller goes.
+/// Sets the flag when dropped, so when the caller is gone.
 pub(crate) struct StopOnDrop(pub(crate) Stop);
 
 impl Drop for StopOnDrop {
@@ -213,15 +215,16 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Runs work that touches about `cost_bytes` bytes: in place when that is little, else on a thread that may block, in its owner's turn.
+/// Runs work that touches about `cost_bytes` bytes: in place if small, otherwise on a blocking thread once its owner has a free slot.
 ///
 /// # Errors
-/// [`Deadline`](ErrorKind::Deadline) when the owner's time is up before the work is done, [`Internal`](ErrorKind::Internal) when it panics.
+/// [`Deadline`](ErrorKind::Deadline) when the owner's time is up before the work is done, [`Internal`](ErrorKind::Internal) when the work
+/// panics.
 pub(crate) async fn run<T: Send + 'static>(cost_bytes: u64, work: impl FnOnce(&Stop) -> T + Send + 'static) -> Result<T> {
     if cost_bytes <= IN_PLACE_BYTES {
         return Ok(work(&Stop::default()));
     }
-    // Without a runtime there is no other thread, and nobody else who would wait.
+    // Without a runtime there is no other thread, and nobody to keep waiting.
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Ok(work(&Stop::default())) };
     let caller = CALLER.try_with(Clone::clone).ok();
     let owner = caller.as_ref().map(|caller| caller.owner.clone()).unwrap_or_default();
@@ -248,18 +251,18 @@ pub(crate) async fn run<T: Send + 'static>(cost_bytes: u64, work: impl FnOnce(&S
     }
 }
 
-/// Lets a loop of short steps yield to others now and then, and so be dropped with its caller.
+/// Lets a loop of short steps yield now and then, so that dropping its caller can end it.
 pub(crate) async fn step() {
     tokio::task::coop::consume_budget().await;
 }
 
-/// How long the steps of a batch may take before others have their turn.
+/// The time that the steps of a batch may take before they yield.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// How many steps are taken between two looks at the clock.
+/// The number of steps between two clock reads.
 const STEPS_PER_LOOK: u32 = 8;
 
-/// The steps of a batch, each of which may take long by itself: others have their turn every few milliseconds.
+/// The pace of a batch whose steps may each take long: yields every few milliseconds.
 #[derive(Debug)]
 pub(crate) struct Pace {
     steps: u32,
@@ -273,7 +276,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Takes a step, and lets others have their turn when it is time.
+    /// Counts a step, and yields when the time slice is used up.
     pub(crate) async fn step(&mut self) {
         self.steps += 1;
         if self.steps.is_multiple_of(STEPS_PER_LOOK) && self.since.elapsed() >= SLICE {
@@ -283,7 +286,7 @@ impl Pace {
     }
 }
 
-/// The places of running work.
+/// The slots of running work.
 #[derive(Debug)]
 struct Pool {
     all: Arc<Semaphore>,
@@ -291,7 +294,7 @@ struct Pool {
     per_owner: usize,
 }
 
-/// A place in the pool, free again when dropped.
+/// A slot in the pool, freed when dropped.
 type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Pool {
@@ -299,7 +302,7 @@ impl Pool {
         Self { all: Arc::new(Semaphore::new(2 * per_owner)), owners: Mutex::default(), per_owner }
     }
 
-    /// Waits for a place: first among the owner's own work, so that it stands in the common queue with as much as it may run and no more.
+    /// Waits for a slot. The owner's own limit comes first, so that one owner never has more in the common queue than it may run.
     async fn place(&self, owner: Owner) -> Result<Place> {
         let own = self.owners.lock().get_or_insert(owner, || Arc::new(Semaphore::new(self.per_owner)));
         let closed = |error| Error::new(ErrorKind::Internal, "the pool of work was closed").with_source(error);
@@ -309,12 +312,12 @@ impl Pool {
     }
 }
 
-/// The right to one more thread that helps with a piece of work; given back when dropped.
+/// The permission for one more thread to help with a piece of work, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Helper(());
 
 impl Helper {
-    /// Takes a thread if the process has one to spare: without, the work goes on with those it has.
+    /// Takes a helper thread if the process has one to spare. Without one, the work continues on the threads it has.
     pub(crate) fn take() -> Option<Self> {
         let max = (4 * *CORES).max(HELPERS_MIN);
         HELPERS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| (taken < max).then_some(taken + 1)).ok().map(|_| Self(()))
@@ -327,7 +330,7 @@ impl Drop for Helper {
     }
 }
 
-/// A bound on the bytes that work of one kind holds in memory at once, whatever the number of threads.
+/// A bound on the bytes that one kind of work holds in memory at once, over all threads.
 #[cfg(feature = "filesystem")]
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -342,8 +345,8 @@ impl Memory {
         Self { free: Mutex::new(max), freed: Condvar::new(), max }
     }
 
-    /// Waits until so many bytes are free, blocking; what is over the whole bound waits until nobody else holds any. None when the work
-    /// is to stop.
+    /// Blocks until `bytes` bytes are free. A request larger than the whole bound waits until nobody else holds any. Returns `None` when
+    /// the work must stop.
     pub(crate) fn hold(&self, bytes: u64, is_over: impl Fn() -> bool) -> Option<Held<'_>> {
         let wanted = bytes.min(self.max);
         let mut free = self.free.lock();
@@ -358,7 +361,7 @@ impl Memory {
     }
 }
 
-/// Bytes that are held; free again when dropped.
+/// Bytes that are held, freed when dropped.
 #[cfg(feature = "filesystem")]
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
@@ -374,7 +377,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Counts how often other work of the same thread has its turn until a future is done.
+/// Runs a future to its end and counts how often other work of the same thread runs meanwhile.
 #[cfg(test)]
 pub(crate) async fn turns_during<T>(future: impl Future<Output = T>) -> (T, usize) {
     let mut future = std::pin::pin!(future);
@@ -400,7 +403,7 @@ mod tests {
         Owner::from(&Scope::new().with_user(user))
     }
 
-    /// Work that says when it begins, and ends when told or stopped.
+    /// Returns work that reports when it begins and ends when told to or stopped.
     fn held(begun: mpsc::Sender<String>, end: Arc<AtomicBool>, name: &str) -> impl FnOnce(&Stop) + Send + 'static {
         let name = name.to_owned();
         move |stop| {
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_owner_with_much_work_leaves_places_to_others() {
+    async fn busy_owner_leaves_slots_to_others() {
         let (begun, begins) = mpsc::channel();
         let end = Arc::new(AtomicBool::new(false));
         let start = |user: &str| {
@@ -431,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn work_stops_when_its_caller_goes_or_its_time_is_up() {
+    async fn work_stops_when_caller_is_dropped_or_deadline_passes() {
         let (stopped, stops) = mpsc::channel();
         let until_stopped = |name: &'static str| {
             let stopped = stopped.clone();
@@ -460,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_work_stays_on_its_thread() {
+    async fn small_work_runs_in_place() {
         let here = std::thread::current().id();
         assert_eq!(run(IN_PLACE_BYTES, |_| std::thread::current().id()).await.expect("done"), here);
         assert_ne!(run(IN_PLACE_BYTES + 1, |_| std::thread::current().id()).await.expect("done"), here);
@@ -468,7 +471,7 @@ mod tests {
 
     #[cfg(feature = "filesystem")]
     #[test]
-    fn memory_is_waited_for_and_what_is_stopped_waits_no_longer() {
+    fn memory_hold_waits_for_free_bytes_until_stopped() {
         static MEMORY: Memory = Memory::new(10);
         let held = MEMORY.hold(8, || false).expect("free");
         assert!(MEMORY.hold(3, || true).is_none());

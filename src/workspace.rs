@@ -1,8 +1,8 @@
-//! The immutable plan of a tree, and the door to it: a [`Session`] for any scope.
+//! The immutable configuration of a tree, which opens a [`Session`] for any scope.
 //!
-//! A [`Workspace`] knows what stands where (each mount is a function from an [`Opening`] to a backend), which layers stand
-//! around the whole, and where threads are saved. One workspace serves every user and thread of a process. It knows the
-//! threads that are open: a second session of one finds its live state.
+//! A [`Workspace`] holds the mounts (each a function from an [`Opening`] to a backend), the layers around the whole tree, and the place
+//! where threads are saved. One workspace serves all users and threads of a process. It tracks open threads: a second session of a thread
+//! shares its live state.
 
 use crate::audit::AuditLog;
 use crate::backend::{Backend, StateBackend, StateSnapshot};
@@ -26,23 +26,23 @@ type OpenRows = Arc<dyn Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send
 type OpenLog = Arc<dyn Fn(&Scope) -> Result<Option<Namespace>> + Send + Sync>;
 type OpenLayer = Arc<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
 
-/// What tells of changes in a mount.
+/// The source of change notifications for a mount.
 #[derive(Clone)]
 enum Told {
-    /// The store that its rows are in.
+    /// The store that holds the mount's rows.
     Rows(OpenRows),
-    /// What keeps the history of the thread whose state it is.
+    /// The checkpointer of the thread whose state is mounted.
     State,
 }
 
-/// What a mount is opened for: a scope, and the state of its thread.
+/// The context in which a mount is opened: a scope, and the state of its thread.
 #[derive(Debug)]
 pub struct Opening<'a> {
     scope: &'a Scope,
     thread: &'a Arc<LiveThread>,
-    /// What stands for the state, when the tree is that of a time before.
+    /// The state at an earlier checkpoint, for a read-only tree of the past.
     history: Option<&'a HistoryBackend>,
-    /// The state as a tree, and whether it was asked for.
+    /// The state as a tree, and whether the mount's function asked for it.
     state: Arc<dyn Backend>,
     took_state: AtomicBool,
 }
@@ -56,18 +56,18 @@ impl<'a> Opening<'a> {
         Self { scope, thread, history, state, took_state: AtomicBool::new(false) }
     }
 
-    /// Returns who calls.
+    /// Returns the caller's scope.
     pub fn scope(&self) -> &Scope {
         self.scope
     }
 
-    /// Returns the state of the thread as a tree: as it is, or read-only as it was at a checkpoint.
+    /// Returns the state of the thread as a tree: the live one, or a read-only one at a checkpoint.
     pub fn state(&self) -> Arc<dyn Backend> {
         self.took_state.store(true, Ordering::Relaxed);
         self.state.clone()
     }
 
-    /// Returns what stands at the mount that was opened last.
+    /// Classifies the mount that was opened last.
     fn mounted(&self, is_told_as_state: bool, backend: &Arc<dyn Backend>) -> Mounted {
         match self.took_state.swap(false, Ordering::Relaxed) {
             true if is_told_as_state || Arc::ptr_eq(backend, &self.state) => Mounted::State,
@@ -76,26 +76,26 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Returns a number that no other state that is open now has.
+    /// Returns a number that is unique among the open states.
     pub(crate) fn state_id(&self) -> usize {
         Arc::as_ptr(self.thread) as usize
     }
 
-    /// Returns the checkpoint whose state it is, when it is not the state as it is now.
+    /// Returns the checkpoint of a historical state, or `None` for the live one.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.history.map(HistoryBackend::checkpoint)
     }
 
-    /// Has a quota around the state of the thread counted again whenever [`Session::reload`] replaces the state.
+    /// Makes a quota around the thread's state recount whenever [`Session::reload`] replaces the state.
     pub fn recount_on_reload<B: Backend + 'static>(&self, quota: &Arc<Quota<B>>) {
         let quota: Weak<Quota<B>> = Arc::downgrade(quota);
         self.thread.on_reload(quota);
     }
 }
 
-/// The plan of a tree. Clones share the open threads.
+/// The configuration that opens sessions. Clones share the open threads.
 ///
-/// Cost of a session: a backend for each mount, and one table; the state of the thread is read when it is first needed.
+/// Cost of a session: one backend for each mount, and one table. The state of the thread is read on first use.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -121,7 +121,7 @@ pub struct Workspace(Arc<Plan>);
 struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     told: BTreeMap<VfsPathBuf, Told>,
-    /// Where the state of a thread stands as it was.
+    /// The mount points of historical thread states.
     past: BTreeSet<VfsPathBuf>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
@@ -131,16 +131,16 @@ struct Plan {
     durability: ThreadDurability,
     memory: Arc<MemorySettings>,
     open: Arc<OpenThreads>,
-    /// The subtrees that callers may know of; all of the tree when there are none.
+    /// The subtrees that callers may know of; empty for the whole tree.
     #[cfg(feature = "mcp")]
     shown: Vec<VfsPathBuf>,
 }
 
-/// How many bytes of state are kept in memory by default: 256 MiB.
+/// The default limit on the bytes of state that are kept in memory: 256 MiB.
 pub const THREADS_BYTES_MAX: u64 = 256 << 20;
 
 impl Workspace {
-    /// Starts a plan: the state of the thread at `/`, saved nowhere.
+    /// Returns a builder with the thread's state at `/`, saved nowhere.
     pub fn builder() -> WorkspaceBuilder {
         WorkspaceBuilder {
             mounts: BTreeMap::new(),
@@ -160,14 +160,14 @@ impl Workspace {
     /// Opens a session. The scope must name a thread.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope without a thread or without a field that a mount asks
-    /// for, and those of opening the mounts.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope without a thread or without a field that a mount needs, and the
+    /// errors of opening the mounts.
     pub async fn session(&self, scope: Scope) -> Result<Session> {
         let live = self.live(&scope)?;
         self.session_on(live, scope)
     }
 
-    /// Opens a session that shares the state of its thread with no other, until it is saved.
+    /// Opens a session whose state is not shared with other sessions of the thread until it is saved.
     #[cfg(feature = "mcp")]
     pub(crate) async fn session_apart(&self, scope: Scope) -> Result<Session> {
         check(&scope)?;
@@ -188,7 +188,7 @@ impl Workspace {
         ))
     }
 
-    /// Opens the tree of a scope with the state as it was at a checkpoint, read-only; the other mounts are as they are now.
+    /// Opens the tree of a scope with the state at a checkpoint, read-only. The other mounts show their current files.
     ///
     /// # Errors
     /// Those of [`Workspace::session`] and [`HistoryBackend::open`]; [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that
@@ -208,7 +208,7 @@ impl Workspace {
         LiveThread::new(scope.clone(), self.0.checkpointer.clone(), self.0.durability)
     }
 
-    /// Opens every mount; returns what stands where beside the tree.
+    /// Opens every mount. Returns the tree, and which part of it is the thread's state.
     fn tree(&self, opening: &Opening<'_>) -> Result<(Arc<dyn Backend>, Reach)> {
         let is_told = opening.history.is_none();
         let mut reach = Reach::default();
@@ -243,7 +243,7 @@ impl Workspace {
         Ok((tree, reach))
     }
 
-    /// Has the changes of a mount told of and counted, and the calls that make them.
+    /// Wraps a mount's backend so that its changes are sent to the feed and counted, and the calls that make them too.
     fn announced(
         &self,
         path: &VfsPath,
@@ -261,7 +261,7 @@ impl Workspace {
         Ok(Arc::new(Announce::new(backend, feed, scope.clone()).counted(elsewhere)))
     }
 
-    /// Returns the log of what a mount leads to for a scope, and whether it is that of its threads.
+    /// Returns the log for a mount's changes in a scope, and whether it is the log of the scope's threads.
     fn log_of(&self, path: &VfsPath, scope: &Scope) -> Result<Option<(Namespace, bool)>> {
         if let Some(log) = self.0.logs.get(path) {
             return Ok(log(scope)?.map(|log| (log, false)));
@@ -278,16 +278,16 @@ impl Workspace {
         }
     }
 
-    /// Returns what keeps the changes of the mounts, if they are kept.
+    /// Returns the feed, if there is one.
     pub fn feed(&self) -> Option<&Arc<Feed>> {
         self.0.feed.as_ref()
     }
 
-    /// Returns what a scope sees of the feed: the changes of every mount whose changes are kept, in its paths, of all threads of its user. What
-    /// a layer hides ([`Backend::review`]) is left out.
+    /// Returns the scope's view of the feed: the changes of every mount that has a log, as paths of the scope's tree, from all threads of
+    /// its user. Omits what a layer hides ([`Backend::review`]).
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a field that a mount asks for.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a field that a mount needs.
     pub fn feed_view(&self, scope: &Scope) -> Result<FeedView> {
         scope.validate()?;
         let mut view = FeedView::new(scope).with_mounts(self.mounts());
@@ -300,14 +300,14 @@ impl Workspace {
         if self.0.layers.is_empty() {
             return Ok(view);
         }
-        // What they say of a path is asked of them, whatever stands beneath.
+        // Only the layers' review of a path matters, so the tree beneath them is empty.
         let nothing: Arc<dyn Backend> = Arc::new(StateBackend::new());
         Ok(view.with_layers(self.0.layers.iter().fold(nothing, |tree, layer| layer(tree, scope))))
     }
 
-    /// Returns the same workspace, its open threads among it, with a layer around what the others are in: for callers who may do less.
+    /// Returns the same workspace with its open threads and one more layer around the others, for callers with fewer rights.
     ///
-    /// What goes past the tree (checkpoints, restores, the record of calls) is not seen by a layer.
+    /// A layer does not see what bypasses the tree: checkpoints, restores, the record of calls.
     #[must_use]
     pub fn with_layer(&self, wrap: impl Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync + 'static) -> Self {
         let mut plan = (*self.0).clone();
@@ -315,8 +315,8 @@ impl Workspace {
         Self(Arc::new(plan))
     }
 
-    /// Returns the same workspace for callers who may know of some subtrees only; none stand for the whole tree. The mounts that it tells
-    /// of and the files that memory is read from are those that such a caller may see. What the tree itself shows is up to a layer.
+    /// Returns the same workspace for callers who may know of some subtrees only; an empty list stands for the whole tree. It lists only
+    /// mounts and reads memory only from files that such a caller may see. Restricting the tree itself is left to a layer.
     #[cfg(feature = "serve")]
     pub(crate) fn shown_in(&self, roots: &[VfsPathBuf]) -> Self {
         let mut plan = (*self.0).clone();
@@ -329,46 +329,47 @@ impl Workspace {
         Self(Arc::new(plan))
     }
 
-    /// Returns the subtrees that callers may know of; all of the tree when there are none.
+    /// Returns the subtrees that callers may know of; empty for the whole tree.
     #[cfg(feature = "mcp")]
     pub(crate) fn shown(&self) -> &[VfsPathBuf] {
         &self.0.shown
     }
 
-    /// Returns the mounts that callers may know of, in path order: those in the subtrees they see, and those that lead there.
+    /// Returns the mounts that callers may know of, in path order: those in their subtrees and those above them.
     #[cfg(feature = "mcp")]
     pub(crate) fn shown_mounts(&self) -> impl Iterator<Item = &VfsPath> {
         let shown = &self.0.shown;
         self.mounts().filter(move |mount| shown.is_empty() || shown.iter().any(|root| mount.starts_with(root) || root.starts_with(mount)))
     }
 
-    /// Returns where something is mounted, in path order.
+    /// Returns the mount points, in path order.
     pub fn mounts(&self) -> impl Iterator<Item = &VfsPath> {
         self.0.mounts.keys().map(|path| &**path)
     }
 
-    /// Returns where the state of the thread stands.
+    /// Returns the mount points of the thread's state.
     fn states(&self) -> Vec<VfsPathBuf> {
         self.0.told.iter().filter(|(_, told)| matches!(told, Told::State)).map(|(path, _)| path.clone()).collect()
     }
 
-    /// Returns where the state of a thread as it was stands, each with where it stands as it is: rules about the latter hold for the former.
+    /// Returns the mount points of historical thread states, each paired with the mount point of the live state: rules about the latter
+    /// also hold for the former.
     pub fn past(&self) -> Vec<(VfsPathBuf, VfsPathBuf)> {
         let states = self.states();
         self.0.past.iter().flat_map(|past| states.iter().map(move |state| (past.clone(), state.clone()))).collect()
     }
 
-    /// Returns the mount that a path lies in.
+    /// Returns the innermost mount that contains a path.
     pub(crate) fn mount_of<'a>(&'a self, path: &'a VfsPath) -> &'a VfsPath {
         path.ancestors().chain([path]).filter(|above| self.0.mounts.contains_key(*above)).last().unwrap_or(VfsPath::ROOT)
     }
 
-    /// Watches what is mounted at a path: the [`Watch`] tells of every change of its files, by whatever process, and may tell without one.
-    /// None where nothing tells of changes, such as a directory of the host or a state that is not saved by each call; what stands there
-    /// has to be looked at. What is mounted beneath is watched by itself.
+    /// Watches the mount that contains a path. The [`Watch`] fires on every change of the mount's files, from any process, and may fire
+    /// without one. Returns `None` where nothing reports changes, such as a host directory or a state that is not saved after each call;
+    /// poll those. Mounts beneath are watched separately.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope without a field that the mount asks for, and those of
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope without a field that the mount needs, and the errors of
     /// [`Store::watch`].
     pub async fn watch(&self, scope: &Scope, path: &VfsPath) -> Result<Option<Watch>> {
         match (self.0.told.get(self.mount_of(path)), &self.0.checkpointer) {
@@ -381,22 +382,22 @@ impl Workspace {
         }
     }
 
-    /// Returns when the state of a thread is saved by itself.
+    /// Returns when the state of a thread is saved automatically.
     pub fn durability(&self) -> ThreadDurability {
         self.0.durability
     }
 
-    /// Returns what keeps the history of threads, if they are kept.
+    /// Returns the checkpointer, if threads are saved.
     pub fn checkpointer(&self) -> Option<&Arc<dyn Checkpointer>> {
         self.0.checkpointer.as_ref()
     }
 
-    /// Returns the record of tool calls, if they are recorded.
+    /// Returns the audit log, if tool calls are recorded.
     pub fn audit_log(&self) -> Option<&Arc<AuditLog>> {
         self.0.audit.as_ref()
     }
 
-    /// Returns which files are memory.
+    /// Returns the settings that name the memory files.
     pub fn memory(&self) -> &MemorySettings {
         &self.0.memory
     }
@@ -404,9 +405,9 @@ impl Workspace {
     /// Removes a saved thread with all its checkpoints and the record of its calls.
     ///
     /// # Errors
-    /// Those of [`Backend::review`], which is asked about the removal of all that the thread holds;
-    /// [`NotFound`](crate::ErrorKind::NotFound) when there is no such thread (a record that was left is removed all the same),
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads, and those of the store.
+    /// The errors of [`Backend::review`], which is asked about the removal of everything that the thread holds;
+    /// [`NotFound`](crate::ErrorKind::NotFound) when the thread does not exist (a leftover record is removed all the same),
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that saves no threads, and the errors of the store.
     pub async fn delete_thread(&self, scope: &Scope) -> Result<()> {
         let checkpointer = self.checkpointer().ok_or_else(|| Error::unsupported("this workspace keeps no threads"))?;
         if !self.0.layers.is_empty()
@@ -428,18 +429,17 @@ impl Workspace {
         deleted
     }
 
-    /// Tells the feed that the state of a thread is another: for who gives a thread another head past its sessions.
+    /// Reports to the feed that the state of a thread was replaced. For callers that move a thread's head without a session.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope that is not sound. A store that fails is logged and counted as
-    /// [`Feed::lost`].
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid scope. A failing store is logged and counted in [`Feed::lost`].
     pub async fn tell_restored(&self, scope: &Scope) -> Result<()> {
         let Some(feed) = &self.0.feed else { return Ok(()) };
         Outbox::restored(feed.clone(), scope.clone())?.send(1).await;
         Ok(())
     }
 
-    /// Returns how many threads are open now.
+    /// Returns the number of open threads.
     pub fn open_threads(&self) -> usize {
         self.0.open.count()
     }
@@ -464,7 +464,7 @@ impl fmt::Debug for Workspace {
     }
 }
 
-/// Makes a [`Workspace`].
+/// Builds a [`Workspace`].
 #[derive(Clone)]
 #[must_use]
 pub struct WorkspaceBuilder {
@@ -482,11 +482,11 @@ pub struct WorkspaceBuilder {
 }
 
 impl WorkspaceBuilder {
-    /// Mounts what a function opens for each session. `/` itself may be mounted; the state of the thread stands there otherwise.
+    /// Mounts the backend that a function opens for each session. Without a mount at `/`, the state of the thread is mounted there.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for what is no path, [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
-    /// for one that is mounted already.
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for an invalid path, [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one
+    /// that is already mounted.
     pub fn mount(
         mut self,
         path: impl AsRef<str>,
@@ -508,11 +508,11 @@ impl WorkspaceBuilder {
         self.mount(path, move |_| Ok(backend.clone()))
     }
 
-    /// Says in which rows the files of a mount are kept for a scope, so that [`Workspace::watch`] is told of changes there by the store. All
-    /// that changes the mount has to be a commit in that namespace; files that end with time are not.
+    /// Names the rows that hold a mount's files for a scope, so that the store can notify [`Workspace::watch`] of changes. Every change of
+    /// the mount must be a commit in that namespace; the expiry of files is not one.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for what is no path.
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for an invalid path.
     pub fn watched(
         mut self,
         path: impl AsRef<str>,
@@ -522,40 +522,40 @@ impl WorkspaceBuilder {
         Ok(self)
     }
 
-    /// Says that a mount is what the state of a thread was: rules about the paths of the state hold there too.
+    /// Declares that a mount shows a thread's state at an earlier time: rules about the paths of the state hold there too.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for what is no path.
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for an invalid path.
     pub fn past(mut self, path: impl AsRef<str>) -> Result<Self> {
         self.past.insert(VfsPathBuf::parse(path)?);
         Ok(self)
     }
 
-    /// Says that a mount is the state of the thread.
+    /// Declares that a mount is the state of the thread.
     pub(crate) fn watched_state(mut self, path: impl AsRef<str>) -> Result<Self> {
         self.told.insert(VfsPathBuf::parse(path)?, Told::State);
         Ok(self)
     }
 
-    /// Puts a layer around the whole tree of each session. The one that is added last is asked first. What it hides it says by
-    /// [`Backend::review`]; so it is hidden in the history of threads and in the feed too.
+    /// Puts a layer around the whole tree of each session. The layer added last is outermost. A layer reports what it hides through
+    /// [`Backend::review`]; the history of threads and the feed hide the same.
     pub fn layer(mut self, wrap: impl Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync + 'static) -> Self {
         self.layers.push(Arc::new(wrap));
         self
     }
 
-    /// Keeps what changes in a feed: in every mount that [`WorkspaceBuilder::watched`] or [`WorkspaceBuilder::logged`] names, and in the states
-    /// of threads.
+    /// Records changes in a feed: those of every mount that [`WorkspaceBuilder::watched`] or [`WorkspaceBuilder::logged`] names, and those
+    /// of thread states.
     pub fn feed(mut self, feed: Feed) -> Self {
         self.feed = Some(Arc::new(feed));
         self
     }
 
-    /// Says in which log of the feed the changes of a mount are kept for a scope; none for a tree that changes without being told of. Whoever
-    /// sees the tree reads the log, so two scopes have one log if and only if they see one tree. What is `watched` needs none.
+    /// Names the feed's log for a mount's changes in a scope; `None` for a tree that can change without a notification. Everyone who sees
+    /// the tree reads the log, so two scopes have the same log if and only if they see the same tree. A mount that is `watched` needs none.
     ///
     /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath) for what is no path.
+    /// [`InvalidPath`](ErrorKind::InvalidPath) for an invalid path.
     pub fn logged(
         mut self,
         path: impl AsRef<str>,
@@ -565,37 +565,37 @@ impl WorkspaceBuilder {
         Ok(self)
     }
 
-    /// Keeps the history of threads.
+    /// Saves threads and their history with a checkpointer.
     pub fn checkpointer(mut self, checkpointer: impl Checkpointer + 'static) -> Self {
         self.checkpointer = Some(Arc::new(checkpointer));
         self
     }
 
-    /// Records every tool call.
+    /// Records every tool call in an audit log.
     pub fn audit_log(mut self, log: AuditLog) -> Self {
         self.audit = Some(Arc::new(log));
         self
     }
 
-    /// Sets when the state of a thread is saved by itself. Default after each tool call or batch.
+    /// Sets when the state of a thread is saved automatically. The default is after each tool call or batch.
     pub fn durability(mut self, durability: ThreadDurability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Sets which files are memory, for [`Session::memory_prompt`]. Default `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
+    /// Sets which files are memory, for [`Session::memory_prompt`]. The default is `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
     pub fn memory(mut self, settings: MemorySettings) -> Self {
         self.memory = settings;
         self
     }
 
-    /// Sets how many bytes of state are kept in memory, about. Default [`THREADS_BYTES_MAX`].
+    /// Sets roughly how many bytes of state are kept in memory. The default is [`THREADS_BYTES_MAX`].
     pub fn threads_bytes_max(mut self, bytes: u64) -> Self {
         self.threads_bytes_max = bytes;
         self
     }
 
-    /// Makes the workspace.
+    /// Builds the workspace.
     pub fn build(self) -> Workspace {
         let Self { mounts, mut told, past, layers, checkpointer, audit, feed, logs, durability, memory, threads_bytes_max } = self;
         let open = Arc::new(OpenThreads::new(threads_bytes_max));
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_is_found_again_and_not_saved_without_a_change() {
+    async fn reopened_thread_has_its_state_and_saves_only_changes() {
         let store = Arc::default();
         let session = saving(&store).session(scope("t")).await.expect("opened");
         assert!(!session.save().await.expect("nothing was read"));
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_processes_on_a_thread_the_second_to_save_keeps_its_state_and_is_told() {
+    async fn second_process_to_save_thread_gets_conflict_and_keeps_its_state() {
         let store = Arc::default();
         let (one, two) =
             (saving(&store).session(scope("t")).await.expect("opened"), saving(&store).session(scope("t")).await.expect("opened"));
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dropped_save_is_finished() {
+    async fn dropped_save_still_completes() {
         let store = Arc::default();
         let session = saving(&store).session(scope("t")).await.expect("opened");
         session.backend().write("/a", "one").await.expect("written");
@@ -711,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_lies_in_the_innermost_mount() {
+    fn mount_of_returns_innermost_mount() {
         let shared: Arc<dyn Backend> = Arc::new(crate::backend::StateBackend::new());
         let mounted = |builder: WorkspaceBuilder, path: &str| builder.backend(path, shared.clone()).expect("a mount");
         let workspace = mounted(mounted(Workspace::builder(), "/mem"), "/mem/all/here").build();
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_tells_of_changes_is_that_of_the_mount() {
+    async fn watch_follows_changes_of_the_mount() {
         let store: Arc<MemoryStore> = Arc::default();
         let rows = Namespace::new(["rows"]).expect("a namespace");
         let builder = |durability| {
@@ -746,12 +746,12 @@ mod tests {
         session.backend().write("/own.md", "x").await.expect("written");
         session.save().await.expect("saved");
         own.changed().await.expect("told");
-        // A state that is not saved by each call is told of by nobody.
+        // A state that is not saved after each call reports no changes.
         assert!(watch(&builder(ThreadDurability::Exit).build(), "/own.md").await.is_none());
     }
 
     #[tokio::test]
-    async fn mounts_are_opened_for_the_scope() {
+    async fn mounts_open_with_the_callers_scope() {
         let workspace = Workspace::builder()
             .mount("/memories", |opening| {
                 let user = opening.scope().user.clone().ok_or_else(|| Error::invalid_argument("no user"))?;

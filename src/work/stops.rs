@@ -1,4 +1,4 @@
-//! Counts of what work did between two looks at its stop.
+//! Counts the stop checks of work and the bytes processed between them.
 
 use super::{Owner, Stop};
 use parking_lot::Mutex;
@@ -6,22 +6,22 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// What was seen of the work of one owner, which may be ended at one of its looks.
+/// The recorded stop checks of one owner's work, which can be ended at a chosen check.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// At which look the work is to end, counted from 1.
+    /// The check at which the work is to end, counted from 1.
     ends_at: usize,
     looks: AtomicUsize,
-    /// How many looks there were after the one that ended the work.
+    /// The number of checks after the one that ended the work.
     later: AtomicUsize,
-    /// The most bytes that were gone over between two looks.
+    /// The most bytes processed between two checks.
     step_bytes_max: AtomicUsize,
 }
 
 static WATCHES: LazyLock<Mutex<HashMap<Owner, Arc<Watch>>>> = LazyLock::new(Mutex::default);
 
 impl Watch {
-    /// Watches the work of an owner, and ends it at a look; at none when that is `usize::MAX`.
+    /// Watches an owner's work and ends it at check `ends_at`; `usize::MAX` lets it finish.
     pub(crate) fn start(owner: Owner, ends_at: usize) -> Arc<Self> {
         let watch = Self { ends_at, looks: AtomicUsize::new(0), later: AtomicUsize::new(0), step_bytes_max: AtomicUsize::new(0) };
         let watch = Arc::new(watch);
@@ -56,9 +56,9 @@ impl Watch {
     }
 }
 
-/// Every operation and every tool on much content: each looks at its stop as it goes on, and ends at the look that finds it set.
+/// Every operation and every tool, run on much content, checks its stop as it goes and ends at the first check that finds it set.
 ///
-/// The tables are matches without a rest and lists from the code, so that a new operation or tool is decided about here.
+/// The tables are exhaustive matches and lists generated from the code, so a new operation or tool must be decided here.
 #[cfg(test)]
 mod tests {
     use super::super::{LOOK_BYTES, as_owner, cores};
@@ -74,17 +74,17 @@ mod tests {
     use bytes::Bytes;
     use serde_json::{Value, json};
 
-    /// How many bytes may be gone over between two looks: one step may be a part of that size by itself.
+    /// The most bytes between two checks: a single step may process a few times [`LOOK_BYTES`].
     const STEP_BYTES_MAX: usize = 4 * LOOK_BYTES;
 
-    /// The fewest looks of work that is worth ending.
+    /// The fewest checks of work that is worth ending.
     const LOOKS_MIN: usize = 4;
 
     fn path(text: &str) -> VfsPathBuf {
         VfsPathBuf::parse(text).expect("a legal path")
     }
 
-    /// Runs work to its end, and again until the middle of its looks.
+    /// Runs work to its end, then again until halfway through its checks.
     async fn ends_midway<T, F: Future<Output = Result<T>>>(name: &str, run: impl Fn() -> F) {
         let owner = |part: &str| Owner::from(&Scope::new().with_user(format!("{name} {part}")));
         let whole = Watch::start(owner("whole"), usize::MAX);
@@ -94,11 +94,11 @@ mod tests {
         let half = Watch::start(owner("half"), looks / 2);
         let ended = as_owner(owner("half"), None, run()).await;
         assert_eq!(ended.err().map(|error| error.kind()), Some(ErrorKind::Unavailable), "{name}");
-        // Each thread that helps may find out by a look of its own.
+        // Each helper thread may need one check of its own to notice the stop.
         assert!(half.later() <= cores() + 1, "{name}: {} looks after the one that ended it", half.later());
     }
 
-    /// A content of some lines of which one in a hundred is another.
+    /// Returns numbered lines; every hundredth contains `needle`.
     fn content() -> Bytes {
         let line = |number: usize| if number.is_multiple_of(100) { "some needle\n".to_owned() } else { format!("line number {number}\n") };
         (0..800_000).map(line).collect::<String>().into()
@@ -125,11 +125,11 @@ mod tests {
             let name = format!("{tier} {kind:?}");
             let edit = || vec![Change::Edit { path: path("/large"), edits: vec![Edit::all("needle", "Needle")], expect: None }];
             match kind {
-                // They look at one name, at a page of names, or at rows one by one between which others have their turn.
+                // These touch one name, a page of names, or rows one by one with yields between them.
                 OpKind::Stat | OpKind::Ls | OpKind::CreateDir | OpKind::Delete | OpKind::Rename | OpKind::Copy => {}
-                // The content is there already and becomes the file's as it is.
+                // The content already exists and becomes the file's as it is.
                 OpKind::Write => {}
-                // A store reads a file in parts of some megabytes.
+                // A store reads a file in parts of a few megabytes.
                 OpKind::Read if tier == "store" => {}
                 OpKind::Read => {
                     let options = ReadOptions::lines(700_000, 100_000);
@@ -160,7 +160,7 @@ mod tests {
                 }
                 OpKind::Edit | OpKind::Apply => {
                     ends_midway(&name, || async {
-                        // Done once, the next has nothing to replace.
+                        // Edits back afterwards, because the next run must find text to replace.
                         let result = tree.apply(&edit(), &ApplyOptions::new()).await;
                         let back = vec![Edit::all("Needle", "needle")];
                         let back = Change::Edit { path: path("/large"), edits: back, expect: None };
@@ -174,16 +174,16 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn each_operation_of_the_state_ends_midway() {
+    async fn state_operations_end_midway_when_stopped() {
         each_operation_ends_midway("state", &filled(StateBackend::new(), 20_000).await).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn each_operation_of_a_store_ends_midway() {
+    async fn store_operations_end_midway_when_stopped() {
         each_operation_ends_midway("store", &filled(store().await, 20_000).await).await;
     }
 
-    /// Returns the arguments of a call with much work; none for a tool whose work is that of one operation, or little.
+    /// Returns arguments that make a call do much work; `None` for a tool that runs a single operation or does little.
     fn much_for(set: ToolSet, tool: &str) -> Option<Value> {
         let replaced = "line number 799999\n";
         Some(match (set, tool) {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn each_tool_ends_midway() {
+    async fn every_tool_ends_midway_when_stopped() {
         for set in ToolSet::ALL {
             for info in set.tools() {
                 let Some(arguments) = much_for(set, info.name) else { continue };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_work_ends_at_the_look_that_finds_it_over() {
+    fn pure_work_ends_at_first_check_that_finds_stop_set() {
         let text = content();
         let other: Vec<u8> = text.iter().rev().copied().collect();
         let merge = || drop(crate::text::merge::merge(&text, &other, &text));
