@@ -3,19 +3,18 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// When the state of a thread is saved by itself.
+/// When the state of a thread is saved automatically.
 ///
-/// Whatever is set, [`Session::save`](crate::Session::save) and [`Session::checkpoint`](crate::Session::checkpoint) save it
-/// when they are called.
+/// With any setting, [`Session::save`](crate::Session::save) and [`Session::checkpoint`](crate::Session::checkpoint) save it when called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ThreadDurability {
-    /// Each change of the state is saved before it is answered.
+    /// Saves each change of the state before the change is acknowledged.
     Sync,
-    /// The state is saved after each tool call or batch that changed it.
+    /// Saves the state after each tool call or batch that changed it.
     #[default]
     Step,
-    /// The state is saved when the session is closed.
+    /// Saves the state when the session is closed.
     Exit,
 }
 

@@ -1,9 +1,9 @@
 //! One live thread: its tree, its state, and how it is saved.
 //!
-//! A [`Session`] is a handle that clones cheaply. All sessions of one thread in a [`Workspace`] share its
-//! state: what one writes at `/` the others read at once. The state is opened by the first call that needs it, and of it only what is
-//! looked at is read. When it is saved by itself is the workspace's [`ThreadDurability`]. Every door calls [`Session::call`], which has each
-//! call recorded where the workspace has an [`AuditLog`].
+//! A [`Session`] is a cheaply cloneable handle. All sessions of one thread in a [`Workspace`] share its state: what one writes at `/` the
+//! others read at once. The first call that needs the state opens it, and only the files that are accessed are read. The workspace's
+//! [`ThreadDurability`] decides when the state is saved automatically. Every entry point calls [`Session::call`], which records each call
+//! if the workspace has an [`AuditLog`].
 
 mod durability;
 mod open;
@@ -72,7 +72,7 @@ pub struct Session {
     scope: Scope,
     thread: Arc<LiveThread>,
     backend: Arc<dyn Backend>,
-    /// The same tree, and where the state stands in it.
+    /// The same tree, with the mount points of the state.
     tree: Reviewer,
     reach: Reach,
     open: Arc<OpenThreads>,
@@ -82,33 +82,33 @@ pub struct Session {
     workspace: Workspace,
 }
 
-/// What work on a thread came to.
+/// The result of work on a thread.
 #[derive(Debug)]
 pub(crate) struct Done<T> {
-    /// What the work itself answered.
+    /// The answer of the work itself.
     pub(crate) answer: T,
-    /// Why what it changed in the thread is not saved.
+    /// The reason why its changes to the thread are not saved.
     pub(crate) unsaved: Option<Error>,
 }
 
-/// The memory of a session: which files it is, and what was read of them.
+/// The memory of a session: its settings, and a reader that caches the files.
 struct SessionMemory {
     settings: Arc<MemorySettings>,
     reader: MemoryReader,
 }
 
-/// Who asked for a call, and by what name: noted with the checkpoint that the call leads to.
+/// Who requested a call, and under which id. Stored with the checkpoint that the call creates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CallNotes {
-    /// The id of the tool call, as the model's API gives it.
+    /// The id of the tool call, as assigned by the model's API.
     pub tool_call_id: Option<String>,
-    /// Who acts; the agent of the scope unless it is set.
+    /// The actor; defaults to the agent of the scope.
     pub actor: Option<String>,
 }
 
 impl CallNotes {
-    /// Notes nothing but the agent of the scope.
+    /// Creates notes with no id, and with the scope's agent as the actor.
     pub fn new() -> Self {
         Self::default()
     }
@@ -120,7 +120,7 @@ impl CallNotes {
         self
     }
 
-    /// Sets who acts.
+    /// Sets the actor.
     #[must_use]
     pub fn with_actor(mut self, actor: impl Into<String>) -> Self {
         self.actor = Some(actor.into());
@@ -128,21 +128,21 @@ impl CallNotes {
     }
 }
 
-/// What is on record of a call, whoever answers it.
+/// The facts that the audit log records about a call, independent of its answer.
 struct Called<'a> {
     tool: &'a str,
-    /// Without what files hold.
+    /// The arguments without file contents.
     arguments: RecordedArguments,
     read_only: bool,
 }
 
-/// What the metadata of a checkpoint calls the tool whose call led to it.
+/// The metadata key of a checkpoint for the tool whose call created it.
 pub const TOOL: &str = "tool";
 
-/// What the metadata of a checkpoint calls the id of the tool call that led to it.
+/// The metadata key of a checkpoint for the id of the tool call that created it.
 pub const TOOL_CALL_ID: &str = "tool_call_id";
 
-/// What the metadata of a checkpoint calls who acted.
+/// The metadata key of a checkpoint for the actor.
 pub const ACTOR: &str = "actor";
 
 impl Session {
@@ -159,7 +159,7 @@ impl Session {
         Self { scope, thread, backend: tree.tree().clone(), tree, reach, open, audit, feed, memory, workspace }
     }
 
-    /// Returns who calls.
+    /// Returns the caller's scope.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -169,30 +169,29 @@ impl Session {
         self.backend.clone()
     }
 
-    /// Tells whether a path lies in the state of the thread, which lasts only once it is saved.
+    /// Returns whether a path lies in the state of the thread, which survives only once it is saved.
     pub fn is_state(&self, path: &VfsPath) -> bool {
         self.reach.is_state(path)
     }
 
-    /// Returns how many batches of this session, and of its clones, may have changed a mount other than the state of the thread.
+    /// Returns the number of batches of this session and its clones that may have changed a mount other than the thread's state.
     ///
-    /// Work whose save met another's may be done again after [`Session::reload`] exactly when this number stayed as it was meanwhile:
-    /// anything else would be done twice.
+    /// If a save conflicted with another writer's, the work may be repeated after [`Session::reload`] only if this number did not change
+    /// meanwhile: otherwise the changes to other mounts would be made twice.
     pub fn changes_elsewhere(&self) -> u64 {
         self.reach.elsewhere()
     }
 
-    /// Runs one tool call. A call that fails answers with an output too.
+    /// Runs one tool call. A failed call also answers with an output.
     ///
-    /// With [`ThreadDurability::Step`] the thread is saved before the answer if its state changed. A thread that cannot be saved
-    /// keeps its state; the output is an error then, with the code of the failed save, `may_have_effect` and
-    /// [`ToolOutput::unsaved`]. Where the workspace has an [`AuditLog`] the call is recorded before the answer; what
-    /// cannot be recorded is logged and counted there.
+    /// With [`ThreadDurability::Step`] the thread is saved before the answer if its state changed. A thread that cannot be saved keeps its
+    /// state; the output is then an error with the code of the failed save, `may_have_effect` and [`ToolOutput::unsaved`]. If the workspace
+    /// has an [`AuditLog`], the call is recorded before the answer. Failures to record are logged and counted there.
     pub async fn call(&self, call: ToolCall) -> ToolOutput {
         self.call_noting(call, CallNotes::new()).await
     }
 
-    /// Runs one tool call as [`Session::call`] does, and notes with the checkpoint who asked for it.
+    /// Runs one tool call as [`Session::call`] does, and stores `notes` with the checkpoint.
     pub async fn call_noting(&self, call: ToolCall, notes: CallNotes) -> ToolOutput {
         let Done { answer, unsaved } = self.call_done(call, notes).await;
         match unsaved {
@@ -201,14 +200,15 @@ impl Session {
         }
     }
 
-    /// Runs one tool call; why its thread could not be saved stands beside its answer.
+    /// Runs one tool call. Returns its answer, and separately the reason why its thread could not be saved.
     pub(crate) async fn call_done(&self, call: ToolCall, notes: CallNotes) -> Done<ToolOutput> {
         let info = call.info();
         let called = Called { tool: info.name, arguments: call.recorded(), read_only: info.read_only };
         self.run_noting(called, notes, call.run(&*self.backend)).await
     }
 
-    /// Runs work as the call of a tool that is no [`ToolCall`]: it is saved, noted and recorded as those are. `arguments` hold no contents.
+    /// Runs work as the call of a tool that is not a [`ToolCall`]. It is saved, noted and recorded in the same way. `arguments` must not
+    /// hold file contents.
     #[cfg(feature = "mcp")]
     pub(crate) async fn call_as(
         &self,
@@ -257,16 +257,16 @@ impl Session {
         Done { answer, unsaved }
     }
 
-    /// Tells whether anything was saved by this session, or by one that shares its state.
+    /// Returns whether this session, or one that shares its state, has saved anything.
     #[cfg(feature = "mcp")]
     fn has_saved(&self) -> bool {
         self.thread.has_saved()
     }
 
-    /// Applies a batch of changes to the tree; with [`ThreadDurability::Step`] the thread is saved with it.
+    /// Applies a batch of changes to the tree. With [`ThreadDurability::Step`] the thread is saved too.
     ///
     /// # Errors
-    /// Those of the tree. A thread that cannot be saved keeps its state, and the error says that the changes are made.
+    /// The errors of the tree. If the thread cannot be saved, it keeps its state, and the error says that the changes are made.
     pub async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let changed = self.backend.apply(changes, options).await?;
         if self.thread.durability() == ThreadDurability::Step {
@@ -277,16 +277,16 @@ impl Session {
         Ok(changed)
     }
 
-    /// Reads memory: files such as `/memories/AGENTS.md`, in the order given. What is absent is passed over, and what cannot be read is
-    /// told of. [`MemoryFiles::prompt`] puts them into words for a system prompt.
+    /// Reads memory files such as `/memories/AGENTS.md`, in the given order. Skips absent files and reports unreadable ones.
+    /// [`MemoryFiles::prompt`] renders the result for a system prompt.
     ///
-    /// It is meant for each turn: a file that did not change since this session (or a clone of it) read it last is looked at and not read
-    /// again, and one that anybody changed is read anew, so what a thread is told is never out of date.
+    /// Call it for each turn. It checks each file and rereads only those that changed since this session (or a clone of it) last read them,
+    /// whoever changed them. The memory of a thread is therefore never out of date.
     ///
     /// Cost: that of [`MemoryReader::read`].
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a source that is no path.
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for an invalid source path.
     ///
     /// ```
     /// use treehold::memory::PromptOptions;
@@ -307,7 +307,7 @@ impl Session {
         Ok(self.read_memory(&sources).await)
     }
 
-    /// Returns the memory that the workspace names, in words for a system prompt: empty when it names none.
+    /// Returns the memory that the workspace configures, rendered for a system prompt; empty if it configures none.
     ///
     /// Cost: that of [`Session::memory`].
     pub async fn memory_prompt(&self) -> MemoryPrompt {
@@ -318,7 +318,7 @@ impl Session {
         })
     }
 
-    /// Returns which files the workspace takes for memory.
+    /// Returns the workspace's memory settings.
     pub fn memory_settings(&self) -> &MemorySettings {
         &self.memory.settings
     }
@@ -329,7 +329,7 @@ impl Session {
         memory
     }
 
-    /// Begins the audit row of a call, where the workspace keeps them; returns the id it began at too.
+    /// Begins the audit row of a call if the workspace has an audit log. Also returns the id at which the call began.
     fn recording(&self, called: Called<'_>, notes: &CallNotes) -> Option<(Arc<OpenCall>, Recording, CheckpointId)> {
         let log = self.audit.clone()?;
         let id = self.thread.next_id();
@@ -343,7 +343,7 @@ impl Session {
         Some((call.clone(), Recording::begin(call), id))
     }
 
-    /// Returns what tells that the state is another.
+    /// Returns the outbox that announces a replaced state.
     fn restored(&self) -> Result<Option<Arc<Outbox>>> {
         let Some(feed) = &self.feed else { return Ok(None) };
         Ok(Some(Arc::new(Outbox::restored(feed.clone(), self.scope.clone())?)))
@@ -360,22 +360,22 @@ impl Session {
         options
     }
 
-    /// Saves the thread's state if it changed since it was read or saved, and tells whether it did.
+    /// Saves the thread's state if it changed since it was read or saved. Returns whether it did.
     ///
-    /// A save that has begun goes on when the future is dropped. Without a place to keep threads in it does nothing.
+    /// A save that has begun completes even if the future is dropped. In a workspace that saves no threads, this does nothing.
     ///
     /// # Errors
-    /// [`Conflict`](crate::ErrorKind::Conflict) when another process saved the thread meanwhile: nothing is overwritten, and
-    /// this session keeps its state. [`Session::save_as`] saves it as another thread, [`Session::reload`] drops it for what
-    /// was saved. Otherwise those of the store.
+    /// [`Conflict`](crate::ErrorKind::Conflict) when another process saved the thread meanwhile: nothing is overwritten, and this session
+    /// keeps its state. [`Session::save_as`] saves that state as another thread; [`Session::reload`] replaces it with the saved one.
+    /// Otherwise the errors of the store.
     pub async fn save(&self) -> Result<bool> {
         Ok(self.thread.save(self.noted(CallNotes::new())).await?.is_some())
     }
 
-    /// Makes a checkpoint of the thread's state as it is now, though nothing changed, with what `notes` says of it.
+    /// Makes a checkpoint of the thread's current state, even if nothing changed, with the label and metadata of `notes`.
     ///
     /// # Errors
-    /// Those of [`Session::save`]; [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads.
+    /// The errors of [`Session::save`]; [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that saves no threads.
     pub async fn checkpoint(&self, notes: PutOptions) -> Result<Checkpoint> {
         let mut options = self.noted(CallNotes::new());
         options.label = notes.label;
@@ -384,16 +384,16 @@ impl Session {
         self.shown(made).await
     }
 
-    /// Makes a checkpoint the thread's state again, as a new checkpoint. What was not saved yet is saved before, and other sessions'
-    /// changes come before or after it, so nothing is lost. A restore that has begun goes on when the future is dropped.
+    /// Restores the state of a checkpoint, as a new checkpoint. Unsaved changes are saved first, and other sessions' changes happen before
+    /// or after the restore, so nothing is lost. A restore that has begun completes even if the future is dropped.
     ///
-    /// The tree is asked about what differs as if it were written and removed ([`Backend::review`]): a restore brings back nothing that a
-    /// rule protects, and fits into a quota.
+    /// The tree reviews every difference as a write or a removal ([`Backend::review`]): a restore cannot bring back what a rule protects,
+    /// and must fit into the quota.
     ///
-    /// Cost: grows with what differs.
+    /// Cost: proportional to the differences.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, those of [`Backend::review`] and of
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, and the errors of [`Backend::review`] and
     /// [`Session::save`].
     pub async fn restore(&self, id: CheckpointId, notes: PutOptions) -> Result<Checkpoint> {
         let mut options = self.noted(CallNotes::new());
@@ -406,15 +406,15 @@ impl Session {
         self.shown(restored).await
     }
 
-    /// Merges a checkpoint of another thread into this one, as [`merge`](crate::checkpoint::merge()) does: a fork goes back into what
-    /// it was forked from. What was not saved yet is saved before, and changes of the state wait meanwhile.
+    /// Merges a checkpoint of another thread into this one, as [`merge`](crate::checkpoint::merge()) does; typically a fork back into its
+    /// origin. Unsaved changes are saved first, and changes of the state wait meanwhile.
     ///
-    /// The thread's head is the one this session knows; `options.head` is not asked. The tree is asked about what the merge changes, also in
-    /// a dry run, and about what a conflict tells of ([`Backend::review`]): a merge that is about a hidden path is refused, and
-    /// a conflict in a file that may not be read is told without its lines.
+    /// The thread's head is the one that this session knows; `options.head` is ignored. The tree reviews what the merge changes, even in a
+    /// dry run, and what a conflict would reveal ([`Backend::review`]): a merge that involves a hidden path is refused, and a conflict in
+    /// an unreadable file is reported without its lines.
     ///
     /// # Errors
-    /// Those of [`merge`](crate::checkpoint::merge()), of [`Backend::review`] and of [`Session::save`].
+    /// The errors of [`merge`](crate::checkpoint::merge()), [`Backend::review`] and [`Session::save`].
     pub async fn merge(&self, source: &str, at: At, options: MergeOptions) -> Result<MergeOutcome> {
         let mut options = options;
         let noted = self.noted(CallNotes::new());
@@ -432,12 +432,11 @@ impl Session {
         Ok(merged)
     }
 
-    /// Returns the thread's state as it was at a checkpoint, read-only, as this session's tree shows the state: rules hold for what was as for what
-    /// is.
+    /// Returns the thread's state at a checkpoint, read-only, as this session's tree shows the state: its rules apply to past states too.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have,
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that keeps no threads, and without a place where the state stands.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that saves no threads or does not mount the state.
     pub async fn history(&self, at: At) -> Result<Arc<dyn Backend>> {
         let place = self.tree.places().first().cloned();
         let place = place.ok_or_else(|| Error::unsupported("the state of the thread stands nowhere in this workspace"))?;
@@ -448,7 +447,7 @@ impl Session {
     /// Saves the thread's state as another thread, which must not exist yet.
     ///
     /// # Errors
-    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) when it does, and those of the store.
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if it exists, and the errors of the store.
     pub async fn save_as(&self, thread: &str) -> Result<()> {
         self.thread.save_as(thread).await?;
         if let Some(feed) = &self.feed {
@@ -457,30 +456,30 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the thread's state what was saved last. Changes since then are dropped, for every session of the thread.
+    /// Replaces the thread's state with the last saved one. Drops the changes since then, for every session of the thread.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn reload(&self) -> Result<()> {
         self.thread.reload().await
     }
 
-    /// Saves the thread's state and gives up the handle.
+    /// Saves the thread's state and closes the handle.
     ///
     /// # Errors
-    /// Those of [`Session::save`]; other sessions of the thread still hold its state then.
+    /// The errors of [`Session::save`]; other sessions of the thread still hold its state then.
     pub async fn close(self) -> Result<()> {
         self.save().await.map(drop)
     }
 }
 
-/// Makes the error of changes that are made in memory and could not be saved.
+/// Returns the error for changes that were made in memory but could not be saved.
 fn unsaved_until(error: Error, until: &str) -> Error {
     let message = format!("the change is made, and is not saved yet: {}; {until}", error.message());
     error.with_message(message).with_unknown_effect()
 }
 
-/// Sends what no commit took along.
+/// Sends an outbox that no commit took along.
 async fn tell(outbox: Option<Arc<Outbox>>) {
     if let Some(outbox) = outbox.filter(|outbox| !outbox.is_taken()) {
         outbox.send(1).await;

@@ -1,4 +1,4 @@
-//! The threads that are open, and the memory that they may take together.
+//! The open threads, and their shared memory budget.
 
 use super::LiveThread;
 use crate::scope::Scope;
@@ -13,7 +13,7 @@ pub(crate) struct OpenThreads {
     bytes_max: u64,
 }
 
-/// What tells one thread from another.
+/// The identity of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ThreadKey {
     tenant: Option<String>,
@@ -26,21 +26,21 @@ impl OpenThreads {
         Self { open: Mutex::default(), bytes_max }
     }
 
-    /// Returns the thread of a scope, made if it is not open.
+    /// Returns the open thread of a scope, or inserts a new one.
     pub(crate) fn get_or_insert(&self, scope: &Scope, make: impl FnOnce() -> Arc<LiveThread>) -> Arc<LiveThread> {
         let key = ThreadKey { tenant: scope.tenant.clone(), user: scope.user.clone(), thread: scope.thread.clone() };
         self.open.lock().get_or_insert(key, make)
     }
 
-    /// Returns how many threads are open now.
+    /// Returns the number of open threads.
     pub(crate) fn count(&self) -> usize {
         self.open.lock().count()
     }
 
-    /// Puts down the states of threads that nobody works with, the longest unused first and each saved before, as long as all
-    /// together are over the budget. The one that is in use stays; one that cannot be saved stays too.
+    /// Unloads the states of idle threads while all together exceed the budget, least recently used first, saving each before. The thread
+    /// in use stays, and so does one that cannot be saved.
     ///
-    /// Cost: grows with the number of open threads, not with what they hold.
+    /// Cost: grows with the number of open threads, not with the size of their states.
     pub(crate) async fn relieve(&self, in_use: &Arc<LiveThread>) {
         let mut open = self.open.lock().held();
         let mut total: u64 = open.iter().map(|thread| thread.weight().0).sum();

@@ -1,6 +1,8 @@
-//! Which mounts the changes of a session reach: the state of its thread, which lasts once it is saved, and all others, which change at once.
+//! Which mounts a session's changes affect: the state of its thread, which is durable only once saved, and all others, which change at
+//! once.
 //!
-//! Work whose save met another's is done again exactly when it changed nothing but the state: anything else would be done twice.
+//! If the save of some work conflicted with another writer's, the work is repeated only if it changed nothing but the state: changes to
+//! other mounts would be made twice.
 
 #[cfg(all(feature = "mcp", feature = "serve"))]
 use crate::ops::Change;
@@ -9,21 +11,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The mounts of a session's tree, and how often others than the state may have changed.
+/// The mounts of a session's tree, and how often mounts other than the state may have changed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reach {
     mounts: BTreeMap<VfsPathBuf, Mounted>,
     elsewhere: Elsewhere,
 }
 
-/// What stands at a mount.
+/// The kind of tree at a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mounted {
     /// The state of the thread.
     State,
-    /// The state within something else, which may change other things with it.
+    /// The state within another tree, whose changes may affect other things too.
     Mixed,
-    /// Something else.
+    /// Anything else.
     Other,
 }
 
@@ -32,41 +34,41 @@ pub(crate) enum Mounted {
 pub(crate) struct Elsewhere(Arc<AtomicU64>);
 
 impl Elsewhere {
-    /// Counts a batch before it begins.
+    /// Counts a batch before it starts.
     pub(crate) fn begin(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes a batch back that is known to have changed nothing.
+    /// Uncounts a batch that is known to have changed nothing.
     pub(crate) fn take_back(&self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Reach {
-    /// Notes what stands at a mount; returns what counts its changes, unless only the state changes there.
+    /// Registers a mount. Returns the counter for its changes, unless only the state changes there.
     pub(crate) fn mount(&mut self, path: &VfsPath, mounted: Mounted) -> Option<Elsewhere> {
         self.mounts.insert(path.to_owned(), mounted);
         (mounted != Mounted::State).then(|| self.elsewhere.clone())
     }
 
-    /// Returns how many batches may have changed a mount other than the state.
+    /// Returns the number of batches that may have changed a mount other than the state.
     pub(crate) fn elsewhere(&self) -> u64 {
         self.elsewhere.0.load(Ordering::Acquire)
     }
 
-    /// Returns where the state stands.
+    /// Returns the mounts that contain the state.
     pub(crate) fn places(&self) -> Vec<VfsPathBuf> {
         self.mounts.iter().filter(|(_, mounted)| **mounted != Mounted::Other).map(|(path, _)| path.clone()).collect()
     }
 
-    /// Tells whether a path lies in the state.
+    /// Returns whether a path lies in the state.
     pub(crate) fn is_state(&self, path: &VfsPath) -> bool {
         let above = path.ancestors().chain([path]).filter_map(|above| self.mounts.get(above));
         above.last().is_none_or(|mounted| *mounted != Mounted::Other)
     }
 
-    /// Tells whether a change of a path, and of what lies beneath it, can change the state.
+    /// Returns whether changing a path and everything beneath it can change the state.
     #[cfg(feature = "mcp")]
     fn meets_state(&self, path: &VfsPath) -> bool {
         let beneath = |(at, mounted): (&VfsPathBuf, &Mounted)| *mounted != Mounted::Other && at.starts_with(path);
@@ -74,30 +76,30 @@ impl Reach {
     }
 }
 
-/// What work is about to change, as far as it is known beforehand: only work that changes the thread waits for its turn.
+/// What work is about to change, as far as is known beforehand. Only work that changes the thread takes turns.
 #[derive(Debug, Clone)]
 #[cfg(feature = "mcp")]
 pub(crate) enum Target {
     /// The thread: its state, or its history.
     Thread,
-    /// These paths, and what lies beneath them.
+    /// These paths and everything beneath them.
     Paths(Vec<VfsPathBuf>),
 }
 
 #[cfg(feature = "mcp")]
 impl Target {
-    /// Returns what changes are about.
+    /// Returns the target of changes.
     #[cfg(feature = "serve")]
     pub(crate) fn of_changes(changes: &[Change]) -> Self {
         Self::Paths(changes.iter().flat_map(changed_paths).map(VfsPath::to_owned).collect())
     }
 
-    /// Returns what a call is about that names these paths; one that names none may change all.
+    /// Returns the target of a call that names these paths; a call that names none may change anything.
     pub(crate) fn of_paths(paths: Option<Vec<VfsPathBuf>>) -> Self {
         paths.map_or(Self::Thread, Self::Paths)
     }
 
-    /// Tells whether the work can change the thread of a session with these mounts.
+    /// Returns whether the work can change the thread of a session with these mounts.
     pub(super) fn is_thread(&self, reach: &Reach) -> bool {
         match self {
             Self::Thread => true,
@@ -106,7 +108,7 @@ impl Target {
     }
 }
 
-/// Returns the paths that a change changes. A copy only reads its source.
+/// Returns the paths that a change modifies. A copy only reads its source.
 #[cfg(all(feature = "mcp", feature = "serve"))]
 fn changed_paths(change: &Change) -> Vec<&VfsPath> {
     match change {
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_state_where_its_nearest_mount_is() {
+    fn path_is_state_if_its_nearest_mount_is() {
         let reach =
             reach(&[("/", Mounted::State), ("/memories", Mounted::Other), ("/memories/now", Mounted::State), ("/mix", Mounted::Mixed)]);
         for (text, is_state) in [
@@ -150,7 +152,7 @@ mod tests {
 
     #[cfg(feature = "mcp")]
     #[test]
-    fn target_is_the_thread_where_a_path_or_what_lies_beneath_it_is_state() {
+    fn target_is_thread_if_a_path_or_its_subtree_is_state() {
         let reach = reach(&[("/", Mounted::Other), ("/thread", Mounted::State)]);
         for (paths, is_thread) in [(&["/a"][..], false), (&["/thread/a"], true), (&["/"], true), (&["/a", "/thread"], true), (&[], false)] {
             let target = Target::Paths(paths.iter().map(|text| path(text)).collect());

@@ -1,11 +1,11 @@
-//! The audit row of one call: begun with it, kept when it ends, however that is.
+//! The audit row of one call: begun with the call and written when it ends, in whatever way.
 
 use crate::audit::{OUTCOME_GIVEN_UP, OpenCall};
 use crate::checkpoint::CheckpointId;
 use crate::tools::ToolOutput;
 use std::sync::Arc;
 
-/// A row whose call runs. Dropped before the call ended, it records that it was given up.
+/// The row of a running call. Dropping it before the call ended records that the call was abandoned.
 pub(super) struct Recording(Option<Arc<OpenCall>>);
 
 impl Recording {
@@ -13,7 +13,7 @@ impl Recording {
         Self(Some(call))
     }
 
-    /// Keeps the row of a call that ended; to the end even when the future is dropped.
+    /// Writes the row of an ended call, even if the future is dropped.
     pub(super) async fn end(mut self, outcome: String, output: &ToolOutput, checkpoint: Option<CheckpointId>) {
         let Some(call) = self.0.take() else { return };
         let bytes_out = Some(output.text.len() as u64);
@@ -26,7 +26,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Without a runtime the process ends; then there is nothing that could write.
+        // Without a runtime the process is ending, and nothing can write the row.
         if let Some(call) = self.0.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_calls_between_two_checkpoints_are_found_however_quick_they_were() {
+    async fn calls_between_two_checkpoints_are_found_even_within_one_tick() {
         for durability in [ThreadDurability::Step, ThreadDurability::Sync] {
             let workspace = workspace(durability).0.build();
             let session = workspace.session(scope()).await.expect("opened");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fork_and_a_copy_start_without_calls_and_a_removed_thread_leaves_none() {
+    async fn forks_and_copies_start_without_calls_and_deletion_removes_them() {
         let workspace = workspace(ThreadDurability::Step).0.build();
         let session = workspace.session(scope()).await.expect("opened");
         session.call(write("one")).await;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_that_cannot_be_kept_is_counted_and_the_call_is_answered() {
+    async fn call_succeeds_when_its_audit_row_cannot_be_written_and_is_counted() {
         let lossy = Lossy::default();
         lossy.commits.store(1, Ordering::Relaxed);
         let workspace = Workspace::builder().audit_log(AuditLog::new(Arc::new(lossy))).build();
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(workspace.audit_log().expect("calls are recorded").lost(), 1);
     }
 
-    /// Never answers.
+    /// A layer that never answers.
     #[derive(Debug)]
     struct Silent;
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_given_up_is_on_record() {
+    async fn abandoned_call_is_recorded() {
         let silent = Arc::new(Silent);
         let (builder, _) = workspace(ThreadDurability::Step);
         let workspace = builder.layer(move |tree, _| -> Arc<dyn Backend> { Arc::new(Layered::new(silent.clone(), tree)) }).build();
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(found.iter().map(|call| call.outcome.as_str()).collect::<Vec<_>>(), ["given_up"]);
     }
 
-    /// Rows of a store at `/memories`, in the store of everything else.
+    /// Mounts rows at `/memories`, in the store that also holds the threads.
     fn with_rows(builder: WorkspaceBuilder, store: &Arc<MemoryStore>) -> Workspace {
         let (rows, of_watch) = (store.clone(), store.clone());
         let namespace = || Namespace::parse("memories");
@@ -180,7 +180,7 @@ mod tests {
         ToolCall::from_json(tool, arguments).expect("a legal call")
     }
 
-    /// How many commits a call makes: versions follow each other within one, and each put has one.
+    /// Returns the keys that each commit of a call put: versions are consecutive within a commit, one for each put.
     async fn commits(store: &MemoryStore, call: impl Future<Output = ()>) -> Vec<Vec<String>> {
         let before = store.current_version().await.expect("read");
         call.await;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_its_event_and_its_record_are_one_commit() {
+    async fn change_event_and_audit_row_share_one_commit() {
         let (builder, store) = workspace(ThreadDurability::Step);
         let workspace = with_rows(builder, &store);
         let session = workspace.session(scope()).await.expect("opened");
@@ -224,12 +224,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_goes_on_after_its_first_change_has_one_row_that_tells_its_end() {
+    async fn call_with_several_commits_has_one_row_with_its_outcome() {
         let (builder, store) = workspace(ThreadDurability::Step);
         let workspace = with_rows(builder, &store);
         let session = workspace.session(scope()).await.expect("opened");
         session.call(call("write_file", json!({"path": "/a.md", "content": "text"}))).await;
-        // Written to the rows first, then removed from the state.
+        // A move writes to the rows first, then removes from the state.
         let moved = session.call(call("move", json!({"from": "/a.md", "to": "/memories/a.md"}))).await;
         assert!(!moved.is_error, "{}", moved.text);
         let rows = calls(&workspace, None, None).await;
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(rows[1].checkpoint, Some(latest.checkpoint.id));
         let until = calls(&workspace, rows[0].checkpoint, Some(latest.checkpoint.id)).await;
         assert_eq!(until.len(), 1, "it lies between the checkpoints before and after it");
-        // The second part fails: the directory is there.
+        // The second part fails: the directory exists.
         let batch = "*** Begin Patch\n*** Add File: /memories/b.md\n+text\n*** Update File: /none.md\n@@\n-a\n+b\n*** End Patch";
         let failed = session.call(call("apply_patch", json!({"patch": batch}))).await;
         let last = calls(&workspace, None, None).await.pop().expect("a row");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_found_nothing_to_change_is_on_record() {
+    async fn call_without_changes_is_recorded() {
         let (builder, store) = workspace(ThreadDurability::Step);
         let workspace = with_rows(builder, &store);
         let session = workspace.session(scope()).await.expect("opened");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn calls_at_once_in_one_session_have_a_row_each() {
+    async fn concurrent_calls_in_one_session_have_a_row_each() {
         let (builder, _) = workspace(ThreadDurability::Step);
         let workspace = builder.build();
         let session = workspace.session(scope()).await.expect("opened");
@@ -275,9 +275,9 @@ mod tests {
         assert_eq!(rows.len(), 40);
     }
 
-    /// A row said `ok` of work that met another's save and was gone, and named a checkpoint that never was.
+    /// Regression: a row said `ok` for work that conflicted with another's save and was dropped, and named a checkpoint that never existed.
     #[tokio::test]
-    async fn a_call_whose_save_was_refused_is_not_recorded_as_done() {
+    async fn call_whose_save_conflicts_is_not_recorded_as_done() {
         let (builder, store) = workspace(ThreadDurability::Step);
         let other = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).build();
         let workspace = builder.build();

@@ -1,4 +1,4 @@
-//! What a session tells of the history of its thread, and what it makes of it, as its tree allows.
+//! A session's views of its thread's history, and forks and copies of it, within the rules of its tree.
 
 use super::Session;
 use crate::audit::{AuditPage, AuditRow};
@@ -9,20 +9,21 @@ use crate::ops::{Difference, Review, ReviewPurpose, Sight, Standing};
 use crate::path::{VfsPath, VfsPathBuf};
 use serde_json::Value;
 
-/// How often a fork of the newest checkpoint starts over that was pruned meanwhile.
+/// How often a fork of the newest checkpoint retries after that checkpoint was pruned meanwhile.
 const FORKS_MAX: usize = 16;
 
-/// How many differences or calls are looked at in one go.
+/// The number of differences or calls that are examined per page.
 const STEP: usize = 1_000;
 
 impl Session {
-    /// Returns a page of what differs between two states of threads of this user, as this session may see it: a path that its tree hides
-    /// takes no place on the page, and [`PathDiff::is_readable`](crate::checkpoint::PathDiff::is_readable) says whose content it may read.
+    /// Returns a page of the differences between two states of this user's threads, as this session may see them. Paths that its tree hides
+    /// take no place on the page, and [`PathDiff::is_readable`](crate::checkpoint::PathDiff::is_readable) tells whether it may read the
+    /// content.
     ///
-    /// Cost: that of [`diff`](crate::checkpoint::diff()), also of what is hidden.
+    /// Cost: that of [`diff`](crate::checkpoint::diff()), including hidden paths.
     ///
     /// # Errors
-    /// Those of the store, for states that were saved.
+    /// The errors of the store, for states that were saved.
     pub async fn diff(&self, older: &StateSnapshot, newer: &StateSnapshot, start_after: Option<&VfsPath>, limit: usize) -> Result<Diff> {
         let mut shown = Diff::default();
         let mut after = start_after.map(ToOwned::to_owned);
@@ -48,10 +49,10 @@ impl Session {
         }
     }
 
-    /// Returns a checkpoint as this session may be told of it: how much it holds is 0 where a part of it is kept back.
+    /// Returns a checkpoint as this session may see it: its sizes are 0 if a part of the state is withheld.
     ///
     /// # Errors
-    /// Those of the tree.
+    /// The errors of the tree.
     pub async fn shown(&self, checkpoint: Checkpoint) -> Result<Checkpoint> {
         Ok(self.shown_all(vec![checkpoint]).await?.pop().expect("as many as were given"))
     }
@@ -59,7 +60,7 @@ impl Session {
     /// Returns checkpoints as [`Session::shown`] does.
     ///
     /// # Errors
-    /// Those of the tree.
+    /// The errors of the tree.
     pub async fn shown_all(&self, checkpoints: Vec<Checkpoint>) -> Result<Vec<Checkpoint>> {
         if self.tree.shows_all().await? {
             return Ok(checkpoints);
@@ -67,10 +68,10 @@ impl Session {
         Ok(checkpoints.into_iter().map(|checkpoint| Checkpoint { entries: 0, size_bytes: 0, ..checkpoint }).collect())
     }
 
-    /// Returns threads as this session may be told of them, as [`Session::shown`] does.
+    /// Returns threads as this session may see them, as [`Session::shown`] does.
     ///
     /// # Errors
-    /// Those of the tree.
+    /// The errors of the tree.
     pub async fn shown_threads(&self, threads: Vec<ThreadInfo>) -> Result<Vec<ThreadInfo>> {
         if self.tree.shows_all().await? {
             return Ok(threads);
@@ -78,16 +79,16 @@ impl Session {
         Ok(threads.into_iter().map(|thread| ThreadInfo { entries: 0, size_bytes: 0, ..thread }).collect())
     }
 
-    /// Starts another thread from a checkpoint of this one, and returns its first checkpoint.
+    /// Forks another thread from a checkpoint of this one, and returns its first checkpoint.
     ///
-    /// What differs from the newest checkpoint of this thread is asked about as if it were written: an old checkpoint is no way to
-    /// bring back what a rule protects.
+    /// The tree reviews every difference from the newest checkpoint of this thread as if it were written, so an old checkpoint cannot bring
+    /// back what a rule protects.
     ///
-    /// Cost: from the newest checkpoint O(1), from another it grows with what differs.
+    /// Cost: O(1) from the newest checkpoint; from another, proportional to the differences.
     ///
     /// # Errors
-    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) for a thread that is there, [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that is not,
-    /// those of [`Backend::review`] and of [`Session::save`].
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) for an existing thread, [`NotFound`](crate::ErrorKind::NotFound) for a missing
+    /// checkpoint, and the errors of [`Backend::review`] and [`Session::save`].
     pub async fn fork(&self, at: At, thread: &str, notes: &PutOptions) -> Result<Checkpoint> {
         self.scope.clone().with_thread(thread).validate()?;
         self.save().await?;
@@ -96,7 +97,7 @@ impl Session {
         let made = loop {
             let newest = checkpointer.open(&self.scope, At::Latest).await?;
             let head = newest.as_ref().map(|newest| newest.checkpoint.id);
-            // What was asked about is what is forked, whatever is saved meanwhile.
+            // Fork exactly what was reviewed, whatever is saved meanwhile.
             let chosen = match (at, head) {
                 (At::Latest, Some(head)) => At::Id(head),
                 (at, _) => at,
@@ -108,7 +109,7 @@ impl Session {
             }
             match checkpointer.fork(&self.scope, chosen, thread, notes).await {
                 Ok(made) => break made.checkpoint,
-                // The head moved on and was pruned: there is another now.
+                // The head moved on and the old one was pruned: try the new one.
                 Err(error) if at == At::Latest && head.is_some() && error.kind() == ErrorKind::NotFound && attempt < FORKS_MAX => {
                     attempt += 1
                 }
@@ -119,11 +120,11 @@ impl Session {
         self.shown(made).await
     }
 
-    /// Copies the thread with all its checkpoints, and returns the newest one of the copy and how many there are. It holds what this thread
-    /// holds, so nothing differs.
+    /// Copies the thread with all its checkpoints. Returns the newest checkpoint of the copy and the number of checkpoints. The copy holds
+    /// what this thread holds, so no difference needs a review.
     ///
     /// # Errors
-    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) for a thread that is there, and those of [`Session::save`].
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) for an existing thread, and the errors of [`Session::save`].
     pub async fn copy_thread(&self, thread: &str) -> Result<(Checkpoint, u64)> {
         let scope = self.scope.clone().with_thread(thread);
         scope.validate()?;
@@ -135,11 +136,11 @@ impl Session {
         Ok((self.shown(newest).await?, count))
     }
 
-    /// Returns a page of the record of the thread's calls, as [`AuditLog::calls`](crate::AuditLog::calls) does, without those that name a path
-    /// which this session's tree hides.
+    /// Returns a page of the thread's audit rows as [`AuditLog::calls`](crate::AuditLog::calls) does, without rows that name a path which
+    /// this session's tree hides.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that records none, and those of the record.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace without an audit log, and the errors of the log.
     pub async fn calls(&self, after: Option<crate::CheckpointId>, until: Option<crate::CheckpointId>, limit: usize) -> Result<AuditPage> {
         let log = self.audit.as_ref().ok_or_else(|| Error::unsupported("this workspace keeps no record of calls"))?;
         let (mut after, mut shown) = (after, AuditPage::default());
@@ -162,7 +163,7 @@ impl Session {
         }
     }
 
-    /// Tells whether every path that a row names may be known of.
+    /// Returns whether every path that a row names may be shown.
     async fn shows_row(&self, row: &AuditRow) -> Result<bool> {
         let mut paths = Vec::new();
         if !named(&row.arguments, &mut paths) {
@@ -177,11 +178,11 @@ impl Session {
     }
 }
 
-/// Finds every text that names a path, however deep it stands; tells whether each was one. What is none, such as `/ok/../secret`, may
-/// name anything.
+/// Collects every string that names a path, at any depth. Returns whether all of them were valid paths: an invalid one such as
+/// `/ok/../secret` may name anything.
 fn named(arguments: &Value, paths: &mut Vec<VfsPathBuf>) -> bool {
     match arguments {
-        // A pattern says where it looks too.
+        // A pattern also tells where it looks.
         Value::String(text) if text.contains('/') => match VfsPathBuf::parse(format!("/{}", text.trim_matches('/'))) {
             Ok(path) => {
                 paths.push(path);

@@ -1,27 +1,27 @@
-//! What waits to go along with the checkpoint that makes changes of a thread's state last: their events, and the rows of the calls that made
-//! them.
+//! The queue of riders for the next checkpoint: events of state changes, and audit rows of the calls that made them.
 
 use crate::ops::{Along, Changed, Version};
 use crate::store::{Rider, Store};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// How many events and rows wait; more are told as one event, that the state is another, and rows are put when their calls end.
+/// The most events and rows that wait. Beyond it they fold into one event, that the state was replaced, and rows are written when their
+/// calls end.
 const RIDERS_MAX: usize = 10_000;
 
-/// Riders, each with the version of the state that has the changes it is about.
+/// Riders, each with the version of the state that contains its changes.
 #[derive(Debug, Default)]
 pub(super) struct Riders(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     riders: Vec<(Version, Rider)>,
-    /// How many events and rows they are.
+    /// The number of queued events and rows.
     count: usize,
 }
 
 impl Riders {
-    /// Has those of a batch wait, which led to a version.
+    /// Queues a batch's riders until its version is saved.
     pub(super) fn hold(&self, along: &Along, version: Version, changed: &[Changed]) {
         let mut held = self.0.lock();
         for rider in along.iter::<Rider>() {
@@ -37,12 +37,12 @@ impl Riders {
         }
     }
 
-    /// Returns those of the changes that a version has.
+    /// Returns the riders of changes that a version contains.
     pub(super) fn waiting(&self, version: Version) -> Vec<Rider> {
         self.0.lock().riders.iter().filter(|(of, _)| *of <= version).map(|(_, rider)| rider.clone()).collect()
     }
 
-    /// Puts those out of mind that went along with the checkpoint of a version; sends what its store did not take.
+    /// Dequeues the riders that were committed with the checkpoint of a version, and sends those that its store did not take.
     pub(super) async fn went(&self, version: Version, went: Vec<Rider>, store: Option<&Arc<dyn Store>>) {
         {
             let mut held = self.0.lock();
@@ -54,7 +54,7 @@ impl Riders {
         }
     }
 
-    /// Puts all out of mind: the changes are gone.
+    /// Drops all riders: their changes are gone.
     pub(super) fn clear(&self) {
         *self.0.lock() = Held::default();
     }

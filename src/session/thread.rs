@@ -1,4 +1,4 @@
-//! The state of one live thread as a tree: opened when it is first needed, kept by checkpoints, put down when it is idle.
+//! The state of one live thread as a tree: opened on first use, persisted in checkpoints, unloaded when idle.
 
 use super::durability::ThreadDurability;
 use super::riders::Riders;
@@ -26,19 +26,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 
-/// What a change takes in memory beside its content, at most, for the budget.
+/// An upper bound on the memory that a change takes besides its content, for the budget.
 const CHANGE_BYTES: u64 = 512;
 
-/// What a look at a saved tree takes in memory, about, for the budget.
+/// The approximate memory that an open saved tree takes, for the budget.
 const LOOK_BYTES: u64 = 4 << 10;
 
-/// How many checkpoints are remembered whose answer was lost.
+/// How many checkpoints with an unknown outcome are remembered.
 const UNSETTLED_MAX: usize = 16;
 
-/// How often a state is put whose answers are lost before its save fails.
+/// How often a state is put again when the outcome is unknown, before its save fails.
 const PUTS_MAX: usize = 3;
 
-/// How many checkpoints are looked at for one that followed on a lost one, at most, and how many at once.
+/// The most checkpoints that are searched for a child of a lost one, and the number per page.
 const FOLLOWERS_MAX: usize = 5_000;
 const FOLLOWERS: usize = 100;
 
@@ -48,37 +48,37 @@ pub(crate) struct LiveThread {
     scope: Scope,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     durability: ThreadDurability,
-    /// The state, unless it was not needed yet or was put down.
+    /// The state; `None` until first use and after it was unloaded.
     state: RwLock<Option<Arc<StateBackend>>>,
-    /// Held while the thread is opened or saved, so that these follow one another.
+    /// Held while the thread is opened or saved, which serializes both.
     saved: Mutex<Kept>,
-    /// Who is told when another state takes the place of this one, as long as they are there.
+    /// Listeners for a replaced state, as long as they live.
     listeners: parking_lot::Mutex<Vec<Weak<dyn ReloadListener>>>,
-    /// When it was last used, as a number that grows with each use of any thread.
+    /// The time of the last use, as a number that grows with each use of any thread.
     used_at: AtomicU64,
-    /// About how many bytes the state takes in memory.
+    /// The approximate memory that the state takes, in bytes.
     held_bytes: AtomicU64,
-    /// The ids that were made here.
+    /// The ids that were created here.
     ids: parking_lot::Mutex<Ids>,
-    /// What goes along with the checkpoint that makes changes last.
+    /// Events and audit rows that are committed with the checkpoint of their changes.
     riders: Riders,
 }
 
-/// The ids of a thread's checkpoints and calls, which grow together: so it is told which call was before which checkpoint.
+/// The ids of a thread's checkpoints and calls. They share one increasing sequence, which orders calls relative to checkpoints.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ids {
-    /// The greatest that is known.
+    /// The greatest known id.
     last: Option<CheckpointId>,
-    /// That of the checkpoint put last.
+    /// The id of the last saved checkpoint.
     saved: Option<CheckpointId>,
 }
 
-/// What keeps something that it knows of the state.
+/// A listener that caches facts about the state.
 pub(crate) trait ReloadListener: Send + Sync + fmt::Debug {
-    /// The state is another one now.
+    /// Called after the state was replaced.
     fn reloaded(&self);
 
-    /// Waits until no change is under way that was judged by the state as it is, and keeps others off until what is returned is dropped.
+    /// Waits until no change is running that was judged by the current state, and blocks new ones until the result is dropped.
     fn quiet(&self) -> BoxFuture<'static, Quiet>;
 }
 
@@ -92,53 +92,53 @@ impl<B: Backend + 'static> ReloadListener for Quota<B> {
     }
 }
 
-/// What is known of the thread where it is kept.
+/// What is known about the saved thread.
 #[derive(Debug, Clone, Default)]
 struct Kept {
-    /// Its newest checkpoint; none when it has none.
+    /// Its newest checkpoint, if it has one.
     head: Option<Head>,
-    /// The version of the state at that time: as long as it is the same, nothing changed.
+    /// The version of the state at that checkpoint: while it is the same, nothing changed.
     state: Option<Version>,
-    /// The checkpoints that were put and of which the answer was lost: any of them may be the head. Each with the version of its state,
-    /// which one that was restored or merged does not share with this session.
+    /// The checkpoints whose put had an unknown outcome; any of them may be the head. Each with the version of its state, or `None` for a
+    /// restored or merged state, which has no version in this session.
     unsettled: Vec<(CheckpointId, Option<Version>)>,
 }
 
 impl Kept {
-    /// Remembers a checkpoint of which the answer was lost.
+    /// Remembers a checkpoint whose put had an unknown outcome.
     fn unsettle(&mut self, id: CheckpointId, version: Option<Version>) {
         self.unsettled.truncate(UNSETTLED_MAX - 1);
         self.unsettled.insert(0, (id, version));
     }
 
-    /// Returns the version of the state of a checkpoint, if its answer was one of those lost.
+    /// Returns the version of a checkpoint's state, if its put had an unknown outcome.
     fn own(&self, id: CheckpointId) -> Option<Option<Version>> {
         self.unsettled.iter().find(|(own, _)| *own == id).map(|(_, version)| *version)
     }
 
-    /// Notes what was saved: with a state, as a head unless others have gone on from it.
+    /// Records a save: the version of the state, and the new head unless others have continued from it.
     ///
-    /// Then the head stays the one before, which is no head any more, so that the next save is refused.
+    /// If they have, the old head remains, which is outdated, so the next save is refused.
     fn settle(&mut self, head: Option<Head>, state: Option<Version>) {
         *self = Self { head: head.or(self.head), state, unsettled: Vec::new() };
     }
 }
 
-/// What became of the checkpoints whose answers were lost.
+/// The outcome of the checkpoints whose puts had an unknown outcome.
 enum Lost {
-    /// One of them was saved, and is durable.
+    /// One of them was saved and is durable.
     Saved {
         id: CheckpointId,
-        /// The version of its state; none of one that this session has not had.
+        /// The version of its state; `None` for a state that this session never held.
         state: Option<Version>,
-        /// None when it was removed since.
+        /// `None` if it has been removed since.
         checkpoint: Option<Box<Checkpoint>>,
-        /// None when others have gone on from it.
+        /// `None` if others have continued from it.
         head: Option<Head>,
     },
-    /// None of them was saved, and the head is the one they were to follow on: one of them may be on its way still.
+    /// None of them was saved, and the head is still their parent: one of them may still be in flight.
     Open,
-    /// None of them was saved, and none can be any more: others have gone on from where they were to follow on.
+    /// None of them was saved, and none can be any more: others have continued from their parent.
     Gone,
     /// Checkpoints were removed since, and one of these may have been among them.
     Unknown,
@@ -170,7 +170,7 @@ impl LiveThread {
         self.durability
     }
 
-    /// Makes an id that is greater than all that are known of the thread.
+    /// Creates an id that is greater than all known ids of the thread.
     pub(crate) fn next_id(&self) -> CheckpointId {
         let mut ids = self.ids.lock();
         let id = CheckpointId::new(Timestamp::now(), ids.last);
@@ -178,31 +178,31 @@ impl LiveThread {
         id
     }
 
-    /// Returns the checkpoint put last, if that was after an id.
+    /// Returns the last saved checkpoint if it is newer than an id.
     pub(crate) fn saved_since(&self, id: CheckpointId) -> Option<CheckpointId> {
         self.ids.lock().saved.filter(|saved| *saved > id)
     }
 
-    /// Tells whether anything was saved here.
+    /// Returns whether anything was saved here.
     #[cfg(feature = "mcp")]
     pub(super) fn has_saved(&self) -> bool {
         self.ids.lock().saved.is_some()
     }
 
-    /// Notes a checkpoint that there is.
+    /// Registers the id of an existing checkpoint.
     fn know(&self, id: CheckpointId) {
         let mut ids = self.ids.lock();
         ids.last = ids.last.max(Some(id));
     }
 
-    /// Returns where the thread is kept.
+    /// Returns the checkpointer.
     pub(crate) fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>> {
         self.checkpointer
             .as_ref()
             .ok_or_else(|| Error::unsupported("this workspace keeps no threads; build it with a place to keep them in"))
     }
 
-    /// Returns the state, opened when this is the first call. A failure is not kept: the next call tries again.
+    /// Returns the state, opening it on the first call. A failure is not cached: the next call retries.
     async fn state(&self) -> Result<Arc<StateBackend>> {
         self.used_at.store(USES.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         if let Some(state) = &*self.state.read() {
@@ -232,7 +232,7 @@ impl LiveThread {
         Ok((state, kept))
     }
 
-    /// Saves the state if it changed, to the end even when the future is dropped.
+    /// Saves the state if it changed. Completes even if the future is dropped.
     pub(crate) async fn save(self: &Arc<Self>, notes: PutOptions) -> Result<Option<Checkpoint>> {
         if self.checkpointer.is_none() || self.state.read().is_none() {
             return Ok(None);
@@ -240,7 +240,7 @@ impl LiveThread {
         self.put(notes, false).await
     }
 
-    /// Makes a checkpoint, though nothing changed.
+    /// Makes a checkpoint even if nothing changed.
     pub(crate) async fn checkpoint(self: &Arc<Self>, notes: PutOptions) -> Result<Checkpoint> {
         self.checkpointer()?;
         self.state().await?;
@@ -248,8 +248,8 @@ impl LiveThread {
         made.ok_or_else(|| Error::new(ErrorKind::Internal, "a checkpoint was asked for and not made"))
     }
 
-    /// Half-way it would be unknown what the thread's head is, and the next save would take its own for another's: so a save that
-    /// has begun is a task of its own.
+    /// Saves in a separate task, which completes even if the caller is dropped. A save that stopped halfway would leave the head unknown,
+    /// and the next save would take its own checkpoint for another writer's.
     async fn put(self: &Arc<Self>, notes: PutOptions, always: bool) -> Result<Option<Checkpoint>> {
         let live = self.clone();
         let saving = tokio::spawn(work::carried(async move { live.put_now(notes, always).await }));
@@ -263,7 +263,7 @@ impl LiveThread {
         self.put_on(&mut kept, &**checkpointer, &state.snapshot(), notes, always).await
     }
 
-    /// Puts a state on top of what is kept of the thread.
+    /// Puts a state on top of the thread's head.
     async fn put_on(
         &self,
         kept: &mut Kept,
@@ -274,13 +274,13 @@ impl LiveThread {
     ) -> Result<Option<Checkpoint>> {
         let version = snapshot.version();
         if !always && Some(version) == kept.state {
-            // Another's save took the change along before what tells of it was there to go with it.
+            // Another save committed the change before its rider was queued.
             self.riders.went(version, self.riders.waiting(version), None).await;
             return Ok(None);
         }
         if !kept.unsettled.is_empty() {
-            // Before anything else is put it has to be known what the head is: else saves that fail one after the other would
-            // put the one out of mind that took effect, and the session's own would be another's for ever.
+            // Determine the head before anything else is put. Otherwise a series of failing saves would forget the one that took effect,
+            // and our own head would look foreign forever.
             match self.find_lost(kept, checkpointer).await? {
                 Lost::Saved { id, state, checkpoint, head } => {
                     self.found(kept, checkpointer, id, (head, state)).await;
@@ -289,7 +289,7 @@ impl LiveThread {
                     }
                 }
                 Lost::Open => {}
-                // The save is refused, and whoever asked for it has what it left set aside.
+                // The save is refused, and its caller sets the state aside.
                 Lost::Gone | Lost::Unknown => kept.unsettled.clear(),
             }
         }
@@ -317,8 +317,8 @@ impl LiveThread {
             } else if !is_refused || kept.unsettled.is_empty() {
                 return Err(error);
             }
-            // The answer of this save, or of one before it, may have been lost behind its effect: then it is the head, or others have
-            // gone on from it. A refusal stands only where it is known that it has had none: work that is refused is done again.
+            // The put may have taken effect although it, or one before it, reported an error: then it is the head, or others have continued
+            // from it. Report a conflict only if none took effect, because refused work is repeated.
             match self.find_lost(kept, checkpointer).await {
                 Ok(Lost::Saved { id: own, state, checkpoint, head }) => {
                     self.found(kept, checkpointer, own, (head, state)).await;
@@ -330,7 +330,7 @@ impl LiveThread {
                     kept.unsettled.clear();
                     return Err(error);
                 }
-                // Whichever of the two is first, the other is refused.
+                // Of two puts with the same head as condition, only the first succeeds.
                 Ok(Lost::Open | Lost::Gone) if made.len() < PUTS_MAX => {}
                 _ if is_refused => return Err(error.with_kind(ErrorKind::Unavailable).with_unknown_effect()),
                 _ => return Err(error),
@@ -338,8 +338,8 @@ impl LiveThread {
         }
     }
 
-    /// Puts a head whose state this session has not had, under ids of its own, so that it is found again when its answer is lost. As long
-    /// as none took effect and the state still belongs on the head it is put again, `puts_max` times in all.
+    /// Puts a head whose state this session has not held, under fresh ids so that it can be found if its outcome is unknown. Retries up to
+    /// `puts_max` puts in all, while none took effect and the state still belongs on the head.
     async fn put_other<'p>(
         &self,
         kept: &mut Kept,
@@ -376,7 +376,7 @@ impl LiveThread {
         }
     }
 
-    /// Notes a checkpoint that was found after its answer was lost.
+    /// Records a checkpoint that was found after its outcome was unknown.
     async fn found(
         &self,
         kept: &mut Kept,
@@ -386,17 +386,17 @@ impl LiveThread {
     ) {
         kept.settle(head, state);
         self.ids.lock().saved = Some(id);
-        // Nothing goes along with a state that is not this session's.
+        // Riders belong only to this session's own states.
         if let Some(state) = state {
             self.riders.went(state, self.riders.waiting(state), checkpointer.store()).await;
         }
     }
 
-    /// Looks for the checkpoints whose answers were lost: at the head, and among those that it goes back to. One that is found is made
-    /// durable first, as a read may show what a crash of the store would take back.
+    /// Searches for the checkpoints with an unknown outcome, at the head and among its ancestors. Makes a found one durable first, because
+    /// a read may show what a crash of the store would undo.
     ///
-    /// Cost: one read while the head is as it was, and one more for each of them when it is not; a commit for one that is found. Where
-    /// checkpoints were removed meanwhile those that are left are listed, back to the time of the lost ones.
+    /// Cost: one read while the head is unchanged. Otherwise one more read for each checkpoint, and a commit for a found one. If none is
+    /// found, the thread's checkpoints are listed, back to the time of the lost ones.
     async fn find_lost(&self, kept: &Kept, checkpointer: &dyn Checkpointer) -> Result<Lost> {
         let Some(Saved { checkpoint: newest, .. }) = checkpointer.get(&self.scope, At::Latest).await? else {
             return Ok(if kept.head.is_none() { Lost::Open } else { Lost::Gone });
@@ -409,7 +409,7 @@ impl LiveThread {
                 return Ok(Lost::Saved { id: *id, state: *state, checkpoint: Some(Box::new(checkpoint)), head });
             }
         }
-        // It may have been removed; then the one that followed on it tells. Ids grow from each checkpoint to the next.
+        // It may have been removed; then its child names it as parent. Ids grow from each checkpoint to the next.
         let Some(first) = kept.unsettled.iter().map(|(id, _)| *id).min() else { return Ok(Lost::Gone) };
         let mut options = ListOptions::new().with_limit(FOLLOWERS);
         for _ in 0..FOLLOWERS_MAX / FOLLOWERS {
@@ -417,7 +417,7 @@ impl LiveThread {
             for Checkpoint { id, parent, .. } in page.checkpoints {
                 let Some(parent) = parent.filter(|parent| parent.thread.is_none()) else { return Ok(Lost::Gone) };
                 if let Some(state) = kept.own(parent.id) {
-                    // What it followed on is as durable as it is itself.
+                    // If the child is durable, its parent was too.
                     return Ok(match checkpointer.confirm(&self.scope, id).await? {
                         Some(_) => Lost::Saved { id: parent.id, state, checkpoint: None, head: None },
                         None => Lost::Unknown,
@@ -435,7 +435,7 @@ impl LiveThread {
         Ok(Lost::Unknown)
     }
 
-    /// Makes a checkpoint the state again, as a new checkpoint, to the end even when the future is dropped.
+    /// Restores the state of a checkpoint, as a new checkpoint. Completes even if the future is dropped.
     pub(crate) async fn restore(
         self: &Arc<Self>,
         id: CheckpointId,
@@ -450,12 +450,12 @@ impl LiveThread {
 
     async fn restore_now(&self, id: CheckpointId, save: PutOptions, notes: PutOptions, reviewer: Reviewer) -> Result<Checkpoint> {
         let checkpointer = self.checkpointer()?;
-        // The tree is asked about it while nothing changes, and may look at the state: so it is open by then.
+        // The review runs while nothing changes, and may read the state; so open the state first.
         let state = self.state().await?;
         let _quiet = self.quiet().await;
         let mut kept = self.saved.lock().await;
         let state = self.state.read().clone().unwrap_or(state);
-        // Between the save and the restore nobody changes the state: a change that was answered would be gone.
+        // Between the save and the restore nobody may change the state, or an acknowledged change would be lost.
         let paused = state.pause().await;
         let Some(before) = checkpointer.open(&self.scope, id.into()).await? else {
             let thread = self.scope.thread.as_deref().unwrap_or_default();
@@ -468,10 +468,10 @@ impl LiveThread {
             let notes = notes.clone().with_id(own);
             Box::pin(async move { checkpointer.restore(&self.scope, id, &notes).await })
         };
-        // It follows on whatever head there is, so a second one could follow on the first.
+        // A restore follows on any head, so a second put could follow on the first.
         let Saved { checkpoint, head } = self.put_other(&mut kept, &**checkpointer, 1, restore).await?;
         self.know(checkpoint.id);
-        // It is the same tree, and the new checkpoint is the one that stays as long as the thread does.
+        // Prefer the new checkpoint's tree: it is the same tree, and it stays as long as the thread does.
         let opened = checkpointer.open(&self.scope, checkpoint.id.into()).await.ok().flatten().unwrap_or(before).state;
         paused.restore(&opened);
         kept.settle(head, Some(opened.version()));
@@ -479,8 +479,8 @@ impl LiveThread {
         Ok(checkpoint)
     }
 
-    /// Merges a checkpoint of another thread into the state, saved before, to the end even when the future is dropped. Changes of
-    /// the state wait meanwhile, so that none is lost between its save and the merged state taking its place.
+    /// Saves the state and merges a checkpoint of another thread into it. Completes even if the future is dropped. Changes of the state
+    /// wait meanwhile, so that none is lost between the save and the switch to the merged state.
     pub(crate) async fn merge(
         self: &Arc<Self>,
         source: String,
@@ -491,7 +491,7 @@ impl LiveThread {
     ) -> Result<MergeOutcome> {
         if options.dry_run {
             self.state().await?;
-            // Only the save has to be done to its end; the rest ends with its caller.
+            // Only the save must complete; the rest may end with its caller.
             self.put(save, false).await?;
             let options = options.with_head(self.saved.lock().await.head);
             let checkpointer = self.checkpointer()?;
@@ -514,14 +514,14 @@ impl LiveThread {
         let state = self.state().await?;
         let _quiet = self.quiet().await;
         let mut kept = self.saved.lock().await;
-        // It may have been put down since, and opened again.
+        // The state may have been unloaded since, and opened again.
         let state = self.state.read().clone().unwrap_or(state);
         let paused = state.pause().await;
         self.put_on(&mut kept, &**checkpointer, &state.snapshot(), save, false).await?;
         let options = options.with_head(kept.head);
         let (mut outcome, planned) = plan_merge(&**checkpointer, &self.scope, (source, at), &options, Some(&reviewer)).await?;
         let Some((merged, notes)) = &planned else { return Ok(outcome) };
-        // The new checkpoint's id is greater than that of the merged one.
+        // The new checkpoint's id must be greater than that of the merged one.
         self.know(outcome.theirs.id);
         let put = |own| -> BoxFuture<'_, _> {
             let notes = notes.clone().with_id(own);
@@ -555,27 +555,27 @@ impl LiveThread {
         }
     }
 
-    /// Tells a listener of each reload, as long as it is there.
+    /// Registers a listener for reloads, as long as it lives.
     pub(crate) fn on_reload(&self, listener: Weak<dyn ReloadListener>) {
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
     }
 
-    /// Makes the state what was saved last.
+    /// Replaces the state with the last saved one.
     pub(crate) async fn reload(&self) -> Result<()> {
         let mut kept = self.saved.lock().await;
         let Some(state) = self.state.read().clone() else { return Ok(()) };
         let (snapshot, found) = self.open().await?;
         state.restore(&snapshot).await;
-        // The changes are gone, and so is what tells of them.
+        // The changes are gone, and their riders with them.
         self.riders.clear();
         *kept = found;
         self.tell_reloaded();
         Ok(())
     }
 
-    /// Waits until no change is under way that a listener let through, in the order in which they came.
+    /// Waits until no change is running that a listener admitted, taking the listeners in order of registration.
     async fn quiet(&self) -> Vec<Quiet> {
         let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
         let mut quiet = Vec::with_capacity(listeners.len());
@@ -589,12 +589,12 @@ impl LiveThread {
         self.listeners.lock().iter().filter_map(Weak::upgrade).for_each(|listener| listener.reloaded());
     }
 
-    /// Returns about how many bytes the state takes in memory, and when it was last used.
+    /// Returns the approximate memory of the state in bytes, and when it was last used.
     pub(crate) fn weight(&self) -> (u64, u64) {
         (self.held_bytes.load(Ordering::Relaxed), self.used_at.load(Ordering::Relaxed))
     }
 
-    /// Puts the state down if nobody works with it, saved first; tells whether it did. The next call opens it again.
+    /// Saves the state and unloads it if nobody uses it. Returns whether it did. The next call opens it again.
     ///
     /// A state that cannot be saved is kept.
     pub(crate) async fn put_down(self: &Arc<Self>) -> Result<bool> {
@@ -623,7 +623,7 @@ impl fmt::Display for LiveThread {
     }
 }
 
-/// The tree of a live thread, as sessions mount it.
+/// The tree of a live thread, as mounted by sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadTree(pub(crate) Arc<LiveThread>);
 
@@ -696,22 +696,22 @@ pub(super) mod tests {
     };
     use std::sync::atomic::AtomicUsize;
 
-    /// Something that happens once, at a moment of a commit.
+    /// A one-time action at some moment of a commit.
     type Then = Box<dyn FnOnce() -> futures::future::BoxFuture<'static, ()> + Send>;
 
-    /// A store that loses answers: of the first commits after their effect, and of the first reads.
+    /// A store that loses answers: those of the first commits, after they took effect, and of the first reads.
     #[derive(Default)]
     pub(crate) struct Lossy {
         inner: MemoryStore,
         pub(in crate::session) commits: AtomicUsize,
         pub(in crate::session) reads: AtomicUsize,
-        /// What is durable: a commit whose answer is lost is shown by reads, and is here only once a later commit is answered.
+        /// The durable content. A commit whose answer was lost is visible to reads, but durable only after a later commit is answered.
         disk: MemoryStore,
         undurable: tokio::sync::Mutex<Vec<Batch>>,
-        /// What happens before the next commit, and after the next whose answer is lost.
+        /// The actions before the next commit, and after the next commit whose answer is lost.
         before: parking_lot::Mutex<Option<Then>>,
         after: parking_lot::Mutex<Option<Then>>,
-        /// What happens after the next read.
+        /// The action after the next read.
         read: parking_lot::Mutex<Option<Then>>,
     }
 
@@ -722,24 +722,24 @@ pub(super) mod tests {
     }
 
     impl Lossy {
-        /// Has something happen before the next commit.
+        /// Runs an action before the next commit.
         #[cfg(feature = "mcp")]
         pub(in crate::session) fn before_commit(&self, then: impl Future<Output = ()> + Send + 'static) {
             *self.before.lock() = Some(Box::new(|| Box::pin(then)));
         }
 
-        /// Has something happen after the next read.
+        /// Runs an action after the next read.
         pub(in crate::session) fn after_read(&self, then: impl Future<Output = ()> + Send + 'static) {
             *self.read.lock() = Some(Box::new(|| Box::pin(then)));
         }
 
-        /// Loses the answer of the next commit, behind which something else happens.
+        /// Loses the answer of the next commit, and runs an action after it.
         pub(in crate::session) fn lose_commit(&self, then: impl Future<Output = ()> + Send + 'static) {
             *self.after.lock() = Some(Box::new(|| Box::pin(then)));
             self.commits.store(1, Ordering::Relaxed);
         }
 
-        /// Loses this many answers of commits and reads each.
+        /// Loses the answers of the next `answers` commits and as many reads.
         #[cfg(feature = "mcp")]
         pub(crate) fn lose(&self, answers: usize) {
             self.commits.store(answers, Ordering::Relaxed);
@@ -859,9 +859,9 @@ pub(super) mod tests {
         live.save(PutOptions::new()).await.map(|saved| saved.is_some())
     }
 
-    /// The next save took the session's own for another's, and was refused for ever.
+    /// Regression: the next save took the session's own checkpoint for another writer's, and was refused forever.
     #[tokio::test]
-    async fn a_save_whose_answer_was_lost_is_found_again() {
+    async fn save_with_lost_answer_is_found_again() {
         let store = Arc::new(Lossy { commits: 1.into(), ..Lossy::default() });
         let (live, tree) = thread(&store);
         tree.write("/a", "one").await.expect("written");
@@ -873,7 +873,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_save_whose_answer_was_lost_is_found_by_the_next_when_it_cannot_be_read_at_once() {
+    async fn save_with_lost_answer_is_found_by_the_next_save_if_reads_fail() {
         let store = Arc::new(Lossy { commits: 1.into(), ..Lossy::default() });
         let (live, tree) = thread(&store);
         tree.write("/a", "one").await.expect("written");
@@ -884,9 +884,9 @@ pub(super) mod tests {
         assert_eq!(thread(&store).1.read_text("/a").await.expect("as saved"), "two");
     }
 
-    /// The save was taken for one that had no effect, and the work was done again.
+    /// Regression: the save was thought to have had no effect, and the work was repeated.
     #[tokio::test]
-    async fn lost_save_is_found_beneath_the_saves_of_others_however_late_it_is_looked_for() {
+    async fn lost_save_is_found_beneath_saves_of_others_even_after_failed_reads() {
         for reads in 0..6 {
             let store = Arc::new(Lossy::default());
             let ((live, tree), (other, other_tree)) = (thread(&store), thread(&store));
@@ -905,7 +905,7 @@ pub(super) mod tests {
                 saved = save(&live).await;
             }
             assert!(!save(&live).await.expect("nothing is left to save"), "{reads}");
-            // What comes after it is not mixed with what the others saved.
+            // The next save must not mix with what the others saved.
             tree.write("/a", "two").await.expect("written");
             assert_eq!(save(&live).await.expect_err("others went on").kind(), ErrorKind::Conflict);
             let now = thread(&store).1;
@@ -914,7 +914,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn lost_save_is_found_by_what_followed_on_it_after_it_was_pruned() {
+    async fn pruned_lost_save_is_found_through_its_child() {
         for kept in [1, 2] {
             let store = Arc::new(Lossy::default());
             let ((live, tree), (other, other_tree)) = (thread(&store), thread(&store));
@@ -933,14 +933,14 @@ pub(super) mod tests {
             let saved = save(&live).await;
             match kept {
                 2 => assert!(!saved.expect("the one that followed on it tells"), "and it is gone itself"),
-                // Nothing tells any more: then it is not said that it had no effect.
+                // With no trace left, the error must not claim that the save had no effect.
                 _ => assert!(saved.expect_err("its end is not known").may_have_effect()),
             }
         }
     }
 
     #[tokio::test]
-    async fn lost_restore_is_found_beneath_the_saves_of_others() {
+    async fn lost_restore_is_found_beneath_saves_of_others() {
         let store = Arc::new(Lossy::default());
         let (live, tree) = thread(&store);
         tree.write("/a", "one").await.expect("written");
@@ -970,9 +970,9 @@ pub(super) mod tests {
         Reviewer::new(Arc::new(tree.clone()), vec![crate::path::VfsPathBuf::root()])
     }
 
-    /// What a read showed was taken for saved, and a crash of the store took it back.
+    /// Regression: work was acknowledged because a read showed it, and a crash of the store undid it.
     #[tokio::test]
-    async fn work_is_acknowledged_only_once_it_is_durable_though_a_read_shows_it_before() {
+    async fn work_is_acknowledged_only_once_durable_even_if_reads_show_it_earlier() {
         #[derive(Debug, Clone, Copy)]
         enum Work {
             Save,
@@ -1031,9 +1031,9 @@ pub(super) mod tests {
         }
     }
 
-    /// It was told as one whose end nobody knows.
+    /// Regression: the merge was reported with an unknown outcome.
     #[tokio::test]
-    async fn lost_merge_is_found_beneath_the_saves_of_others() {
+    async fn lost_merge_is_found_beneath_saves_of_others() {
         for reads in 0..4 {
             let store = Arc::new(Lossy::default());
             let (live, tree) = thread(&store);
@@ -1054,7 +1054,7 @@ pub(super) mod tests {
                     other_tree.write("/b", number.to_string()).await.expect("written");
                     save(&other).await.expect("on top of it");
                 }
-                // The look of the checkpointer fails, and maybe that of the session.
+                // The checkpointer's check fails, and possibly the session's.
                 shared.reads.store(reads, Ordering::Relaxed);
             });
             let merged = live.merge("fork".to_owned(), At::Latest, PutOptions::new(), MergeOptions::new(), reviewer(&tree)).await;
@@ -1070,7 +1070,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_save_of_another_is_never_taken_for_the_lost_one() {
+    async fn save_of_another_writer_is_never_taken_for_the_lost_one() {
         let store = Arc::new(Lossy::default());
         let ((live, tree), (other, other_tree)) = (thread(&store), thread(&store));
         tree.write("/a", "mine").await.expect("written");
@@ -1083,7 +1083,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_saved_aside_whose_answer_was_lost_is_there() {
+    async fn save_as_with_lost_answer_creates_the_thread() {
         let store = Arc::new(Lossy { commits: 1.into(), ..Lossy::default() });
         let (live, tree) = thread(&store);
         tree.write("/a", "one").await.expect("written");
@@ -1092,7 +1092,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_state_is_put_down_saved_and_opened_again() {
+    async fn unloaded_state_is_saved_and_opens_again() {
         let store = Arc::new(Lossy::default());
         let (live, tree) = thread(&store);
         tree.write("/a", "one").await.expect("written");
@@ -1107,7 +1107,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_fails_to_read_is_no_empty_thread() {
+    async fn failing_store_read_is_an_error_not_an_empty_thread() {
         let store = Arc::new(Lossy::default());
         let (live, tree) = thread(&store);
         tree.write("/a", "one").await.expect("written");
@@ -1118,7 +1118,7 @@ pub(super) mod tests {
         assert!(again.exists("/a").await.expect("the next call tries again"));
     }
 
-    /// A tree whose writes wait once at a gate, before they reach the state.
+    /// A tree whose writes wait at a gate once, before they reach the state.
     #[derive(Debug)]
     struct Gated {
         inner: Arc<dyn Backend>,
@@ -1181,9 +1181,9 @@ pub(super) mod tests {
         }
     }
 
-    /// A write that fitted into the state before a restore landed in the state after it, over the quota.
+    /// Regression: a write that fitted into the state before a restore landed in the state after it, over the quota.
     #[tokio::test]
-    async fn write_admitted_by_a_quota_before_a_restore_leaves_no_more_than_the_quota() {
+    async fn write_admitted_before_a_restore_stays_within_the_quota() {
         use crate::layer::QuotaLimits;
 
         let gate = Arc::new(Gate::default());
@@ -1217,9 +1217,9 @@ pub(super) mod tests {
         assert!(!session.backend().exists("/new").await.expect("asked") && session.backend().exists("/old").await.expect("asked"));
     }
 
-    /// The head was read, another session saved, and the fork took what nobody had asked about.
+    /// Regression: another session saved after the head was read, and the fork contained unreviewed changes.
     #[tokio::test]
-    async fn fork_holds_the_checkpoint_that_was_reviewed_though_another_is_saved_meanwhile() {
+    async fn fork_holds_the_reviewed_checkpoint_when_another_is_saved_meanwhile() {
         let store = Arc::new(Lossy::default());
         let open = async || {
             let workspace = crate::Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).build();

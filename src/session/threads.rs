@@ -1,12 +1,11 @@
-//! The threads that calls are about: opened for each call, saved before its answer.
+//! The threads of calls: opened for each call, and saved before its answer.
 //!
-//! A call works on the thread as it was saved last, by whatever process, just as a command does; nothing stays in memory between
-//! calls, and calls that run at once share nothing of it: what one has changed and not saved yet, no other sees or goes on from. A save
-//! has the version of the head that was opened as its condition, so the head is the token of a fence: one that comes late, from
-//! a process that was held up meanwhile, is refused, and the call is done again on what is there now.
+//! A call works on the thread as last saved by any process, just as a command does. Nothing stays in memory between calls, and concurrent
+//! calls share no memory: no call sees or builds on another's unsaved changes. A save has the version of the opened head as its condition,
+//! so the head acts as a fencing token: a late save from a stalled process is refused, and its call is repeated on the current head.
 //!
-//! Where a thread is not saved by each call (it is kept in memory alone, or saved at the end), and where a save failed, its
-//! session is kept until it is saved; one whose save failed is saved before the next call of the thread does anything else.
+//! The session stays open until it is saved if the thread is not saved by each call (it lives in memory only, or is saved at the end) or if
+//! its save failed. After a failed save, the thread is saved before its next call does anything else.
 
 use super::{CallNotes, Done, Session, Target, ThreadDurability, unsaved_until};
 use crate::checkpoint::Checkpointer;
@@ -24,19 +23,19 @@ use std::time::Duration;
 use tokio::sync::{OwnedMutexGuard, watch};
 use uuid::Uuid;
 
-/// How often a call is done again because others saved the thread meanwhile: each time one of them got on.
+/// How often a call is repeated because others saved the thread meanwhile. Each conflict means that another call made progress.
 const REPLAYS_MAX: u32 = 200;
 
-/// The longest pause before a call is done again, in milliseconds; it grows by one each time.
+/// The longest pause before a call is repeated, in milliseconds. The bound starts at one and grows by one each time.
 const PAUSE_MS_MAX: u32 = 50;
 
-/// The threads of a workspace, as calls find them.
+/// A workspace's threads, as calls access them.
 #[derive(Debug)]
 pub(crate) struct Threads {
     workspace: Workspace,
-    /// Sessions whose state is not saved.
+    /// The sessions whose state is not saved.
     kept: Mutex<HashMap<Scope, Session>>,
-    /// What writes to a thread waits for its turn: a lost save is done again, and must not take back what another call did.
+    /// The turns of writers to a thread: a save that lost its race is repeated, and must not undo what another call did.
     turns: Mutex<Shared<Scope, tokio::sync::Mutex<()>>>,
     writes: Writes,
 }
@@ -46,25 +45,25 @@ impl Threads {
         Self { workspace, kept: Mutex::default(), turns: Mutex::default(), writes: Writes::default() }
     }
 
-    /// Returns what tells when calls write.
+    /// Returns the write notifier.
     pub(crate) fn writes(&self) -> &Writes {
         &self.writes
     }
 
-    /// Returns the plan of the tree.
+    /// Returns the workspace.
     pub(crate) fn workspace(&self) -> &Workspace {
         &self.workspace
     }
 
-    /// Returns what keeps the history of threads.
+    /// Returns the checkpointer.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) in a workspace that keeps no threads.
+    /// [`Unsupported`](ErrorKind::Unsupported) in a workspace that saves no threads.
     pub(crate) fn checkpointer(&self) -> Result<Arc<dyn Checkpointer>> {
         self.workspace.checkpointer().cloned().ok_or_else(|| Error::unsupported("this workspace keeps no threads"))
     }
 
-    /// Opens a session of a thread, as it was saved last.
+    /// Opens a session of a thread, as it was last saved.
     pub(crate) async fn session(&self, scope: &Scope) -> Result<Session> {
         if self.is_kept(scope) {
             let _turn = self.turn(scope).await;
@@ -73,8 +72,8 @@ impl Threads {
         self.current(scope).await
     }
 
-    /// Opens a session of a thread: the one that is kept, else one of its own, which no other call finds. A shared one would stay as
-    /// it is as long as one call or another holds it, whatever other processes save.
+    /// Opens a session of a thread: the kept one, or a new one that no other call shares. A shared session would show an outdated state to
+    /// every call until the last of them ends, whatever other processes save.
     async fn current(&self, scope: &Scope) -> Result<Session> {
         let kept = self.kept.lock().get(scope).cloned();
         match kept {
@@ -84,8 +83,8 @@ impl Threads {
         }
     }
 
-    /// Saves what a call before could not save; its caller was told. Others may have saved the thread since: then it is set aside. As
-    /// long as it cannot be saved it stays.
+    /// Saves what an earlier call could not save, whose caller was told so. If others have saved the thread since, sets the state aside as
+    /// another thread. A state that still cannot be saved stays in memory.
     async fn settle(&self, scope: &Scope) {
         let Some(session) = self.kept.lock().get(scope).cloned() else { return };
         match session.save().await {
@@ -129,12 +128,12 @@ impl Threads {
         }
     }
 
-    /// Does work on a thread and saves it before it returns.
+    /// Works on a thread and saves it before returning.
     ///
     /// # Errors
-    /// Those of the work. [`Conflict`](ErrorKind::Conflict) when others saved the thread meanwhile and the work cannot be done again.
-    /// Otherwise those of the store: what was done is not saved then, and says so; it stays in memory, and is saved before the next call or
-    /// set aside.
+    /// The errors of the work. [`Conflict`](ErrorKind::Conflict) when others saved the thread meanwhile and the work cannot be repeated.
+    /// Otherwise the errors of the store: the work is done but not saved, which the error says. It stays in memory, and is saved before the
+    /// next call or set aside.
     pub(crate) async fn lasting<T: Send + 'static>(
         &self,
         scope: &Scope,
@@ -151,10 +150,10 @@ impl Threads {
         }
     }
 
-    /// Does work on the history of a thread, which saves the thread itself. A conflict of it is one with another's save.
+    /// Works on the history of a thread, which saves the thread itself. A conflict of the work is one with another writer's save.
     ///
     /// # Errors
-    /// Those of [`Threads::lasting`].
+    /// The errors of [`Threads::lasting`].
     pub(crate) async fn lasting_history<T: Send + 'static>(
         &self,
         scope: &Scope,
@@ -176,21 +175,21 @@ impl Threads {
         }
     }
 
-    /// Does work on a thread and saves it; returns its answer, and why what it changed is not saved yet where that failed.
+    /// Works on a thread and saves it. Returns the work's answer, and the reason why its changes are not saved yet if the save failed.
     ///
-    /// Only work that can change the thread waits for its turn. Should other work change it all the same, the condition of its save
-    /// keeps what others did, as it does between processes.
+    /// Only work that can change the thread waits for its turn. If other work changes it after all, the condition of its save protects the
+    /// changes of others, as it does between processes.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when others saved the thread meanwhile and the work cannot be done again, and those of opening a
-    /// session.
+    /// [`Conflict`](ErrorKind::Conflict) when others saved the thread meanwhile and the work cannot be repeated, and the errors of opening
+    /// a session.
     pub(crate) async fn done<T>(
         &self,
         scope: &Scope,
         target: &Target,
         work: impl Fn(Session) -> BoxFuture<'static, Done<T>>,
     ) -> Result<Done<T>> {
-        // Nothing of the thread is read before a call needs it.
+        // This reads nothing of the thread until a call needs it.
         let mut opened = Some(self.current(scope).await?);
         let is_thread = opened.as_ref().is_some_and(|session| target.is_thread(&session.reach));
         let mut turn = match is_thread || self.is_kept(scope) {
@@ -227,7 +226,7 @@ impl Threads {
                 }
                 return Ok(Done { answer, unsaved: None });
             };
-            // It was not expected to change the thread, and has.
+            // The work changed the thread although its target said otherwise.
             if turn.is_none() {
                 turn = Some(self.turn(scope).await);
                 self.settle(scope).await;
@@ -251,25 +250,25 @@ impl Threads {
                 let message = format!("others saved the thread {replays} times meanwhile, and nothing was changed; try again");
                 return Err(error.with_message(message).without_effect());
             }
-            // Two that save at the same pace would meet again and again, and the quicker one would always win.
+            // A random pause: two calls that save at the same pace would collide again and again, and the faster one would always win.
             let pause_us = Uuid::now_v7().as_u128() as u64 % (1_000 * u64::from((replays + 1).min(PAUSE_MS_MAX)));
             tokio::time::sleep(Duration::from_micros(pause_us)).await;
             replays += 1;
         }
     }
 
-    /// Waits until it is this call's turn to change a thread.
+    /// Waits for this call's turn to change a thread.
     async fn turn(&self, scope: &Scope) -> OwnedMutexGuard<()> {
         let turn = self.turns.lock().get_or_insert(scope.clone(), Arc::default);
         turn.lock_owned().await
     }
 
-    /// Tells whether a session of a thread is kept whose state is not saved.
+    /// Returns whether an unsaved session of a thread is kept.
     fn is_kept(&self, scope: &Scope) -> bool {
         !self.is_saved_at_the_end() && self.kept.lock().contains_key(scope)
     }
 
-    /// Keeps a session that a call only read by, where its state is nowhere else.
+    /// Keeps a session after a read-only call if its state exists nowhere else.
     pub(crate) fn keep_unless_saved(&self, scope: &Scope, session: Session) {
         if self.is_saved_at_the_end() {
             self.kept.lock().entry(scope.clone()).or_insert(session);
@@ -280,7 +279,7 @@ impl Threads {
         self.workspace.checkpointer().is_none() || self.workspace.durability() == ThreadDurability::Exit
     }
 
-    /// Saves the threads that are kept.
+    /// Saves the kept threads.
     pub(crate) async fn close(&self) -> Result<()> {
         let kept = std::mem::take(&mut *self.kept.lock());
         let mut first = Ok(());
@@ -294,14 +293,14 @@ impl Threads {
     }
 }
 
-/// Tells when calls of this process write.
+/// A notifier for the writes of this process's calls.
 #[derive(Debug)]
 pub(crate) struct Writes {
     count: watch::Sender<u64>,
     running: AtomicUsize,
 }
 
-/// A call that writes; it has ended when this is dropped.
+/// A writing call, which ends when this is dropped.
 #[derive(Debug)]
 struct Writing<'a>(&'a Writes);
 
@@ -318,17 +317,17 @@ impl Writes {
         Writing(self)
     }
 
-    /// Returns what wakes when a call begins to write, and when it has written.
+    /// Returns a receiver that wakes when a call begins to write and when it has ended.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.count.subscribe()
     }
 
-    /// Returns a mark of now, to ask later whether a call wrote since.
+    /// Returns a mark of the current moment for [`Writes::since`].
     pub(crate) fn now(&self) -> u64 {
         *self.count.borrow()
     }
 
-    /// Tells whether a call may have written since a mark.
+    /// Returns whether a call may have written since a mark.
     pub(crate) fn since(&self, mark: u64) -> bool {
         self.now() != mark || self.running.load(Ordering::Acquire) > 0
     }
@@ -341,7 +340,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Saves the state of a session whose save met another's as a thread of its own, so that it is not lost, and says so.
+/// Saves the state of a session whose save conflicted as a separate thread, so that it is not lost, and says so in the error.
 async fn set_aside(session: &Session, error: Error) -> Error {
     if error.kind() != ErrorKind::Conflict {
         return error;
@@ -371,7 +370,7 @@ mod tests {
         Scope::new().with_thread(thread)
     }
 
-    /// The threads of one process on a store.
+    /// Returns the threads of one process on a store.
     fn process(store: &Arc<MemoryStore>) -> Threads {
         let shared = store.clone();
         let workspace = Workspace::builder()
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_sees_what_other_processes_saved_and_nothing_stays_open() {
+    async fn call_sees_saves_of_other_processes_and_leaves_nothing_open() {
         let store = Arc::default();
         let (one, two) = (process(&store), process(&store));
         assert!(!one.call(&scope("t"), write("/a", "one")).await.is_error);
@@ -409,10 +408,10 @@ mod tests {
         assert_eq!((one.workspace.open_threads(), two.workspace.open_threads()), (0, 0));
     }
 
-    /// A file whose work changes another mount too.
+    /// A file name for work that also changes another mount.
     const ACROSS: &str = "/across";
 
-    /// Work that writes a file, and before its thread is saved has something else happen, the first time.
+    /// Returns work that writes a file and, on its first run, waits for something else to happen before the thread is saved.
     fn meanwhile<F: Future<Output = ()> + Send + 'static>(
         path: &'static str,
         happens: impl FnOnce() -> F + Send + 'static,
@@ -435,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_whose_save_met_anothers_is_done_again() {
+    async fn call_whose_save_conflicts_is_repeated() {
         let store = Arc::default();
         let (one, two) = (process(&store), Arc::new(process(&store)));
         let other = two.clone();
@@ -445,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_done_twice_is_kept_as_a_thread_of_its_own() {
+    async fn unrepeatable_work_is_set_aside_as_another_thread() {
         let store = Arc::default();
         let (one, two) = (process(&store), Arc::new(process(&store)));
         let other = two.clone();
@@ -455,14 +454,14 @@ mod tests {
         let aside = error.message().split('`').nth(5).expect("its name").to_owned();
         let aside = process(&store).session(&scope(&aside)).await.expect("saved").backend();
         assert!(aside.exists(ACROSS).await.expect("read") && !aside.exists("/b").await.expect("read"), "as the call left it");
-        // The thread is as the other left it, and the next call goes on from there.
+        // The thread is as the other process left it, and the next call continues from there.
         assert_eq!((text(&one, "/b").await, text(&one, ACROSS).await.contains("not_found")), ("two".to_owned(), true));
         assert!(!one.call(&scope("t"), write("/c", "three")).await.is_error);
     }
 
-    /// A call that read long kept the thread open for all others, as it was, whatever other processes saved.
+    /// Regression: a long read kept the thread open for all other calls, outdated, whatever other processes saved.
     #[tokio::test]
-    async fn a_session_that_is_held_shows_no_other_call_what_was() {
+    async fn held_session_does_not_show_outdated_state_to_other_calls() {
         let store = Arc::default();
         let (one, two) = (process(&store), process(&store));
         assert!(!one.call(&scope("t"), write("/a", "one")).await.is_error);
@@ -473,9 +472,9 @@ mod tests {
         assert_eq!(held.backend().read_text("/a").await.expect("as of its moment"), "one");
     }
 
-    /// A version that was read and never saved could stand for another content later.
+    /// Regression: a version that was read and never saved could stand for another content later.
     #[tokio::test]
-    async fn what_is_not_saved_yet_is_seen_by_no_other_call() {
+    async fn unsaved_changes_are_invisible_to_other_calls() {
         let store = Arc::default();
         let one = Arc::new(process(&store));
         let reader = one.clone();
@@ -484,9 +483,10 @@ mod tests {
         assert_eq!(text(&one, "/a").await, "one");
     }
 
-    /// They shared the open thread and not their turns: the one whose save was refused took back what the other had acknowledged.
+    /// Regression: they shared the open thread but not their turns, and a refused save rolled back what the other caller's call had
+    /// acknowledged.
     #[tokio::test]
-    async fn callers_of_different_rights_lose_nothing_to_each_other() {
+    async fn callers_with_different_rights_lose_no_changes_to_each_other() {
         let store = Arc::default();
         let (one, elsewhere) = (Arc::new(process(&store)), Arc::new(process(&store)));
         let less = Arc::new(Threads::new(one.workspace.with_layer(|tree, _| tree)));
@@ -507,9 +507,9 @@ mod tests {
         }
     }
 
-    /// A write was answered although it was nowhere but in memory.
+    /// Regression: a write was acknowledged although it was only in memory.
     #[tokio::test]
-    async fn work_that_is_not_saved_is_told_to_be_and_is_saved_by_the_next_call() {
+    async fn unsaved_work_is_reported_and_saved_by_the_next_call() {
         let store = Arc::new(Lossy::default());
         let process = || Threads::new(Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).build());
         let (one, two) = (process(), process());
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_of_one_process_lose_nothing_to_each_other() {
+    async fn concurrent_calls_of_one_process_lose_no_changes() {
         let store = Arc::default();
         let (one, two) = (Arc::new(process(&store)), Arc::new(process(&store)));
         let calls = (0..40).map(|number| {
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_place_to_save_them_threads_stay_in_memory() {
+    async fn threads_stay_in_memory_without_a_checkpointer() {
         let threads = Threads::new(Workspace::builder().build());
         assert!(!threads.call(&scope("t"), write("/a", "one")).await.is_error);
         assert_eq!(text(&threads, "/a").await, "one");
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn threads_that_are_saved_at_the_end_are_saved_at_the_end() {
+    async fn threads_with_exit_durability_are_saved_on_close() {
         let store: Arc<MemoryStore> = Arc::default();
         let open = || {
             let builder = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone()));
@@ -564,7 +564,7 @@ mod tests {
         assert_eq!(text(&open(), "/a").await, "one");
     }
 
-    /// A process on a store that loses answers, with rows of it at `/memories`.
+    /// Returns a process on a store that loses answers, with rows of that store at `/memories`.
     fn lossy(store: &Arc<Lossy>, durability: ThreadDurability) -> Arc<Threads> {
         let shared = store.clone();
         let workspace = Workspace::builder()
@@ -585,9 +585,10 @@ mod tests {
         page.threads.into_iter().map(|thread| thread.thread).collect()
     }
 
-    /// The first save's error was swallowed, the second met the head of the first, and the call was applied two and three times.
+    /// Regression: the error of the first save was swallowed, the second conflicted with the first one's head, and the call was applied two
+    /// or three times.
     #[tokio::test]
-    async fn call_whose_answer_is_lost_is_applied_once_though_others_go_on() {
+    async fn call_with_lost_save_answer_is_applied_once_while_others_save() {
         for durability in [ThreadDurability::Step, ThreadDurability::Sync] {
             for reads in 0..8 {
                 let store = Arc::new(Lossy::default());
@@ -616,7 +617,7 @@ mod tests {
         }
     }
 
-    /// A call of each tool that writes, about files beneath a directory where `/a`, `/d/one` and `/gone` are.
+    /// Returns a call of each writing tool, on files beneath a directory that contains `/a`, `/d/one` and `/gone`.
     fn writing_calls(at: &str) -> Vec<ToolCall> {
         let path = |name: &str| format!("{at}/{name}");
         let patch = format!(
@@ -640,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_that_writes_is_tried_and_names_its_paths() {
+    fn every_writing_tool_is_covered_and_names_its_paths() {
         let calls = writing_calls("/at");
         for set in crate::tools::ToolSet::ALL {
             for tool in set.tools().iter().filter(|tool| !tool.read_only) {
@@ -658,9 +659,9 @@ mod tests {
         }
     }
 
-    /// Moves and patches were refused, and left a thread that nobody asked for.
+    /// Regression: moves and patches were refused, and left an unwanted thread.
     #[tokio::test]
-    async fn call_within_the_state_is_done_again_after_a_lost_race_whatever_the_tool() {
+    async fn call_within_the_state_is_repeated_after_a_lost_race_for_every_tool() {
         for number in 0..writing_calls("/at").len() {
             let (store, call) = (Arc::new(Lossy::default()), writing_calls("/at").swap_remove(number));
             let (one, two) = (lossy(&store, ThreadDurability::Step), lossy(&store, ThreadDurability::Step));
@@ -682,7 +683,7 @@ mod tests {
         for call in [call("move", json!({"from": "/at/a", "to": "/memories/a"})), call("apply_patch", json!({"patch": patch}))] {
             let shown = call.to_string();
             let (other, again) = (two.clone(), store.clone());
-            // The first commit is of the rows, the second of the thread.
+            // The first commit holds the rows, the second the thread.
             store.before_commit(async move {
                 again.before_commit(async move { assert!(!other.call(&scope("t"), append("/b")).await.is_error) });
             });
@@ -697,9 +698,9 @@ mod tests {
         }
     }
 
-    /// Writes to memories waited until all calls before them had saved the thread.
+    /// Regression: writes to memories waited until all earlier calls had saved the thread.
     #[tokio::test]
-    async fn call_that_changes_no_thread_does_not_wait_for_its_turn() {
+    async fn call_that_does_not_change_the_thread_takes_no_turn() {
         let store = Arc::new(Lossy::default());
         let one = lossy(&store, ThreadDurability::Step);
         prepare(&one, "/memories/at").await;
@@ -716,14 +717,14 @@ mod tests {
         begun.wait().await;
         for call in writing_calls("/memories/at") {
             let shown = call.to_string();
-            // Each makes what the next may need anew.
+            // Restores what the next call may need.
             let answered = async {
                 let output = one.call(&scope("t"), call).await;
                 prepare(&one, "/memories/at").await;
                 output
             };
             let output = tokio::time::timeout(Duration::from_secs(60), answered).await.unwrap_or_else(|_| panic!("{shown} waits"));
-            // The directory of the move is there already.
+            // The target directory of the move already exists.
             assert!(!output.is_error || shown.starts_with("move"), "{shown}: {}", output.text);
         }
         let mut waiting = std::pin::pin!(one.call(&thread, append("/waits")));
@@ -735,7 +736,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_whose_thread_cannot_be_saved_is_an_error_of_the_store() {
+    async fn call_whose_thread_cannot_be_saved_fails_with_the_store_error() {
         for durability in [ThreadDurability::Step, ThreadDurability::Sync] {
             let store = Arc::new(Lossy::default());
             let one = lossy(&store, durability);
