@@ -1,17 +1,17 @@
-//! The inner pages that were read or written last, ready to be entered.
+//! A cache of recently read or written inner pages, decoded.
 //!
-//! Every look into a saved tree starts at its upper pages, and pages never change: those of the trees in use are kept decoded. They
-//! are kept without the pages beneath them, so that the cache holds what it says and no more.
+//! Every lookup in a saved tree starts at its upper pages, and pages never change, so those of the trees in use are kept decoded. They are
+//! kept without the pages beneath them, so that the size of the cache is known.
 
 use crate::backend::{Child, Link, Page, PageId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many pages one generation holds: both together take about 3 MiB at most.
+/// The number of pages in a generation: two generations take about 3 MiB at most.
 const GENERATION: usize = 512;
 
-/// A cache of two generations: what was not used while the younger one filled is forgotten.
+/// A cache of two generations: evicts pages that were not used while the younger one filled.
 #[derive(Debug, Default)]
 pub(super) struct PageCache(Mutex<Generations>);
 
@@ -31,7 +31,7 @@ impl Generations {
 }
 
 impl PageCache {
-    /// Returns a page, if it is kept.
+    /// Returns a page if it is cached.
     pub(super) fn get(&self, id: PageId) -> Option<Page> {
         let children = {
             let mut generations = self.0.lock();
@@ -47,7 +47,7 @@ impl PageCache {
         Some(Page::Inner(detached(&children)?))
     }
 
-    /// Keeps a page, if it is an inner one whose children are all saved.
+    /// Caches a page if it is an inner one whose children are all saved.
     pub(super) fn insert(&self, id: PageId, page: &Page) {
         if let Page::Inner(children) = page
             && let Some(children) = detached(children)
@@ -57,7 +57,7 @@ impl PageCache {
     }
 }
 
-/// Returns children that know where their pages are saved and hold none of them.
+/// Returns the children as links to stored pages, without the pages themselves.
 fn detached(children: &[Child]) -> Option<Vec<Child>> {
     let detach = |child: &Child| Some(Child { link: Link::stored_at(child.link.id()?), ..child.clone() });
     children.iter().map(detach).collect()
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays_and_holds_nothing_beneath_it() {
+    fn used_pages_stay_cached_without_their_children() {
         let cache = PageCache::default();
         for index in 0..10 * GENERATION as u32 {
             cache.insert(id(index), &page(index));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_and_unsaved_pages_are_not_kept() {
+    fn leaves_and_unsaved_pages_are_not_cached() {
         let cache = PageCache::default();
         cache.insert(id(1), &Page::Leaf(Vec::new()));
         let Page::Inner(mut children) = page(2) else { unreachable!("it was made so") };

@@ -1,4 +1,4 @@
-//! What differs between two checkpoints.
+//! Differences between two checkpoints.
 
 use crate::backend::{StateDifference, StateNode, StateSnapshot};
 use crate::error::Result;
@@ -7,16 +7,16 @@ use crate::path::{VfsPath, VfsPathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How many differences are looked at in one go.
+/// The number of differences that are examined at once.
 const STEP: usize = 1_000;
 
 /// A page of differences between two states, in path order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Diff {
-    /// The paths that differ.
+    /// The differing paths.
     pub paths: Vec<PathDiff>,
-    /// The path to go on after; none when there is no more.
+    /// The path to continue after; `None` on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<VfsPathBuf>,
 }
@@ -27,19 +27,19 @@ pub struct Diff {
 pub struct PathDiff {
     /// The path.
     pub path: VfsPathBuf,
-    /// What happened to it.
+    /// The kind of change.
     pub change: ChangeKind,
     /// Whether the older state has a directory there.
     pub was_directory: bool,
     /// Whether the newer state has a directory there.
     pub is_directory: bool,
-    /// The size in bytes of the older state's file.
+    /// The size in bytes of the file in the older state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_size_bytes: Option<u64>,
-    /// The size in bytes of the newer state's file.
+    /// The size in bytes of the file in the newer state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_size_bytes: Option<u64>,
-    /// Whether who asked may read what either state has there; [`Session::diff`](crate::Session::diff) asks.
+    /// Whether the caller may read what either state has there; set by [`Session::diff`](crate::Session::diff).
     #[serde(skip)]
     pub is_readable: bool,
 }
@@ -55,25 +55,25 @@ impl From<&PathDiff> for Difference {
     }
 }
 
-/// What happened to a path.
+/// The kind of change at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// The newer state has it alone.
+    /// Only the newer state has it.
     Added,
-    /// Both have it, with other content or as another kind.
+    /// Both have it, with different content or of different kinds.
     Changed,
-    /// The older state has it alone.
+    /// Only the older state has it.
     Removed,
 }
 
-/// Returns a page of what differs between two states, by content: a file that was written again as it was does not differ.
+/// Returns a page of the differences between two states, by content: a file that was rewritten with the same content does not differ.
 ///
-/// Cost: grows with what differs, as what both share is passed over; contents are read only where neither is saved and both
-/// have one size.
+/// Cost: proportional to the differences, because shared parts are skipped. Contents are read only if neither file is saved and both have
+/// the same size.
 ///
 /// # Errors
-/// Those of the store, for states that were saved.
+/// The errors of the store, for states that were saved.
 pub async fn diff(older: &StateSnapshot, newer: &StateSnapshot, start_after: Option<&VfsPath>, limit: usize) -> Result<Diff> {
     let mut paths: Vec<PathDiff> = Vec::new();
     let mut after = start_after.map(ToOwned::to_owned);
@@ -98,7 +98,7 @@ pub async fn diff(older: &StateSnapshot, newer: &StateSnapshot, start_after: Opt
     }
 }
 
-/// Tells whether both have a file of the same content. Two files of one size of which neither is saved nor in memory count as
+/// Returns whether both have a file with the same content. Two files of the same size, neither of them saved or in memory, count as
 /// different.
 pub(super) fn is_same_content(difference: &StateDifference) -> bool {
     let StateDifference::Changed(_, older, newer) = difference else { return false };

@@ -1,4 +1,4 @@
-//! The errors that all checkpointers make alike.
+//! Errors that all checkpointers share.
 
 use super::CheckpointId;
 use crate::error::{Error, ErrorKind};
@@ -16,12 +16,12 @@ pub(super) fn taken(thread: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")).without_effect()
 }
 
-/// Makes the error of a thread whose head changed each time that something was to follow on it.
+/// Returns the error for a thread whose head changed before every attempt to follow it.
 pub(super) fn busy(thread: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("others change thread `{thread}` all the time; try again")).without_effect()
 }
 
-/// Makes the error of a save whose thread is no longer what it was, with the version of the head there is.
+/// Returns the error for a save to a thread that changed meanwhile, with the version of its current head.
 pub(super) fn saved_meanwhile(thread: &str, current: Option<Version>) -> Error {
     let now = match current {
         Some(version) => format!("it was saved by another session meanwhile, as version `{version}`"),

@@ -12,9 +12,9 @@ use crate::scope::Scope;
 use async_trait::async_trait;
 use std::fmt;
 
-/// The state of a thread as it was at one checkpoint: a read-only backend, which may be mounted as any other.
+/// The state of a thread at one checkpoint: a read-only backend that can be mounted like any other.
 ///
-/// Of the latest checkpoint it is the one that was the latest when it was opened. Nothing is read but what is looked at.
+/// Opened at the latest checkpoint, it stays at that one. Pages are loaded only as they are accessed.
 #[derive(Debug, Clone)]
 pub struct HistoryBackend {
     checkpoint: Checkpoint,
@@ -27,7 +27,7 @@ impl HistoryBackend {
     /// Cost: one round trip.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when the thread has no such one, and those of the store.
+    /// [`NotFound`](ErrorKind::NotFound) when the thread has no such checkpoint, and the errors of the store.
     pub async fn open(checkpointer: &dyn Checkpointer, scope: &Scope, at: At) -> Result<Self> {
         let Some(Opened { checkpoint, state, .. }) = checkpointer.open(scope, at).await? else {
             let thread = scope.thread.as_deref().unwrap_or_default();

@@ -6,53 +6,54 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// The most by which an id is above one that it has to follow on.
+/// The largest random step from an id to its successor.
 const STEP: u128 = (1 << 40) - 1;
 
-/// The id of a checkpoint. Those of one thread grow with time, whatever its clock does.
+/// The id of a checkpoint. Ids within one thread increase even if the clock goes back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckpointId(Uuid);
 
 impl CheckpointId {
-    /// Makes an id of a time, greater than the one it follows on.
+    /// Creates an id for a time, greater than `after`.
     pub fn new(now: Timestamp, after: Option<Self>) -> Self {
         let milliseconds = u64::try_from(now.as_millisecond()).unwrap_or(0);
         let nanoseconds = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
         let id = Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, milliseconds / 1_000, nanoseconds));
         match after {
-            // The clock went back, or both are of one millisecond. By a random step, as several threads may go on from one.
+            // The clock went back, or both ids fall into one millisecond. The step is random because several threads may continue from the
+            // same id.
             Some(Self(after)) if id <= after => Self(Uuid::from_u128(after.as_u128() + 1 + (id.as_u128() & STEP))),
             _ => Self(id),
         }
     }
 
-    /// Returns the id as a number.
+    /// Returns the bytes of the id.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         self.0.into_bytes()
     }
 
-    /// Makes an id of its number.
+    /// Creates an id from its bytes.
     pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Returns text that sorts the other way round, so that the newest is first.
+    /// Returns text that sorts in reverse, newest first.
     pub(super) fn descending(self) -> String {
         format!("{:032x}", !self.0.as_u128())
     }
 
-    /// Returns the time in the id, in whole milliseconds.
+    /// Returns the time of the id, in whole milliseconds.
     pub(super) fn time(self) -> Timestamp {
         let milliseconds = i64::try_from(self.0.as_u128() >> 80).unwrap_or(i64::MAX);
         Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns an id that is greater than all of a time, in its millisecond.
+    /// Returns an id that is at least as great as any other of the same millisecond.
     pub(super) fn behind(time: Timestamp) -> Self {
         Self(Uuid::from_u128(Self::at_least(time).0.as_u128() | ((1 << 80) - 1)))
     }
 
-    /// Returns the least id of a time or later.
+    /// Returns the smallest id of a time.
     pub(super) fn at_least(time: Timestamp) -> Self {
         let milliseconds = u128::try_from(time.as_millisecond()).unwrap_or(0);
         Self(Uuid::from_u128(milliseconds << 80))
@@ -71,7 +72,7 @@ impl fmt::Debug for CheckpointId {
     }
 }
 
-/// A text that is not the id of a checkpoint.
+/// The error for text that is not a checkpoint id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidCheckpointId(String);
 
@@ -118,9 +119,9 @@ impl<'de> Deserialize<'de> for CheckpointId {
 mod tests {
     use super::*;
 
-    /// A fork and its source gave their next checkpoints one id.
+    /// Regression: a fork and its source gave their next checkpoints the same id.
     #[test]
-    fn ids_that_follow_on_one_at_one_time_differ() {
+    fn successors_of_one_id_at_the_same_time_differ() {
         let now = Timestamp::from_second(1_000).expect("within the calendar");
         let first = CheckpointId::new(now, Some(CheckpointId::behind(now)));
         let next: std::collections::BTreeSet<CheckpointId> = (0..100).map(|_| CheckpointId::new(now, Some(first))).collect();
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_grow_though_the_clock_goes_back() {
+    fn ids_increase_even_if_the_clock_goes_back() {
         let time = |seconds| Timestamp::from_second(seconds).expect("within the calendar");
         let mut ids = vec![CheckpointId::new(time(1_000), None)];
         for seconds in [1_000, 900, 1_001, 1_001, 0, -5, 2_000] {

@@ -1,4 +1,4 @@
-//! Checkpoints in memory: the reference, in the plainest code that keeps the contract.
+//! The in-memory checkpointer: the reference implementation of the contract, in the simplest code.
 
 use super::fault::{busy, no_checkpoint, no_thread, saved_meanwhile, taken};
 use super::store::thread_of;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Checkpoints that live as long as this value.
 ///
-/// Each holds its tree, which shares what did not change with the others.
+/// Each holds its tree, which shares unchanged parts with the others.
 #[derive(Debug, Default)]
 pub struct MemoryCheckpointer {
     users: Mutex<HashMap<Owner, User>>,
@@ -35,7 +35,7 @@ type Owner = (Option<String>, Option<String>);
 #[derive(Debug, Default)]
 struct User {
     threads: BTreeMap<String, Thread>,
-    /// The size in bytes of every content that was put and not swept, by its hash.
+    /// The size in bytes of every content that was put and not yet swept, by its hash.
     bodies: HashMap<[u8; 32], u64>,
     version: u64,
 }
@@ -73,7 +73,7 @@ impl User {
         self.threads.get(thread).ok_or_else(|| no_thread(thread))
     }
 
-    /// Adds a checkpoint that becomes the head.
+    /// Adds a checkpoint as the new head.
     fn push(&mut self, thread: &str, checkpoint: Checkpoint, state: StateSnapshot) -> Saved {
         self.version += 1;
         let version = Version::new(self.version);
@@ -87,12 +87,12 @@ impl User {
 }
 
 impl MemoryCheckpointer {
-    /// Keeps nothing yet.
+    /// Creates an empty checkpointer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the time from a clock.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -105,7 +105,7 @@ impl MemoryCheckpointer {
     }
 }
 
-/// Returns the hash and size of every content of a state.
+/// Returns the hash and size of every content in a state.
 async fn bodies(state: &StateSnapshot) -> Result<Vec<([u8; 32], u64)>> {
     let nodes = state.nodes(None, usize::MAX).await?;
     let nodes: Vec<_> = nodes.into_iter().map(|(_, node)| node).filter(|node| node.size_bytes() > 0).collect();
@@ -113,7 +113,7 @@ async fn bodies(state: &StateSnapshot) -> Result<Vec<([u8; 32], u64)>> {
     Ok(contents.iter().map(|content| (*blake3::hash(content).as_bytes(), content.len() as u64)).collect())
 }
 
-/// Returns the state with all of it in memory.
+/// Returns the state fully loaded into memory.
 async fn in_memory(state: &StateSnapshot) -> Result<StateSnapshot> {
     let (paths, nodes): (Vec<_>, Vec<_>) = state.nodes(None, usize::MAX).await?.into_iter().unzip();
     let contents = state.contents(&nodes).await?;
@@ -144,7 +144,7 @@ impl Checkpointer for MemoryCheckpointer {
         let thread = thread_of(scope)?;
         record::check_notes(options)?;
         let (bodies, totals) = (bodies(state).await?, state.totals().await?);
-        // What it holds must not depend on where the state was saved.
+        // The checkpointer must not depend on where the state was saved before.
         let state = if state.source().is_some() { in_memory(state).await? } else { state.clone() };
         self.user(scope, |user| {
             let head = user.threads.get(thread).map(Thread::head);

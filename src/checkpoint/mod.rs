@@ -1,12 +1,12 @@
-//! The history of threads: checkpoints of their state, and what can be done with them.
+//! The history of threads: checkpoints of their state, and operations on them.
 //!
-//! A [`Checkpointer`] keeps for each thread a chain of immutable checkpoints, of which the newest is its *head*. A checkpoint
-//! costs what changed since the one before, whatever else there is; opening one loads nothing but what is looked at; going back to
-//! one, or forking one into another thread, writes a pointer. [`StoreCheckpointer`] keeps all of it in any
-//! [`Store`], [`MemoryCheckpointer`] in memory, as the reference.
+//! A [`Checkpointer`] keeps a chain of immutable checkpoints for each thread; the newest is its *head*. The cost of a checkpoint is
+//! proportional to the changes since its parent, independent of the rest of the tree. Opening one loads only what is accessed. Restoring
+//! one, or forking it into another thread, writes a pointer. [`StoreCheckpointer`] keeps checkpoints in any [`Store`];
+//! [`MemoryCheckpointer`] is the in-memory reference.
 //!
-//! Whoever puts a checkpoint names the head it follows on: of two sessions on one thread the second is told `conflict`, and
-//! neither state is mixed. What cannot be read is an error, never an empty thread.
+//! Every put names the head that it follows. Of two sessions that save one thread, the second gets `conflict`, and their states never mix.
+//! An unreadable thread is an error, never an empty thread.
 
 use crate::backend::StateSnapshot;
 use crate::error::Result;
@@ -53,114 +53,112 @@ pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
 pub(crate) use store::{SEPARATOR, namespace_of, thread_of};
 
-/// The most bytes of a label.
+/// The longest label in bytes.
 pub const LABEL_BYTES_MAX: usize = 256;
 
-/// The most bytes of all names and values of a checkpoint's metadata together.
+/// The total length in bytes of a checkpoint's metadata names and values.
 pub const METADATA_BYTES_MAX: usize = 16 << 10;
 
 /// The checkpoints of threads, by the tenant, user and thread of a scope.
 ///
-/// A scope without a tenant or user is its own: it never meets the threads of one that has them. Where a method needs a thread
-/// and the scope names none, it fails with [`InvalidArgument`](crate::ErrorKind::InvalidArgument); all of them fail with what the
-/// store fails with.
+/// A scope without a tenant or user has threads of its own, separate from those of scopes that have one. Methods that need a thread fail
+/// with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope names none. All methods return the errors of the store.
 #[async_trait]
 pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
-    /// Keeps a state as the new head of the scope's thread, as a whole or not at all.
+    /// Saves a state as the new head of the scope's thread, atomically.
     ///
-    /// Cost: one round trip, with the contents that are not kept yet, the pages of the tree that changed (at most about 3 KiB for one
-    /// file among 100,000) and two small records.
+    /// Cost: one round trip, with the contents that are not stored yet, the changed pages of the tree (at most about 3 KiB for one file
+    /// among 100,000) and two small records.
     ///
     /// # Errors
-    /// [`Conflict`](crate::ErrorKind::Conflict) when the thread's head is not the one that `options` names (the error's
-    /// current version is that of the head there is), [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a label or
-    /// metadata that is too long.
+    /// [`Conflict`](crate::ErrorKind::Conflict) when the thread's head is not the one that `options` names (the error's current version is
+    /// that of the actual head), [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a label or metadata that is too long.
     async fn put(&self, scope: &Scope, state: &StateSnapshot, options: &PutOptions) -> Result<Saved>;
 
-    /// Returns a checkpoint; none when the thread has no such one.
+    /// Returns a checkpoint, or `None` if the thread does not have it.
     ///
     /// Cost: one round trip.
     async fn get(&self, scope: &Scope, at: At) -> Result<Option<Saved>>;
 
-    /// Makes sure that a checkpoint that a read shows is durable, and returns it; none when the thread has no such one.
+    /// Makes a checkpoint that reads already show durable, and returns it; `None` if the thread does not have it.
     ///
-    /// A read may show a commit that the disk or a standby does not have yet. So a save whose answer was lost counts as done only
-    /// once this has returned its checkpoint.
+    /// A read may show a commit that the disk or a standby does not have yet. A save whose outcome was unknown therefore counts as done
+    /// only once this has returned its checkpoint.
     ///
-    /// Cost: two reads and one commit; one read where there is no such checkpoint.
+    /// Cost: two reads and one commit; one read if the checkpoint does not exist.
     async fn confirm(&self, scope: &Scope, id: CheckpointId) -> Result<Option<Saved>>;
 
-    /// Returns a checkpoint with its state, of which nothing is loaded but what is looked at; none when the thread has no such one.
+    /// Returns a checkpoint with its state, or `None` if the thread does not have it. The state loads only what is accessed.
     ///
     /// Cost: one round trip.
     async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>>;
 
-    /// Returns a page of the thread's checkpoints, the newest first.
+    /// Returns a page of the thread's checkpoints, newest first.
     ///
-    /// Cost: one round trip a page; a filter by label or metadata looks at every checkpoint of the time asked for.
+    /// Cost: one round trip per page. A filter by label or metadata reads every checkpoint of the requested time range.
     async fn list(&self, scope: &Scope, options: &ListOptions) -> Result<CheckpointPage>;
 
-    /// Makes a checkpoint the thread's state again: as a new head with the same tree, so that nothing is lost.
+    /// Restores a checkpoint's state as a new head with the same tree, so that nothing is lost.
     ///
-    /// Cost: one read and one commit, whatever the size of the tree.
+    /// Cost: one read and one commit, independent of the size of the tree.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, and as [`Checkpointer::put`].
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have, and those of [`Checkpointer::put`].
     async fn restore(&self, scope: &Scope, id: CheckpointId, options: &PutOptions) -> Result<Saved>;
 
-    /// Starts another thread of the same tenant and user from a checkpoint. The two share what neither changes, and never see
-    /// each other's changes.
+    /// Starts another thread of the same tenant and user from a checkpoint. Unchanged content is shared, and changes to either thread stay
+    /// invisible to the other.
     ///
-    /// Cost: one read and one commit, whatever the size of the tree.
+    /// Cost: one read and one commit, independent of the size of the tree.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) for a checkpoint that the thread does not have,
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) when the other thread exists.
     async fn fork(&self, scope: &Scope, at: At, thread: &str, options: &PutOptions) -> Result<Saved>;
 
-    /// Copies a thread with all its checkpoints, and returns how many they are.
+    /// Copies a thread with all its checkpoints, and returns their number.
     ///
-    /// Cost: grows with the number of checkpoints, not with what they hold.
+    /// Cost: grows with the number of checkpoints, not with their content.
     ///
     /// # Errors
-    /// As [`Checkpointer::fork`].
+    /// Those of [`Checkpointer::fork`].
     async fn copy(&self, scope: &Scope, thread: &str) -> Result<u64>;
 
-    /// Removes a thread with all its checkpoints. What only they held is removed by the next sweep.
+    /// Removes a thread with all its checkpoints. The next sweep removes content that only they held.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) when there is no such thread.
+    /// [`NotFound`](crate::ErrorKind::NotFound) when the thread does not exist.
     async fn delete(&self, scope: &Scope) -> Result<()>;
 
-    /// Removes old checkpoints of a thread, never its head. What only they held is removed by the next sweep.
+    /// Removes old checkpoints of a thread, never its head. The next sweep removes content that only they held.
     async fn prune(&self, scope: &Scope, options: &PruneOptions) -> Result<Pruned>;
 
-    /// Removes what no checkpoint of the scope's tenant and user holds any more, or only counts it.
+    /// Removes, or only counts, everything that no checkpoint of the scope's tenant and user holds any more.
     ///
-    /// Safe beside all other work: what is put meanwhile stays. Cost: looks at every page of every tree once.
+    /// Safe to run beside all other work: rows that are put meanwhile stay. Cost: reads every page of every tree once.
     async fn sweep(&self, scope: &Scope, dry_run: bool) -> Result<Swept>;
 
-    /// Returns a page of the threads of the scope's tenant and user, by id.
+    /// Returns a page of the threads of the scope's tenant and user, ordered by id.
     ///
     /// Cost: one round trip.
     async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage>;
 
-    /// Watches the threads of the scope's tenant and user: the [`Watch`] tells whenever one of them got another head, by whatever process.
-    /// None where nothing tells of it; then the head has to be asked for.
+    /// Watches the threads of the scope's tenant and user: the [`Watch`] fires whenever one of them gets another head, from any process.
+    /// Returns `None` if there are no notifications; poll the head then.
     async fn watch(&self, scope: &Scope) -> Result<Option<Watch>>;
 
-    /// Returns the store that the events and audit rows of a change are committed to together with its checkpoint; none where checkpoints
-    /// take nothing along, and these are committed after them. A checkpointer from outside of this crate returns none.
+    /// Returns the store into which the events and audit rows of a change are committed together with its checkpoint, or `None` if they are
+    /// committed separately afterwards. Checkpointers outside this crate return `None`.
     fn store(&self) -> Option<&Arc<dyn Store>>;
 }
 
-/// Which checkpoint of a thread.
+/// Selects a checkpoint of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum At {
     /// The head.
     #[default]
     Latest,
-    /// The one of this id.
+    /// The checkpoint with this id.
     Id(CheckpointId),
 }
 
@@ -174,30 +172,30 @@ impl From<CheckpointId> for At {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Checkpoint {
-    /// The id. Those of one thread grow with time.
+    /// The id. Ids within one thread increase with time.
     pub id: CheckpointId,
-    /// What it followed on, or was restored or forked from; none of the first. It may have been pruned.
+    /// The checkpoint that this one followed, or was restored or forked from; `None` for the first. It may have been pruned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// What was merged into it beside its parent.
+    /// The checkpoint that was merged into it besides its parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged: Option<ThreadCheckpoint>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Timestamp,
-    /// What it was called.
+    /// Its label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// What was noted with it, such as the id of the tool call that led to it and who acted.
+    /// Its metadata, such as the id of the tool call that created it and the actor.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// How many files and directories it holds.
+    /// The number of files and directories.
     pub entries: u64,
-    /// The size in bytes of all files together.
+    /// The total size in bytes of all files.
     pub size_bytes: u64,
 }
 
 impl Checkpoint {
-    /// Makes a checkpoint. Its time is that of its id, and more exact where the clock agrees.
+    /// Creates a checkpoint. Its time is the one in its id, with full precision if the clock agrees.
     pub(crate) fn new(
         id: CheckpointId,
         parent: Option<Parent>,
@@ -206,22 +204,22 @@ impl Checkpoint {
         (entries, size_bytes): (u64, u64),
     ) -> Self {
         let now = whole_microseconds(now);
-        // Lists by time seek by id.
+        // Listings by time seek by id, so the time must match the id.
         let created_at = if now.as_microsecond().div_euclid(1_000) == id.time().as_millisecond() { now } else { id.time() };
         let (label, metadata, merged) = (options.label.clone(), options.metadata.clone(), options.merged.clone());
         Self { id, parent, merged, created_at, label, metadata, entries, size_bytes }
     }
 }
 
-/// What a checkpoint came from.
+/// The origin of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Parent {
-    /// The thread, where it is another one.
+    /// The thread, if it is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
     /// The checkpoint.
     pub id: CheckpointId,
-    /// The checkpoint whose tree this one has again, after a restore.
+    /// The checkpoint whose tree was restored, after a restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<CheckpointId>,
 }
@@ -235,13 +233,13 @@ pub struct ThreadCheckpoint {
     pub id: CheckpointId,
 }
 
-/// A checkpoint, and the version of its thread.
+/// A checkpoint and, if it is the head, its version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Saved {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
-    /// The head that a put on top of this checkpoint names; none when the checkpoint is not the head.
+    /// The head to name in a put on top of this checkpoint; `None` if the checkpoint is not the head.
     #[serde(skip)]
     pub head: Option<Head>,
 }
@@ -252,13 +250,13 @@ pub struct Saved {
 pub struct Opened {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
-    /// The head that a put on top of this checkpoint names; none when the checkpoint is not the head.
+    /// The head to name in a put on top of this checkpoint; `None` if the checkpoint is not the head.
     pub head: Option<Head>,
     /// The state.
     pub state: StateSnapshot,
 }
 
-/// The newest checkpoint of a thread, as a put names it that follows on it.
+/// The newest checkpoint of a thread, as the condition of the next put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The checkpoint.
@@ -267,52 +265,53 @@ pub struct Head {
     pub version: Version,
 }
 
-/// How to put a checkpoint.
+/// Options for putting a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PutOptions {
-    /// The head it follows on; none for the first of a thread. A restore and a fork do without.
+    /// The head that it follows; `None` for the first checkpoint of a thread. Ignored by restore and fork.
     pub head: Option<Head>,
-    /// The id it gets, greater than that of the head: so that it is known again when the answer was lost. One is made otherwise.
+    /// The id of the checkpoint, greater than that of the head, so that it can be recognised if the outcome is unknown. Generated by
+    /// default.
     pub id: Option<CheckpointId>,
-    /// What to call it.
+    /// The label.
     pub label: Option<String>,
-    /// What to note with it.
+    /// The metadata.
     pub metadata: BTreeMap<String, String>,
-    /// The checkpoint that was merged into the state beside the head, and that must still be there. A restore and a fork do without.
+    /// The checkpoint that was merged into the state, which must still exist. Ignored by restore and fork.
     pub merged: Option<ThreadCheckpoint>,
-    /// What is committed with the checkpoint.
+    /// The riders that are committed with the checkpoint.
     pub(crate) along: Along,
 }
 
 impl PutOptions {
-    /// Puts the first checkpoint of a thread, without a label.
+    /// Options for the first checkpoint of a thread, without a label.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Follows on a head.
+    /// Sets the head that it follows.
     #[must_use]
     pub fn with_head(mut self, head: Option<Head>) -> Self {
         self.head = head;
         self
     }
 
-    /// Sets the id it gets.
+    /// Sets the id of the checkpoint.
     #[must_use]
     pub fn with_id(mut self, id: CheckpointId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Sets what to call it.
+    /// Sets the label.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Notes something with it.
+    /// Adds a metadata entry.
     #[must_use]
     pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(name.into(), value.into());
@@ -326,7 +325,7 @@ impl PutOptions {
         self
     }
 
-    /// Returns the id of a put at a time that follows on a checkpoint. It is greater than those of all that it comes from.
+    /// Returns an id for a put at time `now` after a checkpoint. It is greater than the ids of all its origins.
     pub(crate) fn id_after(&self, now: Timestamp, after: Option<CheckpointId>) -> CheckpointId {
         let after = after.max(self.merged.as_ref().map(|merged| merged.id));
         let own = self.id.filter(|id| after.is_none_or(|after| *id > after));
@@ -334,21 +333,21 @@ impl PutOptions {
     }
 }
 
-/// Which checkpoints to list.
+/// Options for listing checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListOptions {
-    /// Only those of this label.
+    /// Only checkpoints with this label.
     pub label: Option<String>,
-    /// Only those that have all of this noted with them.
+    /// Only checkpoints with all of these metadata entries.
     pub metadata: BTreeMap<String, String>,
-    /// Only those made at this time or later.
+    /// Only checkpoints created at this time or later.
     pub since: Option<Timestamp>,
-    /// Only those made before this time.
+    /// Only checkpoints created before this time.
     pub until: Option<Timestamp>,
-    /// Only those older than this one: where the page before ended.
+    /// Only checkpoints older than this one: the end of the previous page.
     pub start_after: Option<CheckpointId>,
-    /// The most that are returned. Default 100.
+    /// The largest number to return. Default 100.
     pub limit: usize,
 }
 
@@ -359,47 +358,47 @@ impl Default for ListOptions {
 }
 
 impl ListOptions {
-    /// Lists all, 100 a page.
+    /// Lists all checkpoints, 100 a page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lists those of a label.
+    /// Lists checkpoints with a label.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Lists those that have something noted with them.
+    /// Lists checkpoints with a metadata entry.
     #[must_use]
     pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(name.into(), value.into());
         self
     }
 
-    /// Lists those made from a time on.
+    /// Lists checkpoints created at `since` or later.
     #[must_use]
     pub fn with_since(mut self, since: Timestamp) -> Self {
         self.since = Some(since);
         self
     }
 
-    /// Lists those made before a time.
+    /// Lists checkpoints created before `until`.
     #[must_use]
     pub fn with_until(mut self, until: Timestamp) -> Self {
         self.until = Some(until);
         self
     }
 
-    /// Goes on where a page ended.
+    /// Continues after the last checkpoint of a page.
     #[must_use]
     pub fn with_start_after(mut self, id: CheckpointId) -> Self {
         self.start_after = Some(id);
         self
     }
 
-    /// Sets the most that are returned.
+    /// Sets the largest number to return.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -421,46 +420,46 @@ impl ListOptions {
 pub struct CheckpointPage {
     /// The checkpoints.
     pub checkpoints: Vec<Checkpoint>,
-    /// What to give as `start_after` for the rest; none when there is no more.
+    /// The `start_after` of the next page; `None` on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<CheckpointId>,
 }
 
-/// Which checkpoints to remove. Those are removed that each of the rules set removes.
+/// Options for pruning. A checkpoint is removed only if every rule that is set allows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PruneOptions {
-    /// Keeps this many of the newest.
+    /// Keeps this many of the newest checkpoints.
     pub keep_last: Option<u64>,
-    /// Keeps those that are at most this old.
+    /// Keeps checkpoints that are at most this old.
     pub older_than: Option<Duration>,
-    /// Keeps those with a label.
+    /// Keeps checkpoints with a label.
     pub keep_labelled: bool,
-    /// Removes nothing, and only counts.
+    /// Only counts.
     pub dry_run: bool,
 }
 
 impl PruneOptions {
-    /// Removes all but the head.
+    /// Removes all checkpoints except the head.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps this many of the newest.
+    /// Keeps this many of the newest checkpoints.
     #[must_use]
     pub fn with_keep_last(mut self, count: u64) -> Self {
         self.keep_last = Some(count);
         self
     }
 
-    /// Keeps those that are at most this old.
+    /// Keeps checkpoints that are at most this old.
     #[must_use]
     pub fn with_older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
         self
     }
 
-    /// Keeps those with a label.
+    /// Keeps checkpoints with a label.
     #[must_use]
     pub fn with_keep_labelled(mut self, keep: bool) -> Self {
         self.keep_labelled = keep;
@@ -474,7 +473,7 @@ impl PruneOptions {
         self
     }
 
-    /// Tells whether a checkpoint that is no head, with this many newer ones, is removed.
+    /// Returns whether to remove a checkpoint that is not the head and has `newer` newer ones.
     pub(crate) fn removes(&self, checkpoint: &Checkpoint, newer: u64, now: Timestamp) -> bool {
         let is_old = |age: Duration| now.duration_since(checkpoint.created_at).unsigned_abs() > age && checkpoint.created_at < now;
         self.keep_last.is_none_or(|count| newer >= count)
@@ -483,27 +482,27 @@ impl PruneOptions {
     }
 }
 
-/// What a prune did, or would do.
+/// The result of a prune or of its dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Pruned {
-    /// How many checkpoints were removed.
+    /// The number of removed checkpoints.
     pub removed: u64,
-    /// How many are left.
+    /// The number of remaining checkpoints.
     pub kept: u64,
 }
 
-/// What a sweep did, or would do.
+/// The result of a sweep or of its dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Swept {
-    /// How many contents were removed.
+    /// The number of removed contents.
     pub bodies: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub body_bytes: u64,
-    /// How many packs of pages were removed.
+    /// The number of removed packs of pages.
     pub packs: u64,
-    /// How many contents are held by a checkpoint.
+    /// The number of contents that checkpoints hold.
     pub bodies_kept: u64,
 }
 
@@ -515,13 +514,13 @@ pub struct ThreadInfo {
     pub thread: String,
     /// Its newest checkpoint.
     pub head: CheckpointId,
-    /// How many files and directories it holds.
+    /// The number of files and directories.
     pub entries: u64,
-    /// The size in bytes of all files together.
+    /// The total size in bytes of all files.
     pub size_bytes: u64,
-    /// When it was saved first.
+    /// The time of the first save.
     pub created_at: Timestamp,
-    /// When it was saved last.
+    /// The time of the last save.
     pub saved_at: Timestamp,
 }
 
@@ -529,9 +528,9 @@ pub struct ThreadInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ThreadPage {
-    /// The threads by id.
+    /// The threads, ordered by id.
     pub threads: Vec<ThreadInfo>,
-    /// What to give as `start_after` for the rest; none when there is no more.
+    /// The `start_after` of the next page; `None` on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -1,23 +1,23 @@
-//! How people name a checkpoint: by its id or the start of one, by its label, or by how far it lies back.
+//! Names of checkpoints: an id or a prefix of one, a label, or the distance from the newest.
 
 use super::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions, Opened};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use futures::future::BoxFuture;
 
-/// The fewest characters of an id that name a checkpoint.
+/// The fewest characters of an id prefix that can name a checkpoint.
 const PREFIX_CHARS_MIN: usize = 4;
 
-/// Returns the checkpoint of the scope's thread that a name stands for.
+/// Returns the checkpoint of the scope's thread that a name refers to.
 ///
-/// `latest` is the newest, `latest~2` or `~2` the second before it; otherwise a name is an id, else a label (of several
-/// checkpoints with it the newest), else the start of the one id that starts so.
+/// `latest` is the newest; `latest~2` or `~2` is the second before it. Any other name is an id, else a label (the newest checkpoint with
+/// it), else the prefix of exactly one id.
 ///
 /// Cost: one round trip for `latest` and an id, a listing for the others.
 ///
 /// # Errors
-/// [`NotFound`](ErrorKind::NotFound) when no checkpoint of the thread is named so, [`Ambiguous`](ErrorKind::Ambiguous) for the start
-/// of several ids, [`InvalidArgument`](ErrorKind::InvalidArgument) for a `~` without a number behind it.
+/// [`NotFound`](ErrorKind::NotFound) when the name matches no checkpoint of the thread, [`Ambiguous`](ErrorKind::Ambiguous) for a prefix of
+/// several ids, [`InvalidArgument`](ErrorKind::InvalidArgument) for a `~` without a number.
 pub async fn find_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) -> Result<Checkpoint> {
     if let Some(back) = back(name)? {
         return nth(checkpointer, scope, name, back).await;
@@ -29,14 +29,14 @@ pub async fn find_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, nam
     labelled(checkpointer, scope, name).await
 }
 
-/// How often work on a checkpoint that was pruned meanwhile is done on the one that the name stands for since.
+/// How often work is repeated on another checkpoint because the one that the name referred to was pruned.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Finds the checkpoint of a name, as [`find_checkpoint`], and works on it. A name that counts from the newest (`latest`, `~2`) or is a label
-/// stands for another checkpoint once the one that was found is pruned: then the work is done on that.
+/// Finds a checkpoint by name, as [`find_checkpoint`] does, and works on it. If it is pruned before the work is done, a relative name
+/// (`latest`, `~2`) or a label refers to another checkpoint, and the work is done on that.
 ///
 /// # Errors
-/// Those of [`find_checkpoint`] and those of `work`.
+/// The errors of [`find_checkpoint`] and of `work`.
 pub async fn with_checkpoint<'w, T>(
     checkpointer: &dyn Checkpointer,
     scope: &Scope,
@@ -62,10 +62,10 @@ pub async fn with_checkpoint<'w, T>(
     Err(Error::new(ErrorKind::Unavailable, message).without_effect())
 }
 
-/// Opens the checkpoint of a name as [`with_checkpoint`] finds it.
+/// Opens a checkpoint by name, as [`with_checkpoint`] finds it.
 ///
 /// # Errors
-/// Those of [`find_checkpoint`], and those of the checkpointer.
+/// The errors of [`find_checkpoint`] and of the checkpointer.
 pub async fn open_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) -> Result<Opened> {
     let open = |found: Checkpoint| -> BoxFuture<'_, Result<Opened>> {
         Box::pin(async move { checkpointer.open(scope, At::Id(found.id)).await?.ok_or_else(|| missing(scope, name)) })
@@ -73,17 +73,17 @@ pub async fn open_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, nam
     with_checkpoint(checkpointer, scope, name, open).await
 }
 
-/// Tells whether a text names a checkpoint by itself, whatever its labels are: as a label it would never be found.
+/// Returns whether a text always names a checkpoint, whatever its labels are. Such a label could never be found.
 pub fn is_reserved_name(name: &str) -> bool {
     !matches!(back(name), Ok(None)) || name.parse::<CheckpointId>().is_ok()
 }
 
-/// Checks what can be said of a name without looking.
+/// Checks the syntax of a name.
 pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
     back(name).map(drop)
 }
 
-/// Reads how far a name goes back from the newest; none when it does not count.
+/// Parses how far a name goes back from the newest; `None` for other names.
 fn back(name: &str) -> Result<Option<usize>> {
     if name == "latest" {
         return Ok(Some(0));
@@ -159,7 +159,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test]
-    async fn a_name_that_counts_follows_the_thread_when_its_checkpoint_is_pruned_before_it_is_used() {
+    async fn relative_name_is_resolved_again_when_its_checkpoint_is_pruned_before_use() {
         for (name, expected) in [("latest", Ok(())), ("~0", Ok(())), ("~1", Err(ErrorKind::NotFound)), ("first", Err(ErrorKind::NotFound))]
         {
             let checkpointer = MemoryCheckpointer::new();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn label_whose_checkpoint_is_pruned_before_it_is_used_stands_for_the_next_one() {
+    async fn label_is_resolved_again_when_its_checkpoint_is_pruned_before_use() {
         let checkpointer = MemoryCheckpointer::new();
         let scope = Scope::new().with_thread("t");
         let put = async |label: &str, head| {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_checkpoint_is_found_by_each_of_its_names() {
+    async fn checkpoint_is_found_by_each_of_its_names() {
         let checkpointer = MemoryCheckpointer::new();
         let scope = Scope::new().with_thread("t");
         let mut saved = Vec::new();

@@ -1,7 +1,7 @@
-//! Trees as bytes: the pages that changed go together in packs, and contents stand beside them under their hash.
+//! The serialized form of trees: changed pages are written together in packs, and contents beside them under their hashes.
 //!
-//! A page names paths by what they do not share with the one before, and numbers by their distance from a base, so that a file
-//! takes about 60 bytes, of which 32 are the hash. A pack starts with the length of each of its pages.
+//! A page stores each path without the prefix that it shares with the one before, and numbers as distances from a base, so that a file
+//! takes about 60 bytes, of which the hash takes 32. A pack starts with the lengths of its pages.
 
 use super::cache::PageCache;
 use super::record::{decode, encode, time, unreadable};
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The bytes that end a pack: a page is read with all that stand in its pack.
+/// The size after which a pack is closed. Reading a page reads its whole pack.
 const PACK_BYTES: usize = 2 << 10;
 
-/// What a page counts for that is gone over or written, in bytes that are hashed.
+/// The cost of traversing or writing a page, in bytes hashed.
 const PAGE_BYTES: usize = 16 << 10;
 
 /// The pages and contents of the threads of one tenant and user, in a store.
@@ -49,7 +49,7 @@ enum Written<'w> {
 
 #[derive(Serialize, Deserialize)]
 struct WrittenPath<'w> {
-    /// How many bytes are those of the path before.
+    /// The length of the prefix shared with the path before, in bytes.
     shared: u16,
     rest: &'w [u8],
 }
@@ -81,7 +81,7 @@ struct WrittenChild<'w> {
     index: u32,
 }
 
-/// Writes paths by what they do not share with the one before.
+/// Writes paths without the prefix that they share with the one before.
 #[derive(Default)]
 struct Shortened<'w>(&'w [u8]);
 
@@ -156,7 +156,7 @@ fn unwritten() -> Error {
     Error::new(ErrorKind::Internal, "a page was to be written before those beneath it")
 }
 
-/// Reads a page that stands in a pack.
+/// Reads a page of a pack.
 fn read_page(bytes: &[u8], origin: u32, pack: u64) -> Result<Page> {
     let mut paths = Lengthened::default();
     match decode(bytes)? {
@@ -199,34 +199,34 @@ fn hash(content: &[u8]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// The key of a pack.
+/// Returns the key of a pack.
 pub(super) fn pack_key(pack: u64) -> String {
     format!("{pack:016x}")
 }
 
-/// The key of a content.
+/// Returns the key of a content.
 pub(super) fn body_key(hash: &[u8; 32]) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 
-/// What of a tree is not stored yet.
+/// The parts of a tree that are not stored yet.
 #[derive(Default)]
 pub(super) struct Unsaved {
     /// The packs, by number.
     pub(super) packs: Vec<(u64, Vec<u8>)>,
     /// The contents, by hash.
     pub(super) bodies: BTreeMap<[u8; 32], Bytes>,
-    /// Where the root will stand.
+    /// The future place of the root.
     pub(super) root: Option<PageId>,
-    /// Whether some of it stands in a source already, where it is not relied on.
+    /// Whether some of it is already stored in a source that must not be relied on.
     is_copy: bool,
     saved_pages: Vec<(Arc<Link>, PageId)>,
     saved_nodes: Vec<(Arc<StateNode>, StoredBody)>,
 }
 
 impl Unsaved {
-    /// Gathers what of a tree does not stand in the source that it may rely on. All of it must be in memory. It will stand in the
-    /// source of `origin`, and the first pack has the number `pack`.
+    /// Collects the parts of a tree that are not in the source that it may rely on. All of them must be in memory. They will be stored in
+    /// the source `origin`, with `pack` as the number of the first pack.
     pub(super) fn of(root: &Arc<Link>, relied_on: Option<u32>, origin: u32, pack: u64) -> Result<Self> {
         let mut pages = Vec::new();
         collect(root, relied_on, &mut pages);
@@ -272,12 +272,12 @@ impl Unsaved {
         Ok(unsaved)
     }
 
-    /// Tells whether pages can remember where they were stored: a page knows one place.
+    /// Returns whether pages can remember where they were stored: a page knows one place only.
     pub(super) fn can_be_marked(&self) -> bool {
         !self.is_copy
     }
 
-    /// Remembers where all of it was stored.
+    /// Records where each page was stored.
     pub(super) fn mark_saved(self, cache: &PageCache) {
         for (link, id) in self.saved_pages {
             link.set_id(id);
@@ -288,13 +288,13 @@ impl Unsaved {
         self.saved_nodes.into_iter().for_each(|(node, body)| node.set_body(body));
     }
 
-    /// Returns how many bytes the contents have.
+    /// Returns the total size of the contents in bytes.
     pub(super) fn body_bytes(&self) -> usize {
         self.bodies.values().map(Bytes::len).sum()
     }
 }
 
-/// Loads what a state has in another place than the one that is relied on, as it has to be stored again.
+/// Loads the parts of a state that are stored in another source than the one that is relied on, because they must be stored again.
 pub(super) async fn load_foreign(state: &StateSnapshot, relied_on: Option<u32>) -> Result<()> {
     let Some(source) = state.source() else { return Ok(()) };
     let mut links = vec![state.root().clone()];
@@ -325,7 +325,7 @@ async fn load_bodies(rows: &[Row], source: &dyn PageSource, relied_on: Option<u3
     Ok(())
 }
 
-/// Collects the pages that do not stand in the source that is relied on, each behind those beneath it.
+/// Collects the pages that are not in the relied-on source, children first.
 fn collect(link: &Arc<Link>, relied_on: Option<u32>, into: &mut Vec<Arc<Link>>) {
     if link.id().is_some_and(|id| Some(id.origin) == relied_on) {
         return;
@@ -371,7 +371,7 @@ fn unpack(bytes: &[u8]) -> Result<Vec<&[u8]>> {
 }
 
 impl Pages {
-    /// Reads pages from the store, and keeps the inner ones ready.
+    /// Reads pages from the store, and caches the inner ones.
     async fn read(&self, ids: &[PageId]) -> Result<Vec<Page>> {
         let mut packs: Vec<u64> = ids.iter().map(|id| id.pack).collect();
         packs.sort_unstable();

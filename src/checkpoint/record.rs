@@ -1,6 +1,6 @@
-//! What is written down of a checkpoint and of a thread.
+//! The stored records of checkpoints and threads.
 //!
-//! Every record starts with its format's number; fields are only ever added at the end, where an older program passes over them.
+//! Every record starts with its format number. New fields are only ever added at the end, where older programs ignore them.
 
 use super::{Checkpoint, CheckpointId, LABEL_BYTES_MAX, METADATA_BYTES_MAX, Parent, PutOptions, ThreadCheckpoint};
 use crate::backend::PageId;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const FORMAT: u8 = 1;
 
-/// A checkpoint, as it stands in the row of its own and in that of its thread's head.
+/// A checkpoint as stored in its own row and in its thread's head row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) checkpoint: Checkpoint,
@@ -53,7 +53,7 @@ struct WrittenParent<'r> {
     restored: Option<[u8; 16]>,
 }
 
-/// What was added to the record later: it stands behind the rest, where an older program passes over it.
+/// Fields that were added to the record later, stored after the others, where older programs ignore them.
 #[derive(Serialize, Deserialize)]
 struct WrittenLater<'r> {
     #[serde(borrow)]
@@ -109,7 +109,7 @@ impl Record {
     }
 }
 
-/// Checks what is noted with a checkpoint.
+/// Checks the label and metadata of a checkpoint.
 pub(super) fn check_notes(options: &PutOptions) -> Result<()> {
     if options.label.as_ref().is_some_and(|label| label.is_empty() || label.len() > LABEL_BYTES_MAX || label.contains(char::is_control)) {
         let message = format!("a label has 1 to {LABEL_BYTES_MAX} bytes and no control character; choose another");
@@ -139,7 +139,7 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     decode_first(bytes).map(|(record, _)| record)
 }
 
-/// Reads a record, and returns what stands behind it.
+/// Decodes a record, and returns the bytes after it.
 fn decode_first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8])> {
     match bytes {
         [FORMAT, record @ ..] => postcard::take_from_bytes(record).map_err(|error| unreadable().with_source(error)),

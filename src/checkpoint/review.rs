@@ -1,8 +1,8 @@
-//! What the tree that a state stands in is asked before the state becomes another past the tree, and before anything of it is told.
+//! Reviews by a tree's layers, before a state is replaced by other means than the tree, and before any of it is shown.
 //!
-//! A restore, a merge or a fork changes files without [`apply`](Backend::apply), and a difference between two checkpoints shows them
-//! without a read. The layers of the tree (rules, a token's paths, quotas) are asked about the same files all the same, in the paths
-//! at which the state stands in the tree.
+//! A restore, a merge or a fork changes files without [`apply`](Backend::apply), and a diff between two checkpoints shows them without a
+//! read. The layers of the tree (rules, a token's paths, quotas) review these files all the same, under the paths at which the tree mounts
+//! the state.
 
 use super::diff;
 use crate::backend::{Backend, StateSnapshot};
@@ -11,14 +11,14 @@ use crate::ops::{Difference, Review, ReviewPurpose, Sight};
 use crate::path::VfsPathBuf;
 use std::sync::Arc;
 
-/// How many differences are looked at in one go.
+/// The number of differences that are examined at once.
 const STEP: usize = 1_000;
 
-/// A tree in which the state of a thread stands.
+/// A tree that contains the state of a thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Reviewer {
     tree: Arc<dyn Backend>,
-    /// Where the state is mounted.
+    /// The mount points of the state.
     places: Arc<[VfsPathBuf]>,
 }
 
@@ -32,17 +32,17 @@ impl Reviewer {
         &self.tree
     }
 
-    /// Returns where the state is mounted.
+    /// Returns the mount points of the state.
     pub(crate) fn places(&self) -> &[VfsPathBuf] {
         &self.places
     }
 
-    /// Checks that one state may take the place of another.
+    /// Checks that one state may replace another.
     ///
-    /// Cost: grows with what differs.
+    /// Cost: proportional to the differences.
     ///
     /// # Errors
-    /// Those of [`Backend::review`].
+    /// The errors of [`Backend::review`].
     pub(crate) async fn allow(&self, older: &StateSnapshot, newer: &StateSnapshot) -> Result<()> {
         if self.places.is_empty() || older.version() == newer.version() && Arc::ptr_eq(older.root(), newer.root()) {
             return Ok(());
@@ -59,10 +59,10 @@ impl Reviewer {
         self.ask(ReviewPurpose::Change, &differences).await.map(drop)
     }
 
-    /// Asks about differences of the state; returns of each how much of it may be shown, wherever the state stands.
+    /// Reviews differences of the state. Returns for each how much of it may be shown, at every mount point of the state.
     ///
     /// # Errors
-    /// Those of [`Backend::review`].
+    /// The errors of [`Backend::review`].
     pub(crate) async fn ask(&self, purpose: ReviewPurpose, differences: &[Difference]) -> Result<Vec<Sight>> {
         let mut sights = vec![Sight::Open; differences.len()];
         if differences.is_empty() && purpose != ReviewPurpose::Whole {
@@ -77,7 +77,7 @@ impl Reviewer {
         Ok(sights)
     }
 
-    /// Tells whether nothing of the state is kept back.
+    /// Returns whether the whole state may be shown.
     pub(crate) async fn shows_all(&self) -> Result<bool> {
         match self.ask(ReviewPurpose::Whole, &[]).await {
             Ok(_) => Ok(true),

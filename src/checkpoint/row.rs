@@ -1,4 +1,4 @@
-//! Whether a row of a store is what its namespace says, where that can be told from the row alone.
+//! Checks whether a store row is consistent with its namespace, as far as the row alone shows.
 
 use super::record::Record;
 use crate::error::{Error, ErrorKind, Result};
@@ -9,11 +9,11 @@ use crate::store::{Item, Namespace};
 /// The name beneath the reserved root that threads lie under.
 const NAME: &str = THREADS[1];
 
-/// Checks a row of any namespace by what this crate keeps in rows: contents of threads by the hash that is their key, checkpoints and
-/// heads of threads by their records, files by the size in their meta. Rows of others pass.
+/// Checks a row of any namespace against what this crate stores there: contents of threads by the hash that is their key, checkpoints and
+/// heads by their records, files by the size in their meta. Foreign rows pass.
 ///
 /// # Errors
-/// [`Corrupt`](ErrorKind::Corrupt) for what is not what was kept.
+/// [`Corrupt`](ErrorKind::Corrupt) for a row that does not match.
 pub fn check_row(namespace: &Namespace, item: &Item) -> Result<()> {
     let components: Vec<_> = namespace.components().take(3).collect();
     let corrupt = |message: &str| Err(Error::new(ErrorKind::Corrupt, message.to_owned()));
@@ -28,7 +28,7 @@ pub fn check_row(namespace: &Namespace, item: &Item) -> Result<()> {
             Ok(record) if record.size_bytes != item.value.len() as u64 => {
                 corrupt(&format!("the file was stored with {} bytes and has {}", record.size_bytes, item.value.len()))
             }
-            // Without such a record it is no file, or one that its tree tells of.
+            // Without such a record it is either not a file, or one whose tree knows its size.
             _ => Ok(()),
         },
     }

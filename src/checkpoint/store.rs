@@ -8,8 +8,8 @@
 //! | `bodies/{tenant}/{user}` | BLAKE3 hash | size | the content |
 //! | `pruned/{tenant}/{user}` | `pruned` | | changes whenever checkpoints are removed |
 //!
-//! A checkpoint is one batch: contents and pages that are new, its record, and the head, whose version is the precondition. Pages
-//! and contents are never changed, so what a checkpoint holds needs no lock to be read; they go by a [`sweep`](super::sweep).
+//! A checkpoint is one batch: new contents and pages, its record, and the head, whose version is the precondition. Pages and contents never
+//! change, so reading a checkpoint needs no lock. A [`sweep`](super::sweep) removes unused ones.
 
 use super::cache::PageCache;
 use super::fault::{busy, no_checkpoint, no_thread, saved_meanwhile, taken};
@@ -34,37 +34,37 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first component of the namespaces that threads are saved in: nothing else may be kept beneath it.
+/// The prefix of the namespaces that hold threads. Nothing else may be stored beneath it.
 pub const RESERVED_NAMESPACE: [&str; 2] = crate::store::reserved::THREADS;
 
-/// How often a change of a head that lost a race is done again.
+/// How often a head change is retried after a lost race.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// The most bytes of contents in the batch of a checkpoint. What is over it is put before, and the batch depends on it.
+/// The most bytes of contents in a checkpoint's batch. Larger contents are put beforehand, and the batch depends on them.
 const BATCH_BYTES_MAX: usize = 32 << 20;
 
-/// How many rows are read or removed at once.
+/// The number of rows that are read or removed at once.
 const ROWS: usize = 500;
 
-/// Between the thread and the id in the key of a checkpoint: no id of a scope holds it.
+/// Separates the thread from the id in a checkpoint's key. Ids of scopes never contain it.
 pub(crate) const SEPARATOR: char = '\u{1}';
 
 /// Checkpoints kept in a [`Store`].
 ///
-/// A scope without a tenant or user has `-` in its place; an id that starts with `-` is kept with one more in front, so the
-/// two never meet. Contents are kept once for all threads of a tenant and user, and never shared between users.
+/// A missing tenant or user is stored as `-`, and an id that starts with `-` gets one more in front, so the two never collide. Contents are
+/// stored once for all threads of a tenant and user, and never shared between users.
 #[derive(Debug, Clone)]
 pub struct StoreCheckpointer {
     pub(super) store: Arc<dyn Store>,
     clock: Clock,
-    /// Tells the pages of this checkpointer from those of others.
+    /// Distinguishes the pages of this checkpointer from those of others.
     instance: u64,
-    /// The number behind that of the last pack: so that they differ though the clock stands still.
+    /// The number after that of the last pack, so that pack numbers differ even if the clock stands still.
     next_pack: Arc<AtomicU64>,
     cache: Arc<PageCache>,
 }
 
-/// Where the threads of one tenant and user stand.
+/// The namespaces of one tenant and user.
 pub(super) struct Place {
     pub(super) heads: Namespace,
     pub(super) checkpoints: Namespace,
@@ -76,14 +76,14 @@ pub(super) struct Place {
 pub(super) const PRUNED_KEY: &str = "pruned";
 
 impl StoreCheckpointer {
-    /// Keeps checkpoints in a store.
+    /// Creates a checkpointer on a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         static INSTANCES: AtomicU64 = AtomicU64::new(0);
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
         Self { store, clock: Clock::system(), instance, next_pack: Arc::default(), cache: Arc::default() }
     }
 
-    /// Takes the time from a clock.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -104,7 +104,7 @@ impl StoreCheckpointer {
         Ok(Place { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
     }
 
-    /// Returns a checkpoint's record, and the head if it is that.
+    /// Returns a checkpoint's record, and the head if the checkpoint is the head.
     async fn find(&self, place: &Place, thread: &str, at: At) -> Result<Option<(Record, Option<Head>)>> {
         let head = async || {
             let item = self.store.get(&place.heads, thread).await?;
@@ -134,7 +134,7 @@ impl StoreCheckpointer {
         StateSnapshot::saved(link, Version::new(record.root.version), Arc::new(place.pages.clone()), holder)
     }
 
-    /// Adds a checkpoint that becomes the head to a batch. The row of a thread's head is as old as the thread.
+    /// Adds a checkpoint to a batch as the new head. The head's row keeps the creation time of the thread.
     fn put_head(mut batch: Batch, place: &Place, thread: &str, record: &Record, created_at: Option<Timestamp>) -> Result<Batch> {
         let bytes = Bytes::from(record.to_bytes()?);
         batch = batch.put_with_meta(&place.checkpoints, checkpoint_key(thread, record.checkpoint.id), bytes.clone(), Bytes::new());
@@ -143,15 +143,15 @@ impl StoreCheckpointer {
         Ok(batch)
     }
 
-    /// Returns a number for the packs of a put, larger than those before.
+    /// Returns a number for the packs of a put, larger than all earlier ones.
     fn pack_number(&self) -> u64 {
         let now = first_pack(self.clock.now());
         let next = |last: u64| Some(last.max(now) + 1);
         self.next_pack.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(now, |last| last.max(now))
     }
 
-    /// Commits a batch that ends with a put of a head. When it is unknown how it ended, its checkpoint tells: it is there, whether it is the
-    /// head or others have gone on from it.
+    /// Commits a batch that ends with the put of a head. If the outcome is unknown, looks for the checkpoint: if it exists, the batch was
+    /// committed, whether it is the head or others have continued from it.
     async fn commit(&self, batch: Batch, place: &Place, thread: &str, record: Record, riders: &[Rider]) -> Result<Saved> {
         let id = record.checkpoint.id;
         match self.store.commit(batch).await {
@@ -167,7 +167,7 @@ impl StoreCheckpointer {
                         Rider::settle(riders, Some(id.to_bytes()));
                         Ok(saved)
                     }
-                    // Whether it took effect stays unknown, as the first failure says.
+                    // The outcome remains unknown, as the first error says.
                     _ => Err(error),
                 }
             }
@@ -177,9 +177,9 @@ impl StoreCheckpointer {
 
     /// Makes a checkpoint that a read shows durable.
     ///
-    /// What a read shows need not be durable: InnoDB without a binary log, and PostgreSQL that waits for a standby, show a commit
-    /// that the disk or the standby does not have yet. So the checkpoint's own row is put again as it is, which no other save depends
-    /// on. The answer to that write comes once all that was before it is durable.
+    /// A read may show commits that are not durable yet: InnoDB without a binary log, and PostgreSQL waiting for a standby, show a commit
+    /// before the disk or the standby has it. So the checkpoint's own row, which no other save depends on, is put again unchanged. That
+    /// write is acknowledged only once everything before it is durable.
     async fn confirm_in(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Saved>> {
         let key = checkpoint_key(thread, id);
         for _ in 0..ATTEMPTS_MAX {
@@ -190,7 +190,7 @@ impl StoreCheckpointer {
             let batch = Batch::new().expect(&place.checkpoints, &key, Condition::Version(item.version));
             match self.store.commit(batch.put_with_meta(&place.checkpoints, &*key, item.meta, Bytes::new())).await {
                 Ok(_) => return Ok(Some(Saved { checkpoint, head })),
-                // It was confirmed by another, or pruned.
+                // Another caller confirmed it, or it was pruned.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }
@@ -198,7 +198,7 @@ impl StoreCheckpointer {
         Err(busy(thread))
     }
 
-    /// Gathers what of a state is not stored yet, on a thread of its own, as contents are hashed.
+    /// Collects the parts of a state that are not stored yet, on a separate thread because contents are hashed.
     async fn unsaved(&self, place: &Place, state: &StateSnapshot, relied_on: Option<u32>, pack: u64) -> Result<Unsaved> {
         load_foreign(state, relied_on).await?;
         let (root, origin) = (state.root().clone(), place.pages.origin);
@@ -228,7 +228,7 @@ impl StoreCheckpointer {
         Ok(batch)
     }
 
-    /// Makes a checkpoint with a tree that is stored already the head of a thread.
+    /// Makes a checkpoint with an already stored tree the head of a thread.
     async fn point(
         &self,
         place: &Place,
@@ -246,7 +246,7 @@ impl StoreCheckpointer {
         let condition = head.map_or(Condition::Absent, |head| Condition::Version(head.version));
         let batch = Batch::new()
             .expect(&place.heads, thread, condition)
-            // Its pages are only sure to stay as long as it does.
+            // Its pages are only guaranteed to stay as long as it exists.
             .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists);
         let created_at = head.is_none().then_some(record.checkpoint.created_at);
         let riders = Rider::taken(&options.along, &self.store);
@@ -254,7 +254,7 @@ impl StoreCheckpointer {
         self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, &riders).await
     }
 
-    /// Calls `each` with every checkpoint of a thread, the newest first.
+    /// Calls `each` with every checkpoint of a thread, newest first.
     async fn each(&self, place: &Place, thread: &str, mut each: impl FnMut(&str, Record) -> Result<()>) -> Result<()> {
         let mut options = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}"));
         loop {
@@ -285,13 +285,13 @@ impl Checkpointer for StoreCheckpointer {
         record::check_notes(options)?;
         let totals = state.totals().await?;
         let mut pack = self.pack_number();
-        // Whether what holds the stored pages of the state is gone.
+        // Whether the holder of the state's stored pages is gone.
         let mut is_unheld = false;
         let riders = Rider::taken(&options.along, &self.store);
         for attempt in 0..ATTEMPTS_MAX {
             let id = options.id_after(self.clock.now(), options.head.map(|head| head.id));
             let parent = options.head.map(|head| Parent { thread: None, id: head.id, restored: None });
-            // What is stored is relied on as long as a checkpoint holds it, and is written again otherwise.
+            // Stored parts are relied on only while a checkpoint holds them, and are written again otherwise.
             let known = state.known();
             let newest = state.version().number();
             let held = known.as_ref().filter(|(version, holder)| *version <= newest && holder.origin == place.pages.origin && !is_unheld);
@@ -311,7 +311,7 @@ impl Checkpointer for StoreCheckpointer {
                 batch = batch.expect(&place.pages.packs, pack_key(*number), Condition::Absent);
             }
             let packs_end = 1 + unsaved.packs.len();
-            // The head that this one follows on is there if the first condition holds.
+            // The parent exists if the first condition holds.
             let head_key = options.head.map(|head| checkpoint_key(thread, head.id));
             let holder_key = held.map(|holder| holder.name.as_ref()).filter(|name| Some(*name) != head_key.as_deref());
             let holder_at = holder_key.map(|key| {
@@ -320,7 +320,7 @@ impl Checkpointer for StoreCheckpointer {
             });
             let merged_at = packs_end + usize::from(holder_at.is_some());
             if let Some(merged) = &options.merged {
-                // What was taken of it is only sure to stay as long as it does.
+                // Content taken from it is only guaranteed to stay as long as it exists.
                 batch = batch.expect(&place.checkpoints, checkpoint_key(&merged.thread, merged.id), Condition::Exists);
             }
             if unsaved.body_bytes() > BATCH_BYTES_MAX {
@@ -343,7 +343,7 @@ impl Checkpointer for StoreCheckpointer {
                 }
                 Err(error) if error.kind() == ErrorKind::Conflict => match error.change() {
                     Some(0) => return Err(saved_meanwhile(thread, error.current_version())),
-                    // Another checkpointer of the store took the number.
+                    // Another checkpointer of this store took the number.
                     Some(index) if index < packs_end => pack += 7_919 << attempt,
                     index if index == holder_at && index.is_some() => is_unheld = true,
                     Some(index) if index == merged_at && options.merged.is_some() => {
@@ -377,7 +377,7 @@ impl Checkpointer for StoreCheckpointer {
     async fn list(&self, scope: &Scope, options: &ListOptions) -> Result<CheckpointPage> {
         let (place, thread) = (self.place(scope)?, thread_of(scope)?);
         let mut scan = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}")).with_limit(options.limit.saturating_add(1).min(ROWS));
-        // Keys are ids in descending order, and an id starts with its time: what is too new is passed over by seeking.
+        // Keys are ids in descending order, and an id starts with its time, so newer checkpoints are skipped by seeking.
         let newest = options.start_after.into_iter().chain(options.until.map(CheckpointId::behind)).min();
         scan.start_after = newest.map(|id| checkpoint_key(thread, id));
         let mut checkpoints: Vec<Checkpoint> = Vec::new();
@@ -385,7 +385,7 @@ impl Checkpointer for StoreCheckpointer {
             let page = self.store.scan(&place.checkpoints, scan.clone()).await?;
             for item in items(page.entries) {
                 let checkpoint = Record::from_bytes(&item.meta)?.checkpoint;
-                // The id holds the time, to the millisecond.
+                // The id holds the time in milliseconds.
                 if options.since.is_some_and(|since| checkpoint.id < CheckpointId::at_least(since)) {
                     return Ok(CheckpointPage { checkpoints, next: None });
                 }
@@ -432,7 +432,7 @@ impl Checkpointer for StoreCheckpointer {
             let parent = Parent { thread: Some(source.to_owned()), id: record.checkpoint.id, restored: None };
             match self.point(&place, thread, &record, parent, None, options).await {
                 Err(error) if error.kind() == ErrorKind::Conflict && error.change() == Some(0) => return Err(taken(thread)),
-                // It was pruned since it was found. The latest is another one by now, and an id has no other.
+                // It was pruned since it was found. The latest is a different one by now; an id has no other.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 ended => return ended,
             }
@@ -447,7 +447,7 @@ impl Checkpointer for StoreCheckpointer {
             let pruned =
                 self.store.get(&place.pruned, PRUNED_KEY).await?.map_or(Condition::Absent, |item| Condition::Version(item.version));
             let Some(head) = self.store.get(&place.heads, source).await? else { return Err(no_thread(source)) };
-            // Unless checkpoints are removed meanwhile, what is copied stays.
+            // Unless checkpoints are removed meanwhile, everything being copied stays.
             let mut batch = Batch::new().expect(&place.heads, thread, Condition::Absent).expect(&place.pruned, PRUNED_KEY, pruned);
             let newest = read_head(&head)?.1.id;
             let mut count = 0;
@@ -492,7 +492,7 @@ impl Checkpointer for StoreCheckpointer {
         let now = self.clock.now();
         let (mut newer, mut kept, mut keys) = (0, 0, Vec::new());
         self.each(&place, thread, |key, Record { checkpoint, .. }| {
-            // What is newer than the head that was met became it since.
+            // A checkpoint newer than the head that was read became the head since.
             if checkpoint.id < head && options.removes(&checkpoint, newer, now) {
                 keys.push(key.to_owned());
             } else {
@@ -534,16 +534,16 @@ impl fmt::Display for StoreCheckpointer {
     }
 }
 
-/// Adds what goes along with a checkpoint to its batch.
+/// Adds the riders of a checkpoint to its batch.
 fn with_riders(mut batch: Batch, riders: &[Rider], id: CheckpointId) -> Result<Batch> {
     for Rider(rider) in riders {
-        // Files of a state have versions of their own.
+        // A state's files have versions of their own.
         batch.writes.extend(rider.rows(0, &|_| None, Some(id.to_bytes()))?);
     }
     Ok(batch)
 }
 
-/// Returns the number of a first pack. A number is not used again, though a clock goes back: pages are known by it.
+/// Returns the number of a first pack. Numbers are never reused, even if the clock goes back, because they identify pages.
 fn first_pack(now: jiff::Timestamp) -> u64 {
     let microseconds = u64::try_from(now.as_microsecond()).unwrap_or(0);
     let random = CheckpointId::new(now, None).to_bytes();
@@ -554,7 +554,7 @@ pub(super) fn items(entries: Vec<ScanEntry>) -> impl Iterator<Item = Item> {
     entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None })
 }
 
-/// Returns what holds the tree of a checkpoint.
+/// Returns the holder of a checkpoint's tree.
 fn holder(place: &Place, thread: &str, id: CheckpointId) -> Holder {
     Holder { origin: place.pages.origin, name: checkpoint_key(thread, id).into() }
 }
@@ -563,7 +563,7 @@ fn checkpoint_key(thread: &str, id: CheckpointId) -> String {
     format!("{thread}{SEPARATOR}{}", id.descending())
 }
 
-/// Returns where something is kept for the threads of a scope's tenant and user.
+/// Returns the namespace of a kind of row for a scope's tenant and user.
 pub(crate) fn namespace_of(scope: &Scope, kind: &str) -> Result<Namespace> {
     scope.validate()?;
     let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));

@@ -1,9 +1,9 @@
-//! Removing what no checkpoint holds any more.
+//! Removing pages and contents that no checkpoint holds any more.
 //!
-//! Every page and content that a checkpoint holds is marked, and what is not marked goes. Nothing is locked meanwhile: what was put
-//! since the sweep began has a version above the one it began at and is left alone, and what is removed must still have the version
-//! it was met at. A checkpoint that is put during a sweep holds new rows and such that a checkpoint held when it was put; so all
-//! that it takes to mark enough is that no checkpoint is removed while they are listed, and if one is, they are listed again.
+//! A sweep marks every page and content that a checkpoint holds, then removes the rest. It takes no locks. Rows written after the sweep
+//! began have a version above its start and are left alone, and a row is removed only if it still has the version at which it was scanned.
+//! A checkpoint that is put during a sweep holds only new rows and rows that another checkpoint held at that time. So the marks are
+//! complete unless a checkpoint is removed while they are listed; if one is, they are listed again.
 
 use super::Swept;
 use super::pages::pack_key;
@@ -15,13 +15,13 @@ use crate::ops::Version;
 use crate::store::{Batch, Condition, Namespace, ScanOptions, Store};
 use std::collections::HashSet;
 
-/// How many pages are read at once.
+/// The number of pages that are read at once.
 const PAGES: usize = 256;
 
-/// How many rows are removed at once.
+/// The number of rows that are removed at once.
 const ROWS: usize = 256;
 
-/// How often checkpoints are listed when some are removed meanwhile.
+/// How often checkpoints are listed again because some were removed meanwhile.
 const ATTEMPTS_MAX: usize = 16;
 
 pub(super) async fn sweep(store: &dyn Store, place: &Place, dry_run: bool) -> Result<Swept> {
@@ -33,7 +33,7 @@ pub(super) async fn sweep(store: &dyn Store, place: &Place, dry_run: bool) -> Re
             continue;
         }
         let marked = match mark(place, roots).await {
-            // What is read may be removed by another sweep, once its checkpoint is.
+            // Another sweep may have removed a page once its checkpoint was removed.
             Err(error) if error.kind() == ErrorKind::Corrupt && pruned(store, place).await? != before => continue,
             marked => marked?,
         };
@@ -70,7 +70,7 @@ async fn roots(store: &dyn Store, place: &Place) -> Result<HashSet<PageId>> {
     Ok(roots)
 }
 
-/// The keys of what is held.
+/// The keys of the rows that checkpoints hold.
 #[derive(Default)]
 struct Marked {
     packs: HashSet<String>,
@@ -108,7 +108,7 @@ struct Sweep<'s> {
 }
 
 impl Sweep<'_> {
-    /// Removes the rows of a namespace that are not held; returns how many, and the bytes their meta tells.
+    /// Removes the rows of a namespace that are not held. Returns their number, and the total of the sizes in their meta.
     async fn rows(&self, namespace: &Namespace, is_held: impl Fn(&str) -> bool) -> Result<(u64, u64)> {
         let mut options = ScanOptions::new();
         let (mut count, mut size_bytes) = (0, 0);
@@ -128,7 +128,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Removes rows that are as they were met, and returns them.
+    /// Removes rows that still have their scanned versions, and returns them.
     async fn remove<'i>(&self, namespace: &Namespace, items: &'i [crate::store::Item]) -> Result<Vec<&'i crate::store::Item>> {
         let mut rest: Vec<&crate::store::Item> = items.iter().collect();
         while !self.dry_run && !rest.is_empty() {
@@ -137,7 +137,7 @@ impl Sweep<'_> {
             });
             match self.store.commit(batch).await {
                 Ok(_) => break,
-                // It was put again, or another sweep removed it.
+                // The row was put again, or another sweep removed it.
                 Err(error) if error.kind() == ErrorKind::Conflict => match error.change() {
                     Some(index) if index < rest.len() => drop(rest.remove(index)),
                     _ => return Err(error),

@@ -1,45 +1,45 @@
-//! The newest checkpoint that two checkpoints both come from.
+//! The newest common ancestor of two checkpoints.
 //!
-//! Ids grow along every way from a checkpoint to what was made of it, also across threads: so what both come from is met in the
-//! order of ids, and the first one met is the nearest. A restored checkpoint comes from the one before it; whose tree it has again
-//! is a change like any other. A thread that was copied has the checkpoints of the other under ids of their own.
+//! Ids increase along every path from a checkpoint to its descendants, also across threads. Visiting ancestors in descending order of ids
+//! therefore reaches the nearest common one first. The parent of a restored checkpoint is the one before it; the restored tree counts as a
+//! change like any other. A copied thread has the checkpoints of the original under ids of its own.
 
 use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions, ThreadCheckpoint};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use std::collections::{BTreeMap, HashMap};
 
-/// How many checkpoints of a thread are read at once.
+/// The number of checkpoints of a thread that are read at once.
 const PAGE: usize = 64;
 
-/// Which of the two come from a checkpoint: ours, theirs.
+/// Which of the two checkpoints descend from a checkpoint: ours, theirs.
 type Sides = [bool; 2];
 
-/// How a checkpoint was met.
+/// How a checkpoint was reached.
 #[derive(Debug, Clone, Copy, Default)]
 struct Met {
     by: Sides,
-    /// Who met it behind checkpoints of its thread that are gone: what both come from may have been among these.
+    /// Which sides reached it across pruned checkpoints of its thread: a common ancestor may have been among these.
     behind_gap: Sides,
-    /// Whether the nearest one that both come from comes from it.
+    /// Whether it is an ancestor of the nearest common one.
     is_older: bool,
 }
 
-/// The checkpoints of threads, read as they are asked for.
+/// The checkpoints of threads, read on demand.
 struct Threads<'c> {
     checkpointer: &'c dyn Checkpointer,
     scope: &'c Scope,
     known: HashMap<String, BTreeMap<CheckpointId, Checkpoint>>,
 }
 
-/// Returns the newest checkpoint that both come from; it may be one of the two.
+/// Returns the newest common ancestor of two checkpoints, which may be one of the two.
 ///
 /// Cost: one or two round trips for every 64 checkpoints of a thread that are newer than it.
 ///
 /// # Errors
-/// [`NotFound`](ErrorKind::NotFound) when there is none, or when it was pruned; [`Ambiguous`](ErrorKind::Ambiguous) after a
-/// criss-cross, where there are two of which neither comes from the other: compared with one alone, what a side took back of
-/// the other would be lost without a word.
+/// [`NotFound`](ErrorKind::NotFound) when there is none, or when it was pruned. [`Ambiguous`](ErrorKind::Ambiguous) after a criss-cross
+/// merge, which leaves two common ancestors of which neither descends from the other: comparing with only one would silently lose what a
+/// side reverted of the other.
 pub(super) async fn nearest(
     checkpointer: &dyn Checkpointer,
     scope: &Scope,
@@ -52,7 +52,7 @@ pub(super) async fn nearest(
     meet(&mut ahead, ours.clone(), Met { by: [true, false], ..Met::default() });
     meet(&mut ahead, theirs.clone(), Met { by: [false, true], ..Met::default() });
     while let Some(((id, thread), mut met)) = ahead.pop_last() {
-        // The same checkpoint may have been met in a copy of the thread.
+        // The same checkpoint may have been reached in a copy of the thread.
         while let Some(entry) = ahead.last_entry().filter(|entry| entry.key().0 == id) {
             let ((_, copy), of_copy) = entry.remove_entry();
             if is_same(checkpointer, scope, id, [&thread, &copy]).await? {
@@ -73,7 +73,7 @@ pub(super) async fn nearest(
             met.is_older = true;
         }
         threads.go_on(&mut ahead, &mut has_gap, &thread, id, met).await?;
-        // Ids only get smaller from here, so all that is left lies behind what was found.
+        // Ids only get smaller from here, so everything left is older than what was found.
         if nearest.is_some() && ahead.values().all(|met| met.is_older) {
             break;
         }
@@ -92,7 +92,7 @@ fn meet(ahead: &mut BTreeMap<(CheckpointId, String), Met>, checkpoint: ThreadChe
     met.is_older |= how.is_older;
 }
 
-/// Tells whether two threads have one checkpoint: they may also have given one id to two.
+/// Returns whether two threads share a checkpoint, because they may also have given the same id to two.
 async fn is_same(checkpointer: &dyn Checkpointer, scope: &Scope, id: CheckpointId, threads: [&String; 2]) -> Result<bool> {
     let [one, other] = threads.map(|thread| scope.clone().with_thread(thread));
     let (one, other) = (checkpointer.open(&one, At::Id(id)).await?, checkpointer.open(&other, At::Id(id)).await?);
@@ -103,7 +103,7 @@ async fn is_same(checkpointer: &dyn Checkpointer, scope: &Scope, id: CheckpointI
 }
 
 impl Threads<'_> {
-    /// Returns a checkpoint, and reads those of its thread that are older. Of one thread, ever older ones are asked for.
+    /// Returns a checkpoint, and caches older ones of its thread. Successive requests for a thread must go back in time.
     async fn get(&mut self, thread: &str, id: CheckpointId) -> Result<Option<&Checkpoint>> {
         let known = self.known.entry(thread.to_owned()).or_default();
         if known.first_key_value().is_none_or(|(oldest, _)| id < *oldest) {
@@ -115,7 +115,7 @@ impl Threads<'_> {
         Ok(known.get(&id))
     }
 
-    /// Meets what a checkpoint comes from; of one that is gone, the next older one of its thread.
+    /// Visits a checkpoint's parents; for a pruned one, the next older checkpoint of its thread.
     async fn go_on(
         &mut self,
         ahead: &mut BTreeMap<(CheckpointId, String), Met>,

@@ -1,4 +1,4 @@
-//! Files that both sides changed: their lines are merged, if they are texts.
+//! Line merges of files that both sides changed, if they are text.
 
 use super::{MergeConflictKind, MergeHunk, MergeLines, MergeOptions, MergeResolution, MergeStrategy};
 use crate::backend::{StateNode, StateSnapshot};
@@ -10,11 +10,11 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How many files are merged at once, and the bytes of their contents after which no more are added.
+/// The most files that are merged at once, and the bytes of contents after which no more are added.
 const FILES: usize = 64;
 const FILES_BYTES: u64 = 16 << 20;
 
-/// The most places of one conflict that are listed, and the most bytes of text of one side.
+/// The most hunks that are listed of one conflict, and the most bytes of text of one side.
 const HUNKS_MAX: usize = 16;
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
@@ -25,22 +25,22 @@ pub(super) const TEXTS_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Texts {
     pub(super) path: VfsPathBuf,
-    /// None where there was no file.
+    /// `None` where there was no file.
     pub(super) base: Option<Arc<StateNode>>,
     pub(super) ours: Arc<StateNode>,
     pub(super) theirs: Arc<StateNode>,
 }
 
-/// What becomes of it.
+/// The result for a file.
 #[derive(Debug)]
 pub(super) enum Merged {
-    /// The lines of both, without conflict.
+    /// The merged lines of both sides, without conflict.
     Clean(Bytes),
     Conflict {
         kind: MergeConflictKind,
         hunks: Vec<MergeHunk>,
         hunks_total: u64,
-        /// The lines of both, if they are what decides it.
+        /// The merged lines of both sides, if the strategy uses them.
         decided: Option<Bytes>,
     },
 }
@@ -107,7 +107,7 @@ pub(super) async fn merge_all(
     Ok(all)
 }
 
-/// Returns how many files are loaded together, at least one.
+/// Returns the number of files to load together, at least one.
 fn batch(files: &[Texts]) -> usize {
     let mut size_bytes = 0;
     let fits = files.iter().take(FILES).take_while(|file| {
@@ -159,7 +159,7 @@ fn shown(lines: &LineMerge<'_>, hunk: &Hunk, budget: &mut usize) -> MergeHunk {
         *budget -= kept;
         let truncated = kept < text.len();
         let mut shown = String::from_utf8_lossy(&text[..kept]).into_owned();
-        // What was cut within a letter is left out.
+        // Drops a character that was cut in the middle.
         if truncated && shown.ends_with('\u{fffd}') {
             shown.pop();
         }

@@ -1,10 +1,10 @@
-//! How one thread's changes are brought into another.
+//! Merging one thread's changes into another.
 //!
-//! Both are compared with the newest checkpoint that both come from. What only one side changed is taken; texts that both changed
-//! are merged by lines; everything else that both changed, or that cannot stand together, is a conflict. Conflicts are data with both
-//! sides, and nothing is written until each is decided: by what the caller says of its path, or by a strategy for all.
+//! Both are compared with their newest common ancestor. A change that only one side made is taken. Text files that both changed are merged
+//! by lines. Everything else that both changed, or that cannot coexist, is a conflict. Conflicts are data with both sides, and nothing is
+//! written until each is decided, by a resolution for its path or by a strategy for all.
 //!
-//! The result is one new checkpoint of the thread, which remembers what was merged: so the next merge of the two starts from there.
+//! The result is one new checkpoint of the thread, which records the merged checkpoint, so the next merge of the two starts from there.
 
 mod ancestor;
 mod lines;
@@ -27,24 +27,24 @@ use crate::scope::Scope;
 use crate::store::whole_microseconds;
 use crate::text::merge::MarkerNames;
 
-/// What the metadata of a checkpoint calls the thread that was merged into it.
+/// The metadata key of a checkpoint for the thread that was merged into it.
 pub const MERGED_THREAD: &str = "merged_thread";
 
-/// What the metadata of a checkpoint calls the checkpoint that was merged into it.
+/// The metadata key of a checkpoint for the checkpoint that was merged into it.
 pub const MERGED_CHECKPOINT: &str = "merged_checkpoint";
 
-/// Merges a checkpoint of a thread into the scope's thread, as a new checkpoint behind its head.
+/// Merges a checkpoint of a thread into the scope's thread, as a new checkpoint after its head.
 ///
-/// Nothing is written when the other thread has nothing new, when a conflict is left undecided, or in a dry run; the outcome says
-/// which. A thread that did nothing since the other one parted from it gets a checkpoint of its own all the same.
+/// Nothing is written when the other thread has nothing new, when a conflict is undecided, or in a dry run; the outcome says which. A
+/// thread without changes since the two diverged still gets a checkpoint of its own.
 ///
-/// Cost: grows with what either side changed since both parted, and with the checkpoints made since. Contents that one side alone
+/// Cost: grows with the changes of either side since they diverged, and with the number of checkpoints since. Contents that only one side
 /// changed are neither read nor written again.
 ///
 /// # Errors
-/// [`NotFound`](ErrorKind::NotFound) for a thread or checkpoint that is not there, and when what both come from was pruned or never
-/// was, [`Conflict`](ErrorKind::Conflict) when the thread got a new head meanwhile, [`InvalidArgument`](ErrorKind::InvalidArgument)
-/// for a resolution of what is no conflict. Nothing is written then.
+/// [`NotFound`](ErrorKind::NotFound) for a missing thread or checkpoint, and when the common ancestor was pruned or never existed;
+/// [`Conflict`](ErrorKind::Conflict) when the thread got a new head meanwhile; [`InvalidArgument`](ErrorKind::InvalidArgument) for a
+/// resolution of a path without a conflict. Nothing is written in these cases.
 ///
 /// # Examples
 /// ```
@@ -78,7 +78,7 @@ pub async fn merge(checkpointer: &dyn Checkpointer, scope: &Scope, source: (&str
     Ok(outcome)
 }
 
-/// Compares as [`merge`] does, and returns the state to put and what is noted with it, unless nothing is to be written.
+/// Plans a merge as [`merge`] does. Returns the state to put and its options, unless nothing is to be written.
 pub(crate) async fn plan_merge(
     checkpointer: &dyn Checkpointer,
     scope: &Scope,
@@ -121,7 +121,7 @@ pub(crate) async fn plan_merge(
     Ok((outcome, Some((state, notes))))
 }
 
-/// Notes with the new checkpoint what was merged.
+/// Returns put options that record the merged checkpoint.
 fn noted(options: &MergeOptions, merged: &ThreadCheckpoint, head: Option<Head>) -> PutOptions {
     let notes = PutOptions { label: options.label.clone(), metadata: options.metadata.clone(), ..PutOptions::new() };
     notes
@@ -139,7 +139,7 @@ async fn open(checkpointer: &dyn Checkpointer, scope: &Scope, thread: &str, at: 
     })
 }
 
-/// Opens the base that was named, which stands in one of the two threads.
+/// Opens the named base, which belongs to one of the two threads.
 async fn base(
     checkpointer: &dyn Checkpointer,
     scope: &Scope,

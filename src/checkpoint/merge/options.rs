@@ -1,4 +1,4 @@
-//! How to merge.
+//! Options for merging.
 
 use crate::checkpoint::{CheckpointId, Head};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How to decide all conflicts that nothing is said of.
+/// A default decision for conflicts without a resolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeStrategy {
-    /// What the thread that is merged into has at the path, wholly.
+    /// Takes the whole path from the thread that is merged into.
     Ours,
-    /// What the merged thread has at the path, wholly.
+    /// Takes the whole path from the merged thread.
     Theirs,
-    /// The lines of both, ours first. Only for texts: other conflicts stay undecided.
+    /// Takes the lines of both, ours first. For text only: other conflicts stay undecided.
     Union,
-    /// The lines of both between conflict markers. Only for texts: other conflicts stay undecided.
+    /// Takes the lines of both, between conflict markers. For text only: other conflicts stay undecided.
     Markers,
 }
 
@@ -34,14 +34,14 @@ impl fmt::Display for MergeStrategy {
     }
 }
 
-/// How to decide one conflict.
+/// The decision for one conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeResolution {
-    /// By a strategy. It also holds for the conflicts beneath the path that nothing nearer is said of.
+    /// Applies a strategy. It also covers conflicts beneath the path that have no nearer resolution.
     Strategy(MergeStrategy),
-    /// The path is a file of this content.
+    /// Makes the path a file with this content.
     Content(Bytes),
-    /// Nothing stands at the path.
+    /// Leaves nothing at the path.
     Remove,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for MergeResolution {
     }
 }
 
-/// Written as its name; a content is not repeated.
+/// Serialized as the name of the choice; a content is not repeated.
 impl Serialize for MergeResolution {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -78,27 +78,27 @@ impl From<MergeStrategy> for MergeResolution {
     }
 }
 
-/// How to merge.
+/// Options for merging.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MergeOptions {
-    /// The checkpoint to compare both with, of either thread. By default the newest that both come from.
+    /// The checkpoint to compare both with, from either thread. The default is the newest common ancestor.
     pub base: Option<CheckpointId>,
-    /// How to decide conflicts that no resolution is given for. By default they stay undecided, and nothing is written.
+    /// The decision for conflicts without a resolution. By default they stay undecided, and nothing is written.
     pub strategy: Option<MergeStrategy>,
-    /// How to decide conflicts by path.
+    /// The decisions for conflicts, by path.
     pub resolutions: BTreeMap<VfsPathBuf, MergeResolution>,
-    /// How conflict markers are written.
+    /// The style of conflict markers.
     pub marker_style: MarkerStyle,
     /// The head that the thread must have; any by default.
     pub head: Option<Head>,
-    /// Writes nothing, and tells what would be done.
+    /// Writes nothing, and returns what would be done.
     pub dry_run: bool,
-    /// The most paths that the outcome lists of changes, and of conflicts. All are counted. Default 1,000.
+    /// The most changes, and the most conflicts, that the outcome lists. All are counted. Default 1,000.
     pub limit: usize,
-    /// What to call the new checkpoint.
+    /// The label of the new checkpoint.
     pub label: Option<String>,
-    /// What to note with the new checkpoint.
+    /// The metadata of the new checkpoint.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -119,7 +119,7 @@ impl Default for MergeOptions {
 }
 
 impl MergeOptions {
-    /// Merges what has no conflict.
+    /// Merges changes without conflicts.
     pub fn new() -> Self {
         Self::default()
     }
@@ -131,7 +131,7 @@ impl MergeOptions {
         self
     }
 
-    /// Sets how to decide conflicts.
+    /// Sets the decision for conflicts without a resolution.
     #[must_use]
     pub fn with_strategy(mut self, strategy: MergeStrategy) -> Self {
         self.strategy = Some(strategy);
@@ -145,7 +145,7 @@ impl MergeOptions {
         self
     }
 
-    /// Sets how conflict markers are written.
+    /// Sets the style of conflict markers.
     #[must_use]
     pub fn with_marker_style(mut self, style: MarkerStyle) -> Self {
         self.marker_style = style;
@@ -159,7 +159,7 @@ impl MergeOptions {
         self
     }
 
-    /// Only tells what would be done.
+    /// Returns what would be done, without writing.
     #[must_use]
     pub fn with_dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run = dry_run;
@@ -173,21 +173,21 @@ impl MergeOptions {
         self
     }
 
-    /// Sets what to call the new checkpoint.
+    /// Sets the label of the new checkpoint.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Notes something with the new checkpoint.
+    /// Adds a metadata entry to the new checkpoint.
     #[must_use]
     pub fn with_metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(name.into(), value.into());
         self
     }
 
-    /// Returns what was said of the conflict at a path: of the path itself, or of the nearest directory above it.
+    /// Returns the resolution of the conflict at a path: the one for the path itself, or for the nearest directory above it.
     pub(super) fn resolution(&self, path: &VfsPath) -> Option<(&VfsPath, MergeResolution)> {
         if let Some((said, resolution)) = self.resolutions.get_key_value(path) {
             return Some((said, resolution.clone()));

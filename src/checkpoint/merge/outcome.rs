@@ -1,4 +1,4 @@
-//! What a merge did, or what is in its way: data, bounded in size.
+//! The outcome of a merge, or its conflicts: data, bounded in size.
 
 use super::MergeResolution;
 use crate::backend::StateNode;
@@ -15,36 +15,36 @@ use std::fmt;
 pub enum MergeStatus {
     /// The other thread has nothing new; nothing was written.
     UpToDate,
-    /// It was merged, or would be, in a dry run.
+    /// It was merged, or would be in a dry run.
     Merged,
     /// A conflict is undecided; nothing was written.
     Conflict,
 }
 
-/// What a merge did, or would do.
+/// The outcome of a merge or of its dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeOutcome {
     /// How it ended.
     pub status: MergeStatus,
-    /// What both were compared with.
+    /// The checkpoint that both were compared with.
     pub base: ThreadCheckpoint,
     /// The head that was merged into.
     pub ours: ThreadCheckpoint,
-    /// What was merged.
+    /// The checkpoint that was merged.
     pub theirs: ThreadCheckpoint,
     /// The new head, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    /// What the merge changes in the thread, in path order. Undecided conflicts change nothing.
+    /// The changes that the merge makes in the thread, in path order. Undecided conflicts change nothing.
     pub changes: Vec<MergeChange>,
-    /// How many changes there are, those left out of the list too.
+    /// The number of changes, including unlisted ones.
     pub changes_total: u64,
-    /// The conflicts in path order, those that were decided too.
+    /// The conflicts in path order, including decided ones.
     pub conflicts: Vec<MergeConflict>,
-    /// How many conflicts there are, those left out of the list too.
+    /// The number of conflicts, including unlisted ones.
     pub conflicts_total: u64,
-    /// How many conflicts are undecided.
+    /// The number of undecided conflicts.
     pub undecided: u64,
 }
 
@@ -65,11 +65,11 @@ impl MergeOutcome {
     }
 }
 
-/// Where what a merge puts at a path comes from.
+/// The origin of the content that a merge puts at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeOrigin {
-    /// The merged thread: it alone changed the path.
+    /// The merged thread: only it changed the path.
     Theirs,
     /// Both: their lines were merged.
     Lines,
@@ -83,27 +83,27 @@ pub enum MergeOrigin {
 pub struct MergeChange {
     /// The path.
     pub path: VfsPathBuf,
-    /// What happens to it.
+    /// The kind of change.
     pub change: ChangeKind,
-    /// Whether a directory stands there afterwards, or stood there if it is removed.
+    /// Whether a directory is there afterwards, or was there if it is removed.
     pub is_directory: bool,
-    /// Where it comes from.
+    /// The origin of the content.
     pub origin: MergeOrigin,
 }
 
-/// Why the changes of both sides to a path cannot both be taken.
+/// The reason why both sides' changes to a path cannot both be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeConflictKind {
-    /// Both changed the same lines of a text.
+    /// Both changed the same lines of a text file.
     BothChanged,
-    /// Both added a file here, with other contents.
+    /// Both added a file here, with different contents.
     BothAdded,
-    /// Both changed a file that is no text, or too large to be merged by lines.
+    /// Both changed a file that is not text, or is too large to be merged by lines.
     Binary,
     /// One changed it and the other removed it.
     ChangedAndRemoved,
-    /// One has a file here and the other a directory, and either changed what it has.
+    /// One has a file here and the other a directory, and at least one of them changed it.
     FileAndDirectory,
     /// One added it to a directory that the other removed.
     DirectoryRemoved,
@@ -128,24 +128,24 @@ impl fmt::Display for MergeConflictKind {
 pub struct MergeConflict {
     /// The path.
     pub path: VfsPathBuf,
-    /// Why.
+    /// The reason.
     pub kind: MergeConflictKind,
-    /// What stood there when both parted; none when nothing did.
+    /// What the common ancestor has there, if anything.
     pub base: Option<MergeSide>,
     /// What the thread has there.
     pub ours: Option<MergeSide>,
     /// What the merged thread has there.
     pub theirs: Option<MergeSide>,
-    /// The lines that both changed, of two texts; at most 16 places.
+    /// The conflicting lines of two text files; at most 16 hunks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hunks: Vec<MergeHunk>,
-    /// How many such places there are.
+    /// The number of such hunks.
     #[serde(skip_serializing_if = "is_zero")]
     pub hunks_total: u64,
-    /// How many changed paths beneath it are decided with it, of those that the caller may know of.
+    /// The number of changed paths beneath that are decided with it, counting only those that the caller may know of.
     #[serde(skip_serializing_if = "is_zero")]
     pub beneath: u64,
-    /// How it was decided; none when it was not.
+    /// How it was decided, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<MergeResolution>,
 }
@@ -155,15 +155,15 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What stands at a path on one side.
+/// One side's file or directory at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeSide {
     /// A file or a directory.
     pub kind: EntryKind,
-    /// The size in bytes; of a directory, 0.
+    /// The size in bytes; 0 for a directory.
     pub size_bytes: u64,
-    /// The BLAKE3 hash of the content of a file, in hexadecimal.
+    /// The BLAKE3 hash of a file's content, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
 }
@@ -184,11 +184,11 @@ impl MergeSide {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeHunk {
-    /// What they were when both parted.
+    /// The lines of the common ancestor.
     pub base: MergeLines,
-    /// What the thread has.
+    /// The lines of the thread.
     pub ours: MergeLines,
-    /// What the merged thread has.
+    /// The lines of the merged thread.
     pub theirs: MergeLines,
 }
 
@@ -196,12 +196,12 @@ pub struct MergeHunk {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct MergeLines {
-    /// The number of the first, from 1; of none, that of the line they would stand before.
+    /// The number of the first line, from 1; for an empty run, that of the line it would precede.
     pub line: usize,
-    /// How many they are.
+    /// The number of lines.
     pub lines: usize,
-    /// Their text, with what is no UTF-8 replaced; cut after 2 KiB, and left out where many conflicts are listed.
+    /// The text, lossily decoded as UTF-8; cut after 2 KiB, and omitted if many conflicts are listed.
     pub text: String,
-    /// Whether the text is cut or left out.
+    /// Whether the text is cut or omitted.
     pub truncated: bool,
 }

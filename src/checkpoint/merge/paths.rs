@@ -1,7 +1,8 @@
-//! What becomes of each path that either side changed.
+//! Decides the outcome of each path that either side changed.
 //!
-//! A conflict at a path is decided for that path alone. Only where it is about a directory, which the other side removed or has a file
-//! in place of, all that was changed beneath is decided with it. A directory that one side removed goes if nothing is left in it.
+//! A conflict at a path is decided for that path alone, with one exception: if it concerns a directory that the other side removed or
+//! replaced by a file, everything changed beneath is decided with it. A directory that one side removed disappears if nothing remains in
+//! it.
 
 use super::lines::{Merged, Texts, merge_all};
 use super::{
@@ -20,12 +21,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How many differences are looked at in one go.
+/// The number of differences that are examined at once.
 const STEP: usize = 1_000;
 
 type Node = Option<Arc<StateNode>>;
 
-/// What one side changed: what the base has, and what the side has.
+/// The changes of one side: at each path, the base's node and the side's node.
 #[derive(Debug, Default)]
 struct Changed(BTreeMap<VfsPathBuf, (Node, Node)>);
 
@@ -56,18 +57,18 @@ impl Changed {
         self.0.range::<VfsPath, _>((Bound::Excluded(path), Bound::Unbounded)).take_while(move |(beneath, _)| beneath.starts_with(path))
     }
 
-    /// Tells whether the side has anything beneath a path that it changed or added.
+    /// Returns whether the side has anything beneath a path that it changed or added.
     fn has_beneath(&self, path: &VfsPath) -> bool {
         self.beneath(path).any(|(_, (_, newer))| newer.is_some())
     }
 
-    /// Tells whether the side removed a directory that a path lies in.
+    /// Returns whether the side removed a directory that contains a path.
     fn removed_above(&self, path: &VfsPath) -> bool {
         path.ancestors().any(|above| matches!(self.0.get(above), Some((Some(_), None))))
     }
 }
 
-/// What is to be done at a path.
+/// The action at a path.
 #[derive(Debug)]
 struct Step {
     path: VfsPathBuf,
@@ -83,28 +84,28 @@ struct Case {
     path: VfsPathBuf,
     kind: MergeConflictKind,
     sides: [Node; 3],
-    /// What was changed beneath, if that is decided with it.
+    /// The paths changed beneath it, if they are decided with it.
     beneath: Vec<VfsPathBuf>,
     hunks: Vec<MergeHunk>,
     hunks_total: u64,
-    /// The lines of both, where they are what decides it.
+    /// The merged lines of both sides, if the strategy uses them.
     lines: Option<Bytes>,
 }
 
-/// What a merge does, and what needs a decision.
+/// The actions of a merge, and its conflicts.
 #[derive(Debug)]
 pub(super) struct Plan {
     steps: Vec<Step>,
     conflicts: Vec<MergeConflict>,
-    /// Of each conflict, what is decided with it.
+    /// For each conflict, the differences that are decided with it.
     beneath: Vec<Vec<Difference>>,
     ours: Changed,
 }
 
-/// Plans the merge of what ours and theirs changed of a base; none when theirs changed nothing.
+/// Plans the merge of the changes that ours and theirs made to a base; `None` if theirs changed nothing.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a resolution of what is no conflict, and those of the store.
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a resolution of a path without a conflict, and the errors of the store.
 pub(super) async fn plan(
     [base, ours, theirs]: [&StateSnapshot; 3],
     options: &MergeOptions,
@@ -155,7 +156,7 @@ pub(super) async fn plan(
     Ok(Some(Plan { steps, conflicts, beneath, ours: our_changes }))
 }
 
-/// The changed paths, sorted by what is to be done.
+/// The changed paths, sorted by action.
 struct Sorted<'c> {
     ours: &'c Changed,
     theirs: &'c Changed,
@@ -168,7 +169,7 @@ impl Sorted<'_> {
     fn sort(&mut self) {
         let (ours, theirs) = (self.ours, self.theirs);
         let paths: BTreeSet<&VfsPathBuf> = ours.0.keys().chain(theirs.0.keys()).collect();
-        // The path of a conflict that all beneath is decided with.
+        // The path of a conflict that covers everything beneath it.
         let mut cover: Option<&VfsPathBuf> = None;
         for path in paths {
             if cover.is_some_and(|cover| path.starts_with(cover)) {
@@ -184,7 +185,7 @@ impl Sorted<'_> {
         }
     }
 
-    /// Looks at a path that one side alone changed; what is to be taken is `take`. Returns the path if it covers what lies beneath.
+    /// Handles a path that only one side changed; `take` is the node to take. Returns the path if it covers what lies beneath.
     fn one_sided<'p>(&mut self, path: &'p VfsPathBuf, sides: [&Node; 3], other: &Changed, take: Option<&Node>) -> Option<&'p VfsPathBuf> {
         let [base, our, their] = sides;
         let changed = if take.is_some() { their } else { our };
@@ -229,11 +230,11 @@ impl Sorted<'_> {
 }
 
 impl Case {
-    /// Returns what a resolution does; none when it does not decide this conflict.
+    /// Returns the steps of a resolution; `None` if it does not decide this conflict.
     fn decide(&self, resolution: &MergeResolution, ours: &Changed, theirs: &Changed) -> Option<Vec<Step>> {
         let step = |path: &VfsPathBuf, graft: Graft| {
             let node = |changed: &Changed| changed.0.get(path).map(|(base, node)| (base.clone(), node.clone()));
-            // A side that did not change the path has there what the base has.
+            // A side that did not change the path has what the base has there.
             let our = node(ours).map(|(_, node)| node).or_else(|| node(theirs).map(|(base, _)| base)).flatten();
             Step { path: path.clone(), graft, origin: MergeOrigin::Decided, ours: our }
         };
@@ -259,10 +260,10 @@ impl Case {
         }
     }
 
-    /// Returns what is decided with it, as it stands on the two sides.
+    /// Returns the differences that are decided with it, as the two sides have them.
     fn differences_beneath(&self, ours: &Changed, theirs: &Changed) -> Vec<Difference> {
         let side = |changed: &Changed, other: &Changed, path: &VfsPathBuf| {
-            // A side that did not change the path has there what the base has.
+            // A side that did not change the path has what the base has there.
             let node = changed.0.get(path).map(|(_, node)| node).or_else(|| other.0.get(path).map(|(base, _)| base));
             node.and_then(|node| node.as_ref().map(|node| standing_of(node)))
         };
@@ -277,10 +278,10 @@ impl Case {
 }
 
 impl Plan {
-    /// Asks whether what the merge changes may be changed, and what its conflicts tell may be told: of a file that may not be read, no line.
+    /// Asks whether the merge's changes are allowed, and whether its conflicts may be shown. For an unreadable file no lines are shown.
     ///
     /// # Errors
-    /// Those of [`Backend::review`](crate::Backend::review), and `permission_denied` for a conflict at a path that is hidden.
+    /// The errors of [`Backend::review`](crate::Backend::review), and `permission_denied` for a conflict at a hidden path.
     pub(super) async fn review(&mut self, reviewer: &Reviewer) -> Result<()> {
         let standing = |node: &Node| node.as_ref().map(|node| standing_of(node));
         let changes: Vec<Difference> = self
@@ -314,7 +315,7 @@ impl Plan {
                 }
                 Sight::Named => {
                     (conflict.hunks, conflict.hunks_total) = (Vec::new(), 0);
-                    // A hash would tell what a short file holds.
+                    // A hash would reveal what a short file holds.
                     [&mut conflict.base, &mut conflict.ours, &mut conflict.theirs].into_iter().flatten().for_each(|side| side.hash = None);
                 }
                 Sight::Open => {}
@@ -323,12 +324,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Tells the outcome, and returns what is to be done.
+    /// Fills in the outcome, and returns the actions.
     pub(super) fn tell(self, outcome: &mut MergeOutcome, options: &MergeOptions) -> Vec<(VfsPathBuf, Graft)> {
         let removed: HashSet<&VfsPathBuf> = self.steps.iter().filter(|step| step.graft.is_nothing()).map(|step| &step.path).collect();
         let is_left = |path: &VfsPath| self.ours.beneath(path).any(|(beneath, (_, node))| node.is_some() && !removed.contains(beneath));
         let changes: Vec<Option<MergeChange>> = self.steps.iter().map(|step| step.change(is_left)).collect();
-        // What our side has already is not put again; a directory is removed as soon as nothing is left in it.
+        // Content that our side already has is not put again. A directory is removed once nothing is left in it.
         let is_done: Vec<bool> =
             self.steps.iter().zip(&changes).map(|(step, change)| change.is_none() && !step.graft.is_nothing()).collect();
         let mut changes: Vec<MergeChange> = changes.into_iter().flatten().collect();
@@ -350,7 +351,7 @@ impl Plan {
         outcome.conflicts_total = self.conflicts.len() as u64;
         outcome.undecided = self.conflicts.iter().filter(|conflict| conflict.decided.is_none()).count() as u64;
         outcome.status = if outcome.undecided == 0 { MergeStatus::Merged } else { MergeStatus::Conflict };
-        // Those that need a decision come before those that had one, when not all are listed.
+        // If not all conflicts are listed, undecided ones come first.
         let mut conflicts = self.conflicts;
         if conflicts.len() > options.limit {
             conflicts.sort_by_key(|conflict| conflict.decided.is_some());
@@ -362,13 +363,13 @@ impl Plan {
     }
 }
 
-/// Returns what a node is.
+/// Returns the kind and size of a node.
 fn standing_of(node: &StateNode) -> Standing {
     if node.is_directory() { Standing::Directory } else { Standing::File(node.size_bytes()) }
 }
 
 impl Step {
-    /// Returns the change that our side sees; none when it has the same already, or a directory in which something is left.
+    /// Returns the change that our side sees; `None` if it already has the same node, or a directory that is not empty.
     fn change(&self, is_left: impl Fn(&VfsPath) -> bool) -> Option<MergeChange> {
         let (change, is_directory) = match (&self.ours, &self.graft) {
             (None, Graft::Nothing) => return None,
