@@ -1,15 +1,15 @@
-//! What a tool answered, as the protocol's result.
+//! Converts the output of a tool to the protocol's result.
 
 use crate::tools::ToolOutput;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 
-/// What `_meta` calls the facts of an answer, for programs.
+/// The `_meta` key of the structured data, for programs.
 const DATA: &str = "treehold/data";
 
-/// What `_meta` calls the error of an answer, for programs.
+/// The `_meta` key of the structured error, for programs.
 const ERROR: &str = "treehold/error";
 
-/// Makes a result of an output: its text, and in `_meta` what a program may want of it.
+/// Converts an output to a result: its text as content, and its data and error in `_meta`.
 pub(super) fn result(output: ToolOutput) -> CallToolResult {
     let content = vec![ContentBlock::text(output.text)];
     let mut result = if output.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };

@@ -1,4 +1,4 @@
-//! A tool call, from its arguments to its answer: whose thread, may it be made, by whom it is answered, and is the answer too long.
+//! Tool calls: finds the thread, asks for consent, runs the tool, and moves an oversized result to a file.
 
 use super::caller::McpCaller;
 use super::consent::{self, Consent, Question};
@@ -17,10 +17,10 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the work of one call may take, searches and edits above all.
+/// The time limit of one call. Searches and edits are the slowest.
 const WORK_MAX: Duration = Duration::from_secs(120);
 
-/// Answers a call of a tool that is offered.
+/// Handles a call of an offered tool.
 pub(super) async fn answered(
     offered: &Arc<Offered>,
     offer: &Offer,
@@ -51,7 +51,7 @@ pub(super) async fn answered(
         match asked(&offered, &scope, caller.credential.as_deref(), &name, call.as_ref(), &arguments).await {
             Ok(None) => {}
             Ok(Some(Doubt { question, of_call, protected })) => match offered.consents.ask(&question, &of_call, &request, context).await? {
-                // One question a call: the answer that comes with a call belongs to one of them.
+                // One question per call, since the reply that comes with a call answers only one.
                 Consent::Given => (asks_no_more, allowed) = (true, protected),
                 Consent::Ask(question) => return Ok(question.into()),
                 Consent::Denied(error) => return Ok(told(&error)),
@@ -61,13 +61,13 @@ pub(super) async fn answered(
     }
     loop {
         let allowance = Allowance::new(allowed);
-        // A change that has begun goes on when the client goes away, so that it is made and saved or not made.
+        // A change that has begun continues when the client disconnects, so that it is both made and saved, or not made.
         let work = {
             let (offered, offer, scope, allowance) = (offered.clone(), offer.clone(), scope.clone(), allowance.clone());
             let (call, arguments) = (call.clone(), arguments.clone());
             async move {
                 let run = run(&offered, &offer, &scope, call, arguments);
-                // Nothing else ends it: it goes on without its client, and no request's deadline reaches it.
+                // Only this limit ends it: it outlives its client, and the deadline of the request does not apply.
                 allowance.during(work::as_owner(Owner::from(&scope), Some(WORK_MAX), run)).await
             }
         };
@@ -75,7 +75,7 @@ pub(super) async fn answered(
         let work = super::http::within_trace(context, work);
         let result = progress::told(context, &name, tokio::spawn(work)).await;
         let result = result.map_err(|error| ErrorData::internal_error(format!("the call was not finished: {error}"), None))?;
-        // What was refused has changed nothing; a person who agrees has the call made again.
+        // A refused call has changed nothing. If a person consents, run it again.
         let refused = allowance.refused();
         if asks_no_more || refused.is_empty() || result.is_error != Some(true) {
             return Ok(result.into());
@@ -94,16 +94,16 @@ pub(super) async fn answered(
     }
 }
 
-/// What a person is asked before a call.
+/// What to ask a person before a call.
 struct Doubt {
     question: Question,
-    /// Which call it is about.
+    /// The fingerprint of the call.
     of_call: [u8; 32],
     /// The protected files that the question names.
     protected: Vec<VfsPathBuf>,
 }
 
-/// Returns what a person is to be asked before a call.
+/// Returns the question to ask before a call, if any.
 async fn asked(
     offered: &Offered,
     scope: &Scope,
@@ -137,7 +137,7 @@ async fn run(offered: &Offered, offer: &Offer, scope: &Scope, call: Option<ToolC
         (OfferKind::Call(set), Some(call)) => {
             let name = call.name();
             let output = threads.call(scope, call).await;
-            // What is read goes on by its own arguments, and to read a file by reading a file would not end.
+            // `read_file` has its own arguments for paging, and moving its result to a file that is read with `read_file` would never end.
             let is_file = set != ToolSet::Default || name == "read_file";
             let output = if is_file || !offered.may_write() { output } else { oversized::offloaded(threads, scope, name, output).await };
             answer::result(output)
@@ -150,7 +150,7 @@ fn told(error: &Error) -> CallToolResponse {
     answer::result(ToolOutput::from_error(error)).into()
 }
 
-/// Takes the thread out of the arguments; empty when they name none.
+/// Removes the thread from the arguments. Returns an empty string if they name none.
 fn thread(arguments: &mut JsonObject) -> Result<String> {
     match arguments.remove(THREAD_ARGUMENT) {
         None | Some(Value::Null) => Ok(String::new()),

@@ -1,4 +1,4 @@
-//! Who calls: what a transport knows of it, and what a call may say itself.
+//! The caller: what the transport knows about it, and what a call may specify.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
@@ -13,54 +13,54 @@ use std::time::Duration;
 #[cfg(feature = "serve")]
 use tokio::sync::watch;
 
-/// Who calls over a connection, as its transport found out before the request came here.
+/// The caller of a connection, as authenticated by its transport.
 ///
-/// A transport that knows no more than the options of the server gives none.
+/// Without one, the scope in the server's options applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct McpCaller {
-    /// Who calls.
+    /// The caller's scope.
     pub scope: Scope,
-    /// The connection is about the thread of `scope` and no other.
+    /// Whether calls may use only the thread of `scope`.
     pub thread_fixed: bool,
-    /// The only threads that calls may be about; any when there are none.
+    /// The threads that calls may use, or empty for all.
     pub threads: Vec<String>,
-    /// What the caller was let in by, such as the id of a token. A session and an answer to a question belong to the tenant, user and
-    /// credential that began them.
+    /// What authenticated the caller, such as the id of a token. Sessions and replies to questions are bound to the tenant, user and
+    /// credential that started them.
     pub credential: Option<String>,
 }
 
 impl McpCaller {
-    /// Makes a caller whose calls may name any thread.
+    /// Returns a caller whose calls may use any thread.
     pub fn new(scope: Scope) -> Self {
         Self { scope, thread_fixed: false, threads: Vec::new(), credential: None }
     }
 
-    /// Makes a caller that is about one thread alone: that of the scope.
+    /// Restricts calls to the thread of the scope.
     #[must_use]
     pub fn with_thread_fixed(mut self) -> Self {
         self.thread_fixed = true;
         self
     }
 
-    /// Sets the only threads that calls may be about.
+    /// Sets the threads that calls may use.
     #[must_use]
     pub fn with_threads(mut self, threads: Vec<String>) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Sets what the caller was let in by.
+    /// Sets what authenticated the caller.
     #[must_use]
     pub fn with_credential(mut self, credential: impl Into<String>) -> Self {
         self.credential = Some(credential.into());
         self
     }
 
-    /// Returns the scope of a call that names a thread, or none by the empty text.
+    /// Returns the scope of a call. `thread` is empty if the call names none.
     ///
     /// # Errors
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for another thread than that of a connection which has one.
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for a thread that the caller may not use.
     pub(super) fn scope_of(&self, thread: &str) -> Result<Scope> {
         let mut scope = self.scope.clone();
         if thread.is_empty() || scope.thread.as_deref() == Some(thread) {
@@ -80,11 +80,11 @@ impl McpCaller {
     }
 }
 
-/// How long what was read of a token may be remembered.
+/// How long a token lookup may be cached.
 #[cfg(feature = "serve")]
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
-/// Asks whether a caller would still be let in with the same rights: what lasts, such as a stream or a session, asks again.
+/// Checks whether a caller is still authorized with the same rights. Long-lived work such as streams and sessions checks repeatedly.
 #[cfg(feature = "serve")]
 #[derive(Clone)]
 pub(crate) struct Standing {
@@ -94,7 +94,7 @@ pub(crate) struct Standing {
 
 #[cfg(feature = "serve")]
 impl Standing {
-    /// Asks `holds`. `changes` returns what tells that the answer may be another one, if anything does.
+    /// Checks with `holds`. `changes` returns a receiver that is notified when the result may have changed, if there is one.
     pub(crate) fn new(
         holds: impl Fn() -> BoxFuture<'static, Result<bool>> + Send + Sync + 'static,
         changes: impl Fn() -> Option<watch::Receiver<u64>> + Send + Sync + 'static,
@@ -102,19 +102,19 @@ impl Standing {
         Self { holds: Arc::new(holds), changes: Arc::new(changes) }
     }
 
-    /// Tells whether the caller would be let in.
+    /// Returns whether the caller is still authorized.
     ///
     /// # Errors
-    /// Those of what is asked.
+    /// Errors of `holds`.
     pub(super) async fn holds(&self) -> Result<bool> {
         (self.holds)().await
     }
 
-    /// Waits until the caller would not be let in any more: until a change tells so, or one of the looks at every `interval`.
+    /// Waits until the caller is no longer authorized. Checks after each notified change, and at least once per `interval`.
     pub(super) async fn ends(self, interval: Duration) {
         let mut changes = (self.changes)();
         let mut wait = interval;
-        // Where nobody can say it is asked again: each request is asked about for itself.
+        // Keep waiting if the check fails: each request is authorized on its own anyway.
         while self.holds().await.unwrap_or(true) {
             let changed = async {
                 if let Some(changes) = &mut changes
@@ -124,7 +124,7 @@ impl Standing {
                 }
                 std::future::pending::<()>().await;
             };
-            // What was read just before a change may be remembered after it.
+            // A lookup from just before the change may still be cached, so check again once it has expired.
             wait = if tokio::time::timeout(wait, changed).await.is_ok() { REMEMBERED_FOR } else { interval };
         }
     }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_about_one_thread_leads_to_no_other() {
+    fn fixed_thread_refuses_other_threads() {
         let caller = McpCaller::new(Scope::new().with_user("ada").with_thread("t"));
         assert_eq!(caller.scope_of("").expect("its own"), caller.scope);
         assert_eq!(caller.scope_of("u").expect("any"), caller.scope.clone().with_thread("u"));

@@ -1,4 +1,4 @@
-//! One connection: the methods of the protocol, each answered by the room it is about.
+//! One connection: the protocol's methods, each delegated to the module that implements it.
 
 use super::caller::McpCaller;
 #[cfg(feature = "conformance")]
@@ -23,14 +23,14 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use std::sync::Arc;
 
-/// How long a client may hold on to the list of tools: it changes with the server alone.
+/// How long a client may cache the list of tools, which changes only with the server.
 const TOOLS_TTL_MS: u64 = 3_600_000;
 
-/// The most characters of instructions, about: Claude Code 2.1 cuts those of a server there unless it is set otherwise. The prompt gives
-/// the memory whole.
+/// The approximate limit on instructions, in characters. Claude Code 2.1 truncates a server's instructions there by default. The prompt
+/// contains the full memory.
 const INSTRUCTIONS_CHARS_MAX: usize = 4_096;
 
-/// What is answered over one connection.
+/// The handler of one connection.
 #[derive(Clone)]
 pub(super) struct Connection {
     offered: Arc<Offered>,
@@ -55,7 +55,7 @@ impl Connection {
         Err(ErrorData::invalid_params(format!("there is no tool `{name}`; the tools are {}", names.join(", ")), None))
     }
 
-    /// Returns who calls: what the transport found out, or what the options say.
+    /// Returns the caller from the transport, or from the options.
     fn caller(&self, context: &RequestContext<RoleServer>) -> McpCaller {
         #[cfg(feature = "serve")]
         let known = super::http::caller(context);
@@ -64,7 +64,7 @@ impl Connection {
         known.unwrap_or_else(|| McpCaller::new(self.offered.options.scope.clone()))
     }
 
-    /// Takes a place among the subscriptions that a user may have.
+    /// Takes one of the user's subscription places.
     fn place(&self, scope: &Scope) -> Result<Share<User>, ErrorData> {
         let user = (scope.tenant.clone(), scope.user.clone());
         let share = self.offered.options.pools.subscriptions.take(user, subscriptions::SUBSCRIPTIONS_MAX);
@@ -86,7 +86,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Tells a model what the tree is, and what is kept in memory as it is now: as much of it as clients show.
+    /// Describes the tree to a model and appends the current prompt memory, as much of it as clients show.
     async fn instructions(&self, context: &RequestContext<RoleServer>) -> String {
         let offered = &self.offered;
         let chars_left = INSTRUCTIONS_CHARS_MAX.saturating_sub(offered.instructions.chars().count() + 2);
@@ -287,7 +287,7 @@ impl ServerHandler for Connection {
         }
     }
 
-    // What is not declared is not there; `rmcp` would answer with an empty list.
+    // A method that is not declared must be reported as missing; `rmcp` would return an empty list.
     async fn complete(&self, _: CompleteRequestParams, _: RequestContext<RoleServer>) -> Result<CompleteResult, ErrorData> {
         #[cfg(feature = "conformance")]
         if self.offered.fixtures.is_some() {

@@ -1,16 +1,17 @@
-//! Asking a person before something goes that cannot be had back, where the client can ask: in the way of its era.
+//! Asks a person before a destructive call, if the client supports it.
 //!
-//! Asked about is what goes unseen or much at once: a directory with all it holds, the files that a patch removes or replaces, the file
-//! that a move takes the place of, a thread that is set back, and a file that makes tools run code
-//! ([`RUNS_CODE`](crate::layer::RUNS_CODE)), which is refused where nobody can be asked. A call with two such reasons is asked about once,
-//! with both. What else a call plainly says of one file (its new content, its removal)
-//! is not: who is asked about everything reads nothing any more.
+//! Asked about are losses that are large or easily missed: removing a directory with its content, the files that a patch removes or
+//! replaces, the file that a move replaces, and restoring a thread. So are changes to files that make tools run code
+//! ([`RUNS_CODE`](crate::layer::RUNS_CODE)), which are refused if nobody can be asked. A call with two such reasons is asked about once,
+//! with both. Other changes that a call states plainly about one file, such as new content or its removal, are not asked about: people who
+//! are asked about everything stop reading the questions.
 //!
-//! A client of today gets the question as the answer, and makes the call again with what the person said and with the
-//! [`requestState`](https://modelcontextprotocol.io/specification/2026-07-28) that came with the question. That is sealed by a key of
-//! this server, belongs to one caller and one call with its arguments, holds what was asked, and counts once and for ten minutes. So a
-//! yes that nobody gave, a yes to something else, and a yes to what has changed since are none. Servers that share a store share the key and
-//! what was taken, so the answer may come to another than asked.
+//! Clients of revision 2026-07-28 receive the question as the result. They repeat the call with the person's reply and the
+//! [`requestState`](https://modelcontextprotocol.io/specification/2026-07-28) of the question. Earlier clients receive an elicitation
+//! request during the call. The state is sealed with a key of this server, is bound to one caller and one call with its arguments, contains
+//! the question, and is accepted once within ten minutes. A forged consent, a consent to something else, and a consent to facts that have
+//! changed since are all rejected. Servers that share a store share the key and the record of accepted consents, so the reply may reach a
+//! different server.
 
 use crate::backend::{Backend, BackendExt};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,35 +34,35 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// What the question is called in the protocol.
+/// The name of the question in the protocol.
 const QUESTION: &str = "confirm";
 
-/// How many entries are counted; there may be more.
+/// How many entries are counted before the count reads "more than".
 const COUNTED_MAX: usize = 1_000;
 
 /// How many files a question names.
 const NAMED_MAX: usize = 5;
 
-/// How long an answer is waited for, and counts.
+/// How long to wait for a reply, and how long a reply is valid.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What came of asking.
+/// The outcome of asking.
 #[derive(Debug)]
 pub(super) enum Consent {
-    /// The call may be made: a person said so.
+    /// A person agreed to the call.
     Given,
-    /// The question goes to the client, which makes the call again with the answer.
+    /// The client must ask the question and repeat the call with the reply.
     Ask(InputRequiredResult),
-    /// The person said no, or did not answer.
+    /// The person declined or did not reply.
     Denied(Error),
 }
 
-/// What a person is asked.
+/// A question to a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
-    /// What would be done, as it goes on after "do you agree to".
+    /// What would be done, in lower case, to be used within a sentence.
     doing: String,
-    /// The word for it on the box to be ticked.
+    /// The verb that labels the checkbox.
     verb: &'static str,
     path: Option<VfsPathBuf>,
 }
@@ -98,7 +99,7 @@ impl Question {
     }
 }
 
-/// Tells whether a call is of a kind that is asked about, before anything is looked at.
+/// Returns whether this kind of call may need consent, without inspecting the tree.
 pub(super) fn concerns(call: &ToolCall) -> bool {
     match call {
         ToolCall::Delete(delete) => delete.recursive,
@@ -109,10 +110,10 @@ pub(super) fn concerns(call: &ToolCall) -> bool {
     }
 }
 
-/// Returns what is to be asked before a call, as the tree is now; nothing when the call takes nothing away, or would fail.
+/// Returns the question to ask before a call, given the current tree, or `None` if the call destroys nothing or would fail.
 ///
 /// # Errors
-/// Those of looking at what would go.
+/// Errors of inspecting what would be removed.
 pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Option<Question>> {
     match call {
         ToolCall::Delete(delete) if delete.recursive => of_directory(tree, &delete.path).await,
@@ -121,7 +122,7 @@ pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Opti
             None => Ok(None),
         },
         ToolCall::Move(change) if change.overwrite && change.from != change.to => {
-            // A directory is never replaced, and what is not there replaces nothing: that is the call's own to tell.
+            // A directory is never replaced, and a missing source replaces nothing; the call itself reports both.
             let is_file = tree.stat(&change.to).await.is_ok_and(|entry| !entry.is_directory());
             let replaces = is_file && tree.stat(&change.from).await.is_ok_and(|entry| !entry.is_directory());
             let doing = || format!("move `{}` to `{}` and replace the file that is there", change.from, change.to);
@@ -139,13 +140,13 @@ pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Opti
     }
 }
 
-/// Asks about files that make tools run code, which a call was refused to change. They are not empty.
+/// Returns the question about files that make tools run code, which a call was refused to change. `refused` is not empty.
 pub(super) fn of_protected(refused: &[Refusal]) -> Question {
     Question::new("Change", changing(refused), refused.first().map(|refusal| &*refusal.path))
 }
 
 impl Question {
-    /// Asks in the same question about files that make tools run code, if there are any.
+    /// Adds files that make tools run code to the same question, if there are any.
     pub(super) fn and_protected(self, refused: &[Refusal]) -> Self {
         match refused {
             [] => self,
@@ -162,8 +163,8 @@ fn changing(refused: &[Refusal]) -> String {
     format!("change {}, where {reason}", named(&paths))
 }
 
-/// Returns which files that make tools run code a call would change, of those calls that are asked about for another reason: so a person is
-/// asked once about all of it. What cannot be found out is refused by the call.
+/// Returns the files that make tools run code and that a call would change, for calls that need consent anyway, so that a person is asked
+/// once. If they cannot be determined, the call itself is refused.
 pub(super) async fn protected(tree: &dyn Backend, call: &ToolCall) -> Vec<Refusal> {
     let removal = |path: &VfsPath| Difference::new(path, Some(Standing::Directory), None);
     let write = |path: &VfsPath| Difference::new(path, None, Some(Standing::File(0)));
@@ -184,7 +185,7 @@ pub(super) async fn protected(tree: &dyn Backend, call: &ToolCall) -> Vec<Refusa
     let allowance = Allowance::new(Vec::new());
     let review = async {
         for difference in differences {
-            // Each is asked about where it is mounted.
+            // Each path is reviewed in its own mount.
             let at = difference.path.clone();
             let _ = tree.review(&Review::new(ReviewPurpose::Consent, at, vec![difference])).await;
         }
@@ -193,7 +194,7 @@ pub(super) async fn protected(tree: &dyn Backend, call: &ToolCall) -> Vec<Refusa
     allowance.refused()
 }
 
-/// Asks about a directory with all it holds. One that is empty or not there is not asked about, and neither is a file.
+/// Returns the question about removing a directory with its content, or `None` if it is empty or missing, or the path is a file.
 async fn of_directory(tree: &dyn Backend, path: &VfsPath) -> Result<Option<Question>> {
     let held = match tree.tree(path.as_str(), usize::MAX, COUNTED_MAX).await {
         Ok(held) => held,
@@ -221,26 +222,26 @@ fn named(paths: &[VfsPathBuf]) -> String {
     }
 }
 
-/// Tells whether the client has somebody to ask. A client that says no more than that it can ask, asks by forms.
+/// Returns whether the client can ask a person. A client that declares elicitation without details supports forms.
 pub(super) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
     let asks = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
     asks.is_some_and(|asks| asks.form.is_some() || asks.url.is_none())
 }
 
-/// Which call a question belongs to: the caller with its credential, the tool, and the arguments as they were understood.
+/// Returns the fingerprint of a call: the caller with its credential, the tool, and the arguments as parsed.
 pub(super) fn of_call(scope: &Scope, credential: Option<&str>, tool: &str, arguments: &Value) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     let arguments = arguments.to_string();
     let whose = [&scope.tenant, &scope.user, &scope.agent, &scope.thread].map(|field| field.as_deref());
     for part in whose.into_iter().chain([credential, Some(tool), Some(&*arguments)]) {
-        // With its length before it, no part can pass for two.
+        // Length prefixes keep adjacent parts distinct.
         hasher.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
         hasher.update(part.unwrap_or_default().as_bytes());
     }
     *hasher.finalize().as_bytes()
 }
 
-/// The questions of a server, and the answers that were taken.
+/// The open questions of a server and the consents that were accepted.
 #[derive(Debug)]
 pub(crate) struct Consents {
     codec: RequestStateCodec,
@@ -248,32 +249,32 @@ pub(crate) struct Consents {
     taken: Taken,
 }
 
-/// The questions whose yes was taken: none is taken twice.
+/// The questions whose consent was accepted. None is accepted twice.
 #[derive(Debug)]
 enum Taken {
-    /// By this process, and when.
+    /// Accepted by this process, with the time.
     Here(Mutex<HashMap<Uuid, Instant>>),
-    /// By any server of a store.
+    /// Accepted by any server that shares the store.
     #[cfg(feature = "serve")]
     Stored(std::sync::Arc<dyn Store>, Namespace),
 }
 
-/// The key of the row that holds the key of all servers of a store.
+/// The row key of the sealing key that all servers of a store share.
 #[cfg(feature = "serve")]
 const KEY: &str = "key";
 
 impl Consents {
-    /// Takes answers to questions of this process alone, as its key is made here and kept nowhere.
+    /// Accepts replies only to questions of this process: its key is generated here and not stored.
     pub(super) fn new() -> Self {
         Self::with_key(&new_key(), ANSWER_TIMEOUT)
     }
 
-    /// Takes answers to questions of every server of a store, each once. The key is made by the first of them.
+    /// Accepts replies to questions of every server that shares a store, each once. The first server generates the key.
     ///
-    /// Cost: one get; for the first server a conditional put, and then one for each yes.
+    /// Cost: one get, a conditional put for the first server, and a conditional put for each accepted consent.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for what is no key, and those of the store.
+    /// [`Corrupt`](ErrorKind::Corrupt) for a malformed key, and errors of the store.
     #[cfg(feature = "serve")]
     pub(crate) async fn shared(store: std::sync::Arc<dyn Store>, namespace: Namespace) -> Result<Self> {
         let key = loop {
@@ -286,7 +287,7 @@ impl Consents {
             let made = Batch::new().expect(&namespace, KEY, Condition::Absent).put(&namespace, KEY, key.to_vec());
             match store.commit(made).await {
                 Ok(_) => break key,
-                // Another server was first.
+                // Another server stored its key first.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }
@@ -299,10 +300,10 @@ impl Consents {
         Self { codec, answer_timeout, taken: Taken::Here(Mutex::default()) }
     }
 
-    /// Asks, or reads the answer that a call brings.
+    /// Asks a person, or reads the reply that comes with the call.
     ///
     /// # Errors
-    /// The protocol's, for a state that is none of this server or was given for another call.
+    /// A protocol error for a state that is not from this server or belongs to another call.
     pub(super) async fn ask(
         &self,
         question: &Question,
@@ -329,7 +330,7 @@ impl Consents {
         answer: Option<&Value>,
         state: Option<&str>,
     ) -> Result<Consent, ErrorData> {
-        // An answer without the state that came with the question is an answer to nothing.
+        // A reply is meaningless without the state of its question.
         let (Some(answer), Some(state)) = (answer, state) else { return Ok(self.question(question, call)) };
         let asked = match self.codec.open_with(state, call) {
             Ok(asked) => Some(asked),
@@ -342,7 +343,7 @@ impl Consents {
         if !is_yes(serde_json::from_value(answer.clone()).ok()) {
             return Ok(Consent::Denied(question.denied()));
         }
-        // Agreed was to what was so then; a person is asked about what is so now.
+        // The consent was to the facts at that time. If they have changed, ask again.
         let id = asked.as_ref().and_then(|asked| asked.split_first_chunk()).filter(|(_, text)| **text == *fingerprint(question).as_bytes());
         let taken = match id {
             Some((id, _)) => self.take(Uuid::from_bytes(*id)).await,
@@ -367,7 +368,7 @@ impl Consents {
         Consent::Ask(InputRequiredResult::new(Some(requests), Some(state)))
     }
 
-    /// Takes the yes to a question, unless it was taken before.
+    /// Records that a consent is accepted. Returns false if it already was.
     async fn take(&self, id: Uuid) -> Result<bool> {
         match &self.taken {
             Taken::Here(taken) => {
@@ -390,7 +391,7 @@ impl Consents {
 }
 
 fn new_key() -> [u8; 32] {
-    // Each id has 74 bits of the system's randomness, so the four have more than the key.
+    // Each id contributes 74 random bits, so four exceed the 256 bits of the key.
     let mut hasher = blake3::Hasher::new();
     for _ in 0..4 {
         hasher.update(Uuid::now_v7().as_bytes());
@@ -402,7 +403,7 @@ fn fingerprint(question: &Question) -> blake3::Hash {
     blake3::hash(question.doing.as_bytes())
 }
 
-/// Reads the answer: only a clear yes is one.
+/// Returns whether the reply is an explicit yes.
 fn is_yes(answer: Option<ElicitResult>) -> bool {
     answer.is_some_and(|answer| {
         answer.action == ElicitationAction::Accept && answer.content.is_some_and(|content| content[QUESTION] == Value::Bool(true))
@@ -435,16 +436,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_yes_counts_once_for_the_call_and_the_facts_that_were_asked_about() {
+    async fn consent_is_accepted_once_for_its_call_and_facts() {
         let (consents, own) = (consents(), call("t", "delete", "/d"));
         let yes: Value = serde_json::from_str(YES).expect("JSON");
         let given = state(&consents, &remove(3), &own);
         let answered =
             async |question: &Question, call: &[u8; 32], state: Option<&str>| consents.answered(question, call, Some(&yes), state).await;
-        // Without the state, and about more than was asked, the person is asked again.
+        // Without the state, or if the facts differ from those asked about, the person is asked again.
         assert!(matches!(answered(&remove(3), &own, None).await, Ok(Consent::Ask(_))));
         assert!(matches!(answered(&remove(300), &own, Some(&given)).await, Ok(Consent::Ask(_))));
-        // Another path, tool or thread is another call.
+        // Another path, tool or thread makes it another call.
         for other in [call("t", "delete", "/e"), call("t", "move", "/d"), call("u", "delete", "/d")] {
             assert!(answered(&remove(3), &other, Some(&given)).await.is_err());
         }
@@ -458,11 +459,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_yes_that_comes_too_late_is_asked_for_again() {
+    async fn expired_consent_is_asked_for_again() {
         let consents = Consents::with_key(&[7; 32], Duration::ZERO);
         let (own, yes) = (call("t", "delete", "/d"), serde_json::from_str(YES).expect("JSON"));
         let given = state(&consents, &remove(3), &own);
-        // The codec counts milliseconds: until the next one it is not late.
+        // The codec counts milliseconds, so wait until at least one has passed.
         let asked_at = jiff::Timestamp::now().as_millisecond();
         while jiff::Timestamp::now().as_millisecond() <= asked_at + 1 {
             std::hint::spin_loop();
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_named_up_to_a_few() {
+    fn question_names_few_files_and_counts_the_rest() {
         let paths: Vec<VfsPathBuf> = (0..7).map(|number| VfsPathBuf::parse(format!("/{number}")).expect("legal")).collect();
         assert_eq!(named(&paths[..1]), "`/0`");
         assert_eq!(named(&paths[..2]), "`/0` and `/1`");

@@ -1,5 +1,5 @@
-//! What the public conformance suites of the protocol ask a server for beside the protocol itself: tools, resources and prompts with set
-//! answers. They are offered to those suites alone, by a hidden flag of builds with the feature `conformance`.
+//! Fixtures that the protocol's public conformance suites require of a server: tools, resources and prompts with fixed results. They are
+//! offered only by a hidden flag of builds with the feature `conformance`.
 
 #![expect(deprecated, reason = "the suites ask for sampling and logging, which the protocol will drop")]
 
@@ -19,10 +19,10 @@ use std::sync::Arc;
 /// An image of one red pixel.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg==";
 
-/// A sound of no samples.
+/// An audio clip without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
-/// What every URI of these resources starts with.
+/// The prefix of the URIs of these resources.
 const SCHEME: &str = "test://";
 
 /// The tools without arguments.
@@ -48,7 +48,7 @@ const PLAIN: [&str; 19] = [
     "test_input_required_result_capabilities",
 ];
 
-/// More of them, and those with one text as an argument.
+/// More tools without arguments, and those with one string argument.
 const MORE: [(&str, Option<&str>); 4] = [
     ("test_input_required_result_multiple_inputs", None),
     ("test_input_required_result_tampered_state", None),
@@ -67,7 +67,7 @@ impl Fixtures {
         Self { rounds: rounds::Rounds::new() }
     }
 
-    /// Declares what the suites expect beside what the tree offers.
+    /// Declares the additional capabilities that the suites expect.
     pub(super) fn declare(capabilities: &mut ServerCapabilities) {
         capabilities.completions = Some(JsonObject::new());
         capabilities.logging = Some(JsonObject::new());
@@ -86,12 +86,12 @@ impl Fixtures {
         .collect()
     }
 
-    /// Tells whether a tool is one of these.
+    /// Returns whether a tool is one of these.
     pub(super) fn has_tool(name: &str) -> bool {
         PLAIN.contains(&name) || MORE.iter().any(|(more, _)| *more == name)
     }
 
-    /// Answers a call of one of the tools.
+    /// Handles a call of one of the tools.
     pub(super) async fn call(
         &self,
         request: &CallToolRequestParams,
@@ -158,7 +158,7 @@ impl Fixtures {
         let Some(token) = context.meta.get_progress_token() else { return };
         for done in [0.0, 50.0, 100.0] {
             let told = ProgressNotificationParam::new(token.clone(), done).with_total(100.0);
-            // Whoever does not listen any more misses nothing.
+            // Ignore clients that stopped listening.
             let _ = context.peer.notify_progress(told).await;
         }
     }
@@ -184,7 +184,7 @@ impl Fixtures {
         ResourceTemplate::new("test://template/{id}/data", "template").with_mime_type("application/json")
     }
 
-    /// Tells whether a URI is one of these resources, watched or not.
+    /// Returns whether a URI is one of these resources.
     pub(super) fn owns(uri: &str) -> bool {
         Self::resources().iter().any(|resource| resource.uri == uri)
     }
@@ -281,7 +281,7 @@ fn choices() -> Value {
     })
 }
 
-/// Asks for properties, and returns what came of it in words.
+/// Asks for properties and returns the outcome as text.
 async fn elicited(context: &RequestContext<RoleServer>, message: &str, properties: Value, required: &[&str]) -> Result<String, ErrorData> {
     let schema = json!({"type": "object", "properties": properties, "required": required});
     let asked: ElicitRequestParams = made(json!({"mode": "form", "message": message, "requestedSchema": schema}))?;
@@ -293,7 +293,7 @@ async fn elicited(context: &RequestContext<RoleServer>, message: &str, propertie
 
 async fn log(context: &RequestContext<RoleServer>, message: &str) {
     let told = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(message));
-    // Whoever does not listen any more misses nothing.
+    // Ignore clients that stopped listening.
     let _ = context.peer.notify_logging_message(told).await;
 }
 

@@ -1,4 +1,4 @@
-//! Tools about the history of a thread: its checkpoints listed, one marked, the thread set back to one.
+//! Tools for the history of a thread: list checkpoints, create one, restore one.
 
 use super::consent::Question;
 use crate::checkpoint::{At, Checkpoint, ListOptions, PutOptions, find_checkpoint, with_checkpoint};
@@ -11,14 +11,14 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The most checkpoints of one answer, and how many it has unless it is told.
+/// The most checkpoints of one result, and the default number.
 const LIMIT_MAX: usize = 200;
 const LIMIT: usize = 20;
 
-/// The tool that sets a thread back.
+/// The tool that restores a thread.
 pub(super) const RESTORE: &str = "restore";
 
-/// Returns the tools in their order.
+/// Returns the tools in their fixed order.
 pub(super) fn tools() -> Vec<Tool> {
     let schema = |properties: Value, required: &[&str]| {
         let schema = json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
@@ -45,7 +45,7 @@ pub(super) fn tools() -> Vec<Tool> {
     ]
 }
 
-/// Answers a call of one of the tools.
+/// Handles a call of one of the tools.
 pub(super) async fn call(threads: &Threads, scope: &Scope, tool: &str, arguments: &JsonObject) -> ToolOutput {
     let answer = async {
         let answer = match tool {
@@ -56,7 +56,7 @@ pub(super) async fn call(threads: &Threads, scope: &Scope, tool: &str, arguments
         answer.unwrap_or_else(|error| ToolOutput::from_error(&error))
     };
     match threads.session(scope).await {
-        // They save the thread themselves, where they do: nothing is left to save.
+        // These tools save the thread themselves if needed, so nothing is left to save.
         Ok(session) => session.call_as(tool, RecordedArguments::of(arguments), true, answer).await.answer,
         Err(error) => ToolOutput::from_error(&error),
     }
@@ -102,13 +102,13 @@ async fn checkpoint(threads: &Threads, scope: &Scope, arguments: &JsonObject) ->
     Ok(ToolOutput::new(format!("Made checkpoint {}", line(&made))).with_data(json!(made)))
 }
 
-/// Returns what a person is asked before a restore; nothing where the thread is at that checkpoint already, or there is none such.
+/// Returns the question to ask before a restore, or `None` if the thread is already at that checkpoint or it does not exist.
 pub(super) async fn question(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Result<Option<Question>> {
     let Ok(name) = text(arguments, RESTORE, "checkpoint") else { return Ok(None) };
     let checkpointer = threads.checkpointer()?;
     let found = match find_checkpoint(&*checkpointer, scope, &name).await {
         Ok(found) => found,
-        // That is the call's own to tell.
+        // The call itself reports the error.
         Err(_) => return Ok(None),
     };
     let found = threads.session(scope).await?.shown(found).await?;

@@ -1,11 +1,12 @@
-//! The protocol over HTTP: a service that a router of the process puts at a path.
+//! The protocol over HTTP: a service that a router of the process mounts at a path.
 //!
-//! Clients of the era of handshakes get a session, whose stream tells of what they subscribed to; those of today none. A session belongs
-//! to the tenant, user and credential that began it (`sessions.rs`); to anybody else it does not exist. Streams and sessions end when their
-//! caller would not be let in any more. A request that names two hosts is refused, one
-//! from a web page is refused unless its origin is allowed, and one for a host that is not this one is refused too, as the
-//! protocol asks for ([DNS rebinding](https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#security-warning)).
-//! What a browser asks before a page of an allowed origin may send requests is answered by [`HttpLimits::cors`].
+//! Clients of revisions with the `initialize` handshake get a session, whose stream notifies them of what they subscribed to. Clients of
+//! revision 2026-07-28 and later have no sessions. A session belongs to the tenant, user and credential that started it (`sessions.rs`);
+//! for anybody else it does not exist. Streams and sessions end when their caller is no longer authorized.
+//!
+//! As the protocol requires ([DNS rebinding](https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#security-warning)),
+//! requests are refused if they name two hosts or a host that is not allowed, or come from a web page whose origin is not allowed.
+//! [`HttpLimits::cors`] answers the preflight requests of browsers.
 
 use super::sessions::{Owner, Sessions};
 use super::{McpCaller, McpServer, Standing};
@@ -29,25 +30,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_http::cors::{AllowHeaders, AllowOrigin, AllowPrivateNetwork, CorsLayer};
 
-/// How long a browser may hold on to what it was told of an origin.
+/// How long a browser may cache the response to a preflight request.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
 
-/// What a client is told to wait for when there are too many sessions, in seconds.
+/// The `Retry-After` value when there are too many sessions, in seconds.
 const RETRY_AFTER: &str = "30";
 
-/// The header that names a session.
+/// The header with the session id.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// The header that names the revision of the protocol.
+/// The header with the protocol revision.
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// The first revision without sessions.
 const SESSIONLESS_SINCE: &str = "2026-07-28";
 
-/// The header that names the method of a request.
+/// The header with the method of a request.
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 
-/// What a page may read of an answer, beside what every page may.
+/// The response headers that pages may read in addition to the CORS-safelisted ones.
 const EXPOSED: [HeaderName; 13] = [
     SESSION,
     VERSION,
@@ -64,23 +65,23 @@ const EXPOSED: [HeaderName; 13] = [
     HeaderName::from_static("treehold-window"),
 ];
 
-/// The service of one path; any number of paths may share one.
+/// The service for one path; several paths may share one.
 ///
-/// Who calls is the [`McpCaller`] among the extensions of a request, if there is one.
+/// It takes the caller from the [`McpCaller`] in the extensions of a request, if there is one.
 pub type HttpService = MethodRouter;
 
-/// Whose requests are answered, and how large they may be.
+/// Which hosts and origins may send requests, and how large request bodies may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpLimits {
-    /// The hosts that a request may name, with or without a port. Default those of the loopback device.
+    /// The hosts that a request may name, with or without a port. Default the names of the loopback interface.
     pub hosts: Vec<String>,
     /// The origins of web pages that may send requests, such as `https://app.example.com:443`. Default none.
     pub origins: Vec<String>,
-    /// The most bytes of a request. Default 16 MiB.
+    /// The largest request body, in bytes. Default 16 MiB.
     pub body_bytes_max: usize,
-    /// The most sessions that a user has of clients of the era of handshakes, with whatever tokens; one more is answered by status 503. A
-    /// session that nothing comes of for five minutes ends. Default 1,000.
+    /// The most sessions of one user across all tokens, for clients that use the `initialize` handshake. Further handshakes get status 503.
+    /// A session ends after five minutes without activity. Default 1,000.
     pub sessions_max: usize,
 }
 
@@ -95,7 +96,7 @@ impl HttpLimits {
     /// Adds a host that a request may name, with or without a port.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no host.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed host.
     pub fn add_host(&mut self, host: &str) -> Result<()> {
         let is_address = host.parse::<std::net::IpAddr>().is_ok();
         if !is_address && !host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@') && !host.host().is_empty()) {
@@ -106,29 +107,30 @@ impl HttpLimits {
         Ok(())
     }
 
-    /// Adds the origin of web pages that may send requests: a scheme, a host, and a port where it is not that of the scheme.
+    /// Adds an origin whose web pages may send requests: a scheme, a host, and a port unless it is the default of the scheme.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no origin.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed origin.
     pub fn add_origin(&mut self, text: &str) -> Result<()> {
         let origin = Origin::parse(text).ok_or_else(|| {
             Error::invalid_argument(format!(
                 "`{text}` is no origin; give a scheme and a host and nothing else, such as https://app.example.com"
             ))
         })?;
-        // With its port, as any port is allowed without one.
+        // Stored with its port, since an origin without one would match any port.
         self.origins.push(origin.to_string());
         Ok(())
     }
 
-    /// Tells whether pages of an origin may send requests.
+    /// Returns whether pages of an origin may send requests.
     pub(crate) fn allows_origin(&self, origin: &HeaderValue) -> bool {
         let origin = origin.to_str().ok().and_then(Origin::parse);
         origin.is_some_and(|origin| self.origins.iter().any(|own| Origin::parse(own).as_ref() == Some(&origin)))
     }
 
-    /// Answers what a browser asks before a page of another origin may send a request or read its answer
-    /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)). It goes around all else, a check of tokens too: a browser asks without.
+    /// Returns the layer that answers preflight requests and lets pages of allowed origins read responses
+    /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)). It must be the outermost layer, also outside authentication, because
+    /// browsers send preflight requests without credentials.
     pub fn cors(&self) -> CorsLayer {
         let origins: Arc<Vec<Origin>> = Arc::new(self.origins.iter().filter_map(|origin| Origin::parse(origin)).collect());
         let is_allowed =
@@ -138,14 +140,15 @@ impl HttpLimits {
             .allow_origin(AllowOrigin::predicate(move |origin, _| is_allowed(origin)))
             .allow_private_network(AllowPrivateNetwork::predicate(move |origin, _| is_near(origin)))
             .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-            // Those of the protocol are not a closed list (`Mcp-Param-*`), and whose origin is allowed may send what others send.
+            // The protocol's headers are not a closed list (`Mcp-Param-*`), and pages of an allowed origin may send whatever other clients
+            // may.
             .allow_headers(AllowHeaders::mirror_request())
             .expose_headers(EXPOSED)
             .max_age(PREFLIGHT_AGE)
     }
 }
 
-/// Where a page came from: scheme, host, port.
+/// The origin of a web page: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
     scheme: String,
@@ -164,7 +167,7 @@ impl Origin {
         };
         let authority = uri.authority()?;
         let says_more = uri.path() != "/" || text.ends_with('/') || uri.query().is_some() || authority.as_str().contains('@');
-        // The port as it is written: one that is none counts for nothing to `Authority`.
+        // Parse the port from the text, since `Authority` ignores a malformed one.
         let port = match authority.as_str().strip_prefix(authority.host())? {
             "" => default,
             port => port.strip_prefix(':')?.parse().ok()?,
@@ -181,7 +184,7 @@ impl std::fmt::Display for Origin {
 }
 
 impl McpServer {
-    /// Makes a service for HTTP, and what ends its sessions and streams when it is called.
+    /// Returns a service for HTTP, and a function that ends its sessions and streams.
     pub fn http_service(&self, limits: HttpLimits) -> (HttpService, impl FnOnce() + Send + 'static) {
         let config = StreamableHttpServerConfig::default()
             .with_allowed_hosts(limits.hosts)
@@ -200,7 +203,7 @@ impl McpServer {
     }
 }
 
-/// What stands before the service: whose the sessions are, and how many each user may have.
+/// What the middleware in front of the service needs: the owners of sessions, and how many sessions each user may have.
 #[derive(Debug, Clone)]
 struct Gate {
     sessions: Arc<Sessions>,
@@ -208,8 +211,8 @@ struct Gate {
     sessions_max: usize,
 }
 
-/// Tells whether a request names at most one host ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)): a proxy
-/// may go by another one of several than this server.
+/// Returns whether a request names at most one host ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)). Given
+/// several, a proxy may choose a different one than this server.
 pub(crate) fn names_one_host(request: &Request) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     match (hosts.next(), hosts.next(), request.uri().authority()) {
@@ -219,7 +222,7 @@ pub(crate) fn names_one_host(request: &Request) -> bool {
     }
 }
 
-/// Lets a request reach the sessions of its caller alone, and refuses a handshake of a user who has as many as one may have.
+/// Restricts requests to sessions of their caller, and refuses a handshake beyond the user's limit of sessions.
 async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     if !names_one_host(&request) {
         return (StatusCode::BAD_REQUEST, "Bad Request: the request names its host more than once; send one `Host` header").into_response();
@@ -227,7 +230,7 @@ async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Nex
     let owner = Owner::of(request.extensions().get::<McpCaller>());
     let standing = request.extensions().get::<Standing>().cloned();
     if request.headers().get(VERSION).and_then(|version| version.to_str().ok()).is_some_and(|version| version >= SESSIONLESS_SINCE) {
-        // Clients of today have no sessions, so the name of one means nothing.
+        // Clients of this revision have no sessions, so the header is meaningless.
         request.headers_mut().remove(SESSION);
     }
     let named = request.headers().get(SESSION).map(|id| id.to_str().unwrap_or_default().to_owned());
@@ -236,7 +239,7 @@ async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Nex
     {
         return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
     }
-    // A request of a session names it, and one of today its method: what is left is a handshake, or is refused anyway.
+    // Requests within a session name it, and those without sessions name their method. The rest are handshakes, or are refused anyway.
     let says_method = request.headers().get(METHOD).is_some_and(|method| method != "initialize");
     let is_handshake = request.method() == Method::POST && named.is_none() && !says_method;
     let response = if is_handshake {
@@ -263,12 +266,12 @@ async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Nex
     }
 }
 
-/// Returns the id of the session that an answer begins or is of.
+/// Returns the id of the session that a response starts or belongs to.
 fn session_of(response: &Response) -> Option<&str> {
     response.headers().get(SESSION)?.to_str().ok()
 }
 
-/// Answers a handshake of a user who has as many sessions as one may have.
+/// Returns the response to a handshake beyond the user's limit of sessions.
 fn full(sessions_max: usize) -> Response {
     let message = format!("this user has {sessions_max} sessions, and may not have more; end one, or try again later");
     let error = json!({"code": -32000, "message": message, "data": {"code": ErrorKind::Unavailable.code()}});
@@ -277,8 +280,8 @@ fn full(sessions_max: usize) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, headers, body).into_response()
 }
 
-/// Passes the parts of a stream on as long as its caller would still be let in; then it ends, and its session with it. A stream that is
-/// silent has a part at least every 15 seconds, which keeps its connection alive.
+/// Passes a stream on until its caller is no longer authorized, then ends it together with its session. An idle stream carries a keep-alive
+/// at least every 15 seconds, so the check also runs then.
 fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, session: Option<String>) -> Body {
     let state: (BodyDataStream, _, _, _) = (body.into_data_stream(), standing, sessions, session);
     Body::from_stream(futures::stream::unfold(state, |(mut parts, standing, sessions, session)| async move {
@@ -299,12 +302,12 @@ fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, sessi
     }))
 }
 
-/// Returns who calls, as the router found out.
+/// Returns the caller that the router authenticated.
 pub(super) fn caller(context: &RequestContext<RoleServer>) -> Option<McpCaller> {
     context.extensions.get::<Parts>()?.extensions.get::<McpCaller>().cloned()
 }
 
-/// Does work as part of the trace that a request over HTTP is part of; what handles it is another task than what received it.
+/// Runs work in the trace of its HTTP request, since a different task handles the request than received it.
 pub(super) fn within_trace<F: Future>(context: &RequestContext<RoleServer>, work: F) -> impl Future<Output = F::Output> + use<F> {
     let trace = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<TraceContext>().cloned());
     async move {
@@ -320,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_a_scheme_a_host_and_a_port() {
+    fn origin_consists_of_scheme_host_and_port() {
         for (text, origin) in [
             ("https://app.example.com", Some("https://app.example.com:443")),
             ("HTTPS://App.Example.com:443", Some("https://app.example.com:443")),
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_that_names_two_hosts_is_refused_by_the_service_alone() {
+    async fn service_refuses_request_that_names_two_hosts() {
         let server = McpServer::new(crate::workspace::Workspace::builder().build(), crate::mcp::McpOptions::default());
         let (service, _end) = server.http_service(HttpLimits::default());
         let ping = r#"{"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}"#;
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_no_url() {
+    fn host_is_not_accepted_as_url() {
         let mut limits = HttpLimits::default();
         for host in ["files.example.com", "files.example.com:7777", "10.0.0.1", "[::1]:80", "::1"] {
             limits.add_host(host).expect(host);

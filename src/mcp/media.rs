@@ -1,6 +1,6 @@
-//! Which media type a file is told to be: by its name, or by its content where the name says nothing.
+//! Media types of files: by extension, otherwise by content.
 
-/// The types of names whose type clients do something with. Any other text is `text/plain`.
+/// The extensions whose media types matter to clients. Other text is `text/plain`.
 const TYPES: [(&str, &str); 28] = [
     ("css", "text/css"),
     ("csv", "text/csv"),
@@ -32,7 +32,7 @@ const TYPES: [(&str, &str); 28] = [
     ("zip", "application/zip"),
 ];
 
-/// Returns the type that a name says, if it says any.
+/// Returns the media type for an extension, if known.
 pub(super) fn of_name(name: &str) -> Option<&'static str> {
     let extension = name.rsplit_once('.')?.1.to_ascii_lowercase();
     TYPES.binary_search_by_key(&extension.as_str(), |(known, _)| known).ok().map(|at| TYPES[at].1)
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_the_type_and_content_says_the_rest() {
+    fn media_type_depends_on_extension_then_content() {
         assert!(TYPES.is_sorted_by_key(|(extension, _)| *extension));
         assert_eq!((of("a.MD", true), of("a.rs", true), of("a.rs", false)), ("text/markdown", "text/plain", "application/octet-stream"));
         assert_eq!((of_name("md"), of_name(".md"), of_name("zip.unknown")), (None, Some("text/markdown"), None));

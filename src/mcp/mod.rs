@@ -1,21 +1,22 @@
-//! The door for clients of the Model Context Protocol (MCP): the tools of [`tools`](crate::tools), offered as the protocol asks for.
+//! The Model Context Protocol (MCP): serves the tools of [`tools`](crate::tools) to MCP clients.
 //!
-//! [`McpServer`] is what one process offers, to any number of connections; it answers every revision of the protocol from
-//! 2024-11-05 to [2026-07-28](https://modelcontextprotocol.io/specification/2026-07-28), which `rmcp` tells apart. The protocol knows
-//! no conversations, so a call names its thread: by the argument `thread_id`, or the connection has one ([`McpCaller`]).
+//! [`McpServer`] serves any number of connections in one process. It supports every revision of the protocol from 2024-11-05 to
+//! [2026-07-28](https://modelcontextprotocol.io/specification/2026-07-28), which `rmcp` negotiates. The protocol has no conversations, so a
+//! call names its thread with the argument `thread_id`, or the connection has a fixed one ([`McpCaller`]).
 //!
-//! What holds for every tool:
+//! The following holds for every tool:
 //!
 //! - An error that a model can act on is a result with `isError`, whose text starts with the stable code: `error [not_found]: ...`.
-//!   A protocol error is left for what no tool is responsible for, such as a tool that is not offered.
-//! - Answers are text alone: clients that are given data too show a model the data, and a file reads badly as JSON. The data
-//!   stands in `_meta` for programs.
-//! - A thread is saved before the answer, as the command line does it, so what is told is on record.
+//!   Protocol errors are reserved for what no tool is responsible for, such as a tool that is not offered.
+//! - Results are text only. Clients that also receive structured content show that to the model instead, and a file reads badly as JSON.
+//!   Programs find the data in `_meta`.
+//! - A thread is saved before the response, as the command line does, so every acknowledged change is on record.
 //!
-//! The same tree is offered as resources too (`vfs:///path`): mounts with templates, files, directories, skills, and what was
-//! subscribed to is told of when it changed.
+//! The tree is also available as resources (`vfs:///path`): mounts with templates, files, directories and skills. Clients are notified of
+//! changes to the resources that they subscribed to.
 //!
-//! Where to start reading: `connection.rs` is the protocol's methods, one line each; `session/threads.rs` finds and saves what a call is about.
+//! Where to start reading: `connection.rs` has the protocol's methods, one line each; `session/threads.rs` finds and saves the thread of a
+//! call.
 
 mod answer;
 mod call;
@@ -66,23 +67,23 @@ use reference::Reference;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a server offers, and to whom.
+/// Which tools a server offers, and to whom.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct McpOptions {
-    /// Who calls when nothing else says so. Its thread is that of calls which name none.
+    /// The scope of callers that the transport does not identify. Its thread is the default of calls that name none.
     pub scope: Scope,
     /// Whether the tools take the argument `thread_id`. Default false.
     pub thread_argument: bool,
-    /// Which tools are offered.
+    /// Which tools to offer.
     pub tools: McpTools,
-    /// The directories that the tools of the reference server reach; all of the tree when none is named. The others do not ask this.
+    /// The directories that the tools of the reference server may access, or empty for the whole tree. Other tools ignore this.
     pub allowed: Vec<VfsPathBuf>,
-    /// What is asked of people, and answered, where servers share it.
+    /// The consents that several servers share.
     pub(crate) consents: Option<Arc<Consents>>,
-    /// What each user holds of sessions and subscriptions, where servers share it.
+    /// The session and subscription places of each user, if several servers share them.
     pub(crate) pools: Arc<Pools>,
-    /// Whether the fixtures of the protocol's conformance suites are offered too.
+    /// Whether to offer the fixtures of the protocol's conformance suites.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fixtures: bool,
@@ -94,21 +95,21 @@ impl McpOptions {
         Self { scope, ..Self::default() }
     }
 
-    /// Sets whether the tools take the argument `thread_id`: worth its tokens where the tree has threads.
+    /// Sets whether the tools take the argument `thread_id`, which is worth its tokens if the tree has threads.
     #[must_use]
     pub fn with_thread_argument(mut self, thread_argument: bool) -> Self {
         self.thread_argument = thread_argument;
         self
     }
 
-    /// Sets which tools are offered.
+    /// Sets which tools to offer.
     #[must_use]
     pub fn with_tools(mut self, tools: McpTools) -> Self {
         self.tools = tools;
         self
     }
 
-    /// Sets whether the fixtures of the protocol's conformance suites are offered too.
+    /// Sets whether to offer the fixtures of the protocol's conformance suites.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     #[must_use]
@@ -117,7 +118,7 @@ impl McpOptions {
         self
     }
 
-    /// Sets the directories that the tools of the reference server reach.
+    /// Sets the directories that the tools of the reference server may access.
     #[must_use]
     pub fn with_allowed(mut self, allowed: impl IntoIterator<Item = VfsPathBuf>) -> Self {
         self.allowed = allowed.into_iter().collect();
@@ -125,7 +126,7 @@ impl McpOptions {
     }
 }
 
-/// What each user holds of what a server has only so many of.
+/// What each user holds of a server's limited resources.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     #[cfg(feature = "serve")]
@@ -133,7 +134,7 @@ pub(crate) struct Pools {
     subscriptions: Arc<Shares<User>>,
 }
 
-/// A tree offered over MCP. Clones share the open threads.
+/// A tree served over MCP. Clones share the open threads.
 ///
 /// ```no_run
 /// use treehold::mcp::{McpOptions, McpServer};
@@ -147,13 +148,13 @@ pub(crate) struct Pools {
 #[derive(Clone)]
 pub struct McpServer(Arc<Offered>);
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 struct Offered {
     options: McpOptions,
     offers: Vec<Offer>,
     reference: Reference,
     instructions: String,
-    /// Where something is mounted that callers may know of, the root first.
+    /// The mounts that callers may know about, the root first.
     mounts: Vec<VfsPathBuf>,
     threads: Arc<Threads>,
     consents: Arc<Consents>,
@@ -162,14 +163,14 @@ struct Offered {
 }
 
 impl Offered {
-    /// Tells whether some tool that is offered changes something.
+    /// Returns whether any offered tool makes changes.
     fn may_write(&self) -> bool {
         self.offers.iter().any(|offer| offer.tool.annotations.as_ref().is_none_or(|hints| hints.read_only_hint != Some(true)))
     }
 }
 
 impl McpServer {
-    /// Makes the server; it waits for nobody yet.
+    /// Creates the server without accepting connections.
     pub fn new(workspace: Workspace, options: McpOptions) -> Self {
         let offers = offer::all(options.tools, options.thread_argument);
         let reference = Reference::new(&options.allowed, workspace.shown());
@@ -189,11 +190,10 @@ impl McpServer {
         }))
     }
 
-    /// Looks whether what the options name is there: the directories that the tools of the reference server reach. What lies in the files of
-    /// a thread is not looked for where a call may name another thread.
+    /// Checks that the directories in [`McpOptions::allowed`] exist, as the caller of the options sees the tree.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a directory that is not there, and those of opening the tree.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a missing directory, and errors of opening the tree.
     pub async fn check(&self) -> Result<()> {
         let Offered { options, threads, .. } = &*self.0;
         for path in &options.allowed {
@@ -216,10 +216,10 @@ impl McpServer {
         Ok(())
     }
 
-    /// Serves one connection on standard input and output, until the client closes it or `stop` ends. Threads are saved then.
+    /// Serves one connection on standard input and output until the client closes it or `stop` completes, then saves the threads.
     ///
     /// # Errors
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the connection breaks before it has begun, and those of saving threads.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if the connection breaks before it is established, and errors of saving threads.
     pub async fn serve_stdio(&self, stop: impl Future<Output = ()>) -> Result<()> {
         let served = tokio::select! {
             served = stdio::serve(self.connection()) => served,
@@ -228,15 +228,15 @@ impl McpServer {
         self.close().await.and(served)
     }
 
-    /// Saves the threads that were kept open.
+    /// Saves the threads that are kept open.
     ///
     /// # Errors
-    /// Those of [`Session::save`](crate::Session::save), of the first thread that cannot be saved; the others are.
+    /// Errors of [`Session::save`](crate::Session::save). The first failure is returned after all threads were tried.
     pub async fn close(&self) -> Result<()> {
         self.0.threads.close().await
     }
 
-    /// Returns the threads that calls find.
+    /// Returns the threads that are kept open.
     #[cfg(feature = "serve")]
     pub(crate) fn threads(&self) -> &Arc<Threads> {
         &self.0.threads
@@ -253,7 +253,7 @@ impl fmt::Debug for McpServer {
     }
 }
 
-/// Tells a model what the tree is, in a few words: it reads them with every conversation.
+/// Describes the tree to a model in a few words, since they are part of every conversation.
 fn instructions(mounts: &[VfsPathBuf]) -> String {
     let mounts: Vec<String> = mounts.iter().filter(|mount| !mount.is_root()).map(|mount| format!("`{mount}`")).collect();
     let mut text = "One file tree; every path is absolute. `/` holds this conversation's own files".to_owned();

@@ -1,4 +1,4 @@
-//! Which tools are offered, and what the protocol is told of each.
+//! The offered tools and their descriptions.
 
 use super::history;
 use super::profile::McpTools;
@@ -11,30 +11,30 @@ use std::sync::Arc;
 /// The argument that names the thread of a call.
 pub(super) const THREAD_ARGUMENT: &str = "thread_id";
 
-/// How many characters of an answer Claude Code is asked to pass on whole: what `read_file` gives at most, and its remarks.
+/// The result size, in characters, that Claude Code is asked to pass on untruncated: the maximum of `read_file` plus its remarks.
 const RESULT_CHARS_MAX: u64 = 110_000;
 
-/// A tool as it is offered.
+/// An offered tool.
 #[derive(Debug, Clone)]
 pub(super) struct Offer {
-    /// What the protocol is told.
+    /// The tool as described to clients.
     pub(super) tool: Tool,
-    /// Who answers calls of it.
+    /// What handles its calls.
     pub(super) kind: OfferKind,
 }
 
-/// Who answers the calls of a tool.
+/// What handles the calls of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OfferKind {
-    /// The library's tool of a set.
+    /// A tool of a library tool set.
     Call(ToolSet),
     /// A tool of the reference server.
     Reference,
-    /// A tool about the history of a thread.
+    /// A tool for the history of a thread.
     History,
 }
 
-/// Returns the tools in the order that clients are shown them, which never changes: a prompt that holds them stays cached.
+/// Returns the tools in a fixed order, so that prompts that contain them stay cached.
 pub(super) fn all(tools: McpTools, thread_argument: bool) -> Vec<Offer> {
     let of = |set: ToolSet, only_reads: bool| {
         let infos = set.tools().iter().filter(move |info| info.read_only || !only_reads);
@@ -45,7 +45,7 @@ pub(super) fn all(tools: McpTools, thread_argument: bool) -> Vec<Offer> {
         McpTools::ReadOnly => of(ToolSet::Default, true).collect(),
         McpTools::Memory => of(ToolSet::Memory, false).collect(),
         McpTools::ReadWrite | McpTools::Admin => of(ToolSet::Default, false).chain(of(ToolSet::Memory, false)).collect(),
-        // It is told of just as that server tells it.
+        // Described exactly as the reference server describes them.
         McpTools::Reference => {
             return reference::tools().into_iter().map(|tool| Offer { tool, kind: OfferKind::Reference }).collect();
         }
@@ -76,7 +76,7 @@ fn described(info: &ToolInfo) -> Tool {
     }
 }
 
-/// Adds the argument `thread_id` to a schema. It is a plain text with a default: some clients drop a tool with a nullable argument.
+/// Adds the argument `thread_id` to a schema. It is a string with a default, because some clients drop tools with nullable arguments.
 fn with_thread(mut schema: Map<String, Value>) -> Map<String, Value> {
     let argument = json!({
         "type": "string",
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_choice_offers() {
+    fn each_choice_offers_its_tools() {
         let files = ["ls", "read_file", "write_file", "edit_file", "apply_patch", "glob", "grep", "search", "delete", "move"];
         assert_eq!(names(McpTools::Default), files);
         assert_eq!(names(McpTools::ReadOnly), ["ls", "read_file", "glob", "grep", "search"]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_of_ours_takes_a_thread() {
+    fn own_tools_take_a_thread_if_enabled() {
         for offer in all(McpTools::Admin, true) {
             assert_eq!(offer.tool.input_schema["properties"][THREAD_ARGUMENT]["type"], "string", "{}", offer.tool.name);
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_what_the_library_exports() {
+    fn descriptions_equal_the_library_export() {
         let exported = crate::tools::schema::export(ToolFormat::Mcp);
         for (offer, exported) in all(McpTools::Default, false).iter().zip(exported.as_array().expect("a list")) {
             let mut told = serde_json::to_value(&offer.tool).expect("a tool is data");

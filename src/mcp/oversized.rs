@@ -1,4 +1,4 @@
-//! Answers too long for a prompt: put into a file of the thread, and named with their start.
+//! Moves results that are too long for a prompt to a file of the thread, and returns their start with the path.
 
 use crate::backend::{Backend, BackendExt};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -8,22 +8,22 @@ use crate::tools::ToolOutput;
 use futures::future::BoxFuture;
 use serde_json::json;
 
-/// The directory of the thread that they are put in: hidden, so that the next search does not find the answers of those before.
+/// The directory for such files. It is hidden, so that later searches do not find earlier results.
 const DIRECTORY: &str = "/.large_tool_results";
 
-/// The most characters of an answer that is given whole: about 10,000 tokens, from where on clients warn their users.
+/// The longest result returned in full, in characters: about 10,000 tokens, the size at which clients warn their users.
 const CHARS_MAX: usize = 40_000;
 
-/// How many characters of a longer one are given.
+/// How many characters of a longer result are returned.
 const SHOWN_CHARS: usize = 4_000;
 
-/// Puts an answer that is too long into a file, and returns its start with the file's name. One that cannot be put there is given whole:
-/// the tools bound it themselves.
+/// Moves a result that is too long to a file, and returns its start with the path. If the file cannot be written, the whole result is
+/// returned: the tools bound it themselves.
 pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, output: ToolOutput) -> ToolOutput {
     if output.is_error || output.text.len() <= CHARS_MAX || output.text.chars().nth(CHARS_MAX).is_none() {
         return output;
     }
-    // The same answer is the same file, however often it is given.
+    // The name is a hash of the content, so equal results share a file.
     let path = format!("{DIRECTORY}/{tool}-{}.txt", &blake3::hash(output.text.as_bytes()).to_hex()[..16]);
     let (file, content) = (path.clone(), output.text.clone());
     let work = move |session: crate::session::Session| -> BoxFuture<'static, crate::Result<()>> {
@@ -38,7 +38,7 @@ pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, outp
     };
     let target = Target::of_paths(VfsPathBuf::parse(&path).ok().map(|path| vec![path]));
     match threads.lasting(scope, &target, work).await {
-        // The data of such an answer is as long as its text, and who wants it reads the file.
+        // The data would be as long as the text; programs that need it can read the file.
         Ok(()) => {
             let data = json!({"file": path, "size_bytes": output.text.len()});
             ToolOutput::new(started(&output.text, tool, &path)).with_data(data)
@@ -50,7 +50,7 @@ pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, outp
     }
 }
 
-/// Returns the first lines of an answer, and where the rest is.
+/// Returns the first lines of a result, and where to find the rest.
 fn started(text: &str, tool: &str, path: &str) -> String {
     let end = text.char_indices().nth(SHOWN_CHARS).map_or(text.len(), |(end, _)| end);
     let end = text[..end].rfind('\n').map_or(end, |line| line + 1);
@@ -70,7 +70,7 @@ mod tests {
     use crate::workspace::Workspace;
 
     #[tokio::test]
-    async fn a_long_answer_is_a_file_and_its_start() {
+    async fn long_result_is_moved_to_a_file_and_shows_its_start() {
         let threads = Threads::new(Workspace::builder().build());
         let scope = Scope::new().with_thread("t");
         let long: String = (0..5_000).map(|line| format!("line {line} ü\n")).collect();

@@ -1,24 +1,24 @@
-//! Which tools a server offers.
+//! The choices of tools that a server offers.
 
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// The tools that a server offers together.
+/// A choice of tools that a server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum McpTools {
     /// The ten file tools.
     #[default]
     Default,
-    /// The fourteen tools of the reference filesystem server, answering as it does.
+    /// The fourteen tools of the reference filesystem server, with its exact results.
     Reference,
-    /// The memory tool alone.
+    /// Only the memory tool.
     Memory,
     /// The file tools that change nothing.
     ReadOnly,
     /// The file tools and the memory tool.
     ReadWrite,
-    /// All of these but the reference server's, and the history of threads: listed, marked and gone back to.
+    /// All tools except those of the reference server, including those that list, create and restore checkpoints.
     Admin,
 }
 
@@ -26,7 +26,7 @@ impl McpTools {
     /// Every choice.
     pub const ALL: [Self; 6] = [Self::Default, Self::Reference, Self::Memory, Self::ReadOnly, Self::ReadWrite, Self::Admin];
 
-    /// Returns the name that the command line takes.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",

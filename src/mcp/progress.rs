@@ -1,4 +1,4 @@
-//! Signs of life of a long call, for a client that asks for them: it may give up on a call it hears nothing of.
+//! Progress notifications during long calls, for clients that request them: a client may abandon a call that it hears nothing about.
 
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
@@ -7,12 +7,12 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// How often a long call is heard of.
+/// The interval between notifications.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Does the work of a call, and tells the client each second that it goes on, if it gave a token for that.
+/// Awaits the work of a call, and notifies the client every second if it sent a progress token.
 ///
-/// How much there is to do is not known before it is done, so there is no total: progress counts seconds.
+/// The total is unknown until the work is done, so progress counts seconds and has no total.
 pub(super) async fn told<T>(context: &RequestContext<RoleServer>, doing: &str, work: impl Future<Output = T>) -> T {
     let Some(token) = context.meta.get_progress_token() else { return work.await };
     let mut work = pin!(work);
@@ -26,7 +26,7 @@ pub(super) async fn told<T>(context: &RequestContext<RoleServer>, doing: &str, w
             _ = ticks.tick() => {
                 seconds += PERIOD.as_secs_f64();
                 let told = ProgressNotificationParam::new(token.clone(), seconds).with_message(format!("{doing}: {seconds:.0} s"));
-                // Whoever does not listen any more misses nothing.
+                // Ignore clients that stopped listening.
                 let _ = context.peer.notify_progress(told).await;
             }
         }
@@ -41,7 +41,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-    /// Answers after three seconds and a half.
+    /// Responds after 3.5 seconds.
     struct Slow;
 
     impl ServerHandler for Slow {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_call_is_heard_of_each_second_by_who_asks_for_it() {
+    async fn long_call_sends_progress_each_second_if_requested() {
         let (client, server) = tokio::io::duplex(1 << 16);
         let serving = tokio::spawn(async move { Slow.serve(server).await.expect("a client").waiting().await });
         let (reader, mut writer) = tokio::io::split(client);

@@ -1,4 +1,4 @@
-//! What a server has to say for a system prompt: the memory of the workspace, as a prompt and at the end of the instructions.
+//! Text for a system prompt: the prompt memory of the workspace, as a prompt and at the end of the instructions.
 
 use super::resources::protocol_error;
 use crate::error::Result;
@@ -7,20 +7,20 @@ use crate::session::Threads;
 use rmcp::ErrorData;
 use rmcp::model::{CacheScope, GetPromptResult, ListPromptsResult, Prompt, PromptMessage, Role};
 
-/// How many characters a token has at most, as they are estimated.
+/// The assumed number of characters per token.
 const CHARS_A_TOKEN: usize = 4;
 
 /// The name of the prompt.
 pub(super) const MEMORY: &str = "memory";
 
-/// Returns the one prompt there is.
+/// Returns the only prompt.
 pub(super) fn list() -> ListPromptsResult {
     let description = "What is kept in memory for every conversation, with when and how to add to it";
     let prompts = vec![Prompt::new(MEMORY, Some(description), None)];
     ListPromptsResult::with_all_items(prompts).with_ttl_ms(3_600_000).with_cache_scope(CacheScope::Public)
 }
 
-/// Returns the memory as a prompt.
+/// Returns the prompt memory as a prompt.
 pub(super) async fn get(threads: &Threads, scope: &Scope, may_write: bool, name: &str) -> Result<GetPromptResult, ErrorData> {
     if name != MEMORY {
         return Err(ErrorData::invalid_params(format!("there is no prompt `{name}`; the prompts are {MEMORY}"), None));
@@ -30,7 +30,8 @@ pub(super) async fn get(threads: &Threads, scope: &Scope, may_write: bool, name:
     Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]))
 }
 
-/// Returns the memory in words, as it is now, for one that may write it or not, in about so many characters; empty where none is kept.
+/// Returns the current prompt memory in at most about `chars_max` characters, or an empty string if there is none. `may_write` selects
+/// whether it explains how to add to the memory.
 pub(super) async fn memory(threads: &Threads, scope: &Scope, may_write: bool, chars_max: usize) -> Result<String> {
     let session = threads.session(scope).await?;
     let settings = session.memory_settings();

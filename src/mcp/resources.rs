@@ -1,4 +1,5 @@
-//! The tree as resources: each mount is one, with a template for what lies beneath; every file can be read, every directory listed.
+//! The tree as resources. Each mount is a resource, with a template for the paths beneath it. Every file can be read and every directory
+//! listed.
 
 use super::{media, uri};
 use crate::backend::Backend;
@@ -15,10 +16,10 @@ use rmcp::model::{
 };
 use serde_json::json;
 
-/// The most bytes of a file that one read of a resource gives: a client takes it whole or not at all.
+/// The largest file that can be read as a resource, in bytes: a client receives all of it or nothing.
 const READ_BYTES_MAX: u64 = 8 << 20;
 
-/// The most entries of a directory that one answer has; a cursor goes on.
+/// The most directory entries of one response; a cursor continues.
 const ENTRIES_MAX: usize = 1_000;
 
 /// Returns every mount as a resource.
@@ -30,7 +31,7 @@ pub(super) fn list(mounts: &[VfsPathBuf]) -> ListResourcesResult {
     ListResourcesResult::with_all_items(resources.collect()).with_ttl_ms(0).with_cache_scope(CacheScope::Private)
 }
 
-/// Returns the template of what lies beneath each mount.
+/// Returns a template for the paths beneath each mount.
 pub(super) fn templates(mounts: &[VfsPathBuf]) -> ListResourceTemplatesResult {
     let templates = mounts.iter().map(|mount| {
         let name = format!("files of {mount}");
@@ -43,7 +44,7 @@ fn meaning(mount: &VfsPath) -> String {
     if mount.is_root() { "The files of this conversation, and all mounts".to_owned() } else { format!("What is mounted at {mount}") }
 }
 
-/// Reads a file, as text where it is text. A directory is read as the names in it, a line each, for clients that cannot list it.
+/// Reads a file, as text if it is text. A directory reads as its entry names, one per line, for clients that cannot list directories.
 pub(super) async fn read(tree: &dyn Backend, path: &VfsPath, uri: &str) -> Result<ReadResourceResult> {
     let contents = match tree.read(path, &ReadOptions::new().with_bytes_max(READ_BYTES_MAX)).await {
         Ok(read) => content(path, uri, read.content.into()),
@@ -77,7 +78,7 @@ fn shown(entry: &Entry) -> String {
     if entry.is_directory() { format!("{}/", entry.name()) } else { entry.name().to_owned() }
 }
 
-/// Lists the direct children of a directory, from a cursor on.
+/// Lists the direct children of a directory, starting after the cursor.
 pub(super) async fn directory(tree: &dyn Backend, path: &VfsPath, cursor: Option<String>) -> Result<ListResourcesResult> {
     let mut options = LsOptions::new().with_limit(ENTRIES_MAX).with_on_failure(OnFailure::Partial);
     options.start_after = cursor;
@@ -89,7 +90,7 @@ pub(super) async fn directory(tree: &dyn Backend, path: &VfsPath, cursor: Option
     Ok(result)
 }
 
-/// Returns an entry of a listing as a resource.
+/// Converts an entry of a listing to a resource.
 fn resource(entry: &Entry) -> Resource {
     let mut resource = Resource::new(uri::of(&entry.path), entry.name());
     match entry.kind {
@@ -108,7 +109,7 @@ fn resource(entry: &Entry) -> Resource {
     resource
 }
 
-/// Makes the protocol's error of one of the tree. What is not there has a code of its own in each era, which `rmcp` sets.
+/// Converts an error to a protocol error. The code for a missing resource depends on the protocol revision; `rmcp` sets it.
 pub(super) fn protocol_error(error: &Error, uri: &str) -> ErrorData {
     let data = Some(json!({"uri": uri, "code": error.kind().code()}));
     let message = error.message().to_owned();
@@ -121,13 +122,13 @@ pub(super) fn protocol_error(error: &Error, uri: &str) -> ErrorData {
     }
 }
 
-/// Makes the error of a URI that names nothing of this tree.
+/// Returns the error for a URI that is not in this tree.
 pub(super) fn foreign(uri: &str) -> ErrorData {
     let message = format!("`{uri}` is no resource of this tree; its URIs start with vfs:/// and an absolute path");
     ErrorData::resource_not_found(message, Some(json!({"uri": uri})))
 }
 
-/// Makes the protocol's error of a method that wants a directory or a skill: what is none is a wrong parameter, in every era.
+/// Converts an error of a method that requires a directory or a skill. A missing one is an invalid parameter in every revision.
 pub(super) fn not_a_directory(error: &Error, uri: &str) -> ErrorData {
     let mut error = protocol_error(error, uri);
     if error.code == ErrorCode::RESOURCE_NOT_FOUND {

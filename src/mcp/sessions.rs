@@ -1,8 +1,8 @@
-//! The sessions of clients of the era of handshakes, each with its owner.
+//! The sessions of clients that use the `initialize` handshake, each with its owner.
 //!
-//! `rmcp` keeps the sessions, and takes whoever knows the id of one for its owner. Here a session is noted with the tenant, user and
-//! credential of its handshake, and [`Sessions::is_of`] is asked before a request reaches `rmcp`. A session ends with the standing of its
-//! owner ([`Sessions::end_with`]), whether or not anything comes of it.
+//! `rmcp` manages the sessions, but lets anyone who knows a session id use it. So this module records the tenant, user and credential of
+//! the handshake, and [`Sessions::is_of`] is checked before a request reaches `rmcp`. A session ends once its owner is no longer authorized
+//! ([`Sessions::end_with`]), even if it is idle.
 
 use super::caller::{McpCaller, Standing};
 use crate::shares::{Share, User};
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
-/// How often it is asked whether the owner of a session would still be let in, where nothing tells of a change.
+/// How often to check whether the owner of a session is still authorized, if no change is notified.
 const STANDING_EVERY: Duration = Duration::from_secs(15);
 
-/// Who began a session.
+/// The owner of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Owner {
     tenant: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Returns who calls. Where a router does not tell callers apart, all are one.
+    /// Returns the owner for a caller. If the router does not distinguish callers, all share one owner.
     pub(super) fn of(caller: Option<&McpCaller>) -> Self {
         let Some(caller) = caller else { return Self::default() };
         Self { tenant: caller.scope.tenant.clone(), user: caller.scope.user.clone(), credential: caller.credential.clone() }
@@ -40,13 +40,13 @@ impl Owner {
     }
 }
 
-/// What is noted of a session.
+/// The record of a session.
 #[derive(Debug)]
 struct Begun {
     owner: Owner,
-    /// Its place among the sessions of its user.
+    /// Its place among the user's sessions.
     _place: Share<User>,
-    /// What ends it when its owner would not be let in any more.
+    /// The task that ends it when its owner is no longer authorized.
     ending: Option<AbortHandle>,
 }
 
@@ -59,7 +59,7 @@ impl Drop for Begun {
 }
 
 tokio::task_local! {
-    /// Who sends the request that is handled, until it has begun a session.
+    /// The session to be started by the current request.
     static BEGINNING: Mutex<Option<Begun>>;
 }
 
@@ -71,12 +71,12 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Handles a request that may begin a session; a session belongs to the owner, and takes the place until it ends.
+    /// Handles a request that may start a session. The session belongs to `owner` and holds `place` until it ends.
     pub(super) async fn begun_by<T>(owner: Owner, place: Share<User>, handle: impl Future<Output = T>) -> T {
         BEGINNING.scope(Mutex::new(Some(Begun { owner, _place: place, ending: None })), handle).await
     }
 
-    /// Ends a session as soon as its owner would not be let in any more.
+    /// Ends a session as soon as its owner is no longer authorized.
     pub(super) fn end_with(self: &Arc<Self>, id: &str, standing: Standing) {
         let mut begun = self.begun.lock();
         let Some(session) = begun.get_mut(id) else { return };
@@ -84,7 +84,7 @@ impl Sessions {
         let ending = tokio::spawn(async move {
             standing.ends(STANDING_EVERY).await;
             let Some(sessions) = sessions.upgrade() else { return };
-            // The end of a session aborts this task.
+            // Closing the session aborts this task, so close it in another one.
             tokio::spawn(async move {
                 if let Err(error) = sessions.close_session(&id).await {
                     tracing::warn!(%error, "a session whose token ended cannot be closed");
@@ -94,7 +94,7 @@ impl Sessions {
         session.ending = Some(ending.abort_handle());
     }
 
-    /// Tells whether there is a session of this id that belongs to this owner.
+    /// Returns whether the session with this id exists and belongs to this owner.
     pub(super) fn is_of(&self, id: &str, owner: &Owner) -> bool {
         self.begun.lock().get(id).is_some_and(|begun| begun.owner == *owner)
     }
@@ -120,7 +120,7 @@ impl SessionManager for Sessions {
         self.local.has_session(id).await
     }
 
-    // Called by the service for a DELETE, and by the session's own task when it ends for whatever reason.
+    // Called by the service for a DELETE, and by the session's own task when it ends for any reason.
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
         self.begun.lock().remove(id);
         self.local.close_session(id).await

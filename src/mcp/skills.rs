@@ -1,8 +1,8 @@
-//! Skills: directories with a `SKILL.md`, beneath the directory `skills` of any mount, as the
-//! [extension](https://modelcontextprotocol.io/extensions/skills) serves them.
+//! Skills: directories with a `SKILL.md` beneath the directory `skills` of any mount, as in the
+//! [extension](https://modelcontextprotocol.io/extensions/skills).
 //!
-//! A skill is named by its directory, and its `SKILL.md` starts with a head between lines of `---`, which names it alike and describes it.
-//! One that is not so is a file like any other: it is not listed, and asked for by its URI it is refused with the reason.
+//! A skill has the name of its directory. Its `SKILL.md` starts with a front matter between lines of `---` that contains the same name and
+//! a description. Without a valid front matter it is an ordinary file: it is not listed, and a request for it by URI fails with the reason.
 
 use super::uri;
 use crate::backend::Backend;
@@ -11,19 +11,19 @@ use crate::ops::{GlobOptions, OnFailure, ReadOptions};
 use crate::path::{VfsPath, VfsPathBuf};
 use rmcp::model::{CacheScope, GetSkillResult, ListSkillsResult, SKILL_MD, Skill, SkillFrontmatter, SkillResource, SkillResources};
 
-/// The directory of a mount that skills lie beneath.
+/// The directory of a mount that contains skills.
 const DIRECTORY: &str = "skills";
 
-/// The most skills of one answer; a cursor goes on.
+/// The most skills of one response; a cursor continues.
 const SKILLS_MAX: usize = 50;
 
 /// The most files of a skill.
 const FILES_MAX: usize = 512;
 
-/// The most bytes of a skill's files together.
+/// The most bytes of all files of a skill.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Lists the skills of the tree in path order, from a cursor on.
+/// Lists the skills of the tree in path order, starting after the cursor.
 pub(super) async fn list(tree: &dyn Backend, mounts: &[VfsPathBuf], cursor: Option<String>) -> Result<ListSkillsResult> {
     let mut places = Vec::new();
     for mount in mounts {
@@ -50,7 +50,7 @@ pub(super) async fn list(tree: &dyn Backend, mounts: &[VfsPathBuf], cursor: Opti
     Ok(result)
 }
 
-/// Returns one skill by the path of its `SKILL.md`.
+/// Returns a skill by the path of its `SKILL.md`.
 pub(super) async fn get(tree: &dyn Backend, path: &VfsPath) -> Result<GetSkillResult> {
     if !path.segments().any(|segment| segment == DIRECTORY) {
         let message = format!("`{path}` is no skill: skills lie beneath a directory `{DIRECTORY}`");
@@ -65,7 +65,7 @@ async fn places_beneath(tree: &dyn Backend, mount: &VfsPath) -> Result<Vec<VfsPa
     match tree.glob(&directory, &options).await {
         Ok(found) => Ok(found.entries.into_iter().map(|entry| entry.path).collect()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
-        // One mount that cannot be looked into, such as one whose `skills` is a link out of it, takes the skills of no other away.
+        // A mount that cannot be searched, such as one whose `skills` is a link out of it, must not hide the skills of others.
         Err(error) => {
             tracing::warn!(path = %directory, %error, "skills cannot be looked for");
             Ok(Vec::new())
@@ -87,7 +87,7 @@ async fn skill(tree: &dyn Backend, path: &VfsPath) -> Result<Skill> {
     Ok(Skill::new(uri::of(path), head, SkillResources::Files(files)))
 }
 
-/// Returns what stands between the first line, which is `---`, and the next such line.
+/// Returns the front matter: the text between a first line `---` and the next such line.
 fn head(text: &str) -> Option<&str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let rest = text.strip_prefix("---").and_then(|rest| rest.strip_prefix('\n').or_else(|| rest.strip_prefix("\r\n")))?;
@@ -127,7 +127,7 @@ mod tests {
     use crate::backend::{BackendExt, StateBackend};
 
     #[test]
-    fn the_head_stands_between_two_lines() {
+    fn front_matter_is_between_first_two_marker_lines() {
         assert_eq!(head("---\nname: a\n---\ntext"), Some("name: a\n"));
         assert_eq!(head("\u{feff}---\r\nname: a\r\n---\r\n"), Some("name: a\r\n"));
         assert_eq!(head("---\n---"), Some(""));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_skill_is_what_names_itself_as_its_directory() {
+    async fn skill_requires_front_matter_with_name_of_its_directory() {
         let tree = StateBackend::new();
         let head =
             |name: &str| format!("---\nname: {name}\ndescription: >\n  Issues\n  invoices\nallowed-tools: [Read, Grep]\n---\n# How\n");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_lists_go_on_by_a_cursor() {
+    async fn long_list_continues_at_cursor() {
         let tree = StateBackend::new();
         for number in 0..SKILLS_MAX + 10 {
             let name = format!("s{number:03}");

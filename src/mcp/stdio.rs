@@ -1,8 +1,8 @@
-//! One connection on standard input and output: a message a line.
+//! One connection over standard input and output, with one message per line.
 //!
-//! `rmcp` brings a transport of its own, which passes over a line that is no JSON without a word; its client waits then. Here every line
-//! is answered as [JSON-RPC](https://www.jsonrpc.org/specification#error_object) asks: -32700 for what cannot be parsed, -32600 for what
-//! is no message or is too long, each with the `id` that it had, or `null`. A notification is never answered, as ever.
+//! The stdio transport of `rmcp` silently ignores lines that are not JSON, which leaves the client waiting. This one answers every line as
+//! [JSON-RPC](https://www.jsonrpc.org/specification#error_object) requires: -32700 if it cannot be parsed, -32600 if it is not a message or
+//! too long, with its `id` if it has one, otherwise `null`. Notifications are never answered.
 
 use super::connection::Connection;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,13 +16,13 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// The most bytes of a line: as many as HTTP takes of a request.
+/// The longest line, in bytes; the same as the default for a request over HTTP.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// How many answers may wait to be written.
+/// How many responses may be queued for writing.
 const ANSWERS_MAX: usize = 16;
 
-/// Serves until the client closes its side.
+/// Serves until the client closes its end.
 pub(super) async fn serve(connection: Connection) -> Result<()> {
     serve_over(connection, tokio::io::stdin(), tokio::io::stdout()).await
 }
@@ -35,28 +35,28 @@ async fn serve_over(
     let broken = |error: String| Error::new(ErrorKind::Unavailable, format!("the connection to the MCP client broke: {error}"));
     let running = match connection.serve(Lines::new(input, output, LINE_BYTES_MAX)).await {
         Ok(running) => running,
-        // A client that closes before it says anything has nothing to be told.
+        // The client closed the connection before its first message.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(broken(error.to_string())),
     };
     running.waiting().await.map(drop).map_err(|error| broken(error.to_string()))
 }
 
-/// Messages as lines. One task writes, so that no line is cut by a wait that was given up, and none is mixed with another.
+/// A transport with one message per line. A single task writes, so that a cancelled wait never truncates or interleaves lines.
 struct Lines<R> {
     input: BufReader<R>,
     line_bytes_max: usize,
-    /// What of a line has come: a wait that is given up loses none of it.
+    /// The part of a line received so far. A cancelled wait does not lose it.
     line: Vec<u8>,
-    /// The line is too long: its rest is passed over.
+    /// Whether the line is too long and its rest is skipped.
     is_too_long: bool,
-    /// An answer that waits for its turn.
+    /// An error response that waits to be sent.
     answer: Option<Value>,
     answers: Option<mpsc::Sender<Vec<u8>>>,
     writing: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// What a line is.
+/// The content of a line.
 enum Line {
     Message(Box<RxJsonRpcMessage<RoleServer>>),
     Answer(Value),
@@ -77,7 +77,7 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         }
     }
 
-    /// Reads on to the end of a line. Returns false at the end of the input.
+    /// Reads to the end of a line. Returns false at the end of the input.
     async fn read(&mut self) -> bool {
         loop {
             let available = match self.input.fill_buf().await {
@@ -104,7 +104,7 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
         }
     }
 
-    /// Makes a message of the line that was read, or the answer to it.
+    /// Parses the line that was read as a message, or returns the error response to it.
     fn taken(&mut self) -> Line {
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.is_too_long) {
@@ -127,7 +127,7 @@ fn message(line: &[u8]) -> Line {
             return Line::Answer(failure(ErrorCode::PARSE_ERROR, &message, Value::Null));
         }
     };
-    // Of what is no message this is what the answer needs.
+    // What the error response needs if this is not a message.
     let id = value.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64()).cloned();
     let is_notification = value.get("id").is_none() && value.get("method").is_some_and(Value::is_string);
     match serde_json::from_value(value) {
@@ -147,7 +147,7 @@ fn failure(code: ErrorCode, message: &str, id: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code.0, "message": message}})
 }
 
-/// Writes lines, each whole, until nobody sends any more.
+/// Writes complete lines until all senders are dropped.
 async fn write(mut output: impl AsyncWrite + Unpin, mut waiting: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
     while let Some(line) = waiting.recv().await {
         output.write_all(&line).await?;
@@ -181,7 +181,7 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            // An answer stays here until there is room for it, so that it is not lost with a wait that is given up.
+            // Keep the response here until the queue has room, so that a cancelled wait does not lose it.
             if self.answer.is_some() {
                 let room = self.answers.as_ref()?.reserve().await.ok()?;
                 let answer = self.answer.take()?;
@@ -215,7 +215,7 @@ mod tests {
     const LINE_BYTES_MAX: usize = 100;
     const PING: &str = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}";
 
-    /// Returns the ids of the messages that are taken of an input, and the answers to the rest.
+    /// Returns the ids of the messages that are received from an input, and the responses to everything else.
     async fn taken(input: &[u8]) -> (Vec<Value>, Vec<Value>) {
         let (mut peer, output) = duplex(1 << 16);
         let mut lines = Lines::new(input, output, LINE_BYTES_MAX);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_answered_and_what_follows_is_taken() {
+    async fn malformed_line_is_answered_and_next_message_is_received() {
         for (line, code, id) in [
             (&b"not json"[..], -32700, Value::Null),
             (b"{\"jsonrpc\":\"2.0\",\"id\":1,", -32700, Value::Null),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_said_to_anybody_is_not_answered() {
+    async fn blank_lines_and_notifications_are_not_answered() {
         for line in ["", " ", "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/of-another-time\"}"] {
             let (_, answers) = taken(format!("\u{feff}{line}\n{PING}\n").as_bytes()).await;
             assert!(answers.is_empty(), "{line}: {answers:?}");
@@ -262,9 +262,9 @@ mod tests {
         assert!(ids.is_empty() && answers.is_empty(), "a line without an end is none");
     }
 
-    /// The loop of a connection waits for a message and for other things at once, and gives either wait up for the other.
+    /// A connection waits for messages and other events at once, and cancels one wait for the other.
     #[tokio::test]
-    async fn a_wait_that_is_given_up_loses_nothing() {
+    async fn cancelled_receive_loses_nothing() {
         let (mut client, server) = duplex(8);
         let mut lines = Lines::new(server, tokio::io::sink(), LINE_BYTES_MAX);
         let writing = tokio::spawn(async move {

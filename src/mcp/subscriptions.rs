@@ -1,4 +1,4 @@
-//! The subscriptions of one connection, in the ways of both eras: `resources/subscribe` a resource at a time, and `subscriptions/listen`.
+//! The subscriptions of one connection: `resources/subscribe` for one resource each, and `subscriptions/listen`.
 
 use super::uri;
 use super::watches::{WATCHED_MAX, Watched};
@@ -12,31 +12,31 @@ use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use tokio::task::AbortHandle;
 
-/// How many accepted subscriptions may wait for their start.
+/// How many accepted subscriptions may wait to start.
 const ACCEPTED_MAX: usize = 64;
 
-/// The most subscriptions that a user has at a time, of all connections together: each `subscriptions/listen`, and each resource of
+/// The most concurrent subscriptions of a user across all connections: each `subscriptions/listen`, and each resource of
 /// `resources/subscribe`.
 pub(super) const SUBSCRIPTIONS_MAX: usize = 1_000;
 
-/// The error of one subscription too many: one of those that a server may define
+/// Returns the error for too many subscriptions, with one of the codes reserved for servers
 /// ([JSON-RPC](https://www.jsonrpc.org/specification#error_object)).
 pub(super) fn too_many() -> ErrorData {
     let message = format!("this user has {SUBSCRIPTIONS_MAX} subscriptions, and may not have more; end one, or try again later");
     ErrorData::new(ErrorCode(-32000), message, Some(json!({"code": ErrorKind::Unavailable.code()})))
 }
 
-/// The subscriptions of one connection; they end with it.
+/// The subscriptions of one connection. They end with it.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    /// The resources subscribed to one by one, and what tells of each.
+    /// The task of each individually subscribed resource.
     told: Mutex<HashMap<String, AbortHandle>>,
-    /// What was accepted and has not started yet, with the mark of that moment: the client may write as soon as it is told.
+    /// Accepted subscriptions that have not started, with the write mark at that moment: the client may write as soon as it is notified.
     accepted: Mutex<VecDeque<(Vec<String>, u64)>>,
 }
 
 impl Subscriptions {
-    /// Returns what of a request is accepted: resources of this tree. Lists of tools and mounts change with the server alone.
+    /// Returns the accepted part of a request: resources of this tree. Lists of tools and mounts change only with the server.
     pub(super) fn accept(&self, requested: &SubscriptionFilter, writes: &Writes) -> SubscriptionFilter {
         let mut accepted = SubscriptionFilter::new();
         if let Some(uris) = &requested.resource_subscriptions {
@@ -51,14 +51,14 @@ impl Subscriptions {
         accepted
     }
 
-    /// Returns the mark of when a subscription was accepted.
+    /// Returns the write mark from when a subscription was accepted.
     pub(super) fn mark(&self, uris: &[String]) -> Option<u64> {
         let mut waiting = self.accepted.lock();
         let at = waiting.iter().position(|(accepted, _)| accepted == uris)?;
         waiting.remove(at).map(|(_, mark)| mark)
     }
 
-    /// Tells of a resource from now on. One more than [`WATCHED_MAX`] is not taken, and `false` returned.
+    /// Starts notifying about a resource. Returns false if [`WATCHED_MAX`] resources are already subscribed.
     pub(super) fn add(&self, uri: String, watched: Watched, peer: Peer<RoleServer>) -> bool {
         let mut told = self.told.lock();
         if told.len() >= WATCHED_MAX && !told.contains_key(&uri) {
@@ -71,7 +71,7 @@ impl Subscriptions {
         true
     }
 
-    /// Tells of a resource no more.
+    /// Stops notifying about a resource.
     pub(super) fn remove(&self, uri: &str) {
         if let Some(task) = self.told.lock().remove(uri) {
             task.abort();
@@ -97,7 +97,7 @@ async fn tell(mut watched: Watched, peer: Peer<RoleServer>) {
     }
 }
 
-/// Tells of the resources of a subscription until the client ends it.
+/// Notifies about the resources of a subscription until the client ends it.
 pub(super) async fn listen(mut watched: Watched, mark: u64, subscription: SubscriptionContext) {
     let sink = subscription.sink();
     let telling = async {

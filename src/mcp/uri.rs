@@ -1,8 +1,8 @@
-//! Paths as URIs of resources: `vfs:///memories/AGENTS.md`, percent-encoded as [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986) has it.
+//! Paths as resource URIs: `vfs:///memories/AGENTS.md`, percent-encoded by [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986).
 
 use crate::path::{VfsPath, VfsPathBuf};
 
-/// What every URI of this tree starts with. The authority is empty: who calls says whose tree it is.
+/// The prefix of every URI of this tree. The authority is empty, since the caller determines the tree.
 const SCHEME: &str = "vfs://";
 
 /// Returns the URI of a path.
@@ -19,13 +19,13 @@ pub(super) fn of(path: &VfsPath) -> String {
     uri
 }
 
-/// Returns the template of the URIs beneath a path, as [RFC 6570](https://www.rfc-editor.org/rfc/rfc6570) writes it.
+/// Returns the template of the URIs beneath a path, by [RFC 6570](https://www.rfc-editor.org/rfc/rfc6570).
 pub(super) fn template_beneath(path: &VfsPath) -> String {
     let slash = if path.is_root() { "" } else { "/" };
     format!("{}{slash}{{+path}}", of(path))
 }
 
-/// Returns the path that a URI names, or nothing for what is no URI of this tree.
+/// Returns the path that a URI names, or `None` if it is not a URI of this tree.
 pub(super) fn path(uri: &str) -> Option<VfsPathBuf> {
     let text = uri.strip_prefix(SCHEME).filter(|rest| rest.starts_with('/') && !rest.contains(['?', '#']))?;
     VfsPathBuf::parse(decoded(text)?).ok()
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_has_a_uri_and_comes_back() {
+    fn paths_round_trip_through_uris() {
         for (text, uri) in
             [("/", "vfs:///"), ("/memories/a.md", "vfs:///memories/a.md"), ("/a b/ü%?#[x]&", "vfs:///a%20b/%C3%BC%25%3F%23%5Bx%5D%26")]
         {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_path_is_refused() {
+    fn uri_without_a_path_is_refused() {
         for uri in [
             "vfs://host/a",
             "vfs:/a",
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_stand_beneath_their_path() {
+    fn template_extends_the_uri_of_its_path() {
         assert_eq!(template_beneath(VfsPath::ROOT), "vfs:///{+path}");
         assert_eq!(template_beneath(&VfsPathBuf::parse("/memories").expect("legal")), "vfs:///memories/{+path}");
     }

@@ -1,10 +1,9 @@
-//! What clients are told of changes: resources that they subscribed to, looked at again whenever something may have changed.
+//! Change notifications: compares subscribed resources with their previous state whenever they may have changed.
 //!
-//! A call of this server that writes wakes every subscription at once. What others change is told of by the store that it is kept in
-//! ([`Workspace::watch`](crate::Workspace::watch)), and only what nothing tells of (a directory of the host) is looked at every
-//! [`PERIOD`]: where nobody writes, a subscription to the rows of a store does nothing. Either way the resource itself is compared with how it
-//! was, so it is the same on every tier. A change is never missed; what was written while a subscription began is told of although it may
-//! have been seen.
+//! A writing call on this server wakes every subscription at once. Changes by others are reported by the store
+//! ([`Workspace::watch`](crate::Workspace::watch)). Only mounts without a watch, such as host directories, are polled every [`PERIOD`]; a
+//! subscription to rows of a store does nothing while nobody writes. In either case the resource itself is compared, so the behaviour is
+//! the same on every tier. No change is missed. A change made while a subscription starts is notified even if the client may have seen it.
 
 use super::uri;
 use crate::error::ErrorKind;
@@ -19,34 +18,34 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// How often resources are looked at that nothing tells of.
+/// How often resources without a watch are polled.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The most resources that one subscription is about.
+/// The most resources of one subscription.
 pub(super) const WATCHED_MAX: usize = 100;
 
-/// The most entries of a directory that are compared.
+/// The most directory entries that are compared.
 const ENTRIES_MAX: usize = 10_000;
 
-/// How a resource was when it was looked at.
+/// The observed state of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     Absent,
     File(Version),
-    /// The names, kinds and versions of its direct children, hashed.
+    /// A hash of the names, kinds and versions of the direct children.
     Directory(blake3::Hash),
     Other,
 }
 
-/// One resource, and how it was.
+/// A resource and its last observed state.
 #[derive(Debug)]
 struct Resource {
     uri: String,
     path: VfsPathBuf,
     seen: Option<Seen>,
-    /// Which watch tells of it; without one it is looked at.
+    /// The index of the watch that reports changes. Without one the resource is polled.
     told_by: Option<usize>,
-    /// It could not be looked at when it may have changed.
+    /// Whether the last check failed, so that a change may have been missed.
     is_uncertain: bool,
 }
 
@@ -56,14 +55,14 @@ impl Resource {
     }
 }
 
-/// What tells of changes in one mount, as long as it does.
+/// The watch of one mount, while it works.
 #[derive(Debug)]
 struct Told {
     mount: VfsPathBuf,
     watch: Option<Watch>,
 }
 
-/// Why resources are looked at.
+/// Why resources are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Woken {
     Call,
@@ -71,22 +70,22 @@ enum Woken {
     Time,
 }
 
-/// The resources of one subscription, and how each was.
+/// The resources of one subscription with their observed states.
 #[derive(Debug)]
 pub(super) struct Watched {
     threads: Arc<Threads>,
     scope: Scope,
     resources: Vec<Resource>,
     told: Vec<Told>,
-    /// From before the first look on, so that what is written meanwhile wakes too.
+    /// Subscribed before the first check, so that concurrent writes also wake it.
     writes: watch::Receiver<u64>,
     ticks: Interval,
-    /// Its place among the subscriptions that its user has at most.
+    /// Its place among the user's subscriptions.
     _place: Share<User>,
 }
 
 impl Watched {
-    /// Looks at the resources for the first time. What is no URI of this tree is left out.
+    /// Checks the resources for the first time. Strings that are not URIs of this tree are ignored.
     pub(super) async fn begin(threads: Arc<Threads>, scope: Scope, uris: &[String], place: Share<User>) -> Self {
         let writes = threads.writes().subscribe();
         let mut ticks = interval_at(Instant::now() + PERIOD, PERIOD);
@@ -94,7 +93,7 @@ impl Watched {
         let mut watched = Self { threads, scope, resources: Vec::new(), told: Vec::new(), writes, ticks, _place: place };
         for uri in uris.iter().take(WATCHED_MAX) {
             if let Some(path) = uri::path(uri) {
-                // What is told of comes after the watch has begun, so it begins before the look.
+                // A watch reports only changes after it starts, so start it before the first check.
                 let told_by = watched.told_by(&path).await;
                 let seen = watched.look(&path).await;
                 let is_uncertain = seen.is_none();
@@ -104,7 +103,7 @@ impl Watched {
         watched
     }
 
-    /// Returns the place of the watch that tells of a path, which is begun unless it is there.
+    /// Returns the index of the watch for a path, starting one if needed.
     async fn told_by(&mut self, path: &VfsPath) -> Option<usize> {
         let mount = self.threads.workspace().mount_of(path).to_owned();
         let place = match self.told.iter().position(|told| told.mount == mount) {
@@ -121,18 +120,19 @@ impl Watched {
         self.told[place].watch.is_some().then_some(place)
     }
 
-    /// Returns every resource if a call may have written between a mark and the first look, which shows what it wrote as if it had been so.
+    /// Returns every resource if a call may have written between the mark and the first check, since that check took the new state as the
+    /// old one.
     pub(super) fn missed(&self, mark: u64) -> Vec<String> {
         let missed = self.threads.writes().since(mark);
         self.resources.iter().filter(|_| missed).map(|resource| resource.uri.clone()).collect()
     }
 
-    /// Waits until resources have changed, and returns which.
+    /// Waits until resources have changed, and returns their URIs.
     pub(super) async fn changed(&mut self) -> Vec<String> {
         loop {
             let is_polled = self.resources.iter().any(Resource::is_polled);
             let woken = tokio::select! {
-                // The sender lives as long as the threads, which are held here.
+                // The sender lives as long as `threads`, which `self` owns.
                 _ = self.writes.changed() => Woken::Call,
                 place = first(&mut self.told) => Woken::Watch(place),
                 _ = self.ticks.tick(), if is_polled => Woken::Time,
@@ -149,7 +149,7 @@ impl Watched {
         }
     }
 
-    /// Looks at the resources that may have changed, and returns the URIs of those that have.
+    /// Checks the resources that may have changed, and returns the URIs of those that have.
     async fn look_again(&mut self, woken: Woken) -> Vec<String> {
         let mut changed = Vec::new();
         for at in 0..self.resources.len() {
@@ -164,7 +164,7 @@ impl Watched {
             }
             let now = self.look(&resource.path).await;
             let resource = &mut self.resources[at];
-            // What cannot be looked at now has neither changed nor stayed.
+            // After a failed check it is unknown whether the resource has changed.
             resource.is_uncertain = now.is_none();
             if now.is_some() && now != resource.seen {
                 if resource.seen.is_some() {
@@ -176,7 +176,7 @@ impl Watched {
         changed
     }
 
-    /// Looks at a resource; nothing when it cannot be looked at.
+    /// Returns the state of a resource, or `None` if the check fails.
     async fn look(&self, path: &VfsPath) -> Option<Seen> {
         let tree = self.threads.session(&self.scope).await.ok()?.backend();
         match tree.stat(path).await {
@@ -195,7 +195,7 @@ impl Watched {
     }
 }
 
-/// Waits until a watch tells, and returns its place. One that has ended is taken away.
+/// Waits for any watch and returns its index. Removes a watch that has failed.
 async fn first(told: &mut [Told]) -> usize {
     let waits: Vec<_> = told
         .iter_mut()
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_a_store_tells_of_changes_nobody_asks_it() {
+    async fn watched_store_is_not_polled() {
         let store = Arc::new(MemoryStore::new());
         let tree = Arc::new(Layered::new(Fault::never(), StoreBackend::new(store.clone(), namespace())));
         let mounted = || Workspace::builder().backend("/memories", tree.clone()).expect("a mount");
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(tree.layer().calls(), before);
         assert!(tokio::time::timeout(hour, asked.changed()).await.is_err());
         assert!(tree.layer().calls() > before + 3_000);
-        // Another program's write to the same rows.
+        // Another program writes the same rows.
         let start = Instant::now();
         StoreBackend::new(store.clone(), namespace()).write("/a", "x").await.expect("written");
         let mut uris = told.changed().await;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_could_not_be_looked_at_when_it_changed_is_looked_at_again() {
+    async fn resource_is_checked_again_after_failed_check() {
         let store = Arc::new(MemoryStore::new());
         let tree = Arc::new(Layered::new(Fault::nth(3), StoreBackend::new(store.clone(), namespace())));
         let rows = store.clone();

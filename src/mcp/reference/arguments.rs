@@ -1,8 +1,8 @@
-//! Arguments, checked against what clients are told, with the errors of that server.
+//! Validates arguments against the published schemas, with the error messages of the reference server.
 
 use serde_json::{Map, Value};
 
-/// Arguments that were checked: what is required is there, and all is of its type.
+/// Validated arguments: all required ones are present, and all have their type.
 #[derive(Debug)]
 pub(super) struct Arguments(Map<String, Value>);
 
@@ -11,12 +11,12 @@ impl Arguments {
         Self(arguments)
     }
 
-    /// Returns all of them.
+    /// Returns all arguments.
     pub(super) fn given(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    /// Returns a text; the empty one for what may be left out.
+    /// Returns a string argument, or an empty string if it is absent.
     pub(super) fn text(&self, name: &str) -> &str {
         self.0.get(name).and_then(Value::as_str).unwrap_or_default()
     }
@@ -38,7 +38,7 @@ impl Arguments {
     }
 }
 
-/// Checks arguments against the schema of their tool. All that is wrong is told, a line each.
+/// Validates arguments against the schema of their tool. The error lists all faults, one per line.
 pub(super) fn check(schema: &Map<String, Value>, arguments: Map<String, Value>) -> Result<Map<String, Value>, String> {
     let mut faults = Vec::new();
     check_object(schema, &arguments, "", &mut faults);
@@ -48,7 +48,7 @@ pub(super) fn check(schema: &Map<String, Value>, arguments: Map<String, Value>) 
 fn check_object(schema: &Map<String, Value>, object: &Map<String, Value>, place: &str, faults: &mut Vec<String>) {
     let required: Vec<&str> = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let mut properties: Vec<(&String, &Value)> = schema.get("properties").and_then(Value::as_object).into_iter().flatten().collect();
-    // That server looks at what is required first.
+    // The reference server checks required properties first.
     properties.sort_by_key(|(name, _)| required.iter().position(|required| required == name).unwrap_or(usize::MAX));
     for (name, property) in properties {
         let place = if place.is_empty() { name.clone() } else { format!("{place}.{name}") };

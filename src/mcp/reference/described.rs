@@ -1,17 +1,17 @@
-//! What clients are told of these tools: the names, arguments and hints of that server, in words of our own.
+//! The descriptions of the tools: names, arguments and hints of the reference server, in our own words.
 
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How a tool behaves, as that server says it.
+/// The behaviour of a tool, as the reference server declares it.
 #[derive(Clone, Copy)]
 enum Hints {
     Reads,
     Writes { idempotent: bool, destructive: bool },
 }
 
-/// Returns the fourteen tools in the order of that server.
+/// Returns the fourteen tools in the order of the reference server.
 pub(in crate::mcp) fn tools() -> Vec<Tool> {
     use Hints::{Reads, Writes};
     let path = || json!({"type": "string"});

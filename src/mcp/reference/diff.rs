@@ -1,23 +1,23 @@
-//! Differences of two texts as the reference server shows them: unified, with four lines of context.
+//! Diffs of two texts as the reference server shows them: unified, with four lines of context.
 //!
-//! Of the shortest edit scripts it shows one of many; this walks the edit graph in the same order
-//! ([Myers, 1986](https://doi.org/10.1007/BF01840446)), so that it finds the same one.
+//! Several edit scripts can be shortest. This walks the edit graph in the same order as the reference server ([Myers,
+//! 1986](https://doi.org/10.1007/BF01840446)), so that it finds the same one.
 
 use crate::work;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-/// How many unchanged lines stand around a change.
+/// The number of context lines around a change.
 const CONTEXT: usize = 4;
 
-/// How many steps are taken to find the shortest edit script: enough for some 2,000 lines that differ. Texts that differ in more are shown with all
-/// lines between the first and the last that differ removed and added.
+/// The most steps of the search for a shortest edit script, enough for about 2,000 differing lines. For larger differences, all lines
+/// between the first and the last difference are shown as removed and added.
 const STEPS_MAX: usize = 2_000_000;
 
-/// How many bytes a step counts for: it makes a run, and puts it into a tree.
+/// The cost of a step in bytes: it allocates a run and inserts it into a tree.
 const STEP_BYTES: usize = 256;
 
-/// What becomes of a run of lines.
+/// What happens to a run of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Same,
@@ -25,7 +25,7 @@ enum Kind {
     Added,
 }
 
-/// A run of lines; the last of a path, which leads back to the first.
+/// A run of lines, linked to the previous run of its path.
 #[derive(Debug)]
 struct Run {
     kind: Kind,
@@ -33,10 +33,10 @@ struct Run {
     before: Option<Rc<Run>>,
 }
 
-/// A path in the edit graph: how many old lines it has passed, and its runs.
+/// A path in the edit graph: the number of old lines consumed, and its runs.
 #[derive(Debug, Clone)]
 struct Path {
-    /// The old lines that are passed.
+    /// The number of old lines consumed.
     old: usize,
     last: Option<Rc<Run>>,
 }
@@ -52,7 +52,7 @@ impl Path {
     }
 }
 
-/// Returns the difference of two texts as a patch of one file.
+/// Returns the diff of two texts as a patch of one file.
 pub(super) fn unified(path: &str, before: &str, after: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (lines(before), lines(after));
     let mut text = format!("Index: {path}\n{}\n--- {path}\toriginal\n+++ {path}\tmodified\n", "=".repeat(67));
@@ -66,9 +66,9 @@ fn lines(text: &str) -> Vec<&str> {
     text.split_inclusive('\n').inspect(|line| work::advance(line.len())).collect()
 }
 
-/// Returns the runs of lines that lead from one text to the other.
+/// Returns the runs of lines that convert one text to the other.
 fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize) -> Vec<(Kind, usize)> {
-    // Lines become numbers, so that each is hashed and compared once.
+    // Map lines to numbers, so that each is hashed only once.
     let mut numbers = HashMap::new();
     let mut numbered = |lines: &[&'t str]| -> Vec<usize> {
         let number = |line: &'t str| {
@@ -81,7 +81,7 @@ fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize) -> Vec<(Kind, us
     let (old_lines, new_lines) = (numbered(old), numbered(new));
     let (old, new) = (&old_lines[..], &new_lines[..]);
     let mut steps = 0;
-    // The best path of each diagonal: old lines passed minus new lines passed.
+    // The best path of each diagonal: old lines consumed minus new lines consumed.
     let mut best: BTreeMap<isize, Path> = BTreeMap::new();
     let start = follow(Path { old: 0, last: None }, 0, old, new);
     if start.old >= old.len() && start.old >= new.len() {
@@ -118,7 +118,7 @@ fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize) -> Vec<(Kind, us
             if path.old >= old.len() && new_passed >= new.len() {
                 return listed(path);
             }
-            // Beyond the end of either text no path goes on.
+            // Past the end of either text, no path continues.
             if path.old >= old.len() {
                 highest = highest.min(diagonal - 1);
             }
@@ -132,7 +132,7 @@ fn runs<'t>(old: &[&'t str], new: &[&'t str], steps_max: usize) -> Vec<(Kind, us
     apart(old, new)
 }
 
-/// Returns runs that keep only the lines that both texts begin and end with.
+/// Returns runs that keep only the common first and last lines.
 fn apart(old: &[usize], new: &[usize]) -> Vec<(Kind, usize)> {
     let before = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let (old, new) = (&old[before..], &new[before..]);
@@ -141,7 +141,7 @@ fn apart(old: &[usize], new: &[usize]) -> Vec<(Kind, usize)> {
     runs.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Passes the lines that are the same from here on.
+/// Consumes equal lines.
 fn follow(path: Path, diagonal: isize, old: &[usize], new: &[usize]) -> Path {
     let at = (path.old as isize - diagonal) as usize;
     let same = old[path.old..].iter().zip(&new[at..]).take_while(|(old, new)| old == new).count();
@@ -159,7 +159,7 @@ fn listed(path: Path) -> Vec<(Kind, usize)> {
     runs
 }
 
-/// A hunk in the making.
+/// A hunk under construction.
 #[derive(Debug, Default)]
 struct Hunk {
     old_start: usize,
@@ -187,7 +187,7 @@ impl Hunk {
     }
 
     fn shown(&self) -> String {
-        // A side without lines is named by the line before it.
+        // An empty side is numbered by the line before it.
         let start = |start: usize, count: usize| if count == 0 { start - 1 } else { start };
         let (old, new) = (start(self.old_start, self.old_count), start(self.new_start, self.new_count));
         format!("@@ -{old},{} +{new},{} @@\n{}", self.old_count, self.new_count, self.lines)
@@ -254,9 +254,9 @@ mod tests {
         assert_eq!(hunks_of(&numbered(99), &numbered(15)), "@@ -12,9 +12,8 @@\n 11\n 12\n 13\n 14\n-15\n 16\n 17\n 18\n 19\n");
     }
 
-    /// It took more than a minute, and grew with the square of the lines.
+    /// This took more than a minute, and time grew with the square of the number of lines.
     #[test]
-    fn texts_that_have_nothing_in_common_are_shown_as_removed_and_added() {
+    fn unrelated_texts_are_shown_as_removed_and_added() {
         let text = |name: &str| (0..60_000).map(|number| format!("{name} {number}\n")).collect::<String>();
         let (old, new) = (format!("same\n{}same\n", text("old")), format!("same\n{}same\n", text("new")));
         let shown = hunks_of(&old, &new);
@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_runs_lead_from_one_text_to_the_other(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}", steps_max in 0..60_usize) {
+        fn runs_convert_one_text_to_the_other(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}", steps_max in 0..60_usize) {
             let (old, new): (Vec<&str>, Vec<&str>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
             let (mut made, mut old_at, mut new_at) = (Vec::<&str>::new(), 0, 0);
             for (kind, count) in runs(&old, &new, steps_max) {

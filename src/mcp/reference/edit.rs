@@ -1,4 +1,4 @@
-//! Edits of a text file: exact where the text is there, else by lines whose indentation and trailing space do not matter.
+//! Edits of a text file: by exact text if it occurs, otherwise by lines that differ only in indentation and trailing space.
 
 use super::arguments::Arguments;
 use super::paths::Allowed;
@@ -13,14 +13,14 @@ use crate::text::{self, EDIT_WORK_BYTES_MAX};
 use crate::work;
 use serde_json::Value;
 
-/// How often an edit is done again on what another writer left.
+/// How often an edit is retried after a concurrent write.
 const ATTEMPTS_MAX: u32 = 100;
 
 pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
     let path = allowed.path(tree, arguments.text("path")).await?;
     let mut attempts = 0;
     loop {
-        // The version first: a writer between the two reads is met by the write, and not overwritten.
+        // Read the version first, so that the write conflicts with any writer between the two reads.
         let version = version(tree, &path).await;
         let before = content(tree, &path, "open").await?;
         let edits = arguments.list("edits").to_vec();
@@ -38,19 +38,19 @@ pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Argu
         let mode = version.map_or(WriteMode::Overwrite, WriteMode::IfVersion);
         match tree.apply_one(Change::Write { path: path.clone(), content: after.into(), mode }).await {
             Ok(_) => return Ok(vec![super::text(shown)]),
-            // Another writer was between the read and the write.
+            // There was another writer between the read and the write.
             Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => attempts += 1,
             Err(error) => return Err(write::refusal(&error, &path)),
         }
     }
 }
 
-/// Returns the version that a write has to meet.
+/// Returns the version that the write is conditional on.
 async fn version(tree: &dyn Backend, path: &VfsPath) -> Option<Version> {
     tree.read(path, &ReadOptions::bytes(0, 0)).await.ok().map(|read| read.version)
 }
 
-/// Makes the edits one after the other. That server rewrites the file with `\n`; here line endings are kept, as [`text::edit`] keeps them.
+/// Applies the edits in order. The reference server rewrites the file with `\n`; this keeps line endings, as [`text::edit`] does.
 fn edited(before: &[u8], edits: &[Value]) -> Result<Vec<u8>, Refused> {
     let mut content = before.to_vec();
     for edit in edits {
@@ -73,8 +73,8 @@ fn edited(before: &[u8], edits: &[Value]) -> Result<Vec<u8>, Refused> {
     Ok(content)
 }
 
-/// Replaces the first lines that are those of `old` but for the space around them. What is put there keeps the indentation of the first line,
-/// and of the others what they are indented more than the lines they replace.
+/// Replaces the first run of lines that equals `old` except for surrounding whitespace. The first line of the replacement gets the
+/// indentation of the first replaced line; each other line keeps its indentation relative to the line that it replaces.
 fn by_lines(content: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
     let lines = content.split(|byte| *byte == b'\n').inspect(|line| work::advance(line.len() + 1));
     let decoded: Vec<_> = lines.map(String::from_utf8_lossy).collect();
@@ -98,7 +98,7 @@ fn by_lines(content: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
     let mut raw = content.split_inclusive(|byte| *byte == b'\n');
     let start: usize = raw.by_ref().take(at).map(<[u8]>::len).sum();
     let length: usize = raw.by_ref().take(wanted.len()).map(<[u8]>::len).sum();
-    // The ending of the last line stays where it is.
+    // Keep the terminator of the last line.
     let end = start + text::trim_terminator(&content[start..start + length]).len();
     Some(text::splice(content, start..end, placed.as_bytes()))
 }
@@ -107,7 +107,7 @@ fn indent_of(line: &str) -> &str {
     &line[..line.len() - line.trim_start().len()]
 }
 
-/// Puts a difference between backticks, more than it has in a row.
+/// Encloses a diff in a fence longer than any run of backticks within it.
 fn fenced(difference: &str) -> String {
     let longest = difference.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn exact_text_first_and_lines_else() {
+    fn edit_matches_exact_text_then_lines() {
         let edit = |content: &str, old: &str, new: &str| {
             let edited = edited(content.as_bytes(), &[json!({"oldText": old, "newText": new})]);
             edited.map(|content| String::from_utf8(content).expect("text stays text"))

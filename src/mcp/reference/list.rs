@@ -1,4 +1,4 @@
-//! Listing and finding: directories, trees, names by pattern, and what is known of one path.
+//! Listing and searching: directories, trees, names by pattern, and metadata of one path.
 
 use super::arguments::Arguments;
 use super::minimatch::{self, Pattern};
@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-/// The size that the file systems of hosts tell of a directory.
+/// The size that host file systems report for a directory.
 const DIRECTORY_BYTES: u64 = 4096;
 
-/// The most entries of a whole tree: what is larger is refused, not cut.
+/// The most entries of a whole tree. A larger one is an error, not truncated.
 const ENTRIES_MAX: usize = 100_000;
 
 async fn children(tree: &dyn Backend, path: &VfsPath) -> Result<Vec<Entry>, Refused> {
@@ -56,7 +56,7 @@ pub(super) async fn directory_with_sizes(tree: &dyn Backend, allowed: &Allowed, 
         .iter()
         .map(|entry| {
             let size = if entry.is_directory() { String::new() } else { format!("{:>10}", size(entry.size_bytes)) };
-            // Names are padded by UTF-16 units, as that server counts them.
+            // Names are padded by UTF-16 code units, as the reference server counts them.
             let padding = " ".repeat(30_usize.saturating_sub(entry.name().encode_utf16().count()));
             format!("{} {}{padding} {size}", marker(entry), entry.name())
         })
@@ -69,7 +69,7 @@ pub(super) async fn directory_with_sizes(tree: &dyn Backend, allowed: &Allowed, 
     Ok(vec![text(lines.join("\n"))])
 }
 
-/// Writes a size: whole bytes, or two decimals of a larger unit.
+/// Formats a size: whole bytes, or a larger unit with two decimals.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
     if bytes < 1024 {
@@ -84,7 +84,7 @@ fn size(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// A node of the tree that is shown as JSON; its fields stand in this order.
+/// A node of the tree in JSON. The order of the fields matters.
 #[derive(Debug, Serialize)]
 struct Node {
     name: String,
@@ -98,7 +98,7 @@ pub(super) async fn directory_tree(tree: &dyn Backend, allowed: &Allowed, argume
     let mut excluded = Vec::new();
     for pattern in arguments.texts("excludePatterns") {
         excluded.push(Pattern::new(pattern)?);
-        // One without a star names what it excludes at any depth, with all beneath.
+        // A pattern without a star excludes the name at any depth, with everything beneath.
         if !pattern.contains('*') {
             excluded.push(Pattern::new(&format!("**/{pattern}"))?);
             excluded.push(Pattern::new(&format!("**/{pattern}/**"))?);
@@ -148,7 +148,7 @@ pub(super) async fn search_files(tree: &dyn Backend, allowed: &Allowed, argument
     let mut looked_at = 0;
     let mut entries = children(tree, &path).await?;
     entries.reverse();
-    // The last of the stack is next; children are put there in reverse, so the walk is in the order of names.
+    // The next entry is the last on the stack. Children are pushed in reverse, so the walk is in name order.
     while let Some(entry) = entries.pop() {
         looked_at += 1;
         if looked_at > ENTRIES_MAX {
@@ -159,12 +159,12 @@ pub(super) async fn search_files(tree: &dyn Backend, allowed: &Allowed, argument
             continue;
         }
         if entry.is_directory() {
-            // What cannot be listed is passed over.
+            // Skip directories that cannot be listed.
             let mut children = children(tree, &entry.path).await.unwrap_or_default();
             children.reverse();
             entries.extend(children);
         }
-        // That server passes over a link which leads out of what is allowed.
+        // The reference server skips links that lead out of the allowed directories.
         let is_reached = entry.kind != EntryKind::Symlink || allowed.path(tree, entry.path.as_str()).await.is_ok();
         if is_reached && wanted.matches(relative) {
             found.push(entry.path);
@@ -193,7 +193,7 @@ pub(super) async fn file_info(tree: &dyn Backend, allowed: &Allowed, arguments: 
     Ok(vec![text(lines.join("\n"))])
 }
 
-/// Writes a time as the language of that server does, in UTC.
+/// Formats a time as JavaScript does, in UTC.
 fn date(time: Timestamp) -> String {
     time.to_zoned(TimeZone::UTC).strftime("%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)").to_string()
 }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_dates_are_written_as_that_server_does() {
+    fn sizes_and_dates_are_formatted_like_the_reference_server() {
         assert_eq!([0, 1023, 1024, 1536, 1 << 20, 5 << 40].map(size), ["0 B", "1023 B", "1.00 KB", "1.50 KB", "1.00 MB", "5.00 TB"]);
         let time = Timestamp::from_second(1_700_000_000).expect("a time");
         assert_eq!(date(time), "Tue Nov 14 2023 22:13:20 GMT+0000 (Coordinated Universal Time)");

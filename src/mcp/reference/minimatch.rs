@@ -1,23 +1,23 @@
-//! Glob patterns as that server understands them: those of the `minimatch` library with names that start with a dot included.
+//! Glob patterns with the semantics of the `minimatch` library, including names that start with a dot, as the reference server uses them.
 //!
-//! They differ from ours: a pattern is about the whole path, has alternatives as in a shell (`@(a|b)`), and may be negated.
+//! They differ from ours: a pattern matches the whole path, supports extended alternatives as in a shell (`@(a|b)`), and can be negated.
 
 use super::Refused;
 use regex::Regex;
 use std::fmt::Write;
 
-/// The most bytes of a pattern, and the most patterns that its braces make of it.
+/// The longest pattern in bytes, and the most patterns that its braces may expand to.
 const PATTERN_BYTES_MAX: usize = 4096;
 const ALTERNATIVES_MAX: usize = 1000;
 
-/// A pattern, ready to match.
+/// A compiled pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
     alternatives: Vec<Regex>,
     negated: bool,
 }
 
-/// Reads several patterns.
+/// Compiles several patterns.
 pub(super) fn all(patterns: &[&str]) -> Result<Vec<Pattern>, Refused> {
     patterns.iter().map(|pattern| Pattern::new(pattern)).collect()
 }
@@ -27,7 +27,7 @@ impl Pattern {
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err(Refused("pattern is too long".to_owned()));
         }
-        // A pattern that starts with `#` is a comment, and the empty one matches nothing.
+        // A pattern that starts with `#` is a comment, and an empty one matches nothing.
         if pattern.is_empty() || pattern.starts_with('#') {
             return Ok(Self { alternatives: Vec::new(), negated: false });
         }
@@ -40,13 +40,13 @@ impl Pattern {
         Ok(Self { alternatives, negated })
     }
 
-    /// Tells whether a path without a leading slash matches.
+    /// Returns whether a path without a leading slash matches.
     pub(super) fn matches(&self, path: &str) -> bool {
         self.alternatives.iter().any(|alternative| alternative.is_match(path)) != self.negated
     }
 }
 
-/// Puts every pattern that braces make of one into a list, in their order.
+/// Expands braces into all alternatives, in order.
 fn expand(pattern: &str, expanded: &mut Vec<String>) {
     let Some((before, parts, after)) = first_braces(pattern) else {
         expanded.push(pattern.to_owned());
@@ -60,7 +60,7 @@ fn expand(pattern: &str, expanded: &mut Vec<String>) {
     }
 }
 
-/// Returns what stands before the first braces that have alternatives, these, and what stands behind.
+/// Returns the text before the first braces with alternatives, the alternatives, and the text after them.
 fn first_braces(pattern: &str) -> Option<(&str, Vec<String>, &str)> {
     for (start, _) in pattern.match_indices('{') {
         if pattern[..start].ends_with('\\') {
@@ -105,7 +105,7 @@ fn range(text: &str) -> Option<Vec<String>> {
     })
 }
 
-/// Makes an expression of a pattern without braces: segment by segment, where `**` as a whole segment is any number of them.
+/// Compiles a pattern without braces, segment by segment. `**` as a whole segment matches any number of segments.
 fn expression(pattern: &str) -> Result<Regex, Refused> {
     let mut text = "(?s)^".to_owned();
     let segments: Vec<&str> = pattern.split('/').collect();
@@ -128,7 +128,7 @@ fn expression(pattern: &str) -> Result<Regex, Refused> {
 
 fn segment_expression(segment: &str, text: &mut String) {
     let chars: Vec<char> = segment.chars().collect();
-    // A star that is the whole segment wants a name.
+    // A segment of only stars matches any non-empty name.
     if !chars.is_empty() && chars.iter().all(|char| *char == '*') {
         text.push_str("[^/]+");
         return;
@@ -175,11 +175,11 @@ fn segment_expression(segment: &str, text: &mut String) {
 }
 
 fn literal(char: char, text: &mut String) {
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = write!(text, "{}", regex::escape(char.encode_utf8(&mut [0; 4])));
 }
 
-/// Reads a class such as `[!a-z]`, and how many characters it is long.
+/// Parses a class such as `[!a-z]`, and returns its length in characters.
 fn class(chars: &[char]) -> Option<(String, usize)> {
     let mut at = 1;
     let is_negated = matches!(chars.get(at), Some('!' | '^'));
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_in_that_library() {
+    fn patterns_match_like_minimatch() {
         for (pattern, matching, other) in [
             ("*.md", &["a.md", ".md"][..], &["d/a.md", "a.mdx"][..]),
             ("**/*.md", &["a.md", "d/e/a.md"], &["a.txt"]),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_grow_without_bound_is_bounded() {
+    fn pattern_length_and_expansion_are_bounded() {
         assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
         let read = Pattern::new(&"{a,b}".repeat(100)).expect("cut");
         assert!(read.alternatives.len() <= ALTERNATIVES_MAX);

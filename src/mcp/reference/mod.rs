@@ -1,8 +1,8 @@
-//! The tools of the reference filesystem server (`@modelcontextprotocol/server-filesystem`), over this tree: a drop-in replacement.
+//! The tools of the reference filesystem server (`@modelcontextprotocol/server-filesystem`) over this tree: a drop-in replacement.
 //!
-//! Names, arguments, answers and errors are those of that server, byte for byte, so that prompts and programs which were written for it
-//! go on working; `scripts/mcp-reference.sh` compares the two. What a tree here does not know is answered so: the time of creation and of the
-//! last access are that of the last change where a tier has no other, and permissions are what a new file or directory gets.
+//! Names, arguments, results and errors are those of the reference server, byte for byte, so that prompts and programs written for it keep
+//! working; `scripts/mcp-reference.sh` compares the two. Facts that a tree does not have are substituted: the times of creation and last
+//! access are that of the last change if a tier has no other, and permissions are the defaults of a new file or directory.
 
 mod arguments;
 mod described;
@@ -29,25 +29,25 @@ use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Why a call was refused, in the words of that server.
+/// Why a call was refused, in the words of the reference server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Refused(String);
 
 type Answer = std::result::Result<Vec<Value>, Refused>;
 
-/// Answers calls of these tools, within the directories that are allowed.
+/// Handles calls of these tools within the allowed directories.
 #[derive(Debug, Clone)]
 pub(super) struct Reference {
     allowed: Arc<Allowed>,
 }
 
 impl Reference {
-    /// Allows directories, and all of the tree when none is named; of these what lies in the subtrees that callers may know of.
+    /// Allows access to the directories, or to the whole tree if there are none, but only within the subtrees that callers may know about.
     pub(super) fn new(directories: &[VfsPathBuf], shown: &[VfsPathBuf]) -> Self {
         Self { allowed: Arc::new(Allowed::new(directories).shown_in(shown)) }
     }
 
-    /// Answers a call of a tool that is told of as `tool`.
+    /// Handles a call of a described tool.
     pub(super) async fn call(&self, threads: &Threads, scope: &Scope, tool: &Tool, arguments: JsonObject) -> CallToolResult {
         let name = tool.name.to_string();
         let arguments = match arguments::check(&tool.input_schema, arguments) {
@@ -115,7 +115,7 @@ impl Reference {
     }
 }
 
-/// Does the work of a call, and has it noted and recorded as a call of our own tools is.
+/// Runs a call and records it in the audit log, as for our own tools.
 async fn on_record(
     session: &Session,
     name: &str,
@@ -135,7 +135,7 @@ async fn on_record(
     Done { answer, unsaved }
 }
 
-/// Returns the kind of error that an answer in the words of that server is: the words are all it has.
+/// Returns the error kind of a refusal. The message is all that is known of it.
 fn kind_of(message: &str) -> ErrorKind {
     let kinds = [
         ("ENOENT", ErrorKind::NotFound),
@@ -152,17 +152,18 @@ fn kind_of(message: &str) -> ErrorKind {
     kinds.into_iter().find(|(start, _)| message.starts_with(start)).map_or(ErrorKind::InvalidArgument, |(_, kind)| kind)
 }
 
-/// Answers a call of a tool that is not there.
+/// Handles a call of a tool that does not exist.
 pub(super) fn no_tool(name: &str) -> CallToolResult {
     refused(&format!("MCP error -32602: Tool {name} not found"))
 }
 
-/// Makes a block of text.
+/// Returns a text block.
 fn text(text: impl Into<String>) -> Value {
     json!({"type": "text", "text": text.into()})
 }
 
-/// Makes the result of blocks: that server gives each text as data too, and other blocks as they are.
+/// Returns the result for some blocks. Like the reference server, it repeats a single text block as structured content in plain form, and
+/// other blocks as they are.
 fn answered(content: Vec<Value>) -> CallToolResult {
     let structured = match content.as_slice() {
         [block] if block["type"] == "text" => block["text"].clone(),
@@ -179,7 +180,7 @@ fn refused(message: &str) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(message)])
 }
 
-/// Says what an operation of that server would have: the system call that failed, by the path it was about.
+/// Phrases an error as the reference server would: the failed system call with its path.
 fn failed(error: &Error, call: &str, path: &VfsPath) -> Refused {
     let message = match error.kind() {
         ErrorKind::NotFound => format!("ENOENT: no such file or directory, {call} '{path}'"),
@@ -203,9 +204,9 @@ mod tests {
     use crate::store::MemoryStore;
     use crate::workspace::Workspace;
 
-    /// A dry run of 60,000 lines took more than a minute, on the thread that serves everybody.
+    /// A dry run over 60,000 lines took more than a minute, on the thread that serves all clients.
     #[tokio::test]
-    async fn an_edit_of_every_line_of_a_large_file_keeps_nobody_waiting() {
+    async fn edit_of_every_line_of_a_large_file_does_not_block_others() {
         let workspace = Workspace::builder().build();
         let (threads, scope) = (Threads::new(workspace), Scope::new().with_thread("t"));
         let (reference, offered) = (Reference::new(&[], &[]), tools());
@@ -222,9 +223,9 @@ mod tests {
         assert!(turns > 0, "the thread was free meanwhile");
     }
 
-    /// What the tools of the reference server and those of the history did was on nobody's record.
+    /// Calls of the reference and history tools were missing from the audit log.
     #[tokio::test]
-    async fn calls_are_on_record_as_those_of_our_own_tools_are() {
+    async fn calls_are_audited_like_those_of_own_tools() {
         let store = Arc::new(MemoryStore::new());
         let workspace = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone())).audit_log(AuditLog::new(store)).build();
         let (threads, scope) = (Threads::new(workspace.clone()), Scope::new().with_thread("t"));
@@ -238,7 +239,7 @@ mod tests {
         call("move_file", json!({"source": "/none", "destination": "/b.md"})).await;
         history::call(&threads, &scope, "checkpoint", json!({"label": "secret"}).as_object().expect("arguments")).await;
         let rows = workspace.audit_log().expect("recorded").calls(&scope, None, None, 9).await.expect("read").calls;
-        // Calls of one millisecond stand in no order, as each opened the thread anew.
+        // Calls within the same millisecond are in no particular order, since each opened the thread anew.
         let row = |tool: &str| rows.iter().find(|row| row.tool == tool).expect("a row");
         let told = ["write_file", "read_multiple_files", "move_file", "checkpoint"].map(|tool| row(tool).outcome.as_str());
         assert_eq!((told, rows.len()), (["ok", "ok", "not_found", "ok"], 4));

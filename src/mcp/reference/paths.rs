@@ -1,7 +1,7 @@
-//! Which paths are allowed, and what a path means: as that server reads it, `..`, relative paths and links included.
+//! Allowed directories, and path resolution as in the reference server, including `..`, relative paths and links.
 //!
-//! A path is resolved to the one it really is before anything is done with it, and what is done then follows no link: the tree is kept to
-//! the directories by [`Permissions`], so that a link which takes a directory's place in between leads nowhere either.
+//! A path is resolved to its real path first, and later operations follow no links. [`Permissions`] restrict the tree to the directories,
+//! so that a link that replaces a directory in the meantime leads nowhere either.
 
 use super::Refused;
 use crate::backend::Backend;
@@ -11,15 +11,15 @@ use crate::ops::{Entry, EntryKind};
 use crate::path::{VfsPath, VfsPathBuf};
 use std::sync::Arc;
 
-/// How many links one path may lead through, the kernel's own number.
+/// The most links that one path may traverse; the same as in the Linux kernel.
 const LINKS_MAX: usize = 40;
 
-/// The directories that the tools reach.
+/// The directories that the tools may access.
 #[derive(Debug, Clone)]
 pub(super) struct Allowed {
-    /// As they were named.
+    /// As configured.
     named: Vec<VfsPathBuf>,
-    /// Without the links that lead to them.
+    /// With links resolved.
     real: Vec<VfsPathBuf>,
 }
 
@@ -29,7 +29,7 @@ impl Allowed {
         Self { real: named.clone(), named }
     }
 
-    /// Returns the directories as they stand in a tree, and the tree kept to them.
+    /// Returns the directories with links resolved, and the tree restricted to them.
     pub(super) async fn within(&self, tree: Arc<dyn Backend>) -> Result<(Self, Arc<dyn Backend>), Refused> {
         if self.named.iter().any(|directory| directory.is_root()) {
             return Ok((self.clone(), tree));
@@ -38,7 +38,7 @@ impl Allowed {
         for directory in &self.named {
             real.push(match real_path(&*tree, directory).await {
                 Ok(path) => path,
-                // That it is not there, or leads out of the tree, is told of each path in it.
+                // If the directory is missing or leads out of the tree, each path in it reports that.
                 Err(_) => directory.clone(),
             });
         }
@@ -47,7 +47,7 @@ impl Allowed {
         Ok((Self { named: self.named.clone(), real }, Arc::new(kept)))
     }
 
-    /// Keeps what lies in some subtrees; all of it when there are none. Nothing is allowed where the two have nothing in common.
+    /// Restricts the directories to some subtrees; none restrict nothing. If they do not overlap, nothing is allowed.
     pub(super) fn shown_in(self, shown: &[VfsPathBuf]) -> Self {
         if shown.is_empty() {
             return self;
@@ -70,7 +70,7 @@ impl Allowed {
         Self { real: named.clone(), named }
     }
 
-    /// Returns the directories, with something between each two.
+    /// Returns the directories as text, separated by `between`.
     pub(super) fn joined(&self, between: &str) -> String {
         self.named.iter().map(|directory| directory.as_str()).collect::<Vec<_>>().join(between)
     }
@@ -85,7 +85,7 @@ impl Allowed {
         self.named.iter().any(|directory| directory.is_root())
     }
 
-    /// Returns the path that a text names, without the links on its way.
+    /// Resolves a path argument, including its links.
     pub(super) async fn path(&self, tree: &dyn Backend, text: &str) -> Result<VfsPathBuf, Refused> {
         if is_drive(text) {
             return Err(Refused(format!("Access denied - Windows-style path received on a POSIX host: {text}")));
@@ -100,13 +100,13 @@ impl Allowed {
         if self.is_whole() {
             return match tree.stat(&path).await {
                 Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
-                // What is not there may be about to be made; anything else is said by what is done with the path.
+                // A missing path may be about to be created; the operation itself reports any other error.
                 _ => Ok(path),
             };
         }
         let outside =
             || Refused(format!("Access denied - symlink target outside allowed directories: {path} not in {}", self.joined(", ")));
-        // The tree is kept to where the directories really are, and does not show the links that lead to them.
+        // The restricted tree contains the real directories, not the links that lead to them.
         let start = self.named.iter().zip(&self.real).find_map(|(named, real)| Some(real.concat(path.strip_prefix(named)?)));
         match real_path(tree, start.as_ref().unwrap_or(&path)).await {
             Ok(real) if self.real.iter().any(|directory| real.starts_with(directory)) => Ok(real),
@@ -115,14 +115,14 @@ impl Allowed {
         }
     }
 
-    /// Resolves a relative path against the first directory that it stays allowed in.
+    /// Resolves a relative path against the first directory in which the result is allowed.
     fn beneath_allowed(&self, text: &str) -> String {
         let mut candidates = self.named.iter().map(|directory| resolved(directory.as_str(), text));
         candidates.clone().find(|candidate| self.holds(candidate)).or_else(|| candidates.next()).unwrap_or_default()
     }
 }
 
-/// Returns an absolute path without `.`, `..` and doubled slashes.
+/// Returns an absolute path without `.`, `..` and repeated slashes.
 pub(super) fn resolved(base: &str, text: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in base.split('/').chain(text.split('/')) {
@@ -137,10 +137,10 @@ pub(super) fn resolved(base: &str, text: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// Returns a path with each link on its way, and at its end, replaced by what it leads to. What is not there yet stays as it is named.
+/// Returns a path with every link in it resolved, including the last segment. Missing segments stay as they are.
 ///
 /// # Errors
-/// `not_a_directory` beneath a file, `permission_denied` for a link that leads out of the tree or nowhere; those of the tree.
+/// `not_a_directory` beneath a file, `permission_denied` for a link that leads out of the tree or nowhere, and errors of the tree.
 async fn real_path(tree: &dyn Backend, path: &VfsPath) -> crate::error::Result<VfsPathBuf> {
     let (mut real, mut links) = (VfsPathBuf::root(), 0);
     let mut rest: Vec<String> = path.segments().rev().map(str::to_owned).collect();
@@ -152,7 +152,7 @@ async fn real_path(tree: &dyn Backend, path: &VfsPath) -> crate::error::Result<V
                 let Some(target) = leads_to.filter(|_| links <= LINKS_MAX) else {
                     return Err(Error::new(ErrorKind::PermissionDenied, format!("`{next}` leads out of the tree or nowhere")).at(&next));
                 };
-                // What it leads to may lie in a mount of its own, in which links stand again.
+                // The target may be in another mount and contain links again.
                 rest.extend(target.segments().rev().map(str::to_owned));
                 real = VfsPathBuf::root();
             }
@@ -173,7 +173,7 @@ fn is_drive(text: &str) -> bool {
         && chars.next().is_none_or(|next| next == '/' || next == '\\')
 }
 
-/// Tells whether the directory that a path lies in is there.
+/// Returns whether the parent directory of a path exists.
 pub(super) async fn has_parent(tree: &dyn Backend, path: &VfsPath) -> bool {
     match path.parent() {
         Some(parent) => tree.stat(parent).await.is_ok_and(|entry| entry.is_directory()),
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_resolved_and_held_by_whole_segments() {
+    fn paths_are_resolved_and_matched_by_whole_segments() {
         assert_eq!(resolved("/a/b", "../c//./d/"), "/a/c/d");
         assert_eq!(resolved("", "/../.."), "/");
         let allowed = Allowed::new(&[VfsPathBuf::parse("/a").expect("legal"), VfsPathBuf::parse("/b/c").expect("legal")]);

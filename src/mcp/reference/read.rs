@@ -1,4 +1,4 @@
-//! Reading: text, whole or its ends, several files at once, and media.
+//! Reading: whole text files or their first or last lines, several files at once, and media.
 
 use super::arguments::Arguments;
 use super::paths::Allowed;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// The most bytes of a file that is read whole.
+/// The largest file that is read whole, in bytes.
 const READ_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) async fn content(tree: &dyn Backend, path: &VfsPath, call: &str) -> Result<Bytes, Refused> {
@@ -19,16 +19,16 @@ pub(super) async fn content(tree: &dyn Backend, path: &VfsPath, call: &str) -> R
     tree.read(path, &options).await.map(|read| read.content).map_err(|error| failed(&error, call, path))
 }
 
-/// Returns content as text, as that server decodes it.
+/// Decodes content to text as the reference server does.
 pub(super) fn decoded(content: &[u8]) -> String {
     String::from_utf8_lossy(content).into_owned()
 }
 
 pub(super) async fn text_file(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
     let path = allowed.path(tree, arguments.text("path")).await?;
-    // None of a number is none asked for, as in the language of that server.
+    // Zero counts as absent, as in JavaScript.
     let asked = |name: &str| arguments.number(name).filter(|count| *count != 0.0);
-    // Fewer lines than none are read of whatever is there, without looking into it.
+    // For a negative count the result is empty, without reading the file.
     let nothing = async |call: &str| match tree.stat(&path).await {
         Ok(_) => Ok(String::new()),
         Err(error) => Err(failed(&error, call, &path)),
@@ -44,14 +44,14 @@ pub(super) async fn text_file(tree: &dyn Backend, allowed: &Allowed, arguments: 
     Ok(vec![text(shown)])
 }
 
-/// Returns the first lines, without the end of the last one.
+/// Returns the first lines, without the terminator of the last one.
 fn head(content: &str, count: f64) -> String {
     let count = count.ceil() as usize;
     let content = content.strip_suffix('\n').unwrap_or(content);
     content.split('\n').take(count).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the last lines; the empty one after the last line break counts as one.
+/// Returns the last lines. The empty text after a final line break counts as a line.
 fn tail(content: &str, count: f64) -> String {
     let content = content.replace("\r\n", "\n");
     let lines: Vec<&str> = content.split('\n').collect();
@@ -74,7 +74,7 @@ pub(super) async fn multiple_files(tree: &dyn Backend, allowed: &Allowed, argume
     Ok(vec![text(parts.join("\n---\n"))])
 }
 
-/// What that server knows by its extension; all else is bytes.
+/// The extensions that the reference server knows; anything else is a blob.
 const MEDIA: [(&str, &str); 11] = [
     ("bmp", "image/bmp"),
     ("flac", "audio/flac"),
@@ -92,7 +92,7 @@ const MEDIA: [(&str, &str); 11] = [
 pub(super) async fn media_file(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
     let path = allowed.path(tree, arguments.text("path")).await?;
     let data = BASE64.encode(content(tree, &path, "open").await?);
-    // A name that starts with its only dot has no extension.
+    // A leading dot does not start an extension.
     let extension = path.name().get(1..).and_then(|rest| rest.rsplit_once('.')).map(|(_, extension)| extension.to_ascii_lowercase());
     let known = extension.and_then(|extension| MEDIA.iter().find(|(known, _)| *known == extension)).map(|(_, media)| *media);
     let block: Value = match known {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_a_text() {
+    fn head_and_tail_return_first_and_last_lines() {
         assert_eq!(
             (head("a\nb\n", 5.0), head("a\nb", 1.0), head("a\n\nb", 1.5), head("a", -1.0)),
             ("a\nb".into(), "a".into(), "a\n".into(), String::new())

@@ -20,7 +20,7 @@ pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Argu
     Ok(vec![text(format!("Successfully wrote to {}", arguments.text("path")))])
 }
 
-/// Says why a file was not written. That server writes another file first and moves it to its place.
+/// Returns the refusal of a write. The reference server writes a temporary file and renames it, so some errors name that file.
 pub(super) fn refusal(error: &Error, path: &VfsPath) -> Refused {
     if error.kind() == ErrorKind::IsDirectory {
         let temporary = format!("{path}.{}.tmp", Uuid::now_v7().simple());
