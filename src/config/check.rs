@@ -1,4 +1,4 @@
-//! What the types of a configuration cannot say: that names meet, templates parse, and each key stands where it means something.
+//! Checks beyond the types: references resolve, templates parse, and each key applies to its route.
 
 use super::fault::{Broken, did_you_mean};
 use super::protected::check_protected;
@@ -15,7 +15,7 @@ use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Checks a configuration as it was written, before defaults are filled in.
+/// Checks a configuration as written, before defaults are filled in.
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
     check_scope(config)?;
     for (name, store) in &config.stores {
@@ -67,13 +67,13 @@ fn check_layers(config: &Config) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Reads a duration such as `30s` or `1m 30s`.
+/// Parses a duration such as `30s` or `1m 30s`.
 pub(super) fn duration(text: &str) -> Result<Duration, Error> {
     some_time(text)
         .ok_or_else(|| Error::invalid_argument(format!("`{text}` is no time that a call may take; write it as `30s` or `500ms`")))
 }
 
-/// Reads how often a store is swept: none for `never`.
+/// Parses the interval between sweeps; `None` for `never`.
 pub(super) fn sweep_every(text: &str) -> Result<Option<Duration>, Error> {
     if text == "never" {
         return Ok(None);
@@ -82,13 +82,13 @@ pub(super) fn sweep_every(text: &str) -> Result<Option<Duration>, Error> {
     some_time(text).map(Some).ok_or_else(none)
 }
 
-/// Reads how long something is kept, such as `7d`: a day has 24 hours.
+/// Parses how long events are kept, such as `7d`. A day has 24 hours.
 pub(super) fn kept_for(text: &str) -> Result<Duration, Error> {
     let none = || Error::invalid_argument(format!("`{text}` is no time to keep events for; write it as `7d` or `12h`"));
     parse_age(text).ok().filter(|time| !time.is_zero()).ok_or_else(none)
 }
 
-/// Reads a time that is not zero.
+/// Parses a positive duration.
 pub(super) fn some_time(text: &str) -> Option<Duration> {
     let duration = text.parse::<SignedDuration>().ok()?;
     Duration::try_from(duration).ok().filter(|duration| !duration.is_zero())

@@ -1,7 +1,7 @@
-//! A mount that could not be opened: it is there, and only what is asked of it fails.
+//! A mount that could not be opened. It exists, but operations in it fail.
 //!
-//! One directory or token that is missing must not take the other routes with it. Each call tries to open it again, so that it works as
-//! soon as it is there.
+//! A missing directory or token must not disable the other routes. Each call tries to open the mount again, so it works as soon as the
+//! cause is fixed.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -16,14 +16,14 @@ use std::sync::{Arc, OnceLock};
 
 type Open = Box<dyn Fn() -> Result<Arc<dyn Backend>> + Send + Sync>;
 
-/// A tree that is opened by the first call that succeeds in it.
+/// A tree that is opened by the first call that succeeds in opening it.
 pub(super) struct Deferred {
     open: Open,
     tree: OnceLock<Arc<dyn Backend>>,
 }
 
 impl Deferred {
-    /// Opens a tree now if that works, else when it is asked for.
+    /// Opens a tree now if possible, otherwise on use.
     pub(super) fn open(open: impl Fn() -> Result<Arc<dyn Backend>> + Send + Sync + 'static) -> Arc<dyn Backend> {
         match open() {
             Ok(tree) => tree,
@@ -35,7 +35,7 @@ impl Deferred {
         match self.tree.get() {
             Some(tree) => Ok(tree),
             None => {
-                // Whatever was asked for, it is the root that is at fault.
+                // The failure concerns the root, whatever path was requested.
                 let tree = (self.open)().map_err(|error| error.at(VfsPath::ROOT))?;
                 Ok(self.tree.get_or_init(|| tree))
             }

@@ -1,4 +1,4 @@
-//! Faults of a configuration text: where they stand and what was meant.
+//! Faults of a configuration: their location, and what was probably intended.
 
 use super::Place;
 use crate::error::{Error, ErrorKind};
@@ -7,13 +7,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// A fault in a configuration: file, line, column, and the key or value that was meant.
+/// A fault in a configuration: file, line, column, and the probably intended key or value.
 ///
-/// Shown as compilers show theirs: ``treehold.toml:3:1: unknown key `rout`; did you mean `routes`?``
+/// Displayed like a compiler error: ``treehold.toml:3:1: unknown key `rout`; did you mean `routes`?``
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigFault {
-    /// The file; none for a text that is not a file's.
+    /// The file; `None` if the text is not from a file.
     pub file: Option<PathBuf>,
     /// The line, from 1.
     pub line: usize,
@@ -21,7 +21,7 @@ pub struct ConfigFault {
     pub column: usize,
     /// What is wrong.
     pub message: String,
-    /// What was meant, or what to do.
+    /// What was probably intended, or what to do.
     pub hint: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl From<ConfigFault> for Error {
     }
 }
 
-/// A fault by the keys it stands under, before it has a line.
+/// A fault identified by its keys, before its line is known.
 #[derive(Debug)]
 pub(super) struct Broken {
     keys: Vec<String>,
@@ -56,23 +56,23 @@ pub(super) struct Broken {
 }
 
 impl Broken {
-    /// Makes the fault of the value under `keys`; keys that are not in the text are passed over.
+    /// Reports the value under `keys`. Trailing keys that are not in the text are ignored when it is located.
     pub(super) fn new(keys: &[&str], message: impl Into<String>) -> Self {
         Self::under(keys.iter().map(|key| (*key).to_owned()), message)
     }
 
-    /// Makes the fault of the value under keys of which some are numbers of a list.
+    /// Reports the value under `keys`, some of which may be list indexes.
     pub(super) fn under(keys: impl IntoIterator<Item = String>, message: impl Into<String>) -> Self {
         Self { keys: keys.into_iter().collect(), message: message.into(), hint: None }
     }
 
-    /// Says what was meant.
+    /// Adds a hint.
     pub(super) fn with_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint;
         self
     }
 
-    /// Finds the line.
+    /// Determines the line and column.
     pub(super) fn locate(self, text: &str, place: &Place) -> ConfigFault {
         let start = spans_of(text, &self.keys).last().map_or(0, |span| span.start);
         let (line, column) = line_and_column(text, start);
@@ -80,14 +80,14 @@ impl Broken {
     }
 }
 
-/// Makes the fault of a text that is not what the types say.
+/// Converts an error of the deserializer.
 pub(super) fn of_toml(error: &toml::de::Error, text: &str, place: &Place) -> ConfigFault {
     let (line, column) = line_and_column(text, error.span().map_or(text.len(), |span| span.start));
     let (message, hint) = explain(error.message());
     ConfigFault { file: place.file.clone(), line, column, message, hint }
 }
 
-/// Makes the error of a file that cannot be read.
+/// Returns the error for a file that cannot be read.
 pub(super) fn of_reading(file: &Path, error: std::io::Error) -> Error {
     let kind = match error.kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -98,7 +98,7 @@ pub(super) fn of_reading(file: &Path, error: std::io::Error) -> Error {
     Error::new(kind, format!("the configuration `{}` cannot be read: {error}", file.display())).with_source(error)
 }
 
-/// Returns the name among `known` that is nearest to `name`, as a hint.
+/// Suggests the name in `known` most similar to `name`, if one is similar enough.
 pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     known
         .into_iter()
@@ -108,8 +108,8 @@ pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| format!("did you mean `{candidate}`?"))
 }
 
-/// Says what the deserializer said in the words of this crate: ``unknown field `a`, expected one of `b`, `c` `` names what
-/// is known, and the nearest of it is the hint.
+/// Rephrases a message of the deserializer. From ``unknown field `a`, expected one of `b`, `c` `` it derives a hint: the most similar known
+/// name, or all of them.
 fn explain(message: &str) -> (String, Option<String>) {
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     for (prefix, what) in [("unknown field ", "key"), ("unknown variant ", "value")] {
@@ -126,9 +126,9 @@ fn explain(message: &str) -> (String, Option<String>) {
     (message.trim_end_matches('\n').replace('\n', ", "), None)
 }
 
-/// Returns where each of `keys` stands, down to the last one that is in the text.
+/// Returns the spans of `keys`, up to the last one that the text contains.
 ///
-/// A table or list stands where its key does, a plain value where it is itself.
+/// The span of a table or list is that of its key; that of a plain value is its own.
 fn spans_of(text: &str, keys: &[String]) -> Vec<Range<usize>> {
     let Ok(document) = DeTable::parse(text) else { return Vec::new() };
     let document = DeValue::Table(document.into_inner());
@@ -148,7 +148,7 @@ fn spans_of(text: &str, keys: &[String]) -> Vec<Range<usize>> {
     spans
 }
 
-/// Returns the line, from 1, of the value under `keys`, if the text says it.
+/// Returns the line, counted from 1, of the value under `keys`, if the text sets it.
 pub(super) fn line_of(text: &str, keys: &[String]) -> Option<usize> {
     let spans = spans_of(text, keys);
     (spans.len() == keys.len()).then(|| line_and_column(text, spans.last().map_or(0, |span| span.start)).0)

@@ -1,4 +1,4 @@
-//! Routes to what a thread was: a checkpoint as a tree, opened by the first call that looks at it.
+//! History routes: a checkpoint as a tree, opened by the first call.
 
 use super::open::{OpenFiles, Place, check_fields};
 use super::{Config, HISTORY_AT, HISTORY_THREAD, RouteConfig, Stores};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 impl Config {
-    /// Returns what opens a route to a checkpoint.
+    /// Returns the opener of a history route.
     pub(super) fn history(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
         let template = Template::parse(route.thread.as_deref().unwrap_or(HISTORY_THREAD))?;
         let at = route.at.clone().unwrap_or_else(|| HISTORY_AT.to_owned());
@@ -36,7 +36,7 @@ impl Config {
     }
 }
 
-/// A checkpoint that is opened when it is first looked at. A failure is not kept: the next call tries again.
+/// A checkpoint that is opened on first use. Failures are not cached: the next call tries again.
 #[derive(Debug)]
 struct History {
     checkpointer: Arc<dyn Checkpointer>,
@@ -60,7 +60,7 @@ impl History {
         };
         open.await.map_err(|error| {
             let message = format!("the checkpoint of the route `{}` cannot be opened: {}", self.path, error.message());
-            // Missing is not what the caller's path is, but what the route lacks.
+            // The route lacks something, not the caller's path, so this must not read as not found.
             let kind = match error.kind() {
                 ErrorKind::NotFound | ErrorKind::Ambiguous => ErrorKind::Unavailable,
                 kind => kind,
@@ -110,7 +110,7 @@ impl Backend for History {
     }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        // What was takes no changes, whether it can be opened or not.
+        // The past takes no changes, whether or not it can be opened.
         StateSnapshot::default().apply(changes, options).await
     }
 

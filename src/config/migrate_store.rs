@@ -39,7 +39,7 @@ impl Config {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) for an unknown name; otherwise as [`migrate_store`].
     pub async fn migrate_store(&self, name: &str, how: &MigrateOptions, tell: impl FnMut(MigrateProgress) + Send) -> Result<MigrateReport> {
-        // Names the stores there are.
+        // Fails with the names of the stores if there is none with this name.
         self.stores()?.get(name)?;
         let url = &self.stores[name].url;
         migrate(Engine::named(url, self)?, how, tell).await
@@ -94,13 +94,13 @@ fn migrate_sqlite(file: &Path, how: &MigrateOptions, tell: &mut (dyn FnMut(Migra
     use crate::error::AtHost;
     use crate::store::{MigrateOutcome, SqliteOptions, SqliteStore};
     let Some(former) = former_file(file) else { return SqliteStore::migrate(&SqliteOptions::new(file), how, tell) };
-    // Killed between the two steps, the next run finds the file migrated and moves it.
+    // If killed between the two steps, the next run finds the file migrated and moves it.
     let mut report = SqliteStore::migrate(&SqliteOptions::new(&former), how, tell)?;
     report.taken_from = Some(former.display().to_string());
     report.outcome = if how.dry_run { MigrateOutcome::Planned } else { MigrateOutcome::Migrated };
     if !how.dry_run {
         super::stores::create_parent(file)?;
-        // The log is gone only when no process has the file open, as the migration made sure of.
+        // No process has the file open, as the migration ensured, so there is no write-ahead log left.
         SqliteStore::take_over(&former, file).map_err(|cause| {
             let message = "the migrated file cannot be moved to its new name; move it there, or name it in the configuration";
             Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(&former).with_cause(cause))

@@ -1,11 +1,10 @@
-//! A configuration file, typed: what stands in `treehold.toml`, what holds when nothing stands there, and the
-//! [`Workspace`](crate::Workspace) that comes of it.
+//! Typed configuration: the contents of `treehold.toml`, the built-in defaults, and opening a [`Workspace`](crate::Workspace) from them.
 //!
-//! [`Config::parse`] reads a text and names file, line and column of a fault, with the key that was meant;
-//! [`Config::builtin`] is what holds without a file; [`Config::workspace`] opens it. This is the one room that knows every
-//! backend, store and layer by name. Stores are opened when the first call needs them, each once, however many routes name it.
+//! [`Config::parse`] parses a text; a fault names the file, line and column, and suggests the intended key. [`Config::builtin`] is the
+//! configuration without a file. [`Config::workspace`] opens it. Only this module names every backend, store and layer. A store is opened
+//! by the first call that needs it, once per process, however many routes name it.
 //!
-//! Relative paths are resolved against the directory of the file. `{data}` in a store's URL stands for the data directory.
+//! Relative paths are resolved against the directory of the file. `{data}` in the URL of a store is replaced by the data directory.
 
 use crate::error::{Error, Result};
 use crate::memory::{MemorySettings, PromptOptions};
@@ -47,23 +46,23 @@ pub use stores::Stores;
 pub use trust::{Trust, TrustBook};
 pub use url::without_password;
 
-/// The name of the store that routes and thread saves use unless they name another.
+/// The default store of routes and threads.
 pub const DEFAULT_STORE: &str = "default";
 
-/// What the namespaces of overlays lie beneath.
+/// The namespace that overlay namespaces lie beneath.
 pub const OVERLAY_NAMESPACE: [&str; 2] = crate::store::reserved::OVERLAYS;
 
-/// Who shares the changes of an overlay whose route says nothing else.
+/// The default namespace template of an overlay.
 const OVERLAY_TEMPLATE: &str = "{tenant}/{user}/{thread}";
 
-/// The thread and the checkpoint of a history route that says nothing else.
+/// The default thread and checkpoint of a history route.
 const HISTORY_THREAD: &str = "{thread}";
 const HISTORY_AT: &str = "latest";
 
-/// A commented configuration file that sets every key to what holds without it.
+/// A commented configuration file that shows every key with its default.
 pub const TEMPLATE: &str = include_str!("template.toml");
 
-/// What a configuration file says, with the defaults filled in.
+/// The contents of a configuration file, with defaults filled in.
 ///
 /// ```
 /// use treehold::config::{Config, Place};
@@ -81,19 +80,19 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// The directory of durable data. Default: the caller's, such as `~/.local/share/treehold` for the command.
+    /// The directory of durable data. Default `data` of the [`Place`]; for the command, a directory such as `~/.local/share/treehold`.
     #[serde(default)]
     pub data: PathBuf,
-    /// Who calls when a command names nobody.
+    /// The default scope of calls.
     #[serde(default)]
     pub scope: ScopeConfig,
-    /// Where the state of threads is saved.
+    /// Where and when the state of threads is saved.
     #[serde(default)]
     pub threads: ThreadsConfig,
-    /// Where changes are kept, for those who follow them.
+    /// Where events are kept.
     #[serde(default)]
     pub events: EventsConfig,
-    /// Which files are memory, told to agents at the start.
+    /// Which files form the prompt memory.
     #[serde(default)]
     pub memory: MemoryConfig,
     /// The stores, by the name that routes use.
@@ -102,33 +101,33 @@ pub struct Config {
     /// Other servers, by the name that routes use.
     #[serde(default)]
     pub peers: BTreeMap<String, PeerConfig>,
-    /// What stands where in the tree, by path. A file that names any route names all of them but `/`.
+    /// The routes by path. A file that names any route replaces all default routes except `/`.
     #[serde(default)]
     pub routes: BTreeMap<String, RouteConfig>,
-    /// Which files of the host no tree changes.
+    /// Which host files no tree may change.
     #[serde(default)]
     pub protected: ProtectedConfig,
-    /// What stands around the whole tree.
+    /// The layers around the whole tree.
     #[serde(default)]
     pub layers: LayersConfig,
-    /// What bounds a server of the tree.
+    /// The limits of a server.
     #[serde(default)]
     pub serve: ServeConfig,
     /// Where the text came from.
     #[serde(skip)]
     place: Place,
-    /// The text, to say where a setting stands.
+    /// The text, to find the lines of settings.
     #[serde(skip)]
     text: String,
-    /// What the caller set over the text, by its keys, and who it was.
+    /// The settings that the caller overrode, by keys, with the origin of each.
     #[serde(skip)]
     callers: BTreeMap<Vec<String>, String>,
-    /// What of the host governs the trees beside what the text names, and why.
+    /// Host files that govern the trees, beyond those in the text, with the reason for each.
     #[serde(skip)]
     governing: Vec<(PathBuf, String)>,
 }
 
-/// Who calls when nobody is named: the values of a scope's fields.
+/// The default scope: the values of its fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -137,7 +136,7 @@ pub struct ScopeConfig {
     pub tenant: String,
     /// The user. Default `default`.
     pub user: String,
-    /// The agent. None by default: a template that names `{agent}` then fails.
+    /// The agent. None by default; then a template with `{agent}` fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// The thread. Default `default`.
@@ -150,20 +149,20 @@ impl Default for ScopeConfig {
     }
 }
 
-/// Where the state of threads is saved.
+/// Where and when the state of threads is saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct ThreadsConfig {
     /// Whether a thread's state is saved at all. Default true.
     pub save: bool,
-    /// The store it is saved in. Default `default`.
+    /// The store for checkpoints. Default `default`.
     pub store: String,
-    /// When it is saved by itself: `sync` after each change, `step` after each tool call (the default), `exit` at the end.
+    /// When the state is saved automatically: `sync` after each change, `step` after each tool call (the default), `exit` at the end.
     pub durability: ThreadDurability,
-    /// Whether each tool call is recorded beside the checkpoints, without contents. Default true.
+    /// Whether tool calls are recorded in the audit log, without content, in the same store. Default true.
     pub audit: bool,
-    /// How many bytes of state a process keeps in memory, about; idle threads are saved and put down. Default 256 MiB.
+    /// About how many bytes of state a process keeps in memory. Beyond it, idle threads are saved and unloaded. Default 256 MiB.
     pub memory_bytes_max: u64,
 }
 
@@ -179,16 +178,16 @@ impl Default for ThreadsConfig {
     }
 }
 
-/// Where changes are kept, for those who follow them.
+/// Where events are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct EventsConfig {
-    /// Whether each change is kept as an event. Default true.
+    /// Whether to record each change as an event. Default true.
     pub save: bool,
-    /// The store they are kept in; the events of files and threads that are kept there too are committed with them. Default `default`.
+    /// The store for events. Files and threads in the same store commit their events atomically with the change. Default `default`.
     pub store: String,
-    /// How long they are kept. Default `7d`.
+    /// How long events are kept. Default `7d`.
     pub keep: String,
 }
 
@@ -198,14 +197,14 @@ impl Default for EventsConfig {
     }
 }
 
-/// Which files are memory.
+/// Which files form the prompt memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct MemoryConfig {
-    /// The files, in the order they are told. Default `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
+    /// The files in prompt order. Default `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
     pub sources: Vec<String>,
-    /// The most tokens they take in a prompt, estimated. Default 8,000.
+    /// The most tokens of the prompt memory, by estimate. Default 8,000.
     pub tokens_max: usize,
 }
 
@@ -220,22 +219,22 @@ impl Default for MemoryConfig {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// Which engine, and where: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or
-    /// `env:VARIABLE` for a URL that the environment holds.
+    /// The engine and its location: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or `env:VARIABLE`
+    /// for a URL in an environment variable.
     pub url: String,
-    /// How often rows whose time is over are removed, while a process has the store open: a time such as `30s`, or `never`. Default `1m`.
+    /// How often a process that has the store open removes expired rows: a duration such as `30s`, or `never`. Default `1m`.
     #[serde(default = "sweep_every")]
     pub sweep_every: String,
 }
 
 impl StoreConfig {
-    /// Names a store by its URL.
+    /// Configures the store at a URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), sweep_every: sweep_every() }
     }
 }
 
-/// How often a store is swept whose configuration says nothing.
+/// The default interval between sweeps.
 fn sweep_every() -> String {
     "1m".to_owned()
 }
@@ -245,24 +244,24 @@ fn sweep_every() -> String {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PeerConfig {
-    /// Where it is: `https://HOST:PORT`, with a path to mean a directory of its tree.
+    /// The URL: `https://HOST:PORT`, optionally with the path of a directory in its tree.
     pub url: String,
-    /// Where its token is: `env:VARIABLE` or `file:PATH`. Default none is sent.
+    /// Where the token is: `env:VARIABLE` or `file:PATH`. By default no token is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Allows `http` to another host, where content and token go in the clear. Default false.
+    /// Whether to allow `http` to another host, which sends content and token unencrypted. Default false.
     #[serde(default)]
     pub plain_http: bool,
 }
 
 impl PeerConfig {
-    /// Names a server by its URL.
+    /// Configures the server at a URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), token: None, plain_http: false }
     }
 }
 
-/// The tier that a route leads to.
+/// The tier of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -273,14 +272,14 @@ pub enum RouteType {
     Store,
     /// A directory of the host.
     Filesystem,
-    /// The state of a thread as it was at a checkpoint, read-only.
+    /// The state of a thread at a checkpoint, read-only.
     History,
     /// The tree of another server.
     Remote,
 }
 
 impl RouteType {
-    /// Returns the name that stands in a file.
+    /// Returns the name in a configuration file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::State => "state",
@@ -292,21 +291,21 @@ impl RouteType {
     }
 }
 
-/// When a filesystem route has what it wrote carried to the disk.
+/// When a filesystem route flushes changes to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum RouteSync {
-    /// When the host sees fit.
+    /// When the host chooses to.
     #[default]
     None,
-    /// The content of a file before its change is acknowledged.
+    /// The content of a file, before its change is acknowledged.
     File,
-    /// Content and name before a change is acknowledged: it survives the loss of power.
+    /// Content and name, before a change is acknowledged: it survives power loss.
     Full,
 }
 
-/// What stands at one path of the tree.
+/// A route: the tier at one path of the tree, with its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -314,56 +313,55 @@ pub struct RouteConfig {
     /// The tier.
     #[serde(rename = "type")]
     pub tier: RouteType,
-    /// Of a store route: the store. Default `default`.
+    /// For a store route: the store. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// Of a store route: the namespace of the rows, such as `{tenant}/{user}/memories`.
+    /// For a store route: the namespace template of the rows, such as `{tenant}/{user}/memories`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Of a store route: the indexes that it keeps of its files. Default `none`.
+    /// For a store route: the indexes of its files. Default `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<RouteIndex>,
-    /// Of a filesystem route: the directory, which may hold scope fields, such as `/srv/{tenant}`.
+    /// For a filesystem route: the directory, optionally with scope fields, such as `/srv/{tenant}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
-    /// Of a filesystem route: when changes are carried to the disk. Default `none`.
+    /// For a filesystem route: when changes are flushed to disk. Default `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<RouteSync>,
-    /// Of a filesystem route: whether other file systems mounted beneath the root are entered. Default false.
+    /// For a filesystem route: whether to enter other file systems mounted beneath the root. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross_mounts: Option<bool>,
-    /// Of a filesystem route: whether a missing root is made. Default false.
+    /// For a filesystem route: whether to create a missing root. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_root: Option<bool>,
-    /// Of a history route: the thread, which may hold scope fields. Default `{thread}`, the caller's own. Of a remote route: the
-    /// thread of the far side. Default its own.
+    /// For a history route: the thread, optionally with scope fields. Default `{thread}`, the caller's own. For a remote route: the thread
+    /// on the other server. Default that server's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// Of a history route: the checkpoint, by its id, its label, or how far it lies back, such as `~1`. Default `latest`.
+    /// For a history route: the checkpoint, by id, label, or number of steps back such as `~1`. Default `latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Of a remote route: `agent://PEER/PATH` for a server among `peers`, or the URL of one that asks for no token.
+    /// For a remote route: `agent://PEER/PATH` for one of `peers`, or the URL of a server that requires no token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Of a remote route: how many bytes of what is read are kept near. Default nothing is.
+    /// For a remote route: how many bytes of read content to cache. By default nothing is cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_bytes_max: Option<usize>,
-    /// Of a remote route that keeps what is read: whether that is served while the far side is away. Default false.
+    /// For a remote route with a cache: whether to serve cached content while the server is unreachable. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_stale: Option<bool>,
     /// Whether changes are refused. Default false; a history route is always read-only.
     #[serde(default)]
     pub read_only: bool,
-    /// What the tree may hold. Default no limit.
+    /// Limits on what the tree may hold. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaConfig>,
-    /// Of a filesystem or store route: where changes are kept until somebody applies or discards them. Default none: they
-    /// are made at once.
+    /// For a filesystem or store route: where changes are kept until they are applied or discarded. By default changes take effect at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlay: Option<OverlayConfig>,
 }
 
-/// Where what is changed beneath a route is kept apart from it.
+/// Where an overlay keeps changes to a route.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -371,86 +369,86 @@ pub struct OverlayConfig {
     /// The store. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// Who shares the changes. The rows stand beneath `overlays`, apart for each route. Default `{tenant}/{user}/{thread}`.
+    /// Who shares the changes. The rows lie beneath `_treehold/overlays`, separate for each route. Default `{tenant}/{user}/{thread}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
-/// What the tree of a route may hold: each tree for itself, so that of each user where the template names one.
+/// Limits on the tree of a route. They apply to each tree separately, so per user if the template contains `{user}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct QuotaConfig {
-    /// The most bytes all files together may have; a directory counts 4,096.
+    /// The most bytes of all files together; a directory counts as 4,096.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
-    /// The most files and directories there may be.
+    /// The most files and directories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_max: Option<u64>,
-    /// The most bytes one file may have.
+    /// The most bytes of one file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_bytes_max: Option<u64>,
 }
 
-/// What stands around the whole tree of each session; from the outside in: audit, permissions, timeout, retry, limit.
+/// The layers around the whole tree of each session. From the outside in: audit, permissions, timeout, retry, limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LayersConfig {
-    /// A file that a record of every call is appended to, as JSON Lines. Default none.
+    /// A file to which a record of every operation is appended, as JSON Lines. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<String>,
-    /// Whether a call whose record cannot be kept is refused. Default false: it goes on.
+    /// Whether to refuse an operation whose record cannot be written. Default false.
     #[serde(default)]
     pub audit_required: bool,
-    /// How long a call may take, such as `30s`. Default no limit.
+    /// How long an operation may take, such as `30s`. Default no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// How often a call that failed in passing is tried in all, where that is safe. Default once.
+    /// How many attempts a transiently failing operation gets in total, if repeating it is safe. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts_max: Option<usize>,
-    /// How many calls of the process run at once; others wait. Default no limit.
+    /// How many operations of the process run concurrently; others wait. Default no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_max: Option<usize>,
-    /// How many calls may wait; others are refused. Default no limit.
+    /// How many operations may wait; others are refused. Default no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_max: Option<usize>,
-    /// Rules about paths; the first that is about a call decides. What no rule is about is allowed.
+    /// Permission rules; the first that matches an operation decides. Operations without a matching rule are allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub permissions: Vec<PermissionConfig>,
 }
 
-/// What a rule does with a call.
+/// The effect of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum PermissionEffect {
-    /// Lets it go on.
+    /// Allows the operation.
     Allow,
-    /// Refuses it; a path that may not be read is not there.
+    /// Refuses the operation. Paths that may not be read appear not to exist.
     Deny,
-    /// Asks an approver, which the workspace is given; where nobody can be asked, as on the command line, it is refused.
+    /// Asks an approver, if the workspace has one. Refuses the operation if nobody can be asked, as on the command line.
     Ask,
 }
 
-/// A rule about paths.
+/// A permission rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PermissionConfig {
-    /// What it does.
+    /// The effect.
     pub effect: PermissionEffect,
-    /// The operations it is about: `read`, `write`, `all`, or by their names.
+    /// The operations that it applies to: `read`, `write`, `all`, or individual names.
     pub operations: Vec<String>,
-    /// The paths it is about, and all that lies beneath them: absolute globs.
+    /// The paths that it applies to, including everything beneath them: absolute globs.
     pub paths: Vec<String>,
-    /// Whether letters of either case are the same. Default false.
+    /// Whether paths match in any letter case. Default false.
     #[serde(default)]
     pub ignore_case: bool,
 }
 
 impl RouteConfig {
-    /// Makes a route to the thread's state.
+    /// Returns a route to the thread's state.
     pub fn state() -> Self {
         Self {
             tier: RouteType::State,
@@ -472,7 +470,7 @@ impl RouteConfig {
         }
     }
 
-    /// Makes a route to rows of a store.
+    /// Returns a route to rows of a store.
     pub fn store(store: impl Into<String>, namespace: impl Into<String>) -> Self {
         Self {
             tier: RouteType::Store,
@@ -483,12 +481,12 @@ impl RouteConfig {
         }
     }
 
-    /// Makes a route to the tree of another server.
+    /// Returns a route to the tree of another server.
     pub fn remote(url: impl Into<String>) -> Self {
         Self { tier: RouteType::Remote, url: Some(url.into()), ..Self::state() }
     }
 
-    /// Makes a route to a directory of the host.
+    /// Returns a route to a directory of the host.
     pub fn filesystem(root: impl Into<String>) -> Self {
         Self {
             tier: RouteType::Filesystem,
@@ -501,25 +499,25 @@ impl RouteConfig {
     }
 }
 
-/// Where a configuration comes from and what it is relative to.
+/// The origin of a configuration, and what it is relative to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Place {
-    /// The file, as faults name it; none for a text that is not a file's.
+    /// The file that faults name; `None` if the text is not from a file.
     pub file: Option<PathBuf>,
-    /// What relative paths are resolved against.
+    /// The directory that relative paths are resolved against.
     pub directory: PathBuf,
-    /// The data directory of a text that names none.
+    /// The data directory if the text names none.
     pub data: PathBuf,
 }
 
 impl Place {
-    /// Makes the place of a text that is not a file's.
+    /// Returns the place of a text that is not from a file.
     pub fn new(directory: impl Into<PathBuf>, data: impl Into<PathBuf>) -> Self {
         Self { file: None, directory: directory.into(), data: data.into() }
     }
 
-    /// Sets the file, as faults name it.
+    /// Sets the file that faults name.
     #[must_use]
     pub fn with_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());
@@ -528,8 +526,8 @@ impl Place {
 }
 
 impl Config {
-    /// Returns what holds without a file: the thread's state at `/`, one SQLite file in the data directory behind
-    /// `/memories` and the thread saves, and the directory of `place` at `/workspace`.
+    /// Returns the configuration without a file: the thread's state at `/`, one SQLite file in the data directory for `/memories` and
+    /// threads, and the directory of `place` at `/workspace`.
     pub fn builtin(place: &Place) -> Self {
         let mut config = Self {
             data: PathBuf::new(),
@@ -552,10 +550,10 @@ impl Config {
         config
     }
 
-    /// Reads a configuration text.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// The first fault, with its line and column and the key or value that was meant.
+    /// The first fault, with its line, column and, if possible, the intended key or value.
     pub fn parse(text: &str, place: &Place) -> Result<Self, ConfigFault> {
         let mut config: Self = toml::from_str(text).map_err(|error| fault::of_toml(&error, text, place))?;
         config.place = place.clone();
@@ -565,20 +563,21 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads a configuration file; what is relative in it is relative to its directory.
+    /// Reads a configuration file. Relative paths in it are resolved against its directory.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) without the file, [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for
-    /// a fault in it: the source is then the [`ConfigFault`].
+    /// [`NotFound`](crate::ErrorKind::NotFound) if the file does not exist, [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a
+    /// fault in it, with the [`ConfigFault`] as its source.
     pub fn load(file: &Path, data: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(|error| fault::of_reading(file, error))?;
         Self::load_text(file, &text, data)
     }
 
-    /// Reads the text of a configuration file that was read before: what was looked at is what holds.
+    /// Parses the text of a configuration file that was already read. Use it after a check of the text, such as for trust, so that the
+    /// checked text is the one that takes effect.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a fault in it: the source is then the [`ConfigFault`].
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a fault in it, with the [`ConfigFault`] as its source.
     pub fn load_text(file: &Path, text: &str, data: &Path) -> Result<Self> {
         let absolute = std::path::absolute(file).map_err(|error| fault::of_reading(file, error))?;
         let directory = absolute.parent().map_or_else(PathBuf::new, Path::to_owned);
@@ -586,21 +585,21 @@ impl Config {
         Self::parse(text, &place).map_err(Error::from)
     }
 
-    /// Returns where the configuration came from.
+    /// Returns the origin of the configuration.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Sets the data directory, whatever the file says; `by` is who says so, as [`Origin::Caller`] shows it.
+    /// Overrides the data directory. `by` names the origin, which [`Origin::Caller`] shows.
     pub fn set_data(&mut self, data: impl Into<PathBuf>, by: impl Into<String>) {
         self.data = data.into();
         self.callers.insert(vec!["data".to_owned()], by.into());
     }
 
-    /// Sets who calls, whatever the file says; `by` is who says so, as [`Origin::Caller`] shows it.
+    /// Overrides a field of the default scope. `by` names the origin, which [`Origin::Caller`] shows.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an id that is not legal.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid id.
     pub fn set_scope(&mut self, field: ScopeField, id: &str, by: impl Into<String>) -> Result<()> {
         let id = id.to_owned();
         match field {
@@ -613,7 +612,7 @@ impl Config {
         self.scope().validate()
     }
 
-    /// Puts the defaults where nothing was said.
+    /// Fills in the defaults.
     fn fill_in(&mut self) {
         if self.data.as_os_str().is_empty() {
             self.data = self.place.data.clone();
@@ -658,11 +657,11 @@ impl Config {
         self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig::new("sqlite:{data}/treehold.db"));
     }
 
-    /// Makes a path of the configuration absolute: `~/` is the user's home, a relative one lies beneath the file's directory.
+    /// Makes a path absolute: `~/` is the user's home, and a relative path lies beneath the file's directory.
     fn resolve(&self, text: &str) -> PathBuf {
         match text.strip_prefix("~/").and_then(|rest| Some(std::env::home_dir()?.join(rest))) {
             Some(home) => home,
-            // `components` drops the `.` of `./x`, so that what is shown is what one would write.
+            // `components` removes the `.` of `./x`, so the path is shown as a person would write it.
             None => self.place.directory.join(text).components().collect(),
         }
     }
@@ -681,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_keeps_the_indexes_that_it_names() {
+    fn route_keeps_the_indexes_it_names() {
         let index = |index: &str| {
             let config = parsed(&format!("[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\n{index}"));
             config.routes["/m"].index.clone().expect("a store route says which").kinds().to_vec()
@@ -693,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn names_line_column_and_what_was_meant() {
+    fn fault_names_line_column_and_intended_key() {
         let table = [
             ("dta = \"x\"", "treehold.toml:1:1: unknown key `dta`; did you mean `data`?"),
             ("\n[routs]", "treehold.toml:2:2: unknown key `routs`; did you mean `routes`?"),
@@ -773,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_two_routes_of_one_path_and_a_second_state() {
+    fn duplicate_route_and_second_state_are_refused() {
         let fault = |text: &str| Config::parse(text, &place()).expect_err("a fault").to_string();
         let text = "[routes.\"/a\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/a/\"]\ntype = \"filesystem\"\nroot = \".\"\n";
         assert_eq!(fault(text), "treehold.toml:4:9: `/a/` and `/a` are the same path; keep one of them");
@@ -784,7 +783,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_the_builtin() {
+    fn empty_file_equals_builtin() {
         let builtin = Config::builtin(&place());
         assert_eq!(parsed("").routes, builtin.routes);
         assert_eq!(builtin.routes.keys().collect::<Vec<_>>(), ["/", "/memories", "/workspace"]);
@@ -792,14 +791,14 @@ mod tests {
     }
 
     #[test]
-    fn the_template_says_what_holds_without_it() {
+    fn template_shows_the_defaults() {
         let written = parsed(TEMPLATE);
         let builtin = Config::builtin(&place());
         assert_eq!((written.routes, written.stores, written.scope), (builtin.routes, builtin.stores, builtin.scope));
     }
 
     #[test]
-    fn every_key_of_the_template_is_one() {
+    fn template_contains_every_key() {
         let all: String = TEMPLATE
             .lines()
             .map(|line| match line.strip_prefix('#') {
@@ -810,21 +809,21 @@ mod tests {
             .collect();
         let config = parsed(&all);
         assert_eq!(config.scope.agent.as_deref(), Some("coder"));
-        // And every setting stands in it, so that no key is left out of the template.
+        // Every setting must also appear in the template.
         for setting in config.settings() {
             assert!(matches!(setting.origin, Origin::File { .. }), "`{}` is not in the template", setting.keys.join("."));
         }
     }
 
     #[test]
-    fn paths_are_relative_to_the_file() {
+    fn paths_are_resolved_against_the_file() {
         assert_eq!(parsed("data = \"state/db\"").data, Path::new("/etc/agent/state/db"));
         assert_eq!(parsed("data = \"/srv/db\"").data, Path::new("/srv/db"));
         assert_eq!(parsed("").resolve("."), Path::new("/etc/agent"));
     }
 
     #[test]
-    fn settings_say_where_they_come_from_and_parse_again() {
+    fn settings_have_an_origin_and_round_trip() {
         let config = parsed("[scope]\nuser = \"ada\"\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\n");
         let settings = config.settings();
         let origin = |keys: &[&str]| {

@@ -1,8 +1,8 @@
-//! The embedded stores of the process, each open once however many names lead to it.
+//! Embedded stores, each opened once per process under whatever name.
 //!
-//! A second handle on a sled directory is refused by its lock, and one on a SQLite file has a writer, readers and caches of its own. So
-//! whoever opens a place that is open already gets the store that is there. Names that lead to one place, such as a link or a
-//! relative path, are one by the canonical path.
+//! The lock of a sled directory excludes a second handle, and a second handle on a SQLite file would have its own writer, readers and
+//! caches. So opening a location that is already open returns the existing store. Names of the same location, such as a link or a relative
+//! path, are unified by the canonical path.
 
 use crate::error::Result;
 use crate::store::Store;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
 
-/// A store that is open, and the file by which it is known: after that was removed or replaced the path names another store.
+/// An open store, and the file that identifies it. Once that file is removed or replaced, the path denotes a different store.
 struct Opened {
     store: Weak<dyn Store>,
     place: Place,
@@ -24,13 +24,13 @@ impl Opened {
     }
 }
 
-/// Held while the store of a place is opened.
+/// Locked while the store at a location is opened.
 type Slot = Arc<Mutex<Option<Opened>>>;
 
 static OPENED: LazyLock<Mutex<HashMap<PathBuf, Slot>>> = LazyLock::new(Mutex::default);
 
-/// Returns the store at `path`, which `open` opens unless it is open in this process. `file` is one that the store keeps open at the
-/// same path as long as it is open itself. Blocks.
+/// Returns the store at `path`. Calls `open` unless the store is already open in this process. `file` is a file at that location that the
+/// store keeps open as long as it is open. Blocks.
 pub(super) fn open_once(path: &Path, file: &Path, open: fn(&Path) -> Result<Arc<dyn Store>>) -> Result<Arc<dyn Store>> {
     let slot = slot(canonical(path));
     let mut opened = slot.lock();
@@ -44,12 +44,12 @@ pub(super) fn open_once(path: &Path, file: &Path, open: fn(&Path) -> Result<Arc<
 
 fn slot(path: PathBuf) -> Slot {
     let mut all = OPENED.lock();
-    // A slot that only the table holds is not locked.
+    // A slot that only the table references cannot be locked.
     all.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.lock().as_ref().is_some_and(|opened| opened.store.strong_count() > 0));
     all.entry(path).or_default().clone()
 }
 
-/// Returns the one name of a place, whether something is there yet or not.
+/// Returns the canonical path of a location, whether or not it exists.
 fn canonical(path: &Path) -> PathBuf {
     let within_parent = || Some(std::fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?));
     std::fs::canonicalize(path).ok().or_else(within_parent).unwrap_or_else(|| path.to_owned())
@@ -62,7 +62,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn names_of_one_place_share_one_store_which_opens_again_once_it_is_closed() {
+    async fn names_of_one_location_share_a_store_that_reopens_after_close() {
         let directory = tempfile::tempdir().expect("a directory");
         let real = directory.path().join("real");
         std::fs::create_dir(&real).expect("made");
@@ -75,7 +75,7 @@ mod tests {
             let config = Config::parse(&text, &Place::new(directory.path(), directory.path())).expect("a sound configuration");
             let namespace = Namespace::new(["a"]).expect("plain");
             for round in 0..2 {
-                // Two sets of stores, as two parts of a program open them.
+                // Two sets of stores, as separate parts of a program would open them.
                 let sets = [config.stores().expect("stores"), config.stores().expect("stores")];
                 let all: Vec<(String, Arc<dyn Store>)> = sets
                     .iter()
@@ -98,7 +98,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn place_whose_file_was_replaced_is_opened_anew() {
+    async fn store_is_reopened_after_its_file_is_replaced() {
         use crate::ErrorKind;
         use crate::config::{OpenStoreOptions, open_store};
 

@@ -1,4 +1,4 @@
-//! A configuration opened: each route becomes a mount, each layer stands where its order has meaning.
+//! Opens a configuration: routes become mounts, and layers are applied in their fixed order.
 
 #[cfg(all(feature = "filesystem", unix))]
 use super::deferred::Deferred;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Config {
-    /// Returns who calls when nobody is named.
+    /// Returns the default scope.
     pub fn scope(&self) -> Scope {
         let scope = Scope::new().with_tenant(&self.scope.tenant).with_user(&self.scope.user).with_thread(&self.scope.thread);
         match &self.scope.agent {
@@ -34,26 +34,26 @@ impl Config {
         }
     }
 
-    /// Returns the stores, each opened by its first call.
+    /// Returns the stores. Each is opened by its first call.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a URL that was set after the configuration was read and is none.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a malformed URL, which is possible if it was set after parsing.
     pub fn stores(&self) -> Result<Stores> {
         Stores::new(self)
     }
 
-    /// Makes the workspace. Stores are opened by the first call that needs them, directories by the first session.
+    /// Builds the workspace. Stores are opened by the first call that needs them, directories by the first session.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for what was set after the configuration was read and is not sound.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid setting, which is possible if it was set after parsing.
     pub fn workspace(&self) -> Result<Workspace> {
         self.workspace_on(&self.stores()?)
     }
 
-    /// Makes the workspace on stores that are open already.
+    /// Builds the workspace on existing stores.
     ///
     /// # Errors
-    /// As [`Config::workspace`], and [`NotFound`](crate::ErrorKind::NotFound) for a store that is not among them.
+    /// As [`Config::workspace`], and [`NotFound`](crate::ErrorKind::NotFound) for a store that is not in `stores`.
     pub fn workspace_on(&self, stores: &Stores) -> Result<Workspace> {
         let mut workspace = Workspace::builder().durability(self.threads.durability).threads_bytes_max(self.threads.memory_bytes_max);
         if self.threads.save {
@@ -76,13 +76,13 @@ impl Config {
             })?;
             workspace = match route.tier {
                 RouteType::State => workspace.watched_state(path)?,
-                // An overlay shows two trees, of which no one thing tells.
+                // An overlay shows two trees, which no single watch covers.
                 RouteType::Store if route.overlay.is_none() => {
                     let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
                     let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
                     workspace.watched(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
                 }
-                // What was does not change.
+                // A checkpoint never changes.
                 RouteType::History => workspace.past(path)?,
                 RouteType::Store | RouteType::Filesystem | RouteType::Remote => {
                     let open = self.opener(path, route, stores)?;
@@ -93,13 +93,13 @@ impl Config {
         Ok(self.layered(workspace)?.build())
     }
 
-    /// Returns which files are memory.
+    /// Returns the settings of the prompt memory.
     fn memory_settings(&self) -> Result<MemorySettings> {
         let sources = self.memory.sources.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
         Ok(MemorySettings::new().with_sources(sources).with_prompt(PromptOptions::new().with_tokens_max(self.memory.tokens_max)))
     }
 
-    /// Returns where the state of a thread is shown as it was, each with where it stands as it is.
+    /// Returns the path of each history route with the path of the current state.
     fn past(&self) -> Result<Vec<(VfsPathBuf, VfsPathBuf)>> {
         let of = |tier: RouteType| self.routes.iter().filter(move |(_, route)| route.tier == tier).map(|(path, _)| VfsPathBuf::parse(path));
         let mut states = of(RouteType::State).collect::<Result<Vec<_>, _>>()?;
@@ -114,7 +114,7 @@ impl Config {
         Ok(past)
     }
 
-    /// Puts the layers around the whole tree, the innermost first. What they share they share for all sessions.
+    /// Adds the layers around the whole tree, the innermost first. All sessions share their state.
     fn layered(&self, mut workspace: WorkspaceBuilder) -> Result<WorkspaceBuilder> {
         let layers = &self.layers;
         if let Some(running_max) = layers.running_max {
@@ -149,20 +149,20 @@ impl Config {
         Ok(workspace)
     }
 
-    /// Returns the directory of the host that stands at a route for a scope; none when the route is of another type.
+    /// Returns the host directory of a filesystem route for a scope, or `None` for other routes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope that the root cannot be filled with.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of the root, or an id cannot be a directory name.
     pub fn filesystem_root(&self, path: &str, scope: &Scope) -> Result<Option<PathBuf>> {
         let Some(root) = self.routes.get(path).and_then(|route| route.root.as_deref()) else { return Ok(None) };
         filled_root(&Template::parse(root)?, scope).map(|text| Some(self.resolve(&text)))
     }
 
-    /// Returns the tree that stands at a route for a scope, without its layers; none when the route is of another type than `store`.
+    /// Returns the tree of a store route for a scope, without its layers, or `None` for other routes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope that the namespace cannot be filled with,
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a store that is not among `stores`.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of the namespace,
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a store that is not in `stores`.
     pub fn store_tree(&self, path: &str, stores: &Stores, scope: &Scope) -> Result<Option<StoreBackend>> {
         let Some(route) = self.routes.get(path).filter(|route| route.tier == RouteType::Store) else { return Ok(None) };
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
@@ -170,7 +170,7 @@ impl Config {
         Ok(Some(with_indexes(StoreBackend::new(store, namespace), route.index.as_ref())))
     }
 
-    /// Returns what opens the tier of a route.
+    /// Returns the opener of a route.
     fn tier(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenTier> {
         match route.tier {
             RouteType::State => Ok(Box::new(|opening| {
@@ -185,7 +185,7 @@ impl Config {
         }
     }
 
-    /// Returns what opens the tier of a route that is not the thread's own.
+    /// Returns the opener of a route other than the thread's state.
     fn opener(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
         let open = self.files(path, route, stores)?;
         match &route.overlay {
@@ -194,7 +194,7 @@ impl Config {
         }
     }
 
-    /// Returns what opens the tier of a route that is not the thread's own, without an overlay.
+    /// Returns the opener of a route other than the thread's state, without its overlay.
     pub(super) fn files(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
         match route.tier {
             RouteType::Filesystem => return self.filesystem(path, route),
@@ -248,7 +248,7 @@ impl Config {
         Err(Error::unsupported("this program was built without `filesystem`; build it with that feature or leave its routes out"))
     }
 
-    /// Makes the path of a store absolute: `{data}` is the data directory.
+    /// Makes the path of a store absolute. `{data}` is the data directory.
     pub(super) fn store_path(&self, text: &str) -> PathBuf {
         match text.strip_prefix("{data}") {
             Some(rest) => self.data.join(rest.trim_start_matches('/')),
@@ -261,7 +261,8 @@ fn with_indexes(tree: StoreBackend, index: Option<&RouteIndex>) -> StoreBackend 
     index.map_or(&[][..], RouteIndex::kinds).iter().fold(tree, |tree, kind| tree.with_index(*kind))
 }
 
-/// Makes the error of a route whose directory cannot be opened. Missing is not what the caller's path is, but what the route lacks.
+/// Returns the error for a route whose directory cannot be opened. The route lacks something, not the caller's path, so this must not read
+/// as not found.
 #[cfg(all(feature = "filesystem", unix))]
 fn unopened(path: &str, error: Error) -> Error {
     let message = format!("the directory of the route `{path}` cannot be opened: {}", error.message());
@@ -272,7 +273,7 @@ fn unopened(path: &str, error: Error) -> Error {
     error.with_message(message).with_kind(kind)
 }
 
-/// Checks that a scope has what the template of a route needs, and says how to name it if not.
+/// Checks that a scope has the fields of a route's template. The error explains how to set a missing one.
 pub(super) fn check_fields(
     path: &str,
     template: &impl fmt::Display,
@@ -287,30 +288,30 @@ pub(super) fn check_fields(
     )))
 }
 
-/// Opens what stands at a route for a scope, whatever the thread.
+/// Opens a route for a scope, independent of the session's state.
 pub(super) type OpenFiles = Box<dyn Fn(&Scope) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;
 
 type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;
 
-/// Which tree a route leads to for a scope.
+/// Identifies the tree that a route leads to for a scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     State(Scope),
-    /// Rows of a namespace, and the name of their store.
+    /// A namespace, with the name of its store.
     Rows(String, Namespace),
     #[cfg(all(feature = "filesystem", unix))]
     Directory(PathBuf),
-    /// A checkpoint, by its name, of the thread of a scope.
+    /// A checkpoint by name, of the thread of a scope.
     History(Scope, String),
-    /// A directory of another server, by its peer and URL, the thread there, and who acts.
+    /// A directory of another server: peer and URL, the thread there, and the actor.
     #[cfg(feature = "remote")]
     Remote(String, Option<String>, Option<String>),
-    /// The changes kept in these rows, over another place.
+    /// The changes in these rows, over another place.
     Overlay(String, Namespace, Box<Place>),
 }
 
 impl Place {
-    /// Tells whether the state of a thread is in it, which is found by who opened it.
+    /// Returns whether it includes the state of a thread, which depends on the session that opened it.
     fn holds_state(&self) -> bool {
         match self {
             Self::State(_) => true,
@@ -319,7 +320,7 @@ impl Place {
         }
     }
 
-    /// Returns the log of what changes there; none of a place that tells of itself or does not change.
+    /// Returns the log for its events, or `None` if the place records its own or never changes.
     fn log(&self) -> Result<Option<Namespace>> {
         match self {
             Self::State(_) | Self::History(..) => Ok(None),
@@ -329,7 +330,7 @@ impl Place {
             #[cfg(feature = "remote")]
             Self::Remote(peer, thread, _) => Feed::log("peer", &format!("{peer}\n{}", thread.as_deref().unwrap_or_default())).map(Some),
             Self::Overlay(store, rows, _) => {
-                // As the log was named before overlays moved beneath the reserved root.
+                // Use the log name from before overlays moved beneath the reserved root.
                 let rows = rows.to_string();
                 let beneath = rows.strip_prefix(RESERVED_ROOT).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&rows);
                 Feed::log("overlay", &format!("{store}\n{beneath}")).map(Some)
@@ -338,8 +339,8 @@ impl Place {
     }
 }
 
-/// Bounds what a tree may hold. All sessions that a route leads to the same tree share one count of it; the state of a thread may be
-/// open several times, each with a count of its own.
+/// Adds a quota to a tree. All sessions of the same tree share one count. The state of a thread may be open several times, each time with
+/// its own count.
 fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
     let Some(quota) = quota else { return open };
     let mut limits = QuotaLimits::new();
@@ -349,7 +350,7 @@ fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
     let counted: Mutex<Shared<(Place, Option<usize>), dyn Backend>> = Mutex::default();
     Box::new(move |opening| {
         let (place, tree) = open(opening)?;
-        // What was is not counted as what is, and takes no changes.
+        // A checkpoint does not count towards the current state, and takes no changes.
         if opening.checkpoint().is_some() && matches!(place, Place::State(_)) {
             return Ok((place, tree));
         }
@@ -376,7 +377,7 @@ fn rule(rule: &PermissionConfig) -> Result<Rule> {
     if rule.ignore_case { made.ignoring_case() } else { Ok(made) }
 }
 
-/// Opens the audit log for appending, and makes it for its owner alone: it says who did what to which paths.
+/// Opens the audit log for appending. It is created for its owner only, since it records who did what to which paths.
 fn open_log(file: &Path) -> Result<File> {
     let mut options = File::options();
     options.create(true).append(true);
@@ -393,7 +394,7 @@ fn open_log(file: &Path) -> Result<File> {
     })
 }
 
-/// Fills a root with the scope. An id must be one name of a directory there: it never leads up, down or elsewhere.
+/// Fills in the template of a root. Each id must be a single directory name, so that it cannot lead elsewhere.
 fn filled_root(template: &Template, scope: &Scope) -> Result<String> {
     scope.validate()?;
     for field in template.fields() {
@@ -418,9 +419,9 @@ mod tests {
     use super::*;
     use crate::backend::BackendExt;
 
-    /// The quota went on to count what a reload had dropped.
+    /// The quota kept counting what a reload had dropped.
     #[tokio::test]
-    async fn a_state_that_was_reloaded_is_counted_again() {
+    async fn quota_recounts_reloaded_state() {
         let text = "[stores.default]\nurl = \"memory:\"\n[routes.\"/\"]\ntype = \"state\"\nquota = { bytes_max = 10 }";
         let config = Config::parse(text, &ConfigPlace::new("/etc/agent", "/var/lib/treehold")).expect("a sound configuration");
         let workspace = config.workspace().expect("a workspace");

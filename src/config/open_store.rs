@@ -1,4 +1,4 @@
-//! A store by its URL, without a configuration.
+//! Opens a store by its URL, without a configuration.
 
 use super::stores::Engine;
 use super::{Config, Place};
@@ -7,14 +7,14 @@ use crate::store::Store;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How to open a store by its URL.
+/// Options for opening a store by its URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenStoreOptions {
-    /// What a relative path of the URL is resolved against, and what `{data}` in it stands for. Default: the working directory.
+    /// The directory that relative paths are resolved against, and the value of `{data}`. Default the working directory.
     pub directory: PathBuf,
-    /// Makes the file or directory of an embedded store where there is none. Default true. A server is asked in any case, and
-    /// the tables that a store needs there are made.
+    /// Whether to create the file or directory of an embedded store if it is missing. Default true. Tables on a server are always created
+    /// as needed.
     pub create: bool,
 }
 
@@ -25,19 +25,19 @@ impl Default for OpenStoreOptions {
 }
 
 impl OpenStoreOptions {
-    /// Resolves against the working directory, and creates what is missing.
+    /// Resolves paths against the working directory and creates missing stores.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what a relative path is resolved against.
+    /// Sets the directory that relative paths are resolved against.
     #[must_use]
     pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = directory.into();
         self
     }
 
-    /// Sets whether what is missing is made.
+    /// Sets whether to create a missing store.
     #[must_use]
     pub fn with_create(mut self, create: bool) -> Self {
         self.create = create;
@@ -45,13 +45,13 @@ impl OpenStoreOptions {
     }
 }
 
-/// Opens the store that a URL names: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or
-/// `env:VARIABLE` for a URL that the environment holds.
+/// Opens the store at a URL: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or `env:VARIABLE` for a
+/// URL in an environment variable.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no such URL, [`NotFound`](ErrorKind::NotFound) for an embedded store that
-/// is not there and not to be created, [`Unsupported`](ErrorKind::Unsupported) for an engine that this program was built without,
-/// and those of the engine.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL, [`NotFound`](ErrorKind::NotFound) for a missing embedded store that
+/// is not to be created, [`Unsupported`](ErrorKind::Unsupported) for an engine that this program was built without, and errors of the
+/// engine.
 ///
 /// # Examples
 /// ```
@@ -73,20 +73,20 @@ pub async fn open_store(url: &str, options: &OpenStoreOptions) -> Result<Arc<dyn
     engine.open().await
 }
 
-/// Returns the file of the SQLite store that a URL names; none for another engine.
+/// Returns the file of the SQLite store at a URL, or `None` for another engine.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no such URL.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL.
 pub fn sqlite_file(url: &str, options: &OpenStoreOptions) -> Result<Option<PathBuf>> {
     Ok(Engine::named(url, &Config::builtin(&Place::new(&options.directory, &options.directory)))?.sqlite_file())
 }
 
 impl Config {
-    /// Returns the file of the SQLite store of a name; none for another engine.
+    /// Returns the file of the named SQLite store, or `None` for another engine.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) for a name that the configuration does not have,
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that is none.
+    /// [`NotFound`](ErrorKind::NotFound) for a name that is not in the configuration, [`InvalidArgument`](ErrorKind::InvalidArgument) for a
+    /// malformed URL.
     pub fn sqlite_file(&self, name: &str) -> Result<Option<PathBuf>> {
         self.stores()?.get(name)?;
         let store = self.stores.get(name);
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_store_that_is_only_read_is_not_made() {
+    async fn missing_store_is_not_created_if_creation_is_off() {
         let directory = tempfile::tempdir().expect("a directory");
         let options = OpenStoreOptions::new().with_directory(directory.path());
         let error = open_store("sqlite:a.db", &options.clone().with_create(false)).await.expect_err("it is not there");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_url_is_told_without_its_password() {
+    async fn malformed_url_error_omits_password() {
         let error = open_store("postgre://ada:s3cret@db/x", &OpenStoreOptions::new()).await.expect_err("no such engine");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(!error.message().contains("s3cret"), "{error}");

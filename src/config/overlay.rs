@@ -1,4 +1,4 @@
-//! Overlays of a configuration: changes beneath a route, kept in rows of a store.
+//! Overlays in a configuration: changes to a route, kept in rows of a store.
 
 use super::open::{OpenFiles, Place, check_fields};
 use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, OVERLAY_TEMPLATE, OverlayConfig, RouteConfig, Stores};
@@ -10,11 +10,11 @@ use crate::store::Namespace;
 use std::sync::Arc;
 
 impl Config {
-    /// Returns the overlay that stands at a route for a scope, without the layers around it; none when the route is no overlay.
+    /// Returns the overlay of a route for a scope, without the layers around it, or `None` if the route has none.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope that a template of the route cannot be filled with,
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a store that is not among `stores`.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of a template,
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a store that is not in `stores`.
     pub fn overlay(&self, path: &str, stores: &Stores, scope: &Scope) -> Result<Option<OverlayBackend>> {
         let Some((path, route)) = self.routes.get_key_value(path) else { return Ok(None) };
         let Some(overlay) = &route.overlay else { return Ok(None) };
@@ -27,7 +27,7 @@ impl Config {
         }))
     }
 
-    /// Returns the rows that keep what is changed beneath a route for a scope, as a tree; none when the route is no overlay.
+    /// Returns the changes to a route for a scope as a tree, or `None` if the route has no overlay.
     ///
     /// # Errors
     /// As [`Config::overlay`].
@@ -36,7 +36,7 @@ impl Config {
         self.changes(path, overlay, stores, scope).map(|(_, rows)| Some(rows))
     }
 
-    /// Lays the changes of a route over what opens it.
+    /// Adds the overlay of a route to its opener.
     pub(super) fn overlaid(&self, path: &str, overlay: &OverlayConfig, stores: &Stores, open: OpenFiles) -> Result<OpenFiles> {
         let (config, stores) = (self.clone(), stores.clone());
         let (path, overlay) = (path.to_owned(), overlay.clone());
@@ -48,13 +48,13 @@ impl Config {
         }))
     }
 
-    /// Returns the rows that keep what is changed beneath a route: beneath `_treehold/overlays`, the scope's, and the route's own.
+    /// Returns the rows for changes to a route. Their namespace is `_treehold/overlays`, then the filled template, then the route.
     fn changes(&self, path: &str, overlay: &OverlayConfig, stores: &Stores, scope: &Scope) -> Result<(Namespace, StoreBackend)> {
         let store = stores.get(overlay.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let template = NamespaceTemplate::parse(overlay.namespace.as_deref().unwrap_or(OVERLAY_TEMPLATE))?;
         check_fields(path, &template, template.fields(), scope)?;
         let shared = template.fill(scope)?;
-        // One component, so that no scope and route together look like another scope and route.
+        // The route is a single component, so that different pairs of scope and route never share a namespace.
         let route = VfsPathBuf::parse(path)?;
         let components: Vec<String> = shared.components().map(Into::into).collect();
         let all = OVERLAY_NAMESPACE.map(str::to_owned).into_iter().chain(components).chain([route.into_string()]);
@@ -62,15 +62,15 @@ impl Config {
         Ok((namespace.clone(), StoreBackend::new(store, namespace)))
     }
 
-    /// Returns the routes that are overlays, by path.
+    /// Returns the routes with an overlay, by path.
     pub fn overlays(&self) -> impl Iterator<Item = (&str, &RouteConfig)> {
         self.routes.iter().filter(|(_, route)| route.overlay.is_some()).map(|(path, route)| (path.as_str(), route))
     }
 
-    /// Returns the route that a path belongs to: the longest whose path it starts with.
+    /// Returns the route of a path: the longest that is a prefix of it.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a route that was set after the configuration was read and has no legal path.
+    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a route with an invalid path, which is possible if it was set after parsing.
     pub fn route_of(&self, path: &crate::path::VfsPath) -> Result<Option<(&str, VfsPathBuf)>> {
         let mut found: Option<(&str, VfsPathBuf)> = None;
         for key in self.routes.keys() {

@@ -1,4 +1,4 @@
-//! What no tree of a configuration changes: the files that govern it, and those that make tools run code.
+//! Host files that no tree may change: those that govern the trees, and those that make tools run code.
 
 use super::stores::Engine;
 use super::{Config, RouteType};
@@ -9,26 +9,27 @@ use crate::scope::Scope;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Files of a host that are read and not changed, because tools run what they say ([`RUNS_CODE`](crate::layer::RUNS_CODE)).
+/// Host files that can be read but not changed, because tools run what they contain ([`RUNS_CODE`](crate::layer::RUNS_CODE)).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct ProtectedConfig {
-    /// More names that are protected, such as `Justfile` or `.tool/config`, at any depth; `*` stands for any part of a name.
+    /// Additional protected names, such as `Justfile` or `.tool/config`, at any depth; `*` matches any part of a name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
-    /// Names that are not, such as `.vscode/settings.json`; with a `/` before it, a path of the tree and all beneath it.
+    /// Names to exclude from protection, such as `.vscode/settings.json`. With a leading `/`, a path of the tree with everything beneath
+    /// it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
 }
 
 impl Config {
-    /// Adds a file or directory of the host that governs the trees, such as a key: no tree changes it, wherever it is mounted.
+    /// Adds a host file or directory that governs the trees, such as a key. No tree can change it, wherever it is mounted.
     pub fn add_governing(&mut self, path: impl Into<PathBuf>, reason: impl Into<String>) {
         self.governing.push((path.into(), reason.into()));
     }
 
-    /// Returns the files and directories of the host that govern the trees, and what they are.
+    /// Returns the host files and directories that govern the trees, each with the reason.
     fn governing(&self) -> Vec<(PathBuf, String)> {
         let mut all = self.governing.clone();
         let mut add = |path: PathBuf, reason: &str| all.push((path, reason.to_owned()));
@@ -37,7 +38,7 @@ impl Config {
         }
         add(self.data.clone(), "the data of this program lies there");
         for store in self.stores.values() {
-            // What a variable that is not set would name is nothing yet.
+            // The variable may be unset; then there is no path to protect.
             let Some(path) = Engine::named(&store.url, self).ok().and_then(|engine| engine.path().map(Path::to_owned)) else { continue };
             for suffix in ["", "-wal", "-shm", "-journal"] {
                 let mut name = path.clone().into_os_string();
@@ -56,13 +57,13 @@ impl Config {
         all
     }
 
-    /// Returns what is protected of a directory of the host that stands at a path of the tree.
+    /// Returns what is protected in a host directory that is mounted at a path of the tree.
     ///
-    /// A tree may hold what governs it, where it is protected. It may not lie in it: then nothing would be left to write, or, where only a
-    /// part of it is seen, nothing to protect it by. The data directory itself may hold trees beside what is kept there.
+    /// A tree may contain what governs it; that part is protected. A tree must not lie inside it: then nothing would be writable, or, if
+    /// only a part of it is visible, nothing could be protected. The data directory itself may contain trees beside what is kept there.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a directory that lies at or in what governs the tree.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a directory at or inside something that governs the trees.
     pub(super) fn protections(&self, at: &str, root: &Path) -> Result<Protections> {
         let path = VfsPathBuf::parse(at)?;
         let mut protections = self.named_protections(&path)?.with_root(canonical(root));
@@ -84,16 +85,16 @@ impl Config {
         Ok(protections)
     }
 
-    /// Returns what is protected by its name.
+    /// Returns what is protected by name.
     pub(super) fn named_protections(&self, at: &VfsPath) -> Result<Protections> {
         Protections::new(at).with_names(&self.protected.also)?.without(&self.protected.except)
     }
 
-    /// Returns a thread that belongs to the directory the configuration is about, the same whenever it is: the name of the directory and
-    /// a hash of its path. That is the root of the first filesystem route, else the directory of the configuration.
+    /// Returns a stable thread id for the directory that the configuration is about: the name of the directory and a hash of its path. The
+    /// directory is the root of the first filesystem route, or else the directory of the configuration.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a scope that a root cannot be filled with.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of the root.
     pub fn project_thread(&self, scope: &Scope) -> Result<String> {
         let mut routes = self.routes.iter().filter(|(_, route)| route.tier == RouteType::Filesystem).map(|(path, _)| path.as_str());
         let root = match routes.next() {
@@ -108,15 +109,15 @@ impl Config {
         Ok(format!("{name}-{}", &hash[..8]))
     }
 
-    /// Tells whether somebody named the thread of calls that name none: the configuration file, or the caller.
+    /// Returns whether the configuration file or the caller sets the thread of calls that name none.
     pub fn names_thread(&self) -> bool {
         let keys = ["scope", "thread"];
         self.settings().iter().any(|setting| setting.keys == keys && setting.origin != super::Origin::Default)
     }
 }
 
-/// Protects what governs the tree at a path beneath its root. What no path of a tree can name is out of reach, but not the directories
-/// above it.
+/// Protects a path beneath the root that governs the trees. If no tree path can name it, it is out of reach, but the directories above it
+/// are protected.
 fn governed(protections: Protections, beneath: &Path, reason: &str) -> Protections {
     let mut path = VfsPathBuf::root();
     for name in beneath {
@@ -128,7 +129,7 @@ fn governed(protections: Protections, beneath: &Path, reason: &str) -> Protectio
     protections.with_governing(&path, reason)
 }
 
-/// Checks the names of a configuration.
+/// Checks the configured names.
 pub(super) fn check_protected(protected: &ProtectedConfig) -> std::result::Result<(), (&'static str, Error)> {
     let none = || Protections::new(VfsPath::ROOT);
     none().with_names(&protected.also).map_err(|error| ("also", error))?;
@@ -139,7 +140,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
 }
 
-/// Returns a path without links, as far as it exists; what does not exist yet is added as it is.
+/// Resolves the links in a path as far as it exists. The missing rest is appended unchanged.
 fn canonical(path: &Path) -> PathBuf {
     let path = absolute(path);
     let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
@@ -160,7 +161,7 @@ mod tests {
     use std::fs;
     use std::sync::Arc;
 
-    /// Opens the tree of a route to a directory, in a home whose data lies in `data` and whose configuration in `etc/own.toml`.
+    /// Opens the tree of a route to a directory. In `home`, the data directory is `data` and the configuration `etc/own.toml`.
     async fn routed(home: &Path, root: &Path) -> Arc<dyn Backend> {
         let text = format!(
             "[stores.default]\nurl = \"sled:{{data}}/rows\"\n[stores.other]\nurl = \"sqlite:{{data}}/db/other.db\"\n[threads]\nsave = \
@@ -174,9 +175,9 @@ mod tests {
         session.backend()
     }
 
-    /// A root in the data directory had nothing above it to protect.
+    /// With a root inside the data directory, nothing was protected.
     #[tokio::test]
-    async fn route_into_what_governs_the_tree_is_refused_and_one_above_it_protects_it() {
+    async fn route_inside_governing_files_is_refused_and_route_above_protects_them() {
         let directory = tempfile::tempdir().expect("a directory");
         let home = directory.path().canonicalize().expect("it is there");
         for made in ["data/trusted/deep", "data/rows/sub", "data/db", "data/work", "etc", "link-to"] {
@@ -212,9 +213,9 @@ mod tests {
         routed(&home, &home.join("data/work")).await.write("/w/x", "x").await.expect("nothing is kept there");
     }
 
-    /// It was passed over, and a directory above it could be moved.
+    /// The data was ignored, and a directory above it could be moved.
     #[tokio::test]
-    async fn directories_above_data_that_no_path_can_name_stay() {
+    async fn directories_above_unnameable_data_are_protected() {
         use std::os::unix::ffi::OsStrExt as _;
         let directory = tempfile::tempdir().expect("a directory");
         let home = directory.path().canonicalize().expect("it is there");

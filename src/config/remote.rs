@@ -1,5 +1,5 @@
-//! Routes to other servers. Only a peer of the registry is ever sent a token, and only what stands in the configuration is sent anything:
-//! a name that is not in it is refused before there is a host to ask.
+//! Routes to other servers. Tokens are sent only to configured peers, and requests only to URLs in the configuration: an unknown peer name
+//! is refused before any host is contacted.
 
 use super::check::missing;
 use super::fault::{Broken, did_you_mean};
@@ -10,20 +10,20 @@ use crate::error::{Error, Result};
 use crate::path::VfsPathBuf;
 use crate::scope::Template;
 
-/// The scheme of a URL that names a peer of the registry.
+/// The URL scheme for configured peers.
 const AGENT: &str = "agent://";
 
-/// The most characters of a peer's name.
+/// The longest name of a peer, in characters.
 const PEER_NAME_MAX: usize = 63;
 
-/// What the URL of a remote route names.
+/// The target of a remote route's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RemoteUrl<'a> {
     /// `agent://PEER/PATH`
     Peer {
-        /// The name in the registry.
+        /// The name in `peers`.
         name: &'a str,
-        /// The directory beneath what the peer's own URL means.
+        /// The directory beneath that of the peer's own URL.
         path: VfsPathBuf,
     },
     /// The URL of a server.
@@ -31,7 +31,8 @@ pub(super) enum RemoteUrl<'a> {
 }
 
 impl<'a> RemoteUrl<'a> {
-    /// Reads the URL of a route. A peer's name holds nothing that a URL gives a meaning to; the path is a path of a tree, as written.
+    /// Parses the URL of a route. The name of a peer cannot contain characters with a meaning in URLs. The path is a tree path, not
+    /// percent-encoded.
     pub(super) fn parse(url: &'a str) -> Result<Self> {
         let Some(rest) = url.strip_prefix(AGENT) else { return Ok(Self::Server(url)) };
         let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -52,7 +53,7 @@ fn check_peer_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks a peer of the registry.
+/// Checks a configured peer.
 pub(super) fn check_peer(name: &str, peer: &PeerConfig) -> Result<(), Broken> {
     check_peer_name(name).map_err(|error| Broken::new(&["peers", name], error.message()))?;
     check_url(&peer.url, peer.plain_http).map_err(|error| Broken::new(&["peers", name, "url"], error.message()))?;
@@ -62,7 +63,7 @@ pub(super) fn check_peer(name: &str, peer: &PeerConfig) -> Result<(), Broken> {
     }
 }
 
-/// Checks a remote route, without asking anybody.
+/// Checks a remote route, without contacting it.
 pub(super) fn check_remote(config: &Config, path: &str, route: &RouteConfig) -> Result<(), Broken> {
     let broken = |key: &str, message: &str| Broken::new(&["routes", path, key], message);
     let url = route.url.as_deref().ok_or_else(|| missing(path, "url", "agent://PEER/PATH"))?;
@@ -88,7 +89,7 @@ pub(super) fn check_remote(config: &Config, path: &str, route: &RouteConfig) -> 
     Ok(())
 }
 
-/// Where a token is.
+/// Where a token is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenPlace<'a> {
     Variable(&'a str),
@@ -96,7 +97,7 @@ enum TokenPlace<'a> {
 }
 
 impl<'a> TokenPlace<'a> {
-    /// Reads where a token is. What is neither place may be the token itself, and is not repeated.
+    /// Parses where a token is stored. Anything malformed may be the token itself, so the error does not repeat it.
     fn parse(text: &'a str) -> Result<Self> {
         match text.split_once(':') {
             Some(("env", variable)) if !variable.is_empty() => Ok(Self::Variable(variable)),
@@ -111,7 +112,7 @@ fn check_url(url: &str, plain_http: bool) -> Result<()> {
     crate::backend::RemoteBackend::check_url(url, plain_http)
 }
 
-/// Without the client of other servers nothing is sent to any.
+/// Without the feature `remote`, nothing is ever sent.
 #[cfg(not(feature = "remote"))]
 fn check_url(_url: &str, _plain_http: bool) -> Result<()> {
     Ok(())
@@ -119,7 +120,7 @@ fn check_url(_url: &str, _plain_http: bool) -> Result<()> {
 
 #[cfg(not(feature = "remote"))]
 impl Config {
-    /// Returns what opens a route to another server.
+    /// Returns the opener of a remote route.
     pub(super) fn remote(&self, _path: &str, _route: &RouteConfig) -> Result<OpenFiles> {
         Err(Error::unsupported("this program was built without `remote`; build it with that feature or leave its routes out"))
     }
@@ -139,7 +140,7 @@ mod opened {
     use std::sync::Arc;
 
     impl Config {
-        /// Returns what opens a route to another server. All sessions of one thread over there share one client, and what it keeps.
+        /// Returns the opener of a remote route. Sessions with the same thread there and the same actor share one client and its cache.
         pub(in crate::config) fn remote(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
             let url = route.url.clone().unwrap_or_default();
             let (named, url, peer) = match RemoteUrl::parse(&url)? {
@@ -168,7 +169,7 @@ mod opened {
                     None => None,
                 };
                 let actor = scope.agent.clone();
-                // Who acts is a part of what is told over there, so nobody shares the client of another.
+                // The actor is sent to the server, so clients are not shared between actors.
                 let place = Place::Remote(format!("{}\n{url}", named.as_deref().unwrap_or_default()), thread.clone(), actor.clone());
                 let open = {
                     let (config, peer, url, path, cache) = (config.clone(), peer.clone(), url.clone(), path.clone(), cache.clone());
@@ -179,7 +180,7 @@ mod opened {
             }))
         }
 
-        /// Makes the client of a server. Nobody is asked yet.
+        /// Creates the client of a server, without contacting it.
         fn client(
             &self,
             peer: &PeerConfig,
@@ -203,7 +204,7 @@ mod opened {
             })
         }
 
-        /// Reads a token from where it is. Neither it nor the place of a file is told.
+        /// Reads a token. Errors reveal neither the token nor the path of its file.
         fn token(&self, place: &str) -> Result<String> {
             let token = match TokenPlace::parse(place)? {
                 TokenPlace::Variable(variable) => std::env::var(variable).map_err(|_| {
@@ -224,7 +225,7 @@ mod opened {
         }
     }
 
-    /// Makes the error of a route whose client cannot be made: what it lacks is no fault of the call.
+    /// Returns the error for a route whose client cannot be created. The configuration is at fault, not the call.
     fn unopened(path: &str, error: Error) -> Error {
         let message = format!("the route `{path}` cannot be opened: {}", error.message());
         let kind = match error.kind() {
@@ -234,7 +235,7 @@ mod opened {
         error.with_message(message).with_kind(kind).without_effect()
     }
 
-    /// Returns the URL of a path beneath another.
+    /// Appends path segments to a URL.
     fn beneath<'s>(url: &str, segments: impl Iterator<Item = &'s str>) -> String {
         let mut whole = url.trim_end_matches('/').to_owned();
         for segment in segments {
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_url_names_a_peer_and_a_path_and_nothing_else() {
+    fn agent_url_names_only_a_peer_and_a_path() {
         let peer = |name, path: &str| Ok(RemoteUrl::Peer { name, path: VfsPathBuf::parse(path).expect("a legal path") });
         assert_eq!(RemoteUrl::parse("agent://ada").map_err(drop), peer("ada", "/"));
         assert_eq!(RemoteUrl::parse("agent://ada-2/w x/%2e%2e@h:1?#").map_err(drop), peer("ada-2", "/w x/%2e%2e@h:1?#"));
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "remote")]
-    fn an_unknown_peer_and_an_unsound_one_are_refused() {
+    fn unknown_and_invalid_peers_are_refused() {
         let route = |url: &str| format!("[routes.\"/p\"]\ntype = \"remote\"\nurl = \"{url}\"\n");
         let peer = "[peers.ada]\nurl = \"https://ada.example.org\"\n";
         assert!(parse(&format!("{peer}{}", route("agent://ada/w"))).is_ok());
@@ -333,10 +334,10 @@ mod tests {
         assert!(parse(open).is_ok());
     }
 
-    /// Opening needs the token, and asks nobody.
+    /// Opening requires the token, but contacts nobody.
     #[tokio::test]
     #[cfg(feature = "remote")]
-    async fn a_route_is_opened_without_a_call_and_its_token_is_not_shown() {
+    async fn remote_route_opens_without_a_request_and_hides_its_token() {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("token"), "s3cret-s3cret-s3cret\n").expect("written");
         let text = "[stores.default]\nurl = \"memory:\"\n[peers.ada]\nurl = \"https://ada.invalid/w\"\ntoken = \"file:token\"\n\

@@ -1,19 +1,19 @@
-//! Which indexes a store route keeps: `index` of a route.
+//! The key `index` of a store route: which indexes it keeps.
 
 use crate::backend::IndexKind;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// What stands for no index.
+/// The name for no index.
 const NONE: &str = "none";
 
-/// What may be written.
+/// All legal names.
 const NAMES: [&str; 3] = [NONE, "trigram", "words"];
 
-/// Which indexes a store route keeps of its files. In a file it is `"none"`, the name of a kind, or a list of them.
+/// The indexes that a store route keeps of its files. In a configuration file it is `"none"`, the name of a kind, or a list of names.
 ///
-/// One that is not asked for and is there is kept.
+/// An existing index that is not listed is kept up to date.
 ///
 /// ```
 /// use treehold::backend::IndexKind;
@@ -30,7 +30,7 @@ pub struct RouteIndex {
 }
 
 impl RouteIndex {
-    /// Asks for indexes of these kinds.
+    /// Selects indexes of these kinds.
     pub fn new(kinds: impl IntoIterator<Item = IndexKind>) -> Self {
         let mut kinds: Vec<IndexKind> = kinds.into_iter().collect();
         kinds.sort_unstable();
@@ -38,7 +38,7 @@ impl RouteIndex {
         Self { kinds }
     }
 
-    /// Returns the kinds that are asked for, each once, in order.
+    /// Returns the selected kinds, each once, in order.
     pub fn kinds(&self) -> &[IndexKind] {
         &self.kinds
     }

@@ -1,4 +1,4 @@
-//! `[serve]`: what bounds the connections, requests and streams of a server of the tree.
+//! `[serve]`: the limits on connections, requests and streams of a server.
 
 use super::check::some_time;
 use super::fault::Broken;
@@ -6,32 +6,32 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What bounds a server of the tree. `docs/http.md` says what happens beyond each bound.
+/// The limits of a server. `docs/http.md` describes what happens beyond each limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct ServeConfig {
-    /// The most connections at once. Default 4,096; fewer where the process may not open as many files.
+    /// The most connections at once. Default 4,096, or fewer if the process may open fewer files.
     pub connections_max: usize,
     /// The most connections at once from one address. Default 1,024.
     pub connections_per_address_max: usize,
-    /// How long a connection may take to bring its first request, and any request to bring its head. Default `15s`.
+    /// How long a connection may take to send its first request, and any request to send its head. Default `15s`.
     pub head_timeout: String,
-    /// How long a connection may wait between two requests. Default `75s`.
+    /// How long a connection may be idle between two requests. Default `75s`.
     pub idle_timeout: String,
-    /// How long a client may take no bytes of an answer that waits for it. Default `30s`.
+    /// How long a client may read nothing of a response that waits for it. Default `30s`.
     pub write_timeout: String,
-    /// How long a body may pause. Default `15s`.
+    /// How long a request body may pause. Default `15s`.
     pub body_timeout: String,
-    /// The fewest bytes of a body for each second, after the first `body_timeout`. Default 1,024.
+    /// The minimum rate of a request body, in bytes per second, after the first `body_timeout`. Default 1,024.
     pub body_bytes_per_second_min: u64,
-    /// The fewest bytes of an answer that its client takes for each second, after the first `write_timeout`. Default 1,024.
+    /// The minimum rate at which a client reads a response, in bytes per second, after the first `write_timeout`. Default 1,024.
     pub answer_bytes_per_second_min: u64,
-    /// The most requests at once. Default 1,024.
+    /// The most concurrent requests. Default 1,024.
     pub requests_max: usize,
-    /// The most requests of one user at once. Default 256.
+    /// The most concurrent requests of one user. Default 256.
     pub requests_per_user_max: usize,
-    /// The most streams of events at once. Default 1,024.
+    /// The most event streams open at once. Default 1,024.
     pub streams_max: usize,
     /// How long a request may take. Default `60s`.
     pub deadline: String,
@@ -57,15 +57,15 @@ impl Default for ServeConfig {
 }
 
 impl ServeConfig {
-    /// Returns how long a connection may take to bring a head.
+    /// Returns how long a connection may take to send a request head.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a text that is no time.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a malformed duration.
     pub fn head_timeout(&self) -> Result<Duration> {
         waited_for(&self.head_timeout)
     }
 
-    /// Returns how long a connection may wait between two requests.
+    /// Returns how long a connection may be idle between two requests.
     ///
     /// # Errors
     /// As [`ServeConfig::head_timeout`].
@@ -73,7 +73,7 @@ impl ServeConfig {
         waited_for(&self.idle_timeout)
     }
 
-    /// Returns how long a client may take no bytes of an answer.
+    /// Returns how long a client may read nothing of a response.
     ///
     /// # Errors
     /// As [`ServeConfig::head_timeout`].
@@ -81,7 +81,7 @@ impl ServeConfig {
         waited_for(&self.write_timeout)
     }
 
-    /// Returns how long a body may pause.
+    /// Returns how long a request body may pause.
     ///
     /// # Errors
     /// As [`ServeConfig::head_timeout`].

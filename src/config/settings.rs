@@ -1,25 +1,25 @@
-//! The effective settings one by one, each with where it comes from.
+//! The effective settings, each with its origin.
 
 use super::{Config, fault};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a setting comes from.
+/// The origin of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "from")]
 #[non_exhaustive]
 pub enum Origin {
-    /// Nothing was said.
+    /// The built-in default.
     Default,
-    /// The file says so.
+    /// A configuration file.
     File {
         /// The file.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
     },
-    /// A flag or an environment variable says so.
+    /// A flag or environment variable.
     Caller {
         /// Its name.
         name: String,
@@ -40,31 +40,31 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Setting {
-    /// The keys from the outermost table down.
+    /// The keys, from the outermost table inwards.
     pub keys: Vec<String>,
     /// The value.
     pub value: toml::Value,
-    /// Where it comes from.
+    /// The origin.
     pub origin: Origin,
 }
 
 impl Setting {
-    /// Returns the table that holds the setting, as a header of a file writes it; of a top-level one, none.
+    /// Returns the table of the setting as a TOML header writes it, or `None` for a top-level setting.
     pub fn table(&self) -> Option<String> {
         let (_, tables) = self.keys.split_last()?;
         (!tables.is_empty()).then(|| tables.iter().map(|key| quoted(key)).collect::<Vec<_>>().join("."))
     }
 
-    /// Returns the setting's own key, as a file writes it.
+    /// Returns the last key as TOML writes it.
     pub fn key(&self) -> String {
         self.keys.last().map(|key| quoted(key)).unwrap_or_default()
     }
 }
 
 impl Config {
-    /// Returns every effective setting, top-level ones first, the others table by table.
+    /// Returns every effective setting: top-level ones first, then table by table.
     ///
-    /// Written out with their tables they are a configuration that parses to the same.
+    /// Written out with their tables, they parse to the same configuration.
     pub fn settings(&self) -> Vec<Setting> {
         let table = toml::Table::try_from(self).expect("a configuration is a table of plain values");
         let mut settings = Vec::new();
@@ -98,7 +98,7 @@ impl Config {
     }
 }
 
-/// Writes a key as a file does: bare where that is allowed, else in quotes.
+/// Formats a key as TOML does: bare if possible, otherwise quoted.
 fn quoted(key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
     if bare { key.to_owned() } else { toml::Value::from(key).to_string() }

@@ -1,4 +1,4 @@
-//! The stores of a configuration, each opened when it is first used.
+//! The stores of a configuration, each opened on first use.
 
 use super::migrate_store::former_file;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
@@ -21,14 +21,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The stores of a configuration by name. Clones share what is open.
+/// The stores of a configuration by name. Clones share the open stores.
 #[derive(Debug, Clone)]
 pub struct Stores {
     stores: BTreeMap<String, Arc<dyn Store>>,
 }
 
 impl Stores {
-    /// Names the stores of a configuration; opens none.
+    /// Creates the stores of a configuration without opening them.
     pub(super) fn new(config: &Config) -> Result<Self> {
         let stores = config
             .stores
@@ -38,10 +38,10 @@ impl Stores {
         Ok(Self { stores })
     }
 
-    /// Returns a store, which its first call opens.
+    /// Returns a store. Its first call opens it.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) for a name that the configuration does not have.
+    /// [`NotFound`](ErrorKind::NotFound) for a name that is not in the configuration.
     pub fn get(&self, name: &str) -> Result<Arc<dyn Store>> {
         self.stores.get(name).cloned().ok_or_else(|| {
             let names = self.stores.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -55,7 +55,7 @@ impl Stores {
     }
 }
 
-/// Which engine, and where.
+/// An engine and its location.
 #[derive(Clone)]
 pub(super) enum Engine {
     Memory,
@@ -66,7 +66,7 @@ pub(super) enum Engine {
     Redis(String),
 }
 
-/// A store that its first call opens. A failure to open is that call's, and the next tries again.
+/// A store that is opened by its first call. If opening fails, that call fails and the next one tries again.
 #[derive(Clone)]
 struct LazyStore(Arc<Lazy>);
 
@@ -74,10 +74,10 @@ struct Lazy {
     name: String,
     engine: Engine,
     store: OnceLock<Arc<dyn Store>>,
-    /// How often it is swept.
+    /// The interval between sweeps.
     sweep_every: Option<Duration>,
     sweeper: OnceLock<Sweeper>,
-    /// Held while the store is opened, so that it is opened once.
+    /// Locked while the store is opened, so that it is opened once.
     opening: Mutex<()>,
 }
 
@@ -90,8 +90,8 @@ impl LazyStore {
         Ok(Self(Arc::new(lazy)))
     }
 
-    /// Returns the store; opens it when this is the first call, in a task of its own: what is begun comes to an end though the
-    /// caller is gone, and the next one does not meet a store that is half open.
+    /// Returns the store, opening it if needed. It is opened in a separate task, which completes even if the caller is cancelled, so that
+    /// later calls never find it half open.
     async fn opened(&self) -> Result<&Arc<dyn Store>> {
         if let Some(store) = self.0.store.get() {
             return Ok(store);
@@ -124,12 +124,12 @@ impl Lazy {
         Ok(())
     }
 
-    /// Says at the start what an operator should know of a store that does not keep everything through the loss of power.
+    /// Warns the operator about a store that may lose data on power loss.
     async fn warn_of(&self, store: &dyn Store) {
         if store.capabilities().durability == Durability::Power {
             return;
         }
-        // What cannot be told now is told by `doctor`, and the store is open all the same.
+        // If the description fails, `doctor` reports it later; the store is open all the same.
         let Ok(description) = store.describe().await else { return };
         for notice in description.notices {
             tracing::warn!(store = self.name, engine = description.engine, "{notice}");
@@ -155,7 +155,7 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Finds the engine that a URL of the configuration names.
+    /// Returns the engine that a URL names.
     pub(super) fn named(url: &str, config: &Config) -> Result<Self> {
         let parse = |url| StoreUrl::parse(url).map_err(|(message, _)| Error::invalid_argument(message));
         Ok(match parse(url)? {
@@ -177,7 +177,7 @@ impl Engine {
         })
     }
 
-    /// Returns where an embedded store stands.
+    /// Returns the path of an embedded store.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::Sled(path) | Self::Sqlite(path) => Some(path),
@@ -208,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Returns what a store of the engine offers before it is opened.
+    /// Returns the capabilities of the engine's stores, without opening one.
     fn capabilities(&self) -> StoreCapabilities {
         match self {
             Self::Memory => MemoryStore::offers(),
@@ -222,14 +222,14 @@ impl Engine {
             Self::Postgres(_) => crate::store::PostgresStore::offers(),
             #[cfg(feature = "redis")]
             Self::Redis(_) => crate::store::RedisStore::offers(),
-            // What this program was built without cannot be opened, and offers nothing.
+            // An engine that is not built in cannot be opened and has no capabilities.
             #[allow(unreachable_patterns, reason = "there is nothing else where all engines are built in")]
             _ => StoreCapabilities::new(Durability::None),
         }
     }
 }
 
-/// Opens an engine that blocks, on a thread for that.
+/// Opens a blocking engine on a blocking thread.
 async fn blocking(path: &Path, open: fn(&Path) -> Result<Arc<dyn Store>>) -> Result<Arc<dyn Store>> {
     let path = path.to_owned();
     tokio::task::spawn_blocking(move || open(&path))
@@ -294,7 +294,7 @@ fn open_sled(_directory: &Path) -> Result<Arc<dyn Store>> {
     Err(built_without("sled"))
 }
 
-/// Makes the directory that a store stands in, for its owner alone; one that is there is left as it is.
+/// Creates the parent directory of a store for its owner only. An existing directory is left as it is.
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 pub(super) fn create_parent(path: &Path) -> Result<()> {
     let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
@@ -329,7 +329,7 @@ impl fmt::Debug for LazyStore {
 
 #[async_trait]
 impl Store for LazyStore {
-    /// Returns what the store offers; of one that is not open yet, what the engine does: nothing is opened.
+    /// Returns the capabilities of the store if it is open, otherwise those of its engine. Opens nothing.
     fn capabilities(&self) -> StoreCapabilities {
         self.0.store.get().map_or_else(|| self.0.engine.capabilities(), |store| store.capabilities())
     }
@@ -397,10 +397,10 @@ mod tests {
         config.stores().expect("stores")
     }
 
-    /// Asking what a store offers opened it, and made its file.
+    /// Reading the capabilities opened the store and created its file.
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     #[tokio::test]
-    async fn to_ask_what_a_store_offers_opens_nothing() {
+    async fn reading_capabilities_opens_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
         let text = "[stores.default]\nurl = \"sqlite:a/one.db\"\n[stores.tree]\nurl = \"sled:b/tree\"\n[stores.quick]\nurl = \"memory:\"";
         let stores = stores(directory.path(), text);
@@ -422,10 +422,10 @@ mod tests {
         LazyStore::new(name, &config.stores[name], &config).expect("a url")
     }
 
-    /// The message, which a model may read, named the path on the host.
+    /// The message, which a model may read, contained the host path.
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     #[tokio::test]
-    async fn a_store_that_cannot_be_opened_is_told_by_its_name_and_not_by_its_path() {
+    async fn open_error_names_the_store_and_not_its_host_path() {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("taken"), "x").expect("written");
         std::fs::create_dir(directory.path().join("other")).expect("made");

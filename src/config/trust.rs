@@ -1,47 +1,47 @@
-//! Which configuration files a person has looked at and trusts: what a file says is done with that person's rights.
+//! Which configuration files a person has reviewed and trusts. A configuration acts with that person's rights.
 //!
-//! A file that is named (`--config`) is trusted by that. One that lies about, in the directory that a command happens to run in, may have
-//! come with an archive or have been written by an agent; it counts only once its content was trusted. Each trust is a file of its
-//! own, `trusted/HASH` in the directory of the book, whose name is the hash of the path and the content, and whose content is the path: a
-//! file that changes, or is moved, is another.
+//! A file named with `--config` is trusted thereby. A file that happens to be in the working directory of a command may have come with an
+//! archive or have been written by an agent, so it is used only after its content was trusted. Each trust is a file `trusted/HASH` in the
+//! data directory. `HASH` is the hash of path and content, and the file contains the path. A changed or moved file is therefore not
+//! trusted.
 
 use crate::error::{AtHost, Error, ErrorKind, Result};
 use std::io::{ErrorKind as Io, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The files that are trusted, kept in a directory that no tree should reach.
+/// The trusted files, recorded in a directory that no tree should reach.
 #[derive(Debug, Clone)]
 pub struct TrustBook {
     directory: PathBuf,
 }
 
-/// What is known of a file.
+/// Whether a file is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trust {
-    /// Its content was trusted.
+    /// Its content is trusted.
     Given,
-    /// It was trusted with another content.
+    /// It is trusted with different content.
     Changed,
-    /// It was never trusted.
+    /// It is not trusted.
     Unknown,
 }
 
 impl TrustBook {
-    /// Keeps the book in a data directory.
+    /// Opens the records in a data directory.
     pub fn new(data: &Path) -> Self {
         Self { directory: data.join("trusted") }
     }
 
-    /// Returns where the book is kept.
+    /// Returns the directory of the records.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Tells whether a file with a content is trusted.
+    /// Returns whether a file with this content is trusted.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the book cannot be read.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the records cannot be read.
     pub fn of(&self, file: &Path, content: &[u8]) -> Result<Trust> {
         let file = own_path(file)?;
         if self.directory.join(hash(&file, content)).is_file() {
@@ -50,10 +50,10 @@ impl TrustBook {
         Ok(if self.list()?.contains(&file) { Trust::Changed } else { Trust::Unknown })
     }
 
-    /// Trusts a file with the content it was shown with. Another content of the file is trusted no more.
+    /// Trusts a file with this content. Trust in other content of the same file ends.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the book cannot be written.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the records cannot be written.
     pub fn trust(&self, file: &Path, content: &[u8]) -> Result<()> {
         let file = own_path(file)?;
         let unwritten = |cause| unusable("written", &self.directory, cause);
@@ -72,10 +72,10 @@ impl TrustBook {
         self.remove(|path, other| other == file && path != kept).map(drop)
     }
 
-    /// Takes the trust in a file back, whatever its content. Returns whether there was any.
+    /// Revokes trust in a file with any content. Returns whether there was any.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the book cannot be written.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the records cannot be written.
     pub fn revoke(&self, file: &Path) -> Result<bool> {
         let file = own_path(file)?;
         self.remove(|_, other| other == file)
@@ -84,7 +84,7 @@ impl TrustBook {
     /// Returns the files that are trusted with some content, in order.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the book cannot be read.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the records cannot be read.
     pub fn list(&self) -> Result<Vec<PathBuf>> {
         let mut files: Vec<PathBuf> = self.notes()?.into_iter().map(|(_, file)| file).collect();
         files.sort();
@@ -105,7 +105,7 @@ impl TrustBook {
         Ok(removed)
     }
 
-    /// Returns the notes there are, and the file that each is about.
+    /// Returns each record with the file it is about.
     fn notes(&self) -> Result<Vec<(PathBuf, PathBuf)>> {
         let unread = |cause| unusable("read", &self.directory, cause);
         let entries = match std::fs::read_dir(&self.directory) {
@@ -115,7 +115,7 @@ impl TrustBook {
         let mut notes = Vec::new();
         for entry in entries {
             let path = entry.map_err(unread)?.path();
-            // A note that is passed over would go on being trusted after it is taken back.
+            // Fail on an unreadable record: skipping it would keep its file trusted after trust is revoked.
             let file = std::fs::read(&path).map_err(unread)?;
             notes.push((path, named_by(file)));
         }
@@ -123,7 +123,7 @@ impl TrustBook {
     }
 }
 
-/// Returns the path that a note holds, which need not be UTF-8.
+/// Returns the path in a record, which need not be UTF-8.
 #[cfg(unix)]
 fn named_by(bytes: Vec<u8>) -> PathBuf {
     <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes).into()
@@ -134,7 +134,7 @@ fn named_by(bytes: Vec<u8>) -> PathBuf {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-/// Returns the path of a file without links on the way: where it lies, and not how somebody came there.
+/// Returns the path of a file with the links in its directory resolved, so that it does not depend on how it was reached.
 fn own_path(file: &Path) -> Result<PathBuf> {
     let unknown = |cause| Error::new(ErrorKind::Unavailable, format!("`{}` cannot be resolved", file.display())).with_source(cause);
     let absolute = std::path::absolute(file).map_err(unknown)?;
@@ -145,7 +145,7 @@ fn own_path(file: &Path) -> Result<PathBuf> {
 fn hash(file: &Path, content: &[u8]) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in [file.as_os_str().as_encoded_bytes(), content] {
-        // With its length before it, no part can pass for two.
+        // Length prefixes keep adjacent parts distinct.
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);
     }

@@ -1,12 +1,12 @@
-//! What a store's URL says: which engine, and where. Passwords are shown to nobody.
+//! Store URLs: the engine and its location. Passwords are never shown.
 
 use super::fault::did_you_mean;
 use crate::error::Error;
 
-/// The engines that a URL can name, for messages.
+/// The engines that a URL may name, for messages.
 const KINDS: &str = "use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`";
 
-/// An engine and its place, as a store's URL names them.
+/// The engine and location in a store URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StoreUrl<'a> {
     /// `memory:`
@@ -21,12 +21,12 @@ pub(super) enum StoreUrl<'a> {
     Mysql(&'a str),
     /// `redis://…`, `rediss://…`, `redis+cluster://…` or `rediss+cluster://…`: the whole URL.
     Redis(&'a str),
-    /// `env:VARIABLE`: what that variable of the environment says, so that no secret stands in a file.
+    /// `env:VARIABLE`: the URL is in that environment variable, so that no secret is in the file.
     Variable(&'a str),
 }
 
 impl<'a> StoreUrl<'a> {
-    /// Parses a URL; the fault is a message and a hint.
+    /// Parses a URL. The error is a message and a hint.
     pub(super) fn parse(url: &'a str) -> Result<Self, (String, Option<String>)> {
         let Some((scheme, place)) = url.split_once(':') else {
             return Err((format!("`{url}` names no engine"), Some(KINDS.to_owned())));
@@ -58,7 +58,7 @@ impl<'a> StoreUrl<'a> {
     }
 }
 
-/// Reads the URL that a variable of the environment holds.
+/// Returns the URL in an environment variable.
 pub(super) fn from_variable(variable: &str) -> Result<String, Error> {
     std::env::var(variable)
         .ok()
@@ -66,17 +66,17 @@ pub(super) fn from_variable(variable: &str) -> Result<String, Error> {
         .ok_or_else(|| Error::invalid_argument(format!("the variable `{variable}` is not set; put the URL of the store into it")))
 }
 
-/// Parameters of a URL that hold no secret.
+/// URL parameters that are not secret.
 const SHOWN: &[&str] =
     &["application_name", "connections_max", "dbname", "host", "port", "prefix", "require_ssl", "schema", "sslmode", "user"];
 
-/// Returns a URL as it may be shown: without the password, and without what a parameter says that is not known to be harmless.
+/// Returns a URL that is safe to show: without the password, and without parameter values unless the parameter is known to be harmless.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':') else { return url.to_owned() };
     if matches!(scheme, "memory" | "sled" | "sqlite" | "env" | "agent") {
         return url.to_owned();
     }
-    // A password may hold any character where somebody did not escape it: the last `@` of all ends it.
+    // The password may contain unescaped characters, so it ends at the last `@`.
     let (user, place) = match rest.trim_start_matches('/').rsplit_once('@') {
         Some((user, place)) => (Some(user), place),
         None => (None, rest.trim_start_matches('/')),
@@ -84,7 +84,7 @@ pub fn without_password(url: &str) -> String {
     let user = match user.map(|user| (user.split([':', '/', '?', '#']).next().unwrap_or_default(), user)) {
         Some((name, user)) if name.len() < user.len() => format!("{name}:***@"),
         Some((name, _)) => format!("{name}@"),
-        // Without `//` and `@` it is no URL of a server, and whatever it is may be secret.
+        // Without `//` and `@` it is not a server URL, and any part may be secret.
         None if !rest.starts_with("//") => return format!("{scheme}:***"),
         None => String::new(),
     };
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn shown_url_has_no_password() {
         for (url, shown) in [
             ("sqlite:a:b@c", "sqlite:a:b@c"),
             ("agent://ada/x@y?z", "agent://ada/x@y?z"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_by_their_whole_url() {
+    fn server_urls_are_kept_whole() {
         for url in ["postgres://h/d", "postgresql://h/d"] {
             assert_eq!(StoreUrl::parse(url), Ok(StoreUrl::Postgres(url)));
         }
