@@ -1,4 +1,4 @@
-//! A record of every call: who asked what of which path, and how it ended; never what the files hold.
+//! A record of every call: who called which operation on which path, and how it ended; never file contents.
 
 use super::{Layer, LayerName, Next, Reply};
 use crate::clock::Clock;
@@ -17,10 +17,10 @@ mod sink;
 pub use record::{AuditChange, AuditOutcome, AuditRecord};
 pub use sink::{AuditSink, JsonLinesSink, MemorySink};
 
-/// Hands one [`AuditRecord`] per call to an [`AuditSink`], failed and given up calls included.
+/// Sends one [`AuditRecord`] per call to an [`AuditSink`], including failed and abandoned calls.
 ///
-/// Paths, sizes, versions, codes and times are on record; contents, edited texts, patterns and messages are not.
-/// What becomes of a call whose record cannot be kept is a choice, [`SinkFailure`].
+/// Paths, sizes, versions, codes and times are recorded; contents, edited texts, patterns and messages are not. [`SinkFailure`] decides
+/// what happens to a call whose record cannot be stored.
 #[derive(Debug)]
 pub struct Audit {
     sink: Arc<dyn AuditSink>,
@@ -31,21 +31,21 @@ pub struct Audit {
     lost: AtomicU64,
 }
 
-/// What becomes of a call whose record the sink does not take.
+/// What happens to a call whose record the sink refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SinkFailure {
-    /// The call goes on; the loss is logged and counted ([`Audit::lost`]).
+    /// The call proceeds; the loss is logged and counted ([`Audit::lost`]).
     #[default]
     Continue,
-    /// Nothing happens without a trace: a change is put on record as [`Started`](AuditOutcome::Started) before it runs and
-    /// again when it ended, and is refused with `unavailable`, without effect, when the first record fails; what was read is
-    /// withheld with `unavailable` when its record fails. When only the second record of a change fails, the change stands,
-    /// is answered as it ended, and the loss is logged and counted.
+    /// Nothing happens without a record. A change is recorded as [`Started`](AuditOutcome::Started) before it runs and again when it has
+    /// ended; if the first record fails, the change is refused with `unavailable`, without effect. If the record of a read fails, its
+    /// result is withheld with `unavailable`. If only the second record of a change fails, the change stands and is answered as it ended,
+    /// and the loss is logged and counted.
     Refuse,
 }
 
 impl Audit {
-    /// Records to a sink; goes on when the sink fails.
+    /// Records to a sink; calls proceed if the sink fails.
     pub fn new(sink: impl AuditSink + 'static) -> Self {
         Self {
             sink: Arc::new(sink),
@@ -57,28 +57,28 @@ impl Audit {
         }
     }
 
-    /// Sets what becomes of a call whose record the sink does not take.
+    /// Sets what happens to a call whose record the sink refuses.
     #[must_use]
     pub fn with_sink_failure(mut self, on_sink_failure: SinkFailure) -> Self {
         self.on_sink_failure = on_sink_failure;
         self
     }
 
-    /// Names the caller in every record.
+    /// Adds the caller's scope to every record.
     #[must_use]
     pub fn with_scope(mut self, scope: Scope) -> Self {
         self.scope = Some(scope);
         self
     }
 
-    /// Sets where times come from.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Returns how many records the sink did not take.
+    /// Returns the number of records that the sink refused.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -133,7 +133,7 @@ impl Layer for Audit {
     }
 }
 
-/// A record whose call runs. Dropped before it is closed, it records that the call was given up.
+/// The record of a running call. Dropped before it is closed, it records that the call was abandoned.
 struct Open<'a> {
     audit: &'a Audit,
     record: AuditRecord,
@@ -142,7 +142,7 @@ struct Open<'a> {
 }
 
 impl Open<'_> {
-    /// Puts the call on record before it runs; when that fails, the call is not made and there is no more to record.
+    /// Records the call before it runs. If that fails, the call is not made, and nothing more is recorded.
     fn announce(&mut self) -> Result<()> {
         let kept = self.audit.keep(&self.record);
         self.is_closed = kept.is_err();
@@ -173,7 +173,7 @@ impl Drop for Open<'_> {
         if !self.is_closed {
             self.record.outcome = AuditOutcome::GivenUp;
             self.record.duration = self.started.elapsed();
-            // A loss is logged and counted by `keep`; there is no one left to tell.
+            // `keep` logs and counts a loss; there is nobody left to return it to.
             let _ = self.audit.keep(&self.record);
         }
     }
@@ -207,7 +207,7 @@ mod tests {
         Audit::new(sink).with_clock(Clock::from_fn(|| Timestamp::UNIX_EPOCH))
     }
 
-    /// Takes `good` records and fails from then on.
+    /// A sink that accepts `good` records and refuses all others.
     #[derive(Debug)]
     struct Full {
         good: AtomicU64,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keeps_one_line_per_call_without_contents() {
+    async fn each_call_is_one_line_without_contents() {
         let sink = Arc::new(JsonLinesSink::new(Vec::new()));
         let audit = held_still(Arc::clone(&sink)).with_scope(Scope::new().with_user("ada"));
         let changes = [
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_given_up_is_on_record() {
+    async fn dropped_call_is_recorded_as_given_up() {
         let sink = Arc::new(MemorySink::new(9));
         let audit = held_still(Arc::clone(&sink));
         let changes = [write("x")];
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn goes_on_when_the_sink_fails_and_counts_the_loss() {
+    async fn calls_proceed_and_losses_are_counted_when_sink_fails() {
         let audit = held_still(Full::after(0));
         let changes = [write("x")];
         apply(&audit, &changes).await.expect("done all the same");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_what_it_cannot_put_on_record() {
+    async fn calls_without_a_record_are_refused() {
         let changes = [write("x")];
         let untouched = || -> BoxFuture<'_, Result<Vec<Changed>>> { panic!("the tree is not asked") };
         let audit = held_still(Full::after(0)).with_sink_failure(SinkFailure::Refuse);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_announced_stands_when_its_second_record_fails() {
+    async fn announced_change_stands_when_its_second_record_fails() {
         let sink = Full::after(1);
         let audit = held_still(Arc::clone(&sink)).with_sink_failure(SinkFailure::Refuse);
         let changes = [write("x")];

@@ -1,4 +1,4 @@
-//! Failures on order, for tests of what stands around a tree.
+//! Injected failures, for testing the code around a tree.
 
 use super::{Layer, LayerName, Next, Reply, random};
 use crate::error::{Error, ErrorKind, Result};
@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Fails, delays or hangs chosen calls, before or after their effect, the same ones in every run.
+/// Fails, delays or hangs chosen calls, before or after their effect, deterministically.
 ///
-/// A test sweeps `n` over every call of a scenario and looks at what is left: the old content or the new, never half.
+/// A test sweeps `n` over every call of a scenario and checks the result: the old content or the new, never a mixture.
 ///
 /// ```
 /// use treehold::layer::{Fault, Layered};
@@ -35,7 +35,7 @@ pub struct Fault {
     faults: AtomicU64,
 }
 
-/// Which of the counted calls meet the fault.
+/// Which of the counted calls fail.
 #[derive(Debug, Clone, Copy)]
 enum Trigger {
     Never,
@@ -53,22 +53,22 @@ enum Action {
 }
 
 impl Fault {
-    /// Fails nothing and counts the calls.
+    /// Fails no call, and counts them.
     pub fn never() -> Self {
         Self::when(Trigger::Never)
     }
 
-    /// Fails the call of this number, from 0, and no other.
+    /// Fails only call `n`, from 0.
     pub fn nth(n: u64) -> Self {
         Self::when(Trigger::Nth(n))
     }
 
-    /// Fails every call from this number on, from 0.
+    /// Fails every call from `n` on, from 0.
     pub fn from_nth(n: u64) -> Self {
         Self::when(Trigger::FromNth(n))
     }
 
-    /// Fails calls at random with this probability (0 to 1); the same seed fails the calls of the same numbers.
+    /// Fails calls at random with this probability (0 to 1). A seed always fails the same call numbers.
     pub fn random(seed: u64, probability: f64) -> Self {
         Self::when(Trigger::Random { seed, probability })
     }
@@ -92,52 +92,52 @@ impl Fault {
         self
     }
 
-    /// Delays the calls instead of failing them, by tokio's time.
+    /// Delays the calls instead of failing them, on tokio's clock.
     #[must_use]
     pub fn delaying(mut self, delay: Duration) -> Self {
         self.action = Action::Delay(delay);
         self
     }
 
-    /// Never ends the calls instead of failing them.
+    /// Makes the calls hang instead of failing them.
     #[must_use]
     pub fn hanging(mut self) -> Self {
         self.action = Action::Hang;
         self
     }
 
-    /// Strikes after the call took effect, so that its answer is lost. Before by default.
+    /// Fails after the call took effect, so that its answer is lost. By default it fails before.
     #[must_use]
     pub fn after_effect(mut self) -> Self {
         self.after_effect = true;
         self
     }
 
-    /// States in errors before the effect that there was none ([`Error::without_effect`]).
+    /// Marks errors before the effect as without effect ([`Error::without_effect`]).
     #[must_use]
     pub fn stated(mut self) -> Self {
         self.stated = true;
         self
     }
 
-    /// Counts and strikes changes only.
+    /// Counts and fails changes only.
     #[must_use]
     pub fn on_changes(mut self) -> Self {
         self.changes_only = true;
         self
     }
 
-    /// Returns how many calls were counted.
+    /// Returns the number of counted calls.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Returns how many calls met the fault.
+    /// Returns the number of failed calls.
     pub fn faults(&self) -> u64 {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Counts a call and returns its number when the fault strikes it.
+    /// Counts a call. Returns its number if it must fail.
     fn struck(&self, op: &Op<'_>) -> Option<u64> {
         if self.changes_only && !op.kind.writes() {
             return None;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strikes_the_calls_it_was_told_to() {
+    async fn fault_fails_the_chosen_calls() {
         assert_eq!(failed(&Fault::never(), 4).await, [] as [usize; 0]);
         assert_eq!(failed(&Fault::nth(2), 4).await, [2]);
         assert_eq!(failed(&Fault::from_nth(2), 4).await, [2, 3]);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counts_changes_alone_when_asked() {
+    async fn on_changes_counts_only_changes() {
         let fault = Fault::nth(0).on_changes();
         let changes = [Change::CreateDir { path: VfsPathBuf::parse("/d").expect("a legal path") }];
         assert!(call(&fault, Op::read(OpKind::Stat, VfsPath::ROOT)).await.is_ok());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn delays_and_hangs() {
+    async fn fault_can_delay_or_hang() {
         let started = tokio::time::Instant::now();
         assert!(call(&Fault::nth(0).delaying(Duration::from_secs(3)), Op::read(OpKind::Stat, VfsPath::ROOT)).await.is_ok());
         assert_eq!(started.elapsed(), Duration::from_secs(3));

@@ -1,4 +1,4 @@
-//! A bound on how many calls run at once.
+//! A bound on concurrent calls.
 
 use super::{Layer, LayerName, Next, Reply};
 use crate::error::{Error, ErrorKind, Result};
@@ -7,15 +7,14 @@ use async_trait::async_trait;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Lets at most a number of calls run at once; the others wait their turn, first come, first served.
+/// Runs at most a fixed number of calls at once; the others wait, first come, first served.
 ///
-/// Without a bound on waiting a call waits as long as its caller does (put a [`Timeout`](super::Timeout) around). With one,
-/// a call that finds as many waiting is refused with `unavailable`, stated to be without effect, so that
-/// [`Retry`](super::Retry) may do it again. A call that is given up leaves its place at once.
+/// Without a bound on waiting, a call waits as long as its caller does (wrap it in a [`Timeout`](super::Timeout)). With one, a call that
+/// finds that many waiting is refused with `unavailable`, marked as without effect, so that [`Retry`](super::Retry) may repeat it. An
+/// abandoned call leaves the queue at once.
 ///
-/// The same limit may stand at several places of one tree, around the whole and around a mount: a call that has its place already
-/// goes through at the others, as it would otherwise wait for itself. A call that a layer in between hands to another task counts
-/// anew there.
+/// The same limit may be used at several places of one tree, such as around the whole and around a mount: a call that already holds a
+/// permit passes the others, which it would otherwise block itself. A call that a layer in between moves to another task counts anew there.
 ///
 /// Cost: one atomic operation and one small allocation for a call that need not wait.
 #[derive(Debug)]
@@ -27,26 +26,26 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Lets `running_max` calls run at once; 0 counts as 1.
+    /// Allows `running_max` concurrent calls; 0 counts as 1.
     pub fn new(running_max: usize) -> Self {
         let running_max = running_max.clamp(1, Semaphore::MAX_PERMITS);
         Self { running: Semaphore::new(running_max), running_max, waiting: AtomicUsize::new(0), waiting_max: None }
     }
 
-    /// Refuses a call when this many wait already.
+    /// Refuses a call if this many are already waiting.
     #[must_use]
     pub fn with_waiting_max(mut self, waiting_max: usize) -> Self {
         self.waiting_max = Some(waiting_max);
         self
     }
 
-    /// Returns what tells this limit from all that a call may hold while it is borrowed here.
+    /// Returns an id that is unique among the limits that a call may hold while it borrows this one.
     fn id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
     async fn enter(&self, op: &Op<'_>) -> Result<SemaphorePermit<'_>> {
-        // Who waits already is served first: a freed place goes to the queue and never shows up here.
+        // This is fair: a freed permit goes to the queue first, and never shows up here while others wait.
         if let Ok(permit) = self.running.try_acquire() {
             return Ok(permit);
         }
@@ -82,11 +81,11 @@ impl Layer for Limit {
 }
 
 tokio::task_local! {
-    /// The limits that the running call has a place in.
+    /// The limits of which the running call holds a permit.
     static HELD: Vec<usize>;
 }
 
-/// A place among those who wait, left when dropped.
+/// A place in the queue, left when dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -119,7 +118,7 @@ mod tests {
 
     const OP: Op<'static> = Op::read(OpKind::Stat, VfsPath::ROOT);
 
-    /// Runs one call that notes its number when it starts and ends when told.
+    /// Runs one call that records its number when it starts and ends when notified.
     async fn call(limit: &Limit, number: usize, started: &Mutex<Vec<usize>>, end: &Notify) -> Result<Vec<Changed>> {
         let run = || -> BoxFuture<'_, Result<Vec<Changed>>> {
             async {
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lets_in_so_many_and_then_in_the_order_of_arrival() {
+    async fn runs_up_to_the_limit_then_in_order_of_arrival() {
         let limit = Limit::new(2);
         let (started, end) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
         let mut calls: Vec<_> = (0..5).map(|number| Box::pin(call(&limit, number, &started, &end))).collect();
@@ -141,7 +140,7 @@ mod tests {
             assert!(call.as_mut().now_or_never().is_none());
         }
         assert_eq!(*started.lock(), [0, 1]);
-        // The third gives up; its place in the queue goes with it.
+        // The third call is dropped, and leaves the queue.
         drop(calls.remove(2));
         end.notify_waiters();
         for call in &mut calls {
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_when_too_many_wait() {
+    async fn call_is_refused_when_too_many_wait() {
         let limit = Limit::new(1).with_waiting_max(1);
         let (started, end) = (Mutex::new(Vec::new()), Notify::new());
         let mut runs = Box::pin(call(&limit, 0, &started, &end));
@@ -161,15 +160,15 @@ mod tests {
         let error = call(&limit, 2, &started, &end).await.expect_err("no room to wait");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.is_without_effect());
-        // Who waited and gave up made room for another.
+        // Dropping the waiting call makes room for another.
         drop(waits);
         assert!(call(&limit, 3, &started, &end).now_or_never().is_none());
         assert_eq!(*started.lock(), [0]);
     }
 
-    /// The call waited at the inner place for the place that it held at the outer one.
+    /// Regression: the call waited at the inner limit for the permit that it held at the outer one.
     #[tokio::test]
-    async fn one_limit_at_two_places_does_not_wait_for_itself() {
+    async fn limit_at_two_places_does_not_block_itself() {
         let limit = Arc::new(Limit::new(1).with_waiting_max(1));
         let mount = Layered::new(limit.clone(), StateBackend::new());
         let tree = CompositeBackend::builder(Arc::new(StateBackend::new())).route("/m", Arc::new(mount)).expect("a route");
@@ -178,10 +177,10 @@ mod tests {
         written.expect("written");
         assert_eq!(tree.read_text("/m/a").now_or_never().expect("nor now").expect("read"), "x");
         assert_eq!(limit.running.available_permits(), 1);
-        // Another limit is another, also within this one.
+        // A different limit counts separately, even within this one.
         let other = Layered::new(Arc::new(Limit::new(1)), tree);
         other.write("/m/a", "y").now_or_never().expect("each has room").expect("written");
-        // What stands around no longer counts when the call has ended.
+        // The outer permit no longer counts once its call has ended.
         let (started, end) = (Mutex::new(Vec::new()), Notify::new());
         let mut runs = Box::pin(call(&limit, 0, &started, &end));
         assert!(runs.as_mut().now_or_never().is_none());
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_nothing_still_lets_one_in() {
+    fn limit_of_zero_runs_one_call() {
         assert_eq!(Limit::new(0).name(), LayerName::new("Limit").with_settings(1));
     }
 }

@@ -1,12 +1,12 @@
 //! A backend wrapped around a backend.
 //!
-//! A layer that watches, delays, refuses or repeats calls is one function, [`Layer::around`]; [`Layered`] makes a backend
-//! of it. A layer that changes results or asks the tree questions of its own implements [`Backend`] itself: [`Permissions`]
-//! hides paths, [`Quota`] counts files, [`VectorRecall`] finds by meaning too.
+//! A layer that observes, delays, refuses or repeats calls is one function, [`Layer::around`]; [`Layered`] turns it into a backend. A layer
+//! that changes results, or queries the tree itself, implements [`Backend`] directly: [`Permissions`] hides paths, [`Quota`] counts files,
+//! [`VectorRecall`] also finds by meaning.
 //!
-//! Order has meaning: the outermost layer is asked first. From the outside in, this order suits most trees:
-//! `Audit(Permissions(Quota(Timeout(Retry(Limit(tree))))))`. What is refused is on record and takes no place among the
-//! running calls, one deadline holds for all attempts of a call, and a call that waits for its next attempt holds no place.
+//! Order matters: the outermost layer is called first. From the outside in, this order suits most trees:
+//! `Audit(Permissions(Quota(Timeout(Retry(Limit(tree))))))`. Refused calls are recorded and take no slot among the running calls, one
+//! deadline covers all attempts of a call, and a call that waits for its next attempt holds no slot.
 
 use crate::backend::Backend;
 use crate::error::Result;
@@ -49,22 +49,22 @@ pub use retry::Retry;
 pub use timeout::Timeout;
 pub use vector_recall::{EmbeddedKind, Embedder, VectorRecall};
 
-/// What stands around every call of a backend.
+/// Code around every call of a backend.
 ///
-/// `Display` prints the layer's name and what matters of its settings, such as `Limit(8`: [`Layered`] closes the bracket
-/// after the backend inside. Use [`LayerName`] to get it right.
+/// `Display` prints the layer's name and its important settings without the closing bracket, such as `Limit(8`; [`Layered`] appends the
+/// inner backend and closes the bracket. Use [`LayerName`] to get it right.
 #[async_trait]
 pub trait Layer: Send + Sync + fmt::Debug {
-    /// Returns the name that `Display` shows, and settings worth showing.
+    /// Returns the name and settings that `Display` shows.
     fn name(&self) -> LayerName;
 
-    /// Does the call, or refuses it, or does it again. The [`Reply`] can be measured, not changed.
+    /// Runs the call, or refuses it, or repeats it. The [`Reply`] can be measured, but not changed.
     ///
     /// # Errors
-    /// The layer's own, and those of what lies inside.
+    /// The layer's own, and those of the inner backend.
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T>;
 
-    /// Refuses what is about to be made past [`apply`](Backend::apply) (see [`Backend::review`]); nothing by default.
+    /// Refuses changes that bypass [`apply`](Backend::apply) (see [`Backend::review`]). Allows all by default.
     ///
     /// # Errors
     /// The layer's own.
@@ -73,13 +73,13 @@ pub trait Layer: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Changes what is declared; as it is by default.
+    /// Adjusts the declared capabilities. Unchanged by default.
     fn capabilities(&self, inner: Capabilities) -> Capabilities {
         inner
     }
 }
 
-/// A layer that several trees share, such as one [`Limit`] for all of them.
+/// A layer shared by several trees, such as one [`Limit`] for all of them.
 #[async_trait]
 impl<L: Layer> Layer for Arc<L> {
     fn name(&self) -> LayerName {
@@ -99,7 +99,7 @@ impl<L: Layer> Layer for Arc<L> {
     }
 }
 
-/// How a layer is drawn: `Name(inner)` or `Name(settings, inner)`.
+/// How a layer is displayed: `Name(inner)` or `Name(settings, inner)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerName {
     name: &'static str,
@@ -107,12 +107,12 @@ pub struct LayerName {
 }
 
 impl LayerName {
-    /// Draws the layer as `Name(inner)`.
+    /// Displays the layer as `Name(inner)`.
     pub fn new(name: &'static str) -> Self {
         Self { name, settings: None }
     }
 
-    /// Draws the layer as `Name(settings, inner)`.
+    /// Displays the layer as `Name(settings, inner)`.
     #[must_use]
     pub fn with_settings(mut self, settings: impl fmt::Display) -> Self {
         self.settings = Some(settings.to_string());
@@ -120,21 +120,21 @@ impl LayerName {
     }
 }
 
-/// The rest of a call, inside a layer. It may be run more than once.
+/// The rest of a call, inside a layer. It may run several times.
 pub struct Next<'a, T> {
     run: &'a (dyn Fn() -> BoxFuture<'a, Result<T>> + Send + Sync + 'a),
 }
 
 impl<'a, T> Next<'a, T> {
-    /// Makes the rest of a call of a function.
+    /// Creates the rest of a call from a function.
     pub fn new(run: &'a (dyn Fn() -> BoxFuture<'a, Result<T>> + Send + Sync + 'a)) -> Self {
         Self { run }
     }
 
-    /// Does the call.
+    /// Runs the call.
     ///
     /// # Errors
-    /// Those of what lies inside.
+    /// The errors of the inner backend.
     pub async fn run(&self) -> Result<T> {
         (self.run)().await
     }

@@ -1,7 +1,7 @@
-//! Rules about who may do what to which paths; what may not be looked at is not there.
+//! Rules about operations on paths. A path that may not be seen looks absent.
 //!
-//! Start at [`Permissions`]. What rules say of a path is pure ([`rule`]); what they mean for a batch is in [`changes`]; a
-//! listing of which a part is hidden is filled up in [`refill`]; whom to ask is an [`Approver`].
+//! Start at [`Permissions`]. The evaluation of rules is pure ([`rule`]); [`changes`] checks a batch; [`refill`] fills up a listing with
+//! hidden entries; an [`Approver`] decides what rules ask about.
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,36 +25,35 @@ mod rule;
 pub use approval::{Approval, ApprovalRequest, Approver};
 pub use rule::{Effect, Operations, Rule};
 
-/// Asks a list of rules before every call: the first rule that is about the operation and the path decides.
+/// Checks a list of rules before every call: the first rule that covers the operation and the path decides.
 ///
-/// **Hidden.** A path whose `stat` is denied, as a rule about [`Operations::READ`] denies it, is not there: no listing, glob or
-/// grep shows it, its content is not searched, and what needs it to exist fails with `not_found`. A write to it is refused with
-/// `permission_denied`, whether or not something is there. A directory that leads to something allowed is shown, with only
-/// that in it. Searches leave hidden paths out while they walk, so limits, pages and counts are those of a tree without them.
+/// **Hidden.** A path whose `stat` is denied, for example by a rule about [`Operations::READ`], looks absent: no listing, glob or grep
+/// shows it, its content is not searched, and operations that need it to exist fail with `not_found`. A write to it is refused with
+/// `permission_denied`, whether or not something is there. A directory above an allowed path is shown, with only that path in it. Searches
+/// skip hidden paths while they walk, so limits, pages and counts are those of a tree without them.
 ///
-/// **Denied.** What else a rule forbids fails with `permission_denied` when it is asked for by its path, and is left out of
-/// searches: a grep leaves out files that may not be read.
+/// **Denied.** Other forbidden operations fail with `permission_denied` if requested by path, and are skipped in searches: a grep skips
+/// files that may not be read.
 ///
-/// **Asked.** With [`Effect::Ask`] an [`Approver`] decides, once per call or batch and before anything happens; without one
-/// the call fails with `permission_denied`. `stat` never asks and names are listed without asking, as listing is not reading.
-/// A grep asks when its own path needs approval, and otherwise leaves out the files that do.
+/// **Asked.** With [`Effect::Ask`] an [`Approver`] decides, once per call or batch and before any effect; without one the call fails with
+/// `permission_denied`. `stat` never asks, and names are listed without asking, because listing is not reading. A grep asks if its own path
+/// needs approval, and otherwise skips files that do.
 ///
-/// **Changes.** An edit needs `read` too, as its errors tell of the content. A rename needs `rename` at both ends, `delete` at
-/// the source and `write` at the target; a copy needs `read` at the source, `copy` and `write` at the target. For a directory
-/// that holds for everything in it: a recursive delete, a rename or a copy that would meet a hidden or protected path is refused.
-/// Where rules may reach into the directory it is walked for that, before the change; a path that another caller puts there at
-/// that very moment, past this layer, is not seen.
+/// **Changes.** An edit also needs `read`, because its errors reveal content. A rename needs `rename` at both ends, `delete` at the source
+/// and `write` at the target; a copy needs `read` at the source, `copy` and `write` at the target. For a directory that applies to
+/// everything in it: a recursive delete, a rename or a copy that includes a hidden or protected path is refused. If rules may apply within
+/// the directory, it is walked before the change; a path that another caller creates there at the same moment, past this layer, is not
+/// seen.
 ///
-/// **Links.** Rules speak of paths, and a link of the host has two. As a tree does not show what a link names, calls that would
-/// follow one are refused with `permission_denied`, unless [`Permissions::with_links_followed`] says that links are trusted.
-/// The tree inside refuses them too while it resolves the path ([`ReadOptions::refuse_links`] and its like), so a link that
-/// is put in place between the check and the use is not followed either.
-/// Cost: one `stat` for each directory of the path, in trees that have links.
+/// **Links.** Rules are about paths, and a link of the host has two. A tree does not show the target of a link, so calls that would follow
+/// one are refused with `permission_denied`, unless [`Permissions::with_links_followed`] declares links trusted. The inner tree also
+/// refuses them while it resolves the path ([`ReadOptions::refuse_links`] and the like), so a link created between the check and the use is
+/// not followed either. Cost: one `stat` for each directory of the path, in trees that have links.
 ///
-/// **Past the tree.** What a restore, a merge or a fork changes, and what a difference between two checkpoints shows, is asked about as if
-/// it were written, removed and read here ([`Backend::review`]).
+/// **Past the tree.** What a restore, a merge or a fork changes, and what a diff between two checkpoints shows, is checked as if it were
+/// written, removed and read here ([`Backend::review`]).
 ///
-/// Names are compared as they are written; [`Rule::ignoring_case`] is for hosts that do not tell `A` from `a`.
+/// Names are compared exactly; use [`Rule::ignoring_case`] for hosts that ignore case.
 ///
 /// ```
 /// use treehold::layer::{Operations, Permissions, Rule};
@@ -82,35 +81,35 @@ pub struct Permissions<B> {
 }
 
 impl<B: Backend> Permissions<B> {
-    /// Puts rules around a tree. What no rule is about is allowed.
+    /// Applies rules to a tree. Everything that no rule covers is allowed.
     pub fn new(rules: impl IntoIterator<Item = Rule>, inner: B) -> Self {
         let policy = Policy { rules: rules.into_iter().collect(), default: Effect::Allow, past: Vec::new() };
         Self { policy: Arc::new(policy), approver: None, follows_links: false, inner }
     }
 
-    /// Sets what holds where no rule decides. The root itself can always be listed.
+    /// Sets the effect if no rule decides. The root itself can always be listed.
     #[must_use]
     pub fn with_default(self, default: Effect) -> Self {
         let policy = Policy { rules: self.policy.rules.clone(), default, past: self.policy.past.clone() };
         Self { policy: Arc::new(policy), ..self }
     }
 
-    /// Says that at each first path the files of the second are shown as they were, such as by a route to a checkpoint: what the rules say of
-    /// a file holds for what it was. A path is allowed where both are, its own and that of the file.
+    /// Declares pairs of paths: at each first path, past versions of the files at the second are shown, such as by a history route. The
+    /// rules about a file also apply to its past versions. A path is allowed if both it and the file's live path are.
     #[must_use]
     pub fn with_past(self, past: impl IntoIterator<Item = (VfsPathBuf, VfsPathBuf)>) -> Self {
         let policy = Policy { rules: self.policy.rules.clone(), default: self.policy.default, past: past.into_iter().collect() };
         Self { policy: Arc::new(policy), ..self }
     }
 
-    /// Sets who decides what rules ask about.
+    /// Sets the approver for rules that ask.
     #[must_use]
     pub fn with_approver(mut self, approver: impl Approver + 'static) -> Self {
         self.approver = Some(Arc::new(approver));
         self
     }
 
-    /// Follows links of the host wherever they lead within the tree. For trees in which no one but trusted people makes links.
+    /// Follows links of the host wherever they lead within the tree. For trees in which only trusted people create links.
     #[must_use]
     pub fn with_links_followed(mut self) -> Self {
         self.follows_links = true;
@@ -122,12 +121,12 @@ impl<B: Backend> Permissions<B> {
         &self.inner
     }
 
-    /// Checks that a path may be known of.
+    /// Checks that a path may be seen.
     async fn see(&self, path: &VfsPath) -> Result<()> {
         if self.policy.shows(path, false) {
             return Ok(());
         }
-        // Only a directory may be seen for what lies beneath it.
+        // Only a directory may be visible because of what lies beneath it.
         if self.policy.shows(path, true) && (path.is_root() || self.is_directory(path).await?) {
             return Ok(());
         }
@@ -142,7 +141,7 @@ impl<B: Backend> Permissions<B> {
         }
     }
 
-    /// Tells whether the tree beneath is to refuse links itself: what was looked at may be another thing when it is used.
+    /// Returns whether the inner tree must refuse links itself, because a path may change between the check and its use.
     fn refuses_links(&self) -> bool {
         !self.follows_links && !self.policy.is_open()
     }
@@ -168,7 +167,7 @@ impl<B: Backend> Permissions<B> {
         Ok(())
     }
 
-    /// Checks that a call on a path that can be seen may go on, asking if need be. Returns whether it was asked.
+    /// Checks that a call on a visible path is allowed, asking if needed. Returns whether it asked.
     async fn check_read(&self, kinds: &[OpKind], path: &VfsPath, is_search: bool) -> Result<bool> {
         let mut asks = false;
         for kind in kinds {
@@ -201,8 +200,8 @@ impl<B: Backend> Permissions<B> {
         }
     }
 
-    /// Makes what a search beneath `at` asks of each path: that it can be seen and that every one of the operations may go on
-    /// there. None when nothing is refused beneath.
+    /// Returns the guard for a search beneath `at`, which checks that a path is visible and that all the operations are allowed there.
+    /// `None` if nothing is refused beneath.
     fn guard(&self, kinds: &[OpKind], asks: bool, at: &VfsPath) -> Option<PathGuard> {
         let kinds: Vec<(OpKind, bool)> = std::iter::once((OpKind::Stat, true)).chain(kinds.iter().map(|kind| (*kind, asks))).collect();
         let kinds = self.policy.distinct(&kinds, at);
@@ -233,7 +232,7 @@ impl<B: Backend> Backend for Permissions<B> {
         }
         self.check_links(path, false).await?;
         let mut entry = self.inner.stat(path).await?;
-        // Where a link leads to may be hidden.
+        // The target of a link may be hidden.
         entry.leads_to = entry.leads_to.filter(|target| self.policy.shows(target, true));
         if self.policy.shows(path, entry.is_directory()) { Ok(entry) } else { Err(Error::not_found(path)) }
     }
@@ -318,7 +317,7 @@ impl<B: Backend> Backend for Permissions<B> {
             merge(&mut found, page);
             let missing = options.matches_max.saturating_sub(found.matches());
             match truncated {
-                // Only a tree that does not ask the guard has left something to leave out; it is asked for more in its place.
+                // Something was left out only if the tree does not ask the guard; request replacements for it.
                 Some(truncated) if left_out && missing > 0 => {
                     (page_options.start_after, page_options.matches_max) = (Some(truncated.cursor.parse::<GrepCursor>()?), missing);
                 }
@@ -341,7 +340,7 @@ impl<B: Backend> Backend for Permissions<B> {
         };
         guarded.scope.guard = Some(options.scope.guard.as_ref().map_or(guard.clone(), |outer| outer.and(&guard)));
         let mut found = self.inner.search(path, &guarded).await?;
-        // Only a tree that does not ask the guard has found something to leave out.
+        // Only a tree that does not ask the guard finds something to leave out.
         found.hits.retain(|hit| guard.admits(&hit.path, false));
         let failed = found.failures.len();
         found.failures.retain(|failure| guard.admits(&failure.path, true));
@@ -363,7 +362,7 @@ impl<B: Backend> Backend for Permissions<B> {
     }
 }
 
-/// Makes the error of an operation that the rules refuse, as they refuse `kind`. The path can be seen, so its rule is no secret.
+/// Returns the error for an operation that is refused because rules refuse `kind`. The path is visible, so its rule is no secret.
 fn denied(policy: &Policy, operation: OpKind, kind: OpKind, path: &VfsPath) -> Error {
     let message = match policy.decided_by(kind, path) {
         Some((number, pattern)) => {
@@ -374,7 +373,7 @@ fn denied(policy: &Policy, operation: OpKind, kind: OpKind, path: &VfsPath) -> E
     Error::new(ErrorKind::PermissionDenied, message).at(path).during(operation)
 }
 
-/// Adds a page of a grep to what was found before; the file a page was cut in goes on in the next.
+/// Appends a page of a grep. The file at which a page was cut continues in the next.
 fn merge(found: &mut GrepResult, page: GrepResult) {
     found.files_searched += page.files_searched;
     found.files_binary += page.files_binary;
@@ -393,7 +392,7 @@ fn merge(found: &mut GrepResult, page: GrepResult) {
     }
 }
 
-/// Keeps a cursor from naming a file that was left out: the search goes on after the last file that was found.
+/// Keeps a cursor from naming a hidden file: the search continues after the last file found.
 fn shown(truncated: Truncation, guard: &PathGuard, found: &GrepResult) -> Truncation {
     let names_hidden = truncated.cursor.parse::<GrepCursor>().is_ok_and(|cursor| !guard.admits(&cursor.path, false));
     match found.files.last().filter(|_| names_hidden) {

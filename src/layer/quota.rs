@@ -1,8 +1,8 @@
-//! Bounds on what a tree may hold, exact for callers that write at once.
+//! Bounds on what a tree may hold, exact under concurrent writers.
 //!
-//! Start at [`Quota`]. What a batch would add is sketched before it runs ([`plan`]), taken from what is left ([`ledger`]),
-//! and settled by how it ended. Writers of different files run at the same time; those of the same file and those that
-//! move, copy or remove whole directories take turns ([`turns`]), so that the sizes a sketch was made of still hold.
+//! Start at [`Quota`]. A batch is planned before it runs ([`plan`]), its growth is reserved from what is left ([`ledger`]), and the
+//! reservation is settled by the outcome. Writers of different files run concurrently. Writers of the same file, and changes that move,
+//! copy or remove whole directories, take turns ([`turns`]), so that the sizes a plan is based on still hold.
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,23 +24,22 @@ mod ledger;
 mod plan;
 mod turns;
 
-/// Refuses a change that would take the tree over a limit, that of one file or that of all together, before anything of it
-/// takes effect: as `quota_exceeded`. `too_large` is what no quota would let through.
+/// Refuses a change that would take the tree over the limit of one file or of all files together, before any of it takes effect. Both
+/// limits fail with `quota_exceeded`; `too_large` is for what no quota would allow.
 ///
-/// Files count, by their size in bytes, and directories, each as a file of [`QuotaLimits::DIRECTORY_BYTES`]; links are free. An atomic batch is judged by what the tree would hold
-/// after the whole of it; a batch that is applied in order, by the most it would hold on the way. What makes the tree no
-/// larger is always allowed, also when it is over a limit already.
+/// Files count by their size in bytes, directories as a file of [`QuotaLimits::DIRECTORY_BYTES`] each; links are free. An atomic batch is
+/// judged by what the tree would hold after all of it, a batch applied in order by the most that it would hold on the way. Changes that do
+/// not grow the tree are always allowed, even over a limit.
 ///
-/// Usage is counted by one walk of the whole tree at the first change and kept up to date from then on by what each change
-/// did, so it survives restarts without a record of its own. After a change whose end is not known (it was given up, or failed
-/// with an error that leaves its effect open) it is counted again. A count whose caller gives up is gone on with by the next. What others change in the same tree past this layer is seen
-/// at the next count only, so put one quota around each tree; [`Quota::recount`] and [`Quota::forget`] ask for one.
+/// The first change counts the usage with one walk of the whole tree. From then on the usage follows from what each change did, so it needs
+/// no record of its own to survive restarts. After a change whose outcome is unknown (it was abandoned, or failed with an error that leaves
+/// its effect open) the tree is counted again. If the caller of a count is dropped, the next caller continues it. Changes that bypass this
+/// layer are seen only at the next count, so put one quota around each tree; [`Quota::recount`] and [`Quota::forget`] request a count.
 ///
-/// Cost of a change: one `stat` for each file it names, and for a new file those of the directories above it up to the first that is
-/// there; a walk of what lies beneath for a directory that is copied or removed;
-/// one more read of the file for an edit that might not fit, or is part of a longer batch, up to 16 MiB; the edit of a larger file
-/// is judged by the most it may leave. Changes of different files run at
-/// the same time; renames, copies, and what makes or removes directories run alone. Reading costs nothing.
+/// Cost of a change: one `stat` for each file it names, and for a new file those of the directories above it up to the first existing one;
+/// for a directory that is copied or removed, a walk of what lies beneath. An edit that might not fit, or is part of a longer batch, costs
+/// one more read of the file if it has up to 16 MiB; the edit of a larger file is judged by an upper bound of the result. Changes of
+/// different files run concurrently; renames, copies, and changes that create or remove directories run alone. Reads cost nothing.
 ///
 /// ```
 /// use treehold::layer::{Quota, QuotaLimits};
@@ -61,24 +60,24 @@ pub struct Quota<B> {
     inner: B,
     ledger: Ledger,
     turns: Turns,
-    /// The count that is on its way, or was when its caller went.
+    /// The count in progress, also after its caller was dropped.
     counting: tokio::sync::Mutex<Option<Count>>,
 }
 
-/// What a tree may hold. Without a limit set, anything.
+/// What a tree may hold. Unlimited by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct QuotaLimits {
-    /// The most bytes all files together may have.
+    /// The most bytes of all files together.
     pub bytes_max: Option<u64>,
-    /// The most files and directories there may be.
+    /// The most files and directories.
     pub files_max: Option<u64>,
-    /// The most bytes one file may have.
+    /// The most bytes of one file.
     pub file_bytes_max: Option<u64>,
 }
 
 impl QuotaLimits {
-    /// What a directory counts for, in bytes: a block of most disks, and as much as the longest path takes in memory.
+    /// The size that a directory counts for, in bytes: a block of most disks, and as much memory as the longest path takes.
     pub const DIRECTORY_BYTES: u64 = 4_096;
 
     /// Sets no limit.
@@ -86,21 +85,21 @@ impl QuotaLimits {
         Self::default()
     }
 
-    /// Sets the most bytes all files together may have.
+    /// Sets the most bytes of all files together.
     #[must_use]
     pub fn with_bytes_max(mut self, bytes_max: u64) -> Self {
         self.bytes_max = Some(bytes_max);
         self
     }
 
-    /// Sets the most files and directories there may be.
+    /// Sets the most files and directories.
     #[must_use]
     pub fn with_files_max(mut self, files_max: u64) -> Self {
         self.files_max = Some(files_max);
         self
     }
 
-    /// Sets the most bytes one file may have.
+    /// Sets the most bytes of one file.
     #[must_use]
     pub fn with_file_bytes_max(mut self, file_bytes_max: u64) -> Self {
         self.file_bytes_max = Some(file_bytes_max);
@@ -116,7 +115,7 @@ impl fmt::Display for QuotaLimits {
     }
 }
 
-/// What a tree holds.
+/// The usage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Usage {
@@ -146,10 +145,10 @@ impl<B: Backend> Quota<B> {
         &self.inner
     }
 
-    /// Returns what the tree holds, counting it if that was not done yet.
+    /// Returns the usage, counting the tree if needed.
     ///
     /// # Errors
-    /// Those of [`Backend::glob`], when it has to be counted.
+    /// The errors of [`Backend::glob`], if the tree must be counted.
     pub async fn usage(&self) -> Result<Usage> {
         if let Some(usage) = self.ledger.usage() {
             return Ok(usage);
@@ -161,30 +160,30 @@ impl<B: Backend> Quota<B> {
         }
     }
 
-    /// Counts what the tree holds by one walk of it, while no change runs.
+    /// Counts the usage with one walk of the tree, while no change runs.
     ///
     /// # Errors
-    /// Those of [`Backend::glob`].
+    /// The errors of [`Backend::glob`].
     pub async fn recount(&self) -> Result<Usage> {
         let _alone = self.turns.alone().await;
         self.forget();
         self.count().await
     }
 
-    /// Has the tree counted again before the next change, as its content was replaced past this layer.
+    /// Makes the next change count the tree again, because its content was replaced past this layer.
     pub fn forget(&self) {
         self.ledger.forget();
     }
 
-    /// Waits until every change that was admitted has ended, and keeps others from being admitted until what is returned is dropped.
+    /// Waits until every admitted change has ended, and admits no other until the result is dropped.
     ///
-    /// Whoever replaces the tree past this layer takes it before anything that changes wait for: else a change that fitted into the old tree
-    /// would land in the new one.
+    /// Code that replaces the tree past this layer takes this before any lock that changes wait for. Otherwise a change that fitted into
+    /// the old tree would land in the new one.
     pub(crate) fn quiet(&self) -> impl Future<Output = Quiet> + use<B> {
         self.turns.quiet()
     }
 
-    /// Counts the tree in a turn alone, from where a count that was given up stands.
+    /// Counts the tree within an exclusive turn, continuing an abandoned count.
     async fn count(&self) -> Result<Usage> {
         let mut counting = self.counting.lock().await;
         loop {
@@ -201,11 +200,11 @@ impl<B: Backend> Quota<B> {
         }
     }
 
-    /// Waits for a turn in which the sizes of what the changes name hold still and the usage is known.
+    /// Waits for a turn in which the sizes of what the changes name are stable and the usage is known.
     async fn turn(&self, changes: &[Change]) -> Result<Turn<'_>> {
         if self.ledger.usage().is_some() {
             let turn = self.turns.of(changes).await;
-            // While this waited, another change may have ended in the open.
+            // Meanwhile, another change may have ended with an unknown outcome.
             if self.ledger.usage().is_some() {
                 return Ok(turn);
             }
@@ -213,7 +212,7 @@ impl<B: Backend> Quota<B> {
         self.turn_alone().await
     }
 
-    /// Waits for a turn in which no other change runs and the usage is known.
+    /// Waits for an exclusive turn in which the usage is known.
     async fn turn_alone(&self) -> Result<Turn<'_>> {
         let turn = self.turns.alone().await;
         if self.ledger.usage().is_none() {
@@ -222,9 +221,9 @@ impl<B: Backend> Quota<B> {
         Ok(turn)
     }
 
-    /// Sketches what the changes add and takes it from what is left.
+    /// Plans what the changes add, and reserves it.
     async fn admit(&self, changes: &[Change]) -> Result<(Plan, Reservation<'_>)> {
-        // The size that an edit leaves is bounded first, which needs no content; only what does not fit so is looked at closely.
+        // First bound the size after an edit, which needs no content. Compute it exactly only if the bound does not fit.
         if let [Change::Edit { .. }] = changes {
             match self.try_admit(changes, Detail::Bounds).await {
                 Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::QuotaExceeded) => {}
@@ -246,8 +245,8 @@ impl<B: Backend> Quota<B> {
 
     /// Checks that differences which are about to be made past this layer leave a tree that fits.
     ///
-    /// It takes no turn: whoever asks has taken it ([`Quota::quiet`]), or keeps off the very changes that hold one. What is added is counted by
-    /// who replaces the tree ([`Quota::forget`]).
+    /// It takes no turn: the caller has taken one ([`Quota::quiet`]), or blocks the very changes that hold one. The caller that replaces
+    /// the tree requests the new count ([`Quota::forget`]).
     async fn check(&self, review: &Review) -> Result<()> {
         let size = |standing: Option<Standing>| standing.and_then(Standing::size_bytes);
         let mut growth = Growth::default();
@@ -281,7 +280,7 @@ impl<B: Backend> Quota<B> {
         Error::new(ErrorKind::QuotaExceeded, message).at(path).during(change.kind()).in_batch(index, 0)
     }
 
-    /// Says which limit a change takes the tree over.
+    /// Returns a message about the limit that a change would exceed.
     fn over(&self, growth: Growth, usage: Usage) -> String {
         let over_bytes = self.limits.bytes_max.filter(|max| growth.bytes > 0 && growth.after(usage).bytes > *max);
         match (over_bytes, self.limits.files_max) {
@@ -355,13 +354,13 @@ impl<B: Backend> Backend for Quota<B> {
         let mut turn = self.turn(changes).await?;
         let (mut plan, mut reservation) = self.admit(changes).await?;
         if plan.has_directories && !turn.is_alone() {
-            // Others that make the same directory would count it too.
+            // Concurrent changes that create the same directory would count it too.
             reservation.settle(Growth::default());
             drop(turn);
             turn = self.turn_alone().await?;
             (plan, reservation) = self.admit(changes).await?;
         }
-        // Dropped before it is settled, the reservation has the tree counted again.
+        // If dropped before it is settled, the reservation makes the tree be counted again.
         let result = self.inner.apply(changes, options).await;
         match plan.outcome(&result) {
             Some(growth) => reservation.settle(growth),
@@ -404,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_before_anything_changes_and_says_what_is_left() {
+    async fn change_over_quota_is_refused_before_any_effect_and_says_what_is_left() {
         let tree = bytes(10);
         tree.write("/a", "12345678").await.expect("fits");
         let error = tree.write("/b", "123").await.expect_err("3 more than 2");
@@ -420,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counts_files_and_the_size_of_one() {
+    async fn file_count_and_single_file_size_are_limited() {
         let tree = Quota::new(QuotaLimits::new().with_files_max(2).with_file_bytes_max(4), ModelBackend::new());
         assert_eq!(kind(tree.write("/a", "12345").await), Some(ErrorKind::QuotaExceeded));
         tree.write("/a", "1234").await.expect("fits");
@@ -439,9 +438,9 @@ mod tests {
         assert_eq!(tree.to_string(), "Quota(files 2, file bytes 4, Model)");
     }
 
-    /// They were free, so a few bytes of a request made as many as anybody liked.
+    /// Regression: directories were free, so a few bytes of a request could create any number of them.
     #[tokio::test]
-    async fn directories_count_by_their_number_and_a_fixed_size() {
+    async fn directories_count_with_a_fixed_size() {
         let tree = bytes(10_000);
         let error = tree.write("/a/b/c", "x").await.map(drop).and(tree.create_dir("/d").await.map(drop)).expect_err("the third directory");
         assert_eq!(
@@ -458,7 +457,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn a_directory_that_many_writers_make_at_once_counts_once() {
+    async fn directory_created_by_concurrent_writers_counts_once() {
         let tree = Arc::new(bytes(1 << 20));
         let write = |number: usize| {
             let tree = Arc::clone(&tree);
@@ -471,10 +470,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_edit_whose_bound_does_not_fit_is_looked_at() {
+    async fn edit_whose_bound_does_not_fit_is_computed_exactly() {
         let tree = bytes(12);
         tree.write("/a", "aaaaaaaaab").await.expect("fits");
-        // By its length `b` could stand ten times in the file.
+        // By its length alone, `b` could occur ten times in the file.
         tree.edit_all("/a", "b", "bcd").await.expect("fits to the byte");
         assert_eq!(kind(tree.edit("/a", "bcd", "bcde").await), Some(ErrorKind::QuotaExceeded));
         assert_eq!(kind(tree.edit("/a", "x", "xxxxxxxxxxxxx").await), Some(ErrorKind::NoMatch));
@@ -482,7 +481,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_atomic_batch_is_judged_as_a_whole() {
+    async fn atomic_batch_is_judged_as_a_whole() {
         let tree = bytes(10);
         tree.write("/old", "12345678").await.expect("fits");
         let swap = [
@@ -500,7 +499,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counts_what_was_there_before() {
+    async fn existing_content_is_counted() {
         let model = ModelBackend::new();
         model.write("/.hidden/a", "12345").await.expect("written");
         model.write("/.gitignore", "b\n").await.expect("written");
@@ -511,9 +510,9 @@ mod tests {
         tree.write("/b", "12").await.expect("smaller is allowed over the limit too");
     }
 
-    /// The count was part of the call that needed it: given up with the call, it began from nothing in the next, and never ended.
+    /// Regression: a count was part of the call that needed it. Abandoned with that call, it started over in the next, and never ended.
     #[tokio::test(start_paused = true)]
-    async fn a_count_that_no_caller_waits_for_is_finished_by_many() {
+    async fn abandoned_count_is_continued_by_later_callers() {
         let model = ModelBackend::new();
         let files =
             (0..30_000).map(|file| Change::Write { path: path(&format!("/{file:05}")), content: "x".into(), mode: WriteMode::Overwrite });
@@ -533,9 +532,9 @@ mod tests {
         assert_eq!(tree.usage().await.expect("counted"), Usage { bytes: 30_000, files: 30_000, directories: 0 });
     }
 
-    /// An edit that might not fit was tried on the content, however large.
+    /// Regression: an edit that might not fit was tried on the content, however large.
     #[tokio::test]
-    async fn a_large_file_is_not_read_to_judge_an_edit() {
+    async fn edit_of_large_file_is_judged_without_reading_it() {
         let model = ModelBackend::new();
         let large = 17 << 20;
         model.write("/large", vec![b'a'; large]).await.expect("written");
@@ -545,7 +544,7 @@ mod tests {
         let batch = |edits: Vec<Edit>| vec![Change::Edit { path: path("/large"), edits, expect: None }];
         tree.usage().await.expect("counted");
         let before = tree.inner().layer().calls();
-        // By its length `aaab` may stand a quarter as often as there are bytes; it does not.
+        // By its length alone, `aaab` could occur once in every four bytes; it does not.
         let result = tree.apply(&batch(vec![edit("aaab", "aaabb", true)]), &ApplyOptions::new()).await;
         assert_eq!(kind(result), Some(ErrorKind::QuotaExceeded));
         assert_eq!(tree.inner().layer().calls() - before, 2, "one look for each way to judge, and no read");
@@ -559,7 +558,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_given_up_is_counted_again() {
+    async fn abandoned_change_causes_recount() {
         let fault = Layered::new(Fault::nth(0).on_changes().hanging().after_effect(), ModelBackend::new());
         let tree = Quota::new(QuotaLimits::new().with_bytes_max(10), fault);
         assert!(tokio::time::timeout(Duration::from_secs(1), tree.write("/a", "1234567")).await.is_err());
@@ -568,7 +567,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_that_leaves_its_effect_open_is_counted_again() {
+    async fn failure_with_unknown_effect_causes_recount() {
         for after_effect in [false, true] {
             let fault = Fault::nth(0).on_changes();
             let fault = if after_effect { fault.after_effect() } else { fault };
@@ -580,7 +579,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn writers_at_once_never_overshoot_and_fill_it_to_the_last_byte() {
+    async fn concurrent_writers_fill_quota_exactly_and_never_exceed_it() {
         let tree = Arc::new(bytes(1000));
         let writers: Vec<_> = (0..8)
             .map(|writer| {
@@ -626,7 +625,7 @@ mod tests {
         ]
     }
 
-    /// Applies all that was accepted to a fresh tree, then one batch more; returns how that ended and what the tree holds.
+    /// Applies all accepted batches to a fresh tree, then one more. Returns the outcome of that one, and the usage before and after it.
     async fn replayed(accepted: &[Vec<Change>], batch: &[Change]) -> (Result<Vec<Changed>>, Usage, Usage) {
         let tree = Quota::new(QuotaLimits::new(), ModelBackend::new());
         for batch in accepted {
@@ -640,9 +639,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// What fits is accepted, what does not is refused, and the count is what is there, whatever the batches.
+        /// Accepts what fits, refuses what does not, and keeps the count equal to the content, for any batches.
         #[test]
-        fn judges_every_batch_by_what_it_would_leave(batches in prop::collection::vec(prop::collection::vec(some_change(), 1..4), 1..12)) {
+        fn every_batch_is_judged_by_the_resulting_usage(batches in prop::collection::vec(prop::collection::vec(some_change(), 1..4), 1..12)) {
             const BYTES_MAX: u64 = 24 + 2 * QuotaLimits::DIRECTORY_BYTES;
             let limits = QuotaLimits::new().with_bytes_max(BYTES_MAX).with_files_max(6).with_file_bytes_max(9);
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -8,16 +8,16 @@ pub(super) fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Returns the number at `index` of the sequence of a seed, from 0 up to but not including 1.
+/// Returns number `index` of a seed's sequence, in `0.0..1.0`.
 ///
-/// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>): any place of the sequence is found without those before it, so
-/// callers that run at once need no lock.
+/// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>) computes any number of the sequence without the ones before it, so concurrent
+/// callers need no lock.
 pub(super) fn fraction(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^= z >> 31;
-    // The upper 53 bits are what a double holds exactly.
+    // A double represents 53 bits exactly.
     (z >> 11) as f64 / (1u64 << 53) as f64
 }
 
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_its_sequence_and_fills_the_range() {
+    fn seed_determines_its_sequence_over_the_whole_range() {
         let numbers: Vec<f64> = (0..1000).map(|index| fraction(7, index)).collect();
         assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
         assert!(numbers.iter().any(|number| *number < 0.01) && numbers.iter().any(|number| *number > 0.99));

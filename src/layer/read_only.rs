@@ -1,4 +1,4 @@
-//! A tree that takes no changes.
+//! A tree that refuses changes.
 
 use super::{Layer, LayerName, Next, Reply};
 use crate::error::{Error, Result};
@@ -6,9 +6,9 @@ use crate::ops::{Capabilities, Change, Op, Review, ReviewPurpose};
 use crate::path::VfsPath;
 use async_trait::async_trait;
 
-/// Refuses every change with `read_only`, naming its path, and declares the tree not writable. Reading is as it was.
+/// Refuses every change with `read_only`, naming its path, and declares the tree not writable. Reads pass through.
 ///
-/// The empty batch changes nothing and is let through. Cost: none.
+/// An empty batch changes nothing and passes. Cost: none.
 ///
 /// ```
 /// use treehold::layer::{Layered, ReadOnly};
@@ -31,7 +31,7 @@ pub struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// Makes the layer.
+    /// Creates the layer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,7 +62,7 @@ impl Layer for ReadOnly {
     }
 }
 
-/// The path that would change: of a copy the target, as its source stays.
+/// Returns the path that would change: for a copy its target, because the source stays.
 fn changed_path(change: &Change) -> &VfsPath {
     match change {
         Change::Copy { to, .. } => to,
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_the_path_that_would_change() {
+    async fn refusal_names_the_path_that_would_change() {
         let delete = Change::Delete { path: path("/a"), recursive: false, expect: None };
         let copy = Change::Copy { from: path("/a"), to: path("/b"), overwrite: false };
         let rename = Change::Rename { from: path("/a"), to: path("/b"), overwrite: false };

@@ -1,25 +1,25 @@
-//! What a call gives back, as a layer that watches can measure it without knowing which call it was.
+//! The result of a call, as a layer can measure it without knowing the operation.
 
 use crate::ops::{Changed, Entry, FileRead, GlobResult, GrepResult, Listing, SearchResult, Version};
 
 /// The result of an operation, as layers see it.
 pub trait Reply: Send {
-    /// Returns how many bytes of file content it carries.
+    /// Returns the number of bytes of file content.
     fn content_bytes(&self) -> u64 {
         0
     }
 
-    /// Returns how many entries, files or changes it names.
+    /// Returns the number of entries, files or changes.
     fn entries(&self) -> usize {
         1
     }
 
-    /// Returns the version of the one file it is about.
+    /// Returns the version of its single file, if it has one.
     fn version(&self) -> Option<Version> {
         None
     }
 
-    /// Returns what each change did, of an `apply`.
+    /// Returns the result of each change of an `apply`.
     fn changed(&self) -> &[Changed] {
         &[]
     }

@@ -1,4 +1,4 @@
-//! Trying again what failed in passing, when that is safe.
+//! Retries of transient failures, where that is safe.
 
 use super::{Layer, LayerName, Next, Reply, random};
 use crate::error::{Error, Result};
@@ -9,29 +9,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Does a call again when it failed in passing ([`ErrorKind::is_transient`](crate::ErrorKind::is_transient)) and doing it
-/// again is safe.
+/// Repeats a call that failed transiently ([`ErrorKind::is_transient`](crate::ErrorKind::is_transient)), if repeating it is safe.
 ///
-/// A failed change may have taken effect before its answer was lost, so what is safe depends on the change:
+/// A failed change may have taken effect before its answer was lost, so safety depends on the change:
 ///
-/// | call | effect stated not to have happened ([`Error::is_without_effect`]) | effect open |
+/// | call | stated to be without effect ([`Error::is_without_effect`]) | effect unknown |
 /// | --- | --- | --- |
-/// | `stat`, `read`, `ls`, `glob`, `grep` | again | again |
-/// | write with `Overwrite` | again | again: twice leaves what once leaves |
-/// | create a directory | again | again: twice leaves what once leaves |
-/// | write with `CreateNew` | again | no: it would report `already_exists` of its own file |
-/// | write with `IfVersion`, edit or delete with `expect` | again | no: it would report `conflict` with its own change |
-/// | append, edit | again | no: it could take effect twice |
-/// | delete | again | no: it would report `not_found`, or remove what another made since |
-/// | rename, copy | again | no: it would report `not_found` or `already_exists`, or move what another put there since |
-/// | batch | again | when every change of it is |
+/// | `stat`, `read`, `ls`, `glob`, `grep`, `search` | retried | retried |
+/// | write with `Overwrite` | retried | retried: twice has the same effect as once |
+/// | create a directory | retried | retried: twice has the same effect as once |
+/// | write with `CreateNew` | retried | no: it would report `already_exists` for its own file |
+/// | write with `IfVersion`, edit or delete with `expect` | retried | no: it would report `conflict` with its own change |
+/// | append, edit | retried | no: it could take effect twice |
+/// | delete | retried | no: it would report `not_found`, or remove a file that another writer created since |
+/// | rename, copy | retried | no: it would report `not_found` or `already_exists`, or move what another writer put there since |
+/// | batch | retried | if every change of it is |
 ///
-/// A batch of which a part took effect ([`Error::applied`]) counts as open. What is not safe comes back as it failed.
-/// An overwrite that was done twice says `created: false` of a file its first try made.
+/// A batch that took partial effect ([`Error::applied`]) counts as unknown. A failure that is not safe to repeat is returned as it is. An
+/// overwrite that was made twice reports `created: false` even if its first attempt created the file.
 ///
 /// Between attempts it waits a random time up to a ceiling that doubles ("full jitter",
-/// <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>), so that callers who failed together do
-/// not come back together. The time is tokio's.
+/// <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>), so that callers that failed together do not retry
+/// together. Time is tokio's clock.
 #[derive(Clone)]
 pub struct Retry {
     attempts_max: usize,
@@ -41,8 +40,7 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Tries at most `attempts_max` times in all (0 counts as 1), waiting up to 50 ms before the second attempt and up to 2 s
-    /// before any other.
+    /// Makes at most `attempts_max` attempts (0 counts as 1), waiting up to 50 ms before the second attempt and up to 2 s before any other.
     pub fn new(attempts_max: usize) -> Self {
         let (seed, drawn) = (random::fresh_seed(), AtomicU64::new(0));
         Self {
@@ -53,7 +51,7 @@ impl Retry {
         }
     }
 
-    /// Sets the ceiling of the first wait, which doubles, and the ceiling of all.
+    /// Sets the ceiling of the first wait, which doubles each time, and the largest ceiling.
     #[must_use]
     pub fn with_delay(mut self, delay: Duration, delay_max: Duration) -> Self {
         self.delay = delay;
@@ -61,14 +59,14 @@ impl Retry {
         self
     }
 
-    /// Sets how a wait is drawn from its ceiling; uniformly random up to it by default.
+    /// Sets how a wait is derived from its ceiling; by default uniformly random up to it.
     #[must_use]
     pub fn with_jitter(mut self, jitter: impl Fn(Duration) -> Duration + Send + Sync + 'static) -> Self {
         self.jitter = Arc::new(jitter);
         self
     }
 
-    /// Returns how long to wait after a number of failed attempts, from 1.
+    /// Returns how long to wait after `attempts` failed attempts, from 1.
     fn delay_after(&self, attempts: usize) -> Duration {
         let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
         let ceiling = self.delay.saturating_mul(2u32.saturating_pow(doublings)).min(self.delay_max);
@@ -112,17 +110,17 @@ impl Layer for Retry {
     }
 }
 
-/// Tells whether nothing of the call took effect.
+/// Returns whether nothing of the call took effect.
 fn is_without_effect(error: &Error) -> bool {
     error.is_without_effect() && error.applied() == 0
 }
 
-/// Tells whether a failed call may be done again: the table of [`Retry`].
+/// Returns whether a failed call may be repeated, by the table of [`Retry`].
 fn is_safe(op: Op<'_>, error: &Error) -> bool {
     error.kind().is_transient() && (is_without_effect(error) || op.changes.iter().all(is_repeatable))
 }
 
-/// Tells whether doing a change twice leaves what doing it once leaves, whoever writes in between.
+/// Returns whether making a change twice has the same effect as once, whoever writes in between.
 fn is_repeatable(change: &Change) -> bool {
     match change {
         Change::Write { mode: WriteMode::Overwrite, .. } | Change::CreateDir { .. } => true,
@@ -135,7 +133,7 @@ fn is_repeatable(change: &Change) -> bool {
     }
 }
 
-/// Says how often it was tried, and takes back a promise that an earlier attempt broke.
+/// Adds the number of attempts, and marks the effect as unknown if an earlier attempt left it so.
 fn told(error: Error, attempts: usize, effect_open: bool) -> Error {
     let error = if effect_open { error.with_unknown_effect() } else { error };
     match attempts {
@@ -166,7 +164,7 @@ mod tests {
         Change::Write { path: path("/a"), content: "x".into(), mode }
     }
 
-    /// Makes a call through retry and then a fault; returns whether it succeeded, and how often it took effect.
+    /// Runs a call through retry and then a fault. Returns whether it succeeded, and how often it took effect.
     async fn through(fault: &Fault, changes: &[Change]) -> (bool, usize) {
         let op = if changes.is_empty() { Op::read(OpKind::Read, VfsPath::ROOT) } else { Op::apply(changes) };
         let effects = Mutex::new(0);
@@ -180,10 +178,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn repeats_what_the_table_says() {
+    async fn retries_follow_the_documented_table() {
         let edits = vec![Edit::new("a", "b")];
         let delete = |expect| Change::Delete { path: path("/a"), recursive: false, expect };
-        // Each call, and whether it is done again when its effect is open.
+        // Each call, and whether it is retried when its effect is unknown.
         for (changes, repeats) in [
             (vec![], true),
             (vec![write(WriteMode::Overwrite)], true),
@@ -208,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gives_up_in_the_end_and_says_so() {
+    async fn last_failure_reports_the_number_of_attempts() {
         let fault = Fault::from_nth(0).stated();
         let faulty = || fault.around(Op::read(OpKind::Stat, VfsPath::ROOT), Next::new(&|| async { Ok(Vec::<Changed>::new()) }.boxed()));
         let retry = Retry::new(4).with_jitter(|_| Duration::ZERO);
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_open_attempt_is_not_forgotten() {
+    async fn earlier_unknown_effect_is_kept_in_the_final_error() {
         let attempts = AtomicU64::new(0);
         let changes = [write(WriteMode::Overwrite)];
         let run = || -> BoxFuture<'_, Result<Vec<Changed>>> {
@@ -233,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_done_in_part_is_open() {
+    async fn partially_applied_batch_has_unknown_effect() {
         let changes = [Change::Append { path: path("/a"), content: "x".into() }, Change::CreateDir { path: path("/d") }];
         let attempts = AtomicU64::new(0);
         let run = || -> BoxFuture<'_, Result<Vec<Changed>>> {
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_twice_as_long_each_time_up_to_the_ceiling() {
+    fn wait_doubles_up_to_the_ceiling() {
         let retry = Retry::new(99).with_jitter(|ceiling| ceiling).with_delay(Duration::from_millis(50), Duration::from_secs(2));
         let waits: Vec<u128> = [1, 2, 3, 6, 7, 64, usize::MAX].map(|attempts| retry.delay_after(attempts).as_millis()).into();
         assert_eq!(waits, [50, 100, 200, 1600, 2000, 2000, 2000]);

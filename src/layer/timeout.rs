@@ -9,9 +9,8 @@ use std::time::Duration;
 
 /// Ends a call that takes too long with `deadline`.
 ///
-/// The call itself is dropped. Of a change that leaves the old content or the new, and the error says that it is open which:
-/// an engine that was asked already may still finish the work. A batch of one change has that change's limit, a longer one
-/// that of [`OpKind::Apply`].
+/// The call itself is dropped. A change then leaves the old content or the new, and the error says that its effect is unknown: an engine
+/// that already received it may still finish. A batch of one change has that change's limit, a longer one that of [`OpKind::Apply`].
 #[derive(Debug, Clone)]
 pub struct Timeout {
     limit: Duration,
@@ -19,12 +18,12 @@ pub struct Timeout {
 }
 
 impl Timeout {
-    /// Gives every call the same time.
+    /// Limits all calls to the same time.
     pub fn new(limit: Duration) -> Self {
         Self { limit, limits: BTreeMap::new() }
     }
 
-    /// Gives the calls of one operation a time of their own.
+    /// Sets the limit for calls of one operation.
     #[must_use]
     pub fn with_operation(mut self, operation: OpKind, limit: Duration) -> Self {
         self.limits.insert(operation, limit);
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ends_what_takes_too_long() {
+    async fn slow_call_ends_with_deadline() {
         let layer = Timeout::new(Duration::from_secs(2)).with_operation(OpKind::Grep, Duration::from_secs(20));
         assert!(run_for(&layer, Op::read(OpKind::Ls, VfsPath::ROOT), 1).await.is_ok());
         let error = run_for(&layer, Op::read(OpKind::Ls, VfsPath::ROOT), 3).await.expect_err("too slow");
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn says_that_a_change_is_open() {
+    async fn deadline_of_a_change_has_unknown_effect() {
         let change = Change::CreateDir { path: VfsPathBuf::parse("/a").expect("a legal path") };
         let error = run_for(&Timeout::new(Duration::from_secs(2)), Op::apply(&[change]), 3).await.expect_err("too slow");
         assert!(error.message().contains("may or may not have taken effect"), "{error}");

@@ -1,7 +1,7 @@
-//! Recall by meaning beside recall by words.
+//! Recall by meaning in addition to recall by words.
 //!
-//! [`VectorRecall`] asks the tree inside for the files that hold the words, ranks all files by the vectors that an [`Embedder`]
-//! gives their passages, and fuses the two rankings. Without the layer nothing changes.
+//! [`VectorRecall`] searches the inner tree by words, ranks all files by the vectors that an [`Embedder`] gives their passages, and fuses
+//! the two rankings.
 
 use crate::backend::{Backend, add_snippets, listed_files};
 use crate::error::{Error, ErrorKind, ErrorRecord, Result};
@@ -22,60 +22,61 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How much a rank counts at most, as the authors of
-/// [reciprocal rank fusion](https://dl.acm.org/doi/10.1145/1571941.1572114) chose it: one over this and the rank.
+/// The rank constant that the authors of [reciprocal rank fusion](https://dl.acm.org/doi/10.1145/1571941.1572114) chose: a rank scores one
+/// over this plus the rank.
 const FUSION_RANK: f64 = 60.0;
 
-/// How many files of the ranking by words are fused: always as many, so that pages laid end to end are one ranking.
+/// The number of files of the word ranking that are fused. It is constant, so that consecutive pages form one ranking.
 const FUSED_MAX: usize = 500;
 
-/// How many files are read at the same time.
+/// The number of files that are read concurrently.
 const READS_AT_ONCE: usize = 16;
 
-/// The most bytes of a passage; one longer line is cut.
+/// The longest passage in bytes; a longer line is cut.
 const PASSAGE_BYTES_MAX: usize = 1_000;
 
-/// The most passages of a file that have a vector: its first 32 KB, about.
+/// The most passages of a file that get a vector: roughly its first 32 KB.
 const PASSAGES_MAX: usize = 32;
 
-/// How many passages are embedded by one call.
+/// The number of passages that one call embeds.
 const TEXTS_AT_ONCE: usize = 64;
 
-/// How long a vector is kept in a store.
+/// The lifetime of a vector in a store.
 const KEPT_FOR: Duration = Duration::from_secs(90 * 24 * 3_600);
 
-/// A model that makes vectors of texts.
+/// A model that embeds texts as vectors.
 #[async_trait]
 pub trait Embedder: Send + Sync + fmt::Debug {
-    /// Returns the name of the model. Vectors of one are not compared with those of another.
+    /// Returns the name of the model. Vectors of different models are never compared.
     fn model(&self) -> &str;
 
-    /// Makes a vector of each text, all of one length. A query and a passage that mean the same have vectors of about one
-    /// direction; their lengths do not matter.
+    /// Embeds each text as a vector, all of the same length. A query and a passage with the same meaning have vectors of about the same
+    /// direction; magnitudes do not matter.
     ///
     /// # Errors
-    /// The model's own; a search then goes by words alone and names the failure.
+    /// The model's own. The search then falls back to words and names the failure.
     async fn embed(&self, texts: &[&str], kind: EmbeddedKind) -> Result<Vec<Vec<f32>>>;
 }
 
-/// What a text is that an [`Embedder`] is given: some models tell the two apart.
+/// The role of a text given to an [`Embedder`]; some models distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddedKind {
-    /// What is looked for.
+    /// The text to look for.
     Query,
-    /// What may be found.
+    /// A text that may be found.
     Passage,
 }
 
 /// Fuses recall by words with recall by meaning.
 ///
-/// A file's passages (up to 32 of 1,000 bytes) are embedded when a search first meets its version, and their vectors kept in memory (up to 48 KB a file
-/// with a model of 384 numbers), and in a [store](VectorRecall::with_store) for other processes. A search is one listing of the files that it selects, one call of the embedder
-/// for the query and for every 64 new passages, and a product with each vector; it is meant for trees of up to some ten thousand files.
-/// Each file's score is the sum of `1 / (60 + rank)` over the two rankings, of the one by words up to rank 500.
+/// A file's passages (up to 32 of 1,000 bytes) are embedded when a search first sees a version of the file. Their vectors are kept in
+/// memory (up to 48 KB a file with a model of 384 numbers), and in a [store](VectorRecall::with_store) for other processes. A search is one
+/// listing of the files that it selects, one call of the embedder for the query and for every 64 new passages, and a dot product with each
+/// vector. It is meant for trees of up to some ten thousand files. A file's score is the sum of `1 / (60 + rank)` over the two rankings,
+/// where the one by words counts up to rank 500.
 ///
-/// It stands around the whole tree (outside of permissions, which it asks for every file): scores that are fused cannot be merged with those of
-/// another mount.
+/// Place it around the whole tree, outside of permissions, which then check every file: fused scores cannot be merged with those of another
+/// mount.
 #[derive(Debug)]
 pub struct VectorRecall<B> {
     inner: B,
@@ -86,17 +87,17 @@ pub struct VectorRecall<B> {
     vectors: Mutex<HashMap<VfsPathBuf, Arc<Vectors>>>,
 }
 
-/// The vectors of the passages of a file, each of length 1.
+/// The vectors of a file's passages, each of length 1.
 #[derive(Debug)]
 struct Vectors {
     version: Version,
     passages: Vec<Vec<f32>>,
 }
 
-/// Files whose passages wait to be embedded together.
+/// Files whose passages are embedded together.
 #[derive(Default)]
 struct Waiting<'e> {
-    /// Each with its version and where its passages end among the texts.
+    /// Each with its version and the end of its passages among the texts.
     files: Vec<(&'e Entry, Version, usize)>,
     texts: Vec<String>,
 }
@@ -110,26 +111,26 @@ struct Passage<'t> {
 }
 
 impl<B: Backend> VectorRecall<B> {
-    /// Puts recall by meaning around a tree.
+    /// Adds recall by meaning to a tree.
     pub fn new(embedder: Arc<dyn Embedder>, inner: B) -> Self {
         Self { inner, embedder, kept: None, similarity_min: 0.25, files_max: 20_000, vectors: Mutex::default() }
     }
 
-    /// Keeps vectors in a store, by what they are of, for 90 days: a passage is embedded once for all processes.
+    /// Keeps vectors in a store for 90 days, keyed by model and passage: a passage is embedded once for all processes.
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn Store>, namespace: Namespace) -> Self {
         self.kept = Some((store, namespace));
         self
     }
 
-    /// Sets how alike a file has to be to be found by its meaning alone, as the cosine of an angle. Default 0.25.
+    /// Sets the similarity that a file needs to be found by meaning alone, as a cosine. Default 0.25.
     #[must_use]
     pub fn with_similarity_min(mut self, similarity_min: f32) -> Self {
         self.similarity_min = similarity_min;
         self
     }
 
-    /// Sets how many files a search may select; of more, it goes by words alone and says so. Default 20,000.
+    /// Sets how many files a search may select. A larger search uses words alone and says so. Default 20,000.
     #[must_use]
     pub fn with_files_max(mut self, files_max: usize) -> Self {
         self.files_max = files_max;
@@ -141,7 +142,8 @@ impl<B: Backend> VectorRecall<B> {
         &self.inner
     }
 
-    /// Forgets the vectors of files that this search did not meet, once there are more than one search may: paths come and go.
+    /// Drops the vectors of files outside this search once the cache holds more files than one search may select, because paths come and
+    /// go.
     fn forget_others(&self, met: &[(Entry, Arc<Vectors>)]) {
         let mut vectors = self.vectors.lock();
         if vectors.len() > self.files_max {
@@ -150,7 +152,7 @@ impl<B: Backend> VectorRecall<B> {
         }
     }
 
-    /// Ranks files by how alike their best passage is to the query, with the number of that passage.
+    /// Ranks files by the similarity of their best passage to the query. Returns each with the number of that passage.
     async fn by_meaning(&self, path: &VfsPath, options: &SearchOptions) -> Result<Vec<(Entry, usize)>> {
         let entries = listed_files(&self.inner, path, options, self.files_max).await?;
         let query = self.embed(&[&options.query], EmbeddedKind::Query).await?.pop().unwrap_or_default();
@@ -169,7 +171,7 @@ impl<B: Backend> VectorRecall<B> {
         Ok(alike.into_iter().map(|(_, entry, passage)| (entry, passage)).collect())
     }
 
-    /// Returns the vectors of files, embedding what is new. A file that is gone or cannot be read has none.
+    /// Returns the vectors of files, embedding new versions. A missing or unreadable file has none.
     async fn vectors_of(&self, entries: Vec<Entry>) -> Result<Vec<(Entry, Arc<Vectors>)>> {
         let mut found = Vec::with_capacity(entries.len());
         let mut new = Vec::new();
@@ -196,7 +198,7 @@ impl<B: Backend> VectorRecall<B> {
         Ok(found)
     }
 
-    /// Makes the vectors of files that wait for them.
+    /// Embeds the waiting files.
     async fn embed_waiting(&self, waiting: &mut Waiting<'_>, found: &mut Vec<(Entry, Arc<Vectors>)>) -> Result<()> {
         let Waiting { files, texts } = std::mem::take(waiting);
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -215,12 +217,12 @@ impl<B: Backend> VectorRecall<B> {
         match self.inner.read(path, &ReadOptions::bytes(0, (PASSAGES_MAX * PASSAGE_BYTES_MAX) as u64)).await {
             Ok(read) => Ok(Some(read)),
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline) => Err(error),
-            // It is gone, or the search by words names it.
+            // It is gone, or the search by words reports it.
             Err(_) => Ok(None),
         }
     }
 
-    /// Makes the vectors of passages, or takes them from the store.
+    /// Returns the vectors of passages, from the store if it has them.
     async fn passages_of(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
         let mut vectors = Vec::with_capacity(texts.len());
         for texts in texts.chunks(TEXTS_AT_ONCE) {
@@ -252,7 +254,7 @@ impl<B: Backend> VectorRecall<B> {
         Ok(vectors)
     }
 
-    /// Names a passage by what the model and it are.
+    /// Returns the store key of a passage, derived from the model and the text.
     fn key(&self, text: &str) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(self.embedder.model().len() as u64).to_le_bytes());
@@ -261,7 +263,7 @@ impl<B: Backend> VectorRecall<B> {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Asks the embedder, and holds it to what it promises.
+    /// Calls the embedder and validates its result.
     async fn embed(&self, texts: &[&str], kind: EmbeddedKind) -> Result<Vec<Vec<f32>>> {
         let mut vectors = self.embedder.embed(texts, kind).await?;
         if vectors.len() != texts.len() {
@@ -272,7 +274,7 @@ impl<B: Backend> VectorRecall<B> {
         Ok(vectors)
     }
 
-    /// Adds the lines that tell why files were found: of one that was found by its meaning alone, the start of the passage that fits best.
+    /// Adds the lines that explain why files were found: for one found by meaning alone, the start of its best passage.
     async fn add_snippets(&self, result: &mut SearchResult, passages: &HashMap<VfsPathBuf, usize>, query: &Query, options: &SearchOptions) {
         if options.snippets_max == 0 {
             return;
@@ -291,7 +293,7 @@ impl<B: Backend> VectorRecall<B> {
     }
 }
 
-/// Shows the first line of a passage that is not blank.
+/// Returns the first line of a passage that is not blank.
 fn start_of(text: &str, passage: usize) -> Option<Snippet> {
     let passages = passages(text);
     let passage = passages.get(passage)?;
@@ -299,12 +301,12 @@ fn start_of(text: &str, passage: usize) -> Option<Snippet> {
     Some(rank::snippet_of(passage.line + index, line))
 }
 
-/// Returns the text of a file; what is binary has none.
+/// Returns the text of a file; empty for a binary file.
 fn text_of(read: &FileRead) -> Cow<'_, str> {
     if crate::file::is_binary(&read.content) { Cow::Borrowed("") } else { String::from_utf8_lossy(&read.content) }
 }
 
-/// Cuts a text into passages: whole lines, up to a bounded size.
+/// Splits a text into passages: whole lines, up to a bounded size.
 fn passages(text: &str) -> Vec<Passage<'_>> {
     let mut passages: Vec<Passage<'_>> = Vec::new();
     let (mut start, mut at, mut first_line) = (0, 0, 1);
@@ -381,7 +383,7 @@ impl<B: Backend> Backend for VectorRecall<B> {
         let query = Query::new(options)?;
         let alike = match self.by_meaning(path, options).await {
             Ok(alike) => alike,
-            // Words alone lead further than the fused rankings.
+            // A search by words alone can continue further than the fused rankings.
             Err(error) => {
                 let mut result = self.inner.search(path, options).await?;
                 result.push_failure(Failure { path: path.to_owned(), error: ErrorRecord::from(&error) });
@@ -413,7 +415,7 @@ impl<B: Backend> Backend for VectorRecall<B> {
         }
         result.hits = fused.into_values().collect();
         rank::order(&mut result.hits);
-        // What is cut off the ranking by words is in no page.
+        // Results cut off the word ranking appear on no page.
         result.truncated = None;
         rank::cut(&mut result, options);
         self.add_snippets(&mut result, &by_meaning_alone, &query, options).await;
@@ -429,7 +431,7 @@ impl<B: Backend> Backend for VectorRecall<B> {
     }
 }
 
-/// Returns what a place in one ranking counts, from 0.
+/// Returns the score of a rank, counted from 0.
 fn share(number: usize) -> f64 {
     1.0 / (FUSION_RANK + number as f64 + 1.0)
 }
@@ -441,7 +443,7 @@ mod tests {
     use crate::store::MemoryStore;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Knows two meanings, of cars and of food, by a few words each.
+    /// An embedder that knows two topics, cars and food, by a few words each.
     #[derive(Debug, Default)]
     struct Toy {
         texts: AtomicUsize,
@@ -484,12 +486,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_means_the_same_is_found_beside_what_says_the_same() {
+    async fn similar_meaning_is_found_beside_matching_words() {
         let tree = VectorRecall::new(Arc::new(Toy::default()), garage().await);
         assert_eq!(found(tree.inner(), "car").await, ["/b.md"]);
         assert_eq!(found(&tree, "car").await, ["/b.md", "/a.md"]);
         let result = tree.search(VfsPath::ROOT, &SearchOptions::new("car")).await.expect("a search");
-        // By both rankings the first, and by meaning alone the second.
+        // First in both rankings, and second by meaning alone.
         assert_eq!(result.hits[0].score, share(0) + share(1));
         assert_eq!(result.hits[1].snippets, [Snippet::new(1, "# Notes", Vec::new())]);
         let selected = SearchOptions::new("car").with_exclude("a.md");
@@ -499,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_version_is_embedded_once_and_a_new_one_again() {
+    async fn each_file_version_is_embedded_once() {
         let embedder = Arc::new(Toy::default());
         let tree = VectorRecall::new(embedder.clone(), garage().await);
         found(&tree, "meal").await;
@@ -512,7 +514,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_laid_end_to_end_are_one_ranking_and_files_share_calls() {
+    async fn consecutive_pages_form_one_ranking_and_files_share_calls() {
         let tree = StateBackend::new();
         for number in 0..130 {
             let text = if number % 2 == 0 { "car".to_owned() } else { format!("automobile {}", "engine ".repeat(number)) };
@@ -537,7 +539,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn vectors_in_a_store_serve_another_process() {
+    async fn vectors_in_a_store_are_shared_between_processes() {
         let (store, namespace) = (Arc::new(MemoryStore::new()), Namespace::new(["vectors"]).expect("a plain name"));
         for texts in [4, 1] {
             let embedder = Arc::new(Toy::default());
@@ -548,7 +550,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_model_words_are_searched_and_the_failure_is_named() {
+    async fn failing_model_falls_back_to_words_and_is_reported() {
         let tree = VectorRecall::new(Arc::new(Toy { is_broken: true, ..Toy::default() }), garage().await);
         let result = tree.search(VfsPath::ROOT, &SearchOptions::new("car")).await.expect("a search by words");
         assert_eq!((result.hits.len(), result.failures_count), (1, 1));
@@ -559,7 +561,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_that_went_take_no_memory_for_good() {
+    async fn removed_files_free_their_vectors() {
         let tree = VectorRecall::new(Arc::new(Toy::default()), StateBackend::new()).with_files_max(2);
         for number in 0..6 {
             tree.write("/now.md", format!("soup {number}")).await.expect("a write");

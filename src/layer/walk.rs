@@ -1,23 +1,23 @@
-//! A look at everything beneath a directory, a page at a time.
+//! A walk of everything beneath a directory, a page at a time.
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Entry, Failure, GlobOptions};
 use crate::path::{VfsPath, VfsPathBuf};
 
-/// How many entries one page of a walk holds.
+/// The number of entries per page.
 const PAGE: usize = 10_000;
 
-/// What a walk meets.
+/// What a walk visits.
 #[derive(Debug)]
 pub(super) enum Met {
-    /// A file, a link or, when asked for, a directory.
+    /// A file, a link or, if requested, a directory.
     Entry(Entry),
-    /// What could not be looked at.
+    /// A path that could not be examined.
     Failure(Failure),
 }
 
-/// How far a walk has come. It can be kept when the call that walks is given up, and taken further by another.
+/// The progress of a walk. It outlives an abandoned call, and another call can continue it.
 #[derive(Debug)]
 pub(super) struct Walk {
     path: VfsPathBuf,
@@ -26,16 +26,16 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Starts a walk of everything beneath a directory, hidden and ignored names included.
+    /// Starts a walk of everything beneath a directory, including hidden and ignored names.
     pub(super) fn new(path: &VfsPath, directories: bool) -> Self {
         let options = GlobOptions::new("**").with_directories(directories).with_hidden(true).with_ignored(true).with_limit(PAGE);
         Self { path: path.to_owned(), options, is_done: false }
     }
 
-    /// Returns what comes next in path order; none at the end. Given up or failed, it is as if it had not been called.
+    /// Returns the next page in path order; `None` at the end. Abandoned or failed calls leave the progress unchanged.
     ///
     /// # Errors
-    /// Those of [`Backend::glob`]; [`Internal`](ErrorKind::Internal) when the tree hands out a cursor that leads nowhere.
+    /// The errors of [`Backend::glob`]; [`Internal`](ErrorKind::Internal) when the tree returns a cursor that makes no progress.
     pub(super) async fn next_page<B: Backend + ?Sized>(&mut self, backend: &B) -> Result<Option<impl Iterator<Item = Met> + use<B>>> {
         if self.is_done {
             return Ok(None);
@@ -43,7 +43,7 @@ impl Walk {
         let page = backend.glob(&self.path, &self.options).await?;
         match &page.truncated {
             None => self.is_done = true,
-            // A page may be cut before its first entry, as by a tree that bounds what it looks at: the cursor goes on all the same.
+            // A page may be cut before its first entry, for example by a tree that bounds its work. The cursor still makes progress.
             Some(cut) => {
                 let cursor = VfsPathBuf::parse(&cut.cursor).ok().filter(|cursor| self.options.start_after.as_ref() < Some(cursor));
                 self.options.start_after = Some(cursor.ok_or_else(|| self.stuck())?);
@@ -58,10 +58,10 @@ impl Walk {
     }
 }
 
-/// Hands everything beneath a directory to `visit`, page by page in path order, hidden and ignored names included.
+/// Passes everything beneath a directory to `visit`, page by page in path order, including hidden and ignored names.
 ///
 /// # Errors
-/// Those of [`Walk::next_page`], and what `visit` returns, which ends the walk.
+/// The errors of [`Walk::next_page`], and that of `visit`, which ends the walk.
 pub(super) async fn walk<B: Backend + ?Sized>(
     backend: &B,
     path: &VfsPath,
@@ -90,7 +90,7 @@ mod tests {
     use async_trait::async_trait;
     use std::fmt;
 
-    /// A tree whose searches look at one name at a time and return it only if it is a file.
+    /// A tree whose searches examine one name at a time and return it only if it is a file.
     #[derive(Debug)]
     struct Halting {
         inner: ModelBackend,
@@ -148,9 +148,9 @@ mod tests {
         }
     }
 
-    /// A walk ended at the first page without entries, also when it was cut.
+    /// Regression: a walk ended at the first page without entries, even if it was truncated.
     #[tokio::test]
-    async fn a_cut_page_without_entries_does_not_end_the_walk() {
+    async fn truncated_page_without_entries_does_not_end_the_walk() {
         let mut tree = Halting { inner: ModelBackend::new(), is_stuck: false };
         for path in ["/a", "/d/e/b", "/f/c"] {
             tree.write(path, "x").await.expect("written");

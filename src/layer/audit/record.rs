@@ -1,4 +1,4 @@
-//! What is kept of a call.
+//! The audit record of a call.
 
 use crate::error::{ErrorKind, Result};
 use crate::ops::{Change, OpKind, Version};
@@ -9,54 +9,54 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// One call, as it is kept.
+/// The record of one call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AuditRecord {
-    /// The number of the call, from 0 in the order of their beginning; the two records of an announced change share it.
+    /// The number of the call, from 0 in the order of their starts; the two records of an announced change share it.
     pub call: u64,
-    /// When it began.
+    /// The start time.
     pub at: Timestamp,
-    /// Who called, where the layer was told.
+    /// The caller, if the layer was told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// What was called; a batch of several changes is `apply`.
+    /// The operation; a batch of several changes is `apply`.
     pub operation: OpKind,
-    /// The path it was called on; of a batch, its first change's.
+    /// The path it was called on; for a batch, that of its first change.
     pub path: VfsPathBuf,
-    /// The changes it asked for, every one.
+    /// All requested changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<AuditChange>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: AuditOutcome,
-    /// How long it took; in JSON, whole microseconds.
+    /// The duration; in JSON, whole microseconds.
     #[serde(rename = "duration_micros", serialize_with = "micros")]
     pub duration: Duration,
-    /// How many bytes of content it brought.
+    /// The number of content bytes in the request.
     pub bytes_in: u64,
-    /// How many bytes of content it gave back.
+    /// The number of content bytes in the result.
     pub bytes_out: u64,
-    /// How many entries, files or changes it gave back.
+    /// The number of entries, files or changes in the result.
     pub entries: usize,
-    /// The version of the file it looked at.
+    /// The version of the file it accessed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
 }
 
-/// One change of a call, as it is kept.
+/// The record of one change of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AuditChange {
-    /// What it does.
+    /// The operation.
     pub operation: OpKind,
-    /// The path it is about; of a rename or copy, the source.
+    /// The path it changes; for a rename or copy, the source.
     pub path: VfsPathBuf,
     /// The target of a rename or copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<VfsPathBuf>,
-    /// How many bytes of content it brought.
+    /// The number of content bytes in the change.
     pub bytes_in: u64,
-    /// The version it made.
+    /// The version it created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
 }
@@ -84,11 +84,11 @@ impl AuditChange {
 pub enum AuditOutcome {
     /// It is about to run.
     Started,
-    /// It was done.
+    /// It succeeded.
     Done,
     /// It failed.
     Failed(ErrorKind),
-    /// Its caller went away before it ended; a change may have taken effect.
+    /// It was dropped before it ended; a change may have taken effect.
     GivenUp,
 }
 

@@ -1,4 +1,4 @@
-//! Where audit records go.
+//! Destinations of audit records.
 
 use super::AuditRecord;
 use crate::error::{Error, ErrorKind, Result};
@@ -8,15 +8,15 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Where audit records go.
+/// A destination of audit records.
 ///
-/// The call waits for it and it is called while a future is dropped, so it returns soon: a sink over a network hands the
-/// record to a queue of its own.
+/// The call waits for it, and it also runs while a future is dropped, so it must return quickly: a sink over a network puts the record into
+/// a queue of its own.
 pub trait AuditSink: Send + Sync + fmt::Debug {
-    /// Keeps one record.
+    /// Stores one record.
     ///
     /// # Errors
-    /// The sink's own, when the record was not kept.
+    /// The sink's own, if the record was not stored.
     fn record(&self, record: &AuditRecord) -> Result<()>;
 }
 
@@ -34,12 +34,12 @@ pub struct MemorySink {
 }
 
 impl MemorySink {
-    /// Keeps at most `records_max` records and forgets the oldest.
+    /// Keeps at most `records_max` records, dropping the oldest.
     pub fn new(records_max: usize) -> Self {
         Self { records: Mutex::default(), records_max }
     }
 
-    /// Returns the records kept, oldest first.
+    /// Returns the kept records, oldest first.
     pub fn records(&self) -> Vec<AuditRecord> {
         self.records.lock().iter().cloned().collect()
     }
@@ -56,10 +56,10 @@ impl AuditSink for MemorySink {
     }
 }
 
-/// Writes each record as one line of JSON, in one write, and flushes it.
+/// Writes each record as one line of JSON in a single write, and flushes it.
 ///
-/// Give it a file opened for appending. A line that was torn by a failed write is ended before the next, so that every
-/// later line is whole. Nothing is synced to disk: what was written survives the end of the process, not of the machine.
+/// Give it a file opened for appending. A line torn by a failed write is terminated before the next one, so every later line is intact.
+/// Nothing is synced to disk: records survive the end of the process, but not of the machine.
 pub struct JsonLinesSink<W> {
     writer: Mutex<LineWriter<W>>,
 }
@@ -70,12 +70,12 @@ struct LineWriter<W> {
 }
 
 impl<W: Write + Send> JsonLinesSink<W> {
-    /// Writes to a writer.
+    /// Creates a sink on a writer.
     pub fn new(writer: W) -> Self {
         Self { writer: Mutex::new(LineWriter { inner: writer, is_torn: false }) }
     }
 
-    /// Takes the writer out.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.writer.into_inner().inner
     }
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Takes half a line once.
+    /// A writer that accepts half a line once.
     struct Torn {
         bytes: Vec<u8>,
         tears: bool,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_does_not_spoil_the_next() {
+    fn torn_line_does_not_corrupt_the_next() {
         let sink = JsonLinesSink::new(Torn { bytes: Vec::new(), tears: true });
         assert_eq!(sink.record(&record(0)).expect_err("no space").kind(), ErrorKind::Unavailable);
         sink.record(&record(1)).expect("there is space again");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_forgets_the_oldest() {
+    fn memory_sink_drops_the_oldest() {
         let sink = MemorySink::new(2);
         for call in 0..3 {
             sink.record(&record(call)).expect("memory takes all");

@@ -1,4 +1,4 @@
-//! Asking someone before a call goes on.
+//! Approval of a call before it proceeds.
 
 use crate::error::Result;
 use crate::ops::{Change, OpKind};
@@ -7,16 +7,16 @@ use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 
-/// Whoever decides what a rule with [`Effect::Ask`](super::Effect::Ask) leaves open: a person behind a door, a policy engine.
+/// Decides calls for which a rule says [`Effect::Ask`](super::Effect::Ask): a person at an entry point, or a policy engine.
 ///
-/// It is asked once per call, before anything of the call happens, and may take its time: a caller that does not wait as long
-/// drops the call, or has a [`Timeout`](crate::layer::Timeout) around it.
+/// It is asked once per call, before any effect of the call, and may take its time. A caller that cannot wait drops the call, or wraps it
+/// in a [`Timeout`](crate::layer::Timeout).
 #[async_trait]
 pub trait Approver: Send + Sync + fmt::Debug {
-    /// Decides.
+    /// Decides a request.
     ///
     /// # Errors
-    /// Its own, when no decision can be had; the call then fails with it and nothing happens.
+    /// The approver's own, if it cannot decide; the call then fails with that error and has no effect.
     async fn approve(&self, request: &ApprovalRequest<'_>) -> Result<Approval>;
 }
 
@@ -27,31 +27,31 @@ impl<A: Approver + ?Sized> Approver for Arc<A> {
     }
 }
 
-/// What is to be decided.
+/// A request for approval.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ApprovalRequest<'a> {
-    /// The call; a batch of several changes is `apply`.
+    /// The operation; a batch of several changes is `apply`.
     pub operation: OpKind,
-    /// The paths whose rules ask: at most [`ApprovalRequest::PATHS_MAX`] of them.
+    /// The paths that need approval: at most [`ApprovalRequest::PATHS_MAX`] of them.
     pub paths: Vec<VfsPathBuf>,
-    /// The whole batch, when it is one.
+    /// The whole batch, if the call is one.
     pub changes: &'a [Change],
 }
 
 impl ApprovalRequest<'_> {
-    /// How many paths are named at most.
+    /// The largest number of paths in a request.
     pub const PATHS_MAX: usize = 100;
 }
 
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
-    /// The call goes on.
+    /// The call proceeds.
     Granted,
     /// The call fails with `permission_denied`.
     Refused {
-        /// Why, for the caller to read.
+        /// The reason, for the caller to read.
         reason: Option<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! What the rules mean for a batch, found before any of it happens.
+//! Checks a batch against the rules before any of it happens.
 
 use super::{ApprovalRequest, Permissions, denied};
 use crate::backend::Backend;
@@ -11,10 +11,10 @@ use crate::work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Checks every change of a batch and returns the paths that need approval: none when all may go on.
+/// Checks every change of a batch and returns the paths that need approval; an empty list if all changes may proceed.
 ///
 /// # Errors
-/// `permission_denied`, or `not_found` for a hidden path that has to exist, with the index of the change; those of a walk.
+/// `permission_denied`, or `not_found` for a hidden path that must exist, with the index of the change; and the errors of a walk.
 pub(super) async fn check<B: Backend>(layer: &Permissions<B>, changes: &[Change]) -> Result<Vec<VfsPathBuf>> {
     if layer.policy.is_open() {
         return Ok(Vec::new());
@@ -28,26 +28,26 @@ pub(super) async fn check<B: Backend>(layer: &Permissions<B>, changes: &[Change]
     Ok(check.asked)
 }
 
-/// A batch on its way through the rules.
+/// The check of a batch against the rules.
 struct Check<'a, B> {
     layer: &'a Permissions<B>,
-    /// What needs approval.
+    /// The paths that need approval.
     asked: Vec<VfsPathBuf>,
-    /// The files and directories that earlier changes of the batch make, and whether they are directories.
+    /// The files and directories that earlier changes of the batch create, and whether they are directories.
     placed: BTreeMap<VfsPathBuf, bool>,
-    /// What earlier changes of the batch move or copy, with all it holds, and where it stands then.
+    /// The paths that earlier changes of the batch move or copy, as subtrees, each with its new place.
     moved: Vec<(VfsPathBuf, VfsPathBuf)>,
-    /// Where it stands then, in path order.
+    /// The new places, in path order.
     moved_to: BTreeSet<VfsPathBuf>,
 }
 
-/// What a change needs of everything in a directory.
+/// The operations that a change needs on everything in a directory.
 struct Needs<'a> {
     at: &'a VfsPath,
     kinds: &'static [OpKind],
-    /// Where it stands afterwards, and what is needed there.
+    /// The new place, and the operations needed there.
     target: Option<(&'a VfsPath, &'static [OpKind])>,
-    /// Whether the path itself is read, and so followed when it is a link. Links within are moved and copied as links.
+    /// Whether the path itself is read, and so followed if it is a link. Links within are moved and copied as links.
     reads: bool,
 }
 
@@ -82,7 +82,7 @@ impl<B: Backend> Check<'_, B> {
         }
     }
 
-    /// Checks a change that makes something whether or not it was there.
+    /// Checks a change that creates its path or replaces what is there.
     async fn make(&mut self, kind: OpKind, path: &VfsPath, is_directory: bool) -> Result<()> {
         if !self.layer.policy.shows(path, is_directory) {
             return Err(denied(&self.layer.policy, kind, OpKind::Stat, path));
@@ -97,7 +97,7 @@ impl<B: Backend> Check<'_, B> {
         self.check_links(needs.at, needs.reads).await?;
         self.need(needs.kinds, needs.at)?;
         if let Some((to, kinds)) = needs.target {
-            // A directory may come to stand where only what lies beneath may be seen; a file there would replace a hidden one.
+            // A directory may move to a path that is visible only for what lies beneath it; a file there would replace a hidden one.
             let policy = &self.layer.policy;
             let shown = policy.shows(to, false) || (policy.shows(to, true) && self.layer.is_directory(needs.at).await?);
             if !shown {
@@ -109,8 +109,8 @@ impl<B: Backend> Check<'_, B> {
         self.need_beneath(needs).await
     }
 
-    /// Checks that no link is followed on the way to a path, where it stands now and where the batch takes it from: a link that an
-    /// earlier change brings to the path is still at its old place.
+    /// Checks that no link is followed on the way to a path, both where it is now and where the batch moves it from: a link that an earlier
+    /// change moves to the path is still at its old place.
     async fn check_links(&self, path: &VfsPath, follows_last: bool) -> Result<()> {
         self.layer.check_links(path, follows_last).await?;
         let mut at = path.to_owned();
@@ -134,10 +134,10 @@ impl<B: Backend> Check<'_, B> {
         Ok(())
     }
 
-    /// Checks everything in a directory, where rules may reach into it.
+    /// Checks everything in a directory, if rules may apply within it.
     async fn need_beneath(&mut self, needs: Needs<'_>) -> Result<()> {
         if needs.at.is_root() || needs.target.is_some_and(|(to, _)| to.starts_with(needs.at)) {
-            // No tree takes its root away, or puts a directory into itself: it says so better.
+            // The tree itself refuses to move its root, or a directory into itself, with a better message.
             return Ok(());
         }
         let policy = &self.layer.policy;
@@ -147,7 +147,7 @@ impl<B: Backend> Check<'_, B> {
         if !may_refuse(needs.kinds, at) && !target.is_some_and(|(to, kinds)| may_refuse(kinds, to)) {
             return Ok(());
         }
-        // What lies beneath a path follows it directly.
+        // Paths beneath a path follow it directly in path order.
         let is_moved_beneath =
             self.moved_to.range::<VfsPath, _>((Bound::Included(at), Bound::Unbounded)).next().is_some_and(|moved| moved.starts_with(at));
         if is_moved_beneath || at.ancestors().any(|above| self.moved_to.contains(above)) {
@@ -161,11 +161,11 @@ impl<B: Backend> Check<'_, B> {
         }
         let walked = walk(&self.layer.inner, at, true, |met| match met {
             Met::Entry(entry) => check_inside(policy, &needs, &entry.path, entry.is_directory(), asked),
-            // What cannot be looked at cannot be cleared.
+            // An unreadable path cannot be checked, so the change is refused.
             Met::Failure(_) => Err(protected(at)),
         });
         match walked.await {
-            // There is nothing in a file, and what is not there is the tree's to say.
+            // A file has nothing beneath it, and the tree itself reports a missing path.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
             done => done,
         }
@@ -210,7 +210,7 @@ fn check_inside(policy: &Policy, needs: &Needs<'_>, path: &VfsPath, is_directory
     }
 }
 
-/// Names no path within, as it may be a hidden one.
+/// Returns the error for a protected path within a directory. It does not name that path, which may be hidden.
 fn protected(at: &VfsPath) -> Error {
     let message =
         format!("`{at}` holds something that a rule protects, here or where it would go; name what else in it is meant, one by one");

@@ -1,11 +1,11 @@
-//! A listing of which a part is left out, filled up from the next pages.
+//! Refilling a filtered listing from the next pages.
 
 use crate::ops::{Entry, Failure, Truncation, TruncationReason};
 
-/// How many entries are asked for at least, once some had to be left out.
+/// The fewest entries to request once some were left out.
 const PAGE_MIN: usize = 256;
 
-/// Collects the entries that may be seen, up to one more than the limit, which tells whether there are more.
+/// Collects visible entries, up to one more than the limit, which tells whether there are more.
 #[derive(Debug)]
 pub(super) struct Refill {
     limit: usize,
@@ -14,17 +14,17 @@ pub(super) struct Refill {
     left_out: bool,
 }
 
-/// What to do after a page.
+/// The next action after a page.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Ask for so many more after the cursor.
+    /// Request more entries after the cursor.
     Page {
-        /// Where the page before ended.
+        /// The end of the previous page.
         cursor: String,
-        /// How many entries to ask for.
+        /// The number of entries to request.
         limit: usize,
     },
-    /// All is known; set when the tree itself said where the result ends.
+    /// The listing is complete; with a truncation if the tree itself truncated it.
     Done(Option<Truncation>),
 }
 
@@ -33,7 +33,7 @@ impl Refill {
         Self { limit, entries: Vec::new(), failures: Vec::new(), left_out: false }
     }
 
-    /// Adds what may be seen of a page.
+    /// Adds the visible entries of a page.
     pub(super) fn add(
         &mut self,
         entries: Vec<Entry>,
@@ -50,7 +50,7 @@ impl Refill {
         let Some(truncated) = truncated else {
             return Next::Done(None);
         };
-        // While nothing was left out the tree's own word on where to go on is exact. A page without entries gets no further.
+        // While nothing was left out, the tree's own cursor is exact. A page without entries makes no progress.
         if !self.left_out || came == 0 {
             return Next::Done(Some(truncated));
         }

@@ -1,4 +1,4 @@
-//! What the rules mean for what happens past the tree: for each path that a restore, a merge or a fork changes, and for what is told of.
+//! Checks changes that bypass the tree against the rules: each path that a restore, a merge or a fork changes, and what they reveal.
 
 use super::{ApprovalRequest, Permissions, denied};
 use crate::backend::Backend;
@@ -7,10 +7,10 @@ use crate::layer::permissions::rule::Effect;
 use crate::ops::{Difference, OpKind, Review, ReviewPurpose, Sight};
 use crate::path::VfsPathBuf;
 
-/// Asks the rules, and then the tree inside, about differences.
+/// Checks differences against the rules, then lets the inner tree review them.
 ///
 /// # Errors
-/// `permission_denied` for a path that may not be changed so; a hidden one is not named.
+/// `permission_denied` for a path that may not be changed this way; a hidden path is not named.
 pub(super) async fn review<B: Backend>(layer: &Permissions<B>, review: &Review) -> Result<Vec<Sight>> {
     if layer.policy.is_open() {
         return layer.inner.review(review).await;
@@ -60,7 +60,7 @@ fn sight_of<B>(layer: &Permissions<B>, difference: &Difference) -> Sight {
     if !layer.policy.shows(path, difference.is_directory()) {
         return Sight::Hidden;
     }
-    // What needs approval is not shown unasked, as in searches.
+    // Content that needs approval is not shown without it, as in searches.
     match layer.policy.decide(OpKind::Read, path) {
         Effect::Allow => Sight::Open,
         Effect::Ask | Effect::Deny if difference.is_directory() => Sight::Open,

@@ -1,4 +1,4 @@
-//! Rules, and what a list of them says of a path: pure.
+//! Rules and their evaluation for a path: pure.
 
 use crate::error::{Error, Result};
 use crate::ops::OpKind;
@@ -8,15 +8,15 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::BitOr;
 
-/// What a rule says of the operations and paths it is about.
+/// The decision of a rule about the operations and paths that it covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Effect {
-    /// They may go on.
+    /// They are allowed.
     #[default]
     Allow,
-    /// They are refused; what may not be looked at is hidden.
+    /// They are refused. A path whose `stat` is denied is hidden.
     Deny,
-    /// They go on when an [`Approver`](super::Approver) says so.
+    /// They are allowed if an [`Approver`](super::Approver) grants them.
     Ask,
 }
 
@@ -25,10 +25,10 @@ pub enum Effect {
 pub struct Operations(u32);
 
 impl Operations {
-    /// Everything that reads: `stat`, `read`, `ls`, `glob` and `grep`.
+    /// All reading operations: `stat`, `read`, `ls`, `glob`, `grep` and `search`.
     pub const READ: Self = Self::of(&[OpKind::Stat, OpKind::Read, OpKind::Ls, OpKind::Glob, OpKind::Grep, OpKind::Search]);
 
-    /// Everything that changes.
+    /// All changing operations.
     pub const WRITE: Self = Self::of(&[
         OpKind::Write,
         OpKind::Append,
@@ -40,10 +40,10 @@ impl Operations {
         OpKind::Apply,
     ]);
 
-    /// Everything.
+    /// All operations.
     pub const ALL: Self = Self(Self::READ.0 | Self::WRITE.0);
 
-    /// Makes a set of single operations.
+    /// Creates a set of single operations.
     pub const fn of(kinds: &[OpKind]) -> Self {
         let mut bits = 0;
         let mut index = 0;
@@ -54,11 +54,10 @@ impl Operations {
         Self(bits)
     }
 
-    /// Finds a set by the name that configurations use: `read`, `write`, `all`, or that of a single operation other than
-    /// these two groups.
+    /// Returns the set with a configuration name: `read`, `write`, `all`, or the name of a single operation other than these two groups.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for another name.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for any other name.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "read" => return Ok(Self::READ),
@@ -76,7 +75,7 @@ impl Operations {
         })
     }
 
-    /// Tells whether an operation is in the set.
+    /// Returns whether an operation is in the set.
     pub const fn contains(self, kind: OpKind) -> bool {
         self.0 & (1 << kind as u32) != 0
     }
@@ -106,7 +105,7 @@ impl fmt::Debug for Operations {
     }
 }
 
-/// What is allowed, denied or asked for: some operations on some paths and all that lies beneath them.
+/// Allows, denies or asks about some operations on some paths and everything beneath them.
 #[derive(Debug, Clone)]
 pub struct Rule {
     effect: Effect,
@@ -121,18 +120,17 @@ enum Paths {
     All,
     Matching {
         glob: Glob,
-        /// The same pattern followed by `/**`, so that one look tells of all directories above a path.
+        /// The same pattern followed by `/**`, so that one match covers all directories above a path.
         beneath: Glob,
     },
 }
 
 impl Rule {
-    /// Makes a rule. The patterns are globs anchored at the root of the tree, such as `/secrets`, `/notes/*.md` or `/**/.env`;
-    /// names that start with a dot are met as all others. A rule that matches a directory is about all that lies beneath it.
+    /// Creates a rule. The patterns are globs anchored at the root of the tree, such as `/secrets`, `/notes/*.md` or `/**/.env`; they match
+    /// names that start with a dot like any other. A rule that matches a directory covers everything beneath it.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for no pattern, one that is malformed, or one that does not start
-    /// with `/`.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an empty list, a malformed pattern, or one that does not start with `/`.
     pub fn new(effect: Effect, operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         let patterns: Vec<String> = patterns.into_iter().map(|pattern| pattern.as_ref().to_owned()).collect();
         if patterns.is_empty() {
@@ -142,45 +140,45 @@ impl Rule {
         Ok(Self { effect, operations: operations.into(), patterns, paths })
     }
 
-    /// Matches letters in any case, as a host whose file names ignore case needs: there `/SECRETS` is `/secrets`.
+    /// Ignores case, for hosts whose file names do: there `/SECRETS` is `/secrets`.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a pattern that is too large so.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a pattern that becomes too large.
     pub fn ignoring_case(self) -> Result<Self> {
         Ok(Self { paths: Paths::parse_all(&self.patterns, true)?, ..self })
     }
 
-    /// Makes a rule that allows.
+    /// Creates a rule that allows.
     ///
     /// # Errors
-    /// As [`Rule::new`].
+    /// Those of [`Rule::new`].
     pub fn allow(operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         Self::new(Effect::Allow, operations, patterns)
     }
 
-    /// Makes a rule that allows operations at some paths, taken word by word and not as patterns, and at what lies beneath them;
-    /// everywhere without a path. With [`Effect::Deny`] as the default it keeps a tree to these paths.
+    /// Creates a rule that allows operations at some paths, taken literally and not as patterns, and everything beneath them; without
+    /// paths, everywhere. With [`Effect::Deny`] as the default it restricts a tree to these paths.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for paths that make too large a pattern.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for paths whose pattern is too large.
     pub fn within(operations: impl Into<Operations>, paths: &[VfsPathBuf]) -> Result<Self> {
         let patterns: Vec<String> = paths.iter().map(|path| literal(path)).collect();
         let everywhere = ["/".to_owned()];
         Self::allow(operations, if patterns.is_empty() { &everywhere[..] } else { &patterns })
     }
 
-    /// Makes a rule that denies.
+    /// Creates a rule that denies.
     ///
     /// # Errors
-    /// As [`Rule::new`].
+    /// Those of [`Rule::new`].
     pub fn deny(operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         Self::new(Effect::Deny, operations, patterns)
     }
 
-    /// Makes a rule that asks.
+    /// Creates a rule that asks.
     ///
     /// # Errors
-    /// As [`Rule::new`].
+    /// Those of [`Rule::new`].
     pub fn ask(operations: impl Into<Operations>, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         Self::new(Effect::Ask, operations, patterns)
     }
@@ -214,7 +212,7 @@ impl Paths {
         }
     }
 
-    /// Tells whether the pattern matches a path or a directory above it.
+    /// Returns whether the pattern matches a path or a directory above it.
     fn cover(&self, path: &VfsPath) -> bool {
         match self {
             Self::All => true,
@@ -231,7 +229,7 @@ impl Paths {
     }
 }
 
-/// Returns a pattern that means a path and what lies beneath it, and nothing else.
+/// Returns a pattern that matches exactly one literal path and everything beneath it.
 fn literal(path: &VfsPath) -> String {
     let mut pattern = String::with_capacity(path.as_str().len());
     for character in path.as_str().chars() {
@@ -243,13 +241,13 @@ fn literal(path: &VfsPath) -> String {
     pattern
 }
 
-/// Rules in order: the first that is about an operation on a path decides.
+/// Rules in order: the first that covers an operation on a path decides.
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) rules: Vec<Rule>,
-    /// What holds where no rule decides.
+    /// The effect if no rule decides.
     pub(super) default: Effect,
-    /// Where paths of one directory are shown as they were, and the directory: both have to allow what is asked.
+    /// Pairs of a directory that shows historical content and the directory of the live content: both must allow an operation.
     pub(super) past: Vec<(VfsPathBuf, VfsPathBuf)>,
 }
 
@@ -258,13 +256,13 @@ impl Policy {
         self.rules.iter().filter(move |rule| rule.operations.contains(kind))
     }
 
-    /// Returns a path, and those that it shows as they were.
+    /// Returns a path, and the live paths whose history it shows.
     fn ways<'p>(&'p self, path: &'p VfsPath) -> impl Iterator<Item = Cow<'p, VfsPath>> {
         let were = self.past.iter().filter_map(|(past, now)| Some(Cow::Owned(now.concat(path.strip_prefix(past)?))));
         std::iter::once(Cow::Borrowed(path)).chain(were)
     }
 
-    /// Returns what the rules say of an operation on a path.
+    /// Returns the effect for an operation on a path.
     pub(super) fn decide(&self, kind: OpKind, path: &VfsPath) -> Effect {
         let strict = |effect: &Effect| match effect {
             Effect::Allow => 0,
@@ -278,8 +276,8 @@ impl Policy {
         self.about(kind).find(|rule| rule.covers(path)).map_or(self.default, |rule| rule.effect)
     }
 
-    /// Returns the number, from 1, of the rule that decides about an operation on a path, and the pattern it does so by; none where
-    /// the default does.
+    /// Returns the number, from 1, of the rule that decides an operation on a path, and its matching pattern; `None` if the default
+    /// decides.
     pub(super) fn decided_by(&self, kind: OpKind, path: &VfsPath) -> Option<(usize, &str)> {
         let effect = self.decide(kind, path);
         let path = self.ways(path).find(|path| self.decide_here(kind, path) == effect)?;
@@ -289,10 +287,10 @@ impl Policy {
         Some((index + 1, pattern))
     }
 
-    /// Tells whether an operation may go on at a path, or, when a directory is there, at something beneath it: a directory
-    /// that leads to what is allowed is no secret. `asks` tells whether what needs approval counts as allowed.
+    /// Returns whether an operation is allowed at a path or, for a directory, at something beneath it: a directory above an allowed path is
+    /// visible. `asks` tells whether paths that need approval count as allowed.
     ///
-    /// The root always leads somewhere. Invariant: false for a directory means false for all that lies beneath it.
+    /// The root always counts as such a directory. Invariant: if this is false for a directory, it is false for everything beneath it.
     pub(super) fn admits(&self, kind: OpKind, path: &VfsPath, is_directory: bool, asks: bool) -> bool {
         self.ways(path).all(|path| self.admits_here(kind, &path, is_directory, asks))
     }
@@ -312,12 +310,12 @@ impl Policy {
         is_good(self.default) || leads_on
     }
 
-    /// Tells whether a path can be seen.
+    /// Returns whether a path is visible.
     pub(super) fn shows(&self, path: &VfsPath, is_directory: bool) -> bool {
         self.admits(OpKind::Stat, path, is_directory, true)
     }
 
-    /// Tells whether an operation may be refused, or asked about, at a path or anywhere beneath it.
+    /// Returns whether an operation may be refused, or need approval, at a path or anywhere beneath it.
     pub(super) fn may_refuse_beneath(&self, kind: OpKind, path: &VfsPath) -> bool {
         let mut shown = self.past.iter().filter(|(past, _)| past.starts_with(path));
         self.ways(path).any(|path| self.may_refuse_here(kind, &path)) || shown.any(|(_, now)| self.may_refuse_here(kind, now))
@@ -335,8 +333,8 @@ impl Policy {
         self.default != Effect::Allow
     }
 
-    /// Returns the operations of which each has to be asked about a path, so that no two get the same answer at every path, and
-    /// none is asked that is never refused beneath `at`.
+    /// Returns the operations that must be checked for each path. Omits those that always get the same answer as another one, and those
+    /// that are never refused beneath `at`.
     pub(super) fn distinct(&self, kinds: &[(OpKind, bool)], at: &VfsPath) -> Vec<(OpKind, bool)> {
         let mut distinct: Vec<(OpKind, bool)> = Vec::new();
         for (kind, asks) in kinds.iter().copied().filter(|(kind, _)| self.may_refuse_beneath(*kind, at)) {
@@ -355,7 +353,7 @@ impl Policy {
         self.default == Effect::Ask || self.about(kind).any(|rule| rule.effect == Effect::Ask)
     }
 
-    /// Tells whether nothing is ever refused or asked about.
+    /// Returns whether everything is allowed without approval.
     pub(super) fn is_open(&self) -> bool {
         self.default == Effect::Allow && self.rules.iter().all(|rule| rule.effect == Effect::Allow)
     }
@@ -375,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_about_a_path_decides() {
+    fn first_matching_rule_decides() {
         let policy = policy(
             Effect::Allow,
             &[
@@ -405,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_the_allowed_is_seen() {
+    fn directories_above_allowed_paths_are_visible() {
         let policy = policy(
             Effect::Deny,
             &[
@@ -430,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_where_nothing_is_refused() {
+    fn may_refuse_beneath_is_false_where_everything_is_allowed() {
         let policy = policy(
             Effect::Allow,
             &[
@@ -449,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_no_question_twice() {
+    fn distinct_drops_operations_with_the_same_answer() {
         let kinds = [(OpKind::Stat, true), (OpKind::Grep, false), (OpKind::Read, false)];
         let distinct = |rules: &[(Effect, Operations, &str)], at: &str| policy(Effect::Allow, rules).distinct(&kinds, &path(at)).len();
         assert_eq!(distinct(&[(Effect::Deny, Operations::WRITE, "/**")], "/"), 0);
@@ -460,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_patterns_that_hang_in_the_air() {
+    fn unanchored_pattern_is_refused() {
         for pattern in ["secrets", "**/x", "", "/[", "/../x"] {
             assert!(Rule::deny(Operations::ALL, [pattern]).is_err(), "{pattern}");
         }
@@ -470,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_hold_for_what_a_path_was_too() {
+    fn rules_apply_to_history_of_a_path() {
         let mut policy = policy(Effect::Allow, &[(Effect::Deny, Operations::READ, "/secret"), (Effect::Deny, OpKind::Ls.into(), "/old/a")]);
         policy.past.push((path("/old"), VfsPathBuf::root()));
         for (at, shown) in [("/old", true), ("/old/b", true), ("/old/secret", false), ("/old/secret/s", false), ("/secret", false)] {
@@ -485,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_may_ignore_case() {
+    fn rule_can_ignore_case() {
         let rule = Rule::deny(Operations::ALL, ["/Secrets", "/**/*.ENV"]).expect("a legal rule");
         assert!(!rule.covers(&path("/SECRETS/a")));
         let rule = rule.ignoring_case().expect("small");

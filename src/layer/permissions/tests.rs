@@ -37,7 +37,7 @@ async fn globbed(tree: &Stack, pattern: &str) -> Vec<String> {
     names(&found.entries).into_iter().map(ToOwned::to_owned).collect()
 }
 
-/// Says what it is told and keeps what it was asked.
+/// An approver that gives a fixed answer and records the requests.
 #[derive(Debug)]
 struct Told {
     answer: Approval,
@@ -59,7 +59,7 @@ impl Approver for Told {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_not_there() {
+async fn hidden_path_looks_absent() {
     let files = ["/a.md", "/secrets/key", "/d/.env", "/d/b.md", "/secretsX"];
     let tree = tree(&[(Effect::Deny, Operations::READ, "/secrets"), (Effect::Deny, Operations::READ, "/**/.env")], &files).await;
     assert_eq!(names(&tree.ls(VfsPath::ROOT, &LsOptions::new()).await.expect("listed").entries), ["/a.md", "/d", "/secretsX"]);
@@ -79,7 +79,7 @@ async fn what_may_not_be_read_is_not_there() {
         assert_eq!(kind(tree.delete_all(hidden).await), Some(ErrorKind::NotFound), "{hidden}");
         assert_eq!(kind(tree.rename(hidden, "/x").await), Some(ErrorKind::NotFound), "{hidden}");
         assert_eq!(kind(tree.copy(hidden, "/x").await), Some(ErrorKind::NotFound), "{hidden}");
-        // To make something there tells nothing of what is there.
+        // Creating something must not reveal whether something is there.
         assert_eq!(kind(tree.write(hidden, "x").await), Some(ErrorKind::PermissionDenied), "{hidden}");
         assert_eq!(kind(tree.append(hidden, "x").await), Some(ErrorKind::PermissionDenied), "{hidden}");
         assert_eq!(kind(tree.create_dir(hidden).await), Some(ErrorKind::PermissionDenied), "{hidden}");
@@ -89,7 +89,7 @@ async fn what_may_not_be_read_is_not_there() {
 }
 
 #[tokio::test]
-async fn what_may_only_be_read_can_be_looked_at() {
+async fn read_only_path_can_be_read_but_not_changed() {
     let tree = tree(&[(Effect::Deny, Operations::WRITE, "/docs")], &["/docs/a.md", "/b.md"]).await;
     assert!(tree.read_text("/docs/a.md").await.expect("readable").contains("needle"));
     let error = tree.write("/docs/a.md", "x").await.expect_err("denied");
@@ -104,7 +104,7 @@ async fn what_may_only_be_read_can_be_looked_at() {
 }
 
 #[tokio::test]
-async fn single_operations_can_be_denied() {
+async fn single_operation_can_be_denied() {
     let rules = [
         (Effect::Allow, OpKind::Append.into(), "/log"),
         (Effect::Deny, Operations::WRITE, "/log"),
@@ -114,7 +114,7 @@ async fn single_operations_can_be_denied() {
     let tree = tree(&rules, &["/log", "/sealed/a", "/keep/a", "/b"]).await;
     tree.append("/log", "more").await.expect("allowed");
     assert_eq!(kind(tree.write("/log", "").await), Some(ErrorKind::PermissionDenied));
-    // It is seen but not read, by whatever way.
+    // It can be seen but not read, by any operation.
     tree.stat(&path("/sealed/a")).await.expect("seen");
     assert_eq!(kind(tree.read_text("/sealed/a").await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.grep(&path("/sealed/a"), &GrepOptions::new("needle")).await), Some(ErrorKind::PermissionDenied));
@@ -123,14 +123,14 @@ async fn single_operations_can_be_denied() {
     assert_eq!(kind(tree.copy("/sealed", "/mine").await), Some(ErrorKind::PermissionDenied));
     let found = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_output(GrepOutput::Files)).await.expect("searched");
     assert_eq!(found.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/b", "/keep/a", "/log"]);
-    // Moved away is removed.
+    // Moving away removes.
     assert_eq!(kind(tree.rename("/keep/a", "/b2").await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.rename("/keep", "/b2").await), Some(ErrorKind::PermissionDenied));
     tree.write("/keep/a", "x").await.expect("allowed");
 }
 
 #[tokio::test]
-async fn a_directory_is_no_way_around_what_it_holds() {
+async fn directory_operation_is_refused_if_a_rule_protects_its_content() {
     let rules = [(Effect::Deny, Operations::ALL, "/**/.env"), (Effect::Deny, Operations::WRITE, "/**/*.lock")];
     let tree = tree(&rules, &["/app/.env", "/app/a", "/lib/x.lock", "/lib/a", "/free/a", "/free/b/c"]).await;
     for directory in ["/app", "/lib"] {
@@ -140,7 +140,7 @@ async fn a_directory_is_no_way_around_what_it_holds() {
         assert_eq!(kind(tree.rename(directory, "/x").await), Some(ErrorKind::PermissionDenied), "{directory}");
     }
     assert_eq!(kind(tree.copy("/app", "/x").await), Some(ErrorKind::PermissionDenied));
-    // The copy would stand where a rule forbids writing.
+    // The copy would be where a rule forbids writing.
     assert_eq!(kind(tree.copy("/lib", "/x").await), Some(ErrorKind::PermissionDenied));
     tree.rename("/free", "/app/free").await.expect("nothing is protected in it");
     tree.delete_all("/app/free").await.expect("nothing is protected in it");
@@ -148,7 +148,7 @@ async fn a_directory_is_no_way_around_what_it_holds() {
 }
 
 #[tokio::test]
-async fn a_move_into_a_protected_place_is_checked_in_depth() {
+async fn move_into_protected_directory_checks_every_moved_path() {
     let tree = tree(&[(Effect::Deny, Operations::WRITE, "/out/**/sealed")], &["/in/sealed", "/in/a"]).await;
     assert_eq!(kind(tree.rename("/in", "/out/x").await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.copy("/in", "/out/x").await), Some(ErrorKind::PermissionDenied));
@@ -157,7 +157,7 @@ async fn a_move_into_a_protected_place_is_checked_in_depth() {
 }
 
 #[tokio::test]
-async fn a_file_moved_or_copied_over_a_hidden_one_is_refused() {
+async fn move_or_copy_over_hidden_file_is_refused() {
     let rules = [(Effect::Allow, Operations::READ, "/**/*.md"), (Effect::Deny, Operations::READ, "/private")];
     let tree = tree(&rules, &["/x.md", "/private/key"]).await;
     for (from, overwrite) in [("/x.md", true), ("/x.md", false)] {
@@ -171,7 +171,7 @@ async fn a_file_moved_or_copied_over_a_hidden_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_batch_is_no_way_around_either() {
+async fn batch_cannot_bypass_rules() {
     let tree = tree(&[(Effect::Deny, Operations::WRITE, "/out/**/sealed")], &["/in/a", "/in/sealed"]).await;
     let rename = |from: &str, to: &str| Change::Rename { from: path(from), to: path(to), overwrite: true };
     let write = |at: &str| Change::Write { path: path(at), content: "x".into(), mode: WriteMode::Overwrite };
@@ -185,13 +185,13 @@ async fn a_batch_is_no_way_around_either() {
         assert_eq!((error.kind(), error.change(), error.applied()), (ErrorKind::PermissionDenied, Some(1), 0), "{batch:?}");
     }
     assert!(!tree.exists("/x").await.expect("it can be asked"));
-    // The usual way to replace a file at once.
+    // The usual way to replace a file atomically.
     tree.apply(&[write("/out/a.new"), rename("/out/a.new", "/out/a")], &ApplyOptions::new()).await.expect("allowed");
     tree.apply(&[write("/stage/a"), rename("/stage", "/out/stage")], &ApplyOptions::new()).await.expect("allowed");
 }
 
 #[tokio::test]
-async fn what_leads_to_the_allowed_can_be_walked() {
+async fn directories_above_allowed_paths_can_be_walked() {
     let rules = [(Effect::Allow, Operations::ALL, "/team/ada/**"), (Effect::Deny, Operations::ALL, "/**")];
     let tree = tree(&rules, &["/team/ada/a", "/team/bob/a", "/team/b", "/c"]).await;
     assert_eq!(names(&tree.ls(VfsPath::ROOT, &LsOptions::new()).await.expect("listed").entries), ["/team"]);
@@ -208,7 +208,7 @@ async fn what_leads_to_the_allowed_can_be_walked() {
 }
 
 #[tokio::test]
-async fn asks_once_for_a_batch_and_before_anything_happens() {
+async fn batch_asks_once_before_any_change() {
     let told = Told::new(Approval::Granted);
     let rules = [(Effect::Ask, Operations::WRITE, "/prod")];
     let tree = tree(&rules, &["/prod/a", "/prod/b", "/free"]).await.with_approver(Arc::clone(&told));
@@ -226,7 +226,7 @@ async fn asks_once_for_a_batch_and_before_anything_happens() {
 }
 
 #[tokio::test]
-async fn a_refusal_leaves_all_as_it_was() {
+async fn refused_approval_changes_nothing() {
     let told = Told::new(Approval::Refused { reason: Some("not on a friday".into()) });
     let rules = [(Effect::Ask, Operations::ALL, "/prod")];
     let tree = tree(&rules, &["/prod/a", "/free"]).await.with_approver(Arc::clone(&told));
@@ -238,7 +238,7 @@ async fn a_refusal_leaves_all_as_it_was() {
     assert_eq!(error.message(), "approval of `apply` of `/prod/a` was refused: not on a friday");
     assert_eq!(kind(tree.read_text("/prod/a").await), Some(ErrorKind::PermissionDenied));
     assert!(tree.read_text("/free").await.expect("readable").contains("needle"));
-    // Names are not asked about, and a search from outside leaves out what is.
+    // Listing names needs no approval, and a search from above skips files that need it.
     let asked = told.asked.lock().len();
     assert_eq!(globbed(&tree, "**").await, ["/free", "/prod", "/prod/a"]);
     assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.expect("searched").files.len(), 1);
@@ -247,7 +247,7 @@ async fn a_refusal_leaves_all_as_it_was() {
 }
 
 #[tokio::test]
-async fn without_someone_to_ask_it_is_denied() {
+async fn ask_rule_without_approver_denies() {
     let asking = tree(&[(Effect::Ask, Operations::WRITE, "/prod")], &["/prod/a"]).await;
     let error = asking.write("/prod/a", "x").await.expect_err("no approver");
     assert_eq!(error.message(), "`write` of `/prod/a` needs approval and there is no one to give it; leave it, or tell the user");
@@ -258,15 +258,15 @@ async fn without_someone_to_ask_it_is_denied() {
 }
 
 #[tokio::test]
-async fn no_failure_below_opens_what_is_shut() {
-    // The walk that looks for protected paths fails: the change is refused, not made.
+async fn failing_inner_tree_never_opens_a_protected_path() {
+    // The walk that looks for protected paths fails: the change must be refused, not made.
     let inner = Layered::new(Fault::from_nth(0), state(&["/d/.env"]).await);
     let tree = Permissions::new([Rule::deny(Operations::ALL, ["/**/.env"]).expect("a legal rule")], inner);
     assert_eq!(kind(tree.delete_all("/d").await), Some(ErrorKind::Unavailable));
     assert!(tree.inner().inner().exists("/d/.env").await.expect("it can be asked"));
 }
 
-/// A tree that does not know of guards, as one behind a wire would be.
+/// A tree that ignores guards, such as one behind a wire.
 #[derive(Debug)]
 struct Unguarded(Arc<StateBackend>);
 
@@ -321,7 +321,7 @@ impl Backend for Unguarded {
     }
 }
 
-/// Follows the cursors of a listing, a glob and a grep to their ends and returns all that was found.
+/// Follows the cursors of a listing, a glob and a grep to their ends, and returns everything found.
 async fn all_pages(tree: &dyn Backend, limit: usize) -> [Vec<String>; 3] {
     let mut found = [Vec::new(), Vec::new(), Vec::new()];
     let mut ls = LsOptions::new().with_limit(limit);
@@ -355,9 +355,9 @@ async fn all_pages(tree: &dyn Backend, limit: usize) -> [Vec<String>; 3] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A tree with rules is the tree without what they hide, page by page, whether or not it asks the guard itself.
+    /// A tree with rules behaves, page by page, like a tree without what they hide, whether or not it asks the guard itself.
     #[test]
-    fn hiding_is_as_good_as_not_having(
+    fn tree_with_hidden_paths_behaves_like_tree_without_them(
         files in prop::collection::btree_set("/[abc](/[abc]){0,2}(/[xyz])?", 1..12),
         denied in prop::collection::vec("/([abc]|\\*|\\*\\*)(/([abcxyz]|\\*)){0,2}", 1..3),
         allowed in prop::collection::vec("/[abc]/[abcxyz]", 0..2),
@@ -370,7 +370,7 @@ proptest! {
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(async {
             let (whole, part) = (Arc::new(StateBackend::new()), StateBackend::new());
             for file in &files {
-                // What lies beneath a file is passed over.
+                // Paths beneath a file are skipped.
                 if whole.write(file, "needle\nhay\nneedle\n").await.is_err() {
                     continue;
                 }
@@ -378,7 +378,7 @@ proptest! {
                     part.write(file, "needle\nhay\nneedle\n").await.expect("written");
                 }
             }
-            // Directories that are seen although nothing in them is.
+            // Directories that are visible although nothing in them is.
             let every = whole.glob(VfsPath::ROOT, &GlobOptions::new("**").with_directories(true)).await.expect("globbed");
             for directory in every.entries.iter().filter(|entry| entry.is_directory() && policy.shows(&entry.path, true)) {
                 part.create_dir(directory.path.as_str()).await.expect("made");
@@ -396,9 +396,9 @@ mod links {
     use super::*;
     use crate::backend::{FilesystemBackend, FilesystemOptions};
 
-    /// Peers let a link around their rules; here what would follow one is refused.
+    /// Regression: other users could bypass rules through a link. A call that would follow one must be refused.
     #[tokio::test]
-    async fn a_link_is_no_way_around_a_rule() {
+    async fn link_cannot_bypass_a_rule() {
         let directory = tempfile::tempdir().expect("a directory");
         let host = |name: &str| directory.path().join(name);
         std::fs::create_dir_all(host("secrets")).expect("made");

@@ -1,4 +1,4 @@
-//! What protections mean for a batch, found before any of it happens.
+//! Checks a batch against the protections before any of it happens.
 
 use super::places::places;
 use super::repository::{Repositories, Repository};
@@ -13,9 +13,9 @@ use std::collections::HashMap;
 /// Checks a batch against a tree before any of it happens.
 ///
 /// # Errors
-/// [`PermissionDenied`](ErrorKind::PermissionDenied) for what may not be changed, with the index of the change; those of the tree.
+/// [`PermissionDenied`](ErrorKind::PermissionDenied) for a protected path, with the index of the change; and the errors of the tree.
 pub(super) async fn check(protections: &Protections, tree: &dyn Backend, changes: &[Change]) -> Result<()> {
-    // Whoever is asked about the batch is asked about all of it.
+    // A person who is asked about the batch must see all of its refusals.
     let is_noted = ALLOWANCE.try_with(|_| ()).is_ok();
     let mut first = Ok(());
     let mut check = Check { protections, tree, done: &[], is_noted, refused: None, found: HashMap::new() };
@@ -32,21 +32,21 @@ pub(super) async fn check(protections: &Protections, tree: &dyn Backend, changes
     first
 }
 
-/// One change on its way through the protections.
+/// The check of one change against the protections.
 struct Check<'a> {
     protections: &'a Protections,
     tree: &'a dyn Backend,
-    /// The changes of the batch that come before.
+    /// The earlier changes of the batch.
     done: &'a [Change],
     /// Whether to continue after a refusal that a person could lift, to collect all of them.
     is_noted: bool,
     /// The first refusal that a person could lift.
     refused: Option<Error>,
-    /// Which marks of repositories were looked for in the tree, and whether they are there.
+    /// Which marks of repositories were already looked up in the tree, and whether they exist.
     found: HashMap<VfsPathBuf, bool>,
 }
 
-/// What a change does to a path.
+/// The effect of a change on a path.
 #[derive(Debug, Clone, Copy)]
 struct Doing {
     /// The participle for messages.
@@ -81,7 +81,7 @@ impl Check<'_> {
                 let sources = self.places(from, false).await?;
                 self.whole(&sources)?;
                 self.all(&sources, MOVED).await?;
-                // A link at the target is replaced and not followed.
+                // A link at the target is replaced, not followed.
                 let targets = self.places(to, false).await?;
                 self.all(&targets, WRITTEN).await?;
                 self.beneath(from, &sources, &targets).await
@@ -196,7 +196,7 @@ impl Check<'_> {
         Ok(self.done.iter().flat_map(Change::paths).filter_map(in_directory).any(|name| Repositories::is_mark(mark, &name)))
     }
 
-    /// Checks what is moved or copied, with everything in it: nothing may arrive where it runs code, and no link above a protected name.
+    /// Checks everything in a directory that is moved or copied: nothing may arrive where it runs code, and no link above a protected name.
     async fn beneath(&mut self, from: &VfsPath, sources: &[VfsPathBuf], targets: &[VfsPathBuf]) -> Result<()> {
         let moved = |change: &Change| match change {
             Change::Rename { to, .. } | Change::Copy { to, .. } => Some(to.clone()),
@@ -215,7 +215,7 @@ impl Check<'_> {
         }
         let check_rest = |check: &mut Self, rest: &VfsPath| targets.iter().try_for_each(|to| check.path(&to.concat(rest), WRITTEN));
         for made in self.done.iter().flat_map(Change::paths) {
-            // It may have been made where the source stood before.
+            // It may have been created where the source was before.
             for rest in sources.iter().filter_map(|source| made.strip_prefix(source)) {
                 check_rest(self, rest)?;
             }
@@ -239,14 +239,14 @@ impl Check<'_> {
                     }
                     Ok(())
                 }
-                // What cannot be looked at cannot be cleared.
+                // An unreadable path cannot be checked, so the change is refused.
                 Met::Failure(failure) => {
                     let message = format!("`{}` cannot be looked at, and may hold what runs code; move the rest one by one", failure.path);
                     Err(Error::new(ErrorKind::PermissionDenied, message).at(&failure.path))
                 }
             });
             match checked.await {
-                // There is nothing in a file, and what is not there is the tree's to say.
+                // A file has nothing beneath it, and the tree itself reports a missing path.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
                 checked => checked?,
             }

@@ -1,11 +1,11 @@
-//! The files that make a tool run code, and why.
+//! The files that make tools run code, with reasons.
 
-/// Names whose content a tool runs, or takes commands from, without being told to: by entering a directory, opening it in an editor or an
-/// agent, or starting a usual command there. What a person runs by name (a makefile, a build script, a test) is the project's own code
-/// and not in the list.
+/// Names whose content a tool runs, or takes commands from, without an explicit request: when a directory is entered, opened in an editor
+/// or an agent, or when a common command starts there. Code that a person runs by name (a makefile, a build script, a test) belongs to the
+/// project and is not listed.
 ///
-/// Each is a name, or names one beneath the other, at any depth; `*` stands for any part of a name. It means the file or directory and all
-/// that lies beneath. Names count in any case and spelling that some file system takes for the same.
+/// Each entry is a name, or several nested names, at any depth; `*` stands for any part of a name. It covers the file or directory and
+/// everything beneath. Names match in any case and spelling that some file system treats as equal.
 pub const RUNS_CODE: &[(&str, &str)] = &[
     (".git", "git runs hooks, filters and commands that lie there or are named there"),
     (".hg", "mercurial runs the hooks and extensions that its `hgrc` names"),

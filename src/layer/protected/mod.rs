@@ -1,8 +1,8 @@
-//! Files of a host that a tree may read and must not change: those that make a tool run code later, and those that govern the tree itself.
+//! Files of a host that a tree may read but must not change: those that make a tool run code later, and those that govern the tree itself.
 //!
-//! Start at [`Protected`]. [`RUNS_CODE`] is the list of names with a reason for each, [`Protections`] is what holds for one tree.
-//! `changes` checks a batch, `places` resolves its paths, `repository` recognizes repositories by their contents, `name` compares names
-//! as file systems do, and `turns` keeps anything from being moved between a check and its change.
+//! Start at [`Protected`]. [`RUNS_CODE`] is the list of names with a reason for each, and [`Protections`] is the configuration of one tree.
+//! `changes` checks a batch, `places` resolves its paths, `repository` recognizes repositories by their contents, `name` compares names as
+//! file systems do, and `turns` prevents moves between a check and its change.
 
 use crate::backend::Backend;
 use crate::backend::overlay::ApplyGuard;
@@ -39,10 +39,10 @@ tokio::task_local! {
     static ALLOWANCE: Arc<Allowance>;
 }
 
-/// What a person allowed for the length of one piece of work, and what was refused in it.
+/// The paths that a person allowed for one piece of work, and the refusals during it.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
-    /// Paths of the whole tree that a person named.
+    /// The allowed paths, in the whole tree.
     allowed: Vec<VfsPathBuf>,
     refused: Mutex<Vec<Refusal>>,
 }
@@ -52,27 +52,27 @@ impl Allowance {
         Arc::new(Self { allowed, refused: Mutex::default() })
     }
 
-    /// Does work in which the paths may be changed.
+    /// Runs work in which the allowed paths may be changed.
     pub(crate) async fn during<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
         ALLOWANCE.scope(self, work).await
     }
 
-    /// Returns what was refused so far and a person could allow.
+    /// Returns the refusals so far that a person could allow.
     #[cfg(feature = "mcp")]
     pub(crate) fn refused(&self) -> Vec<Refusal> {
         self.refused.lock().clone()
     }
 }
 
-/// A path that may not be changed unless a person says so.
+/// A path that may not be changed without a person's permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// In the whole tree.
+    /// The path in the whole tree.
     pub(crate) path: VfsPathBuf,
     pub(crate) reason: String,
 }
 
-/// A name of the list, or of a configuration.
+/// An entry of the list or of a configuration.
 #[derive(Debug, Clone)]
 struct Named {
     names: Vec<Pattern>,
@@ -90,18 +90,18 @@ impl Named {
         Ok(Self { names: names.into_iter().map(Pattern::new).collect(), reason: reason.into() })
     }
 
-    /// Tells whether a path lies at or beneath something of this name.
+    /// Returns whether a path lies at or beneath a match of this entry.
     fn covers(&self, path: &[Folded]) -> bool {
         path.windows(self.names.len()).any(|names| names.iter().zip(&self.names).all(|(name, pattern)| name.is_of(pattern)))
     }
 
-    /// Returns how many names of a path lead to something of this name: the path up to there is what is protected.
+    /// Returns the number of leading names of a path up to the end of the first match: the prefix up to there is protected.
     fn top(&self, path: &[Folded]) -> Option<usize> {
         let first = path.windows(self.names.len()).position(|names| names.iter().zip(&self.names).all(|(name, own)| name.is_of(own)))?;
         Some(first + self.names.len())
     }
 
-    /// Returns whether something of this name may lie beneath a path.
+    /// Returns whether a match of this entry may lie beneath a path.
     fn lies_beneath(&self, path: &[Folded]) -> bool {
         (1..self.names.len())
             .any(|count| path.len() >= count && path[path.len() - count..].iter().zip(&self.names).all(|(name, own)| name.is_of(own)))
@@ -118,17 +118,17 @@ struct Governing {
 /// What may not be changed in one tree.
 #[derive(Debug, Clone)]
 pub struct Protections {
-    /// Where the tree stands in the whole tree, as people name its paths.
+    /// The mount point of the tree in the whole tree, as people name its paths.
     at: VfsPathBuf,
     named: Vec<Named>,
     exempt: Vec<Named>,
     exempt_paths: Vec<Vec<Folded>>,
     governing: Vec<Governing>,
-    /// The directory that the tree changes, whose changes take turns.
+    /// The host directory that the tree changes, whose changes take turns.
     ground: Arc<Ground>,
 }
 
-/// Why a path may not be changed.
+/// The reason why a path may not be changed.
 enum Why<'a> {
     /// It runs code; a person may allow it.
     RunsCode {
@@ -141,14 +141,14 @@ enum Why<'a> {
 }
 
 impl Protections {
-    /// Protects what is in [`RUNS_CODE`], in a tree that stands at a path of the whole.
+    /// Protects the names in [`RUNS_CODE`], in a tree mounted at a path of the whole tree.
     pub fn new(at: &VfsPath) -> Self {
         let named = RUNS_CODE.iter().map(|(pattern, reason)| Named::new(pattern, *reason).expect("the list holds names")).collect();
         Self { at: at.to_owned(), named, exempt: Vec::new(), exempt_paths: Vec::new(), governing: Vec::new(), ground: Arc::default() }
     }
 
-    /// Sets the directory of the host that the tree changes, as a canonical path. Trees whose directories are equal or contain each other
-    /// then take turns, so that no change of one comes between a check and a change of another.
+    /// Sets the host directory that the tree changes, as a canonical path. Trees whose directories are equal or contain each other then
+    /// take turns, so that no change of one comes between a check and a change of another.
     #[must_use]
     pub fn with_root(mut self, root: impl Into<PathBuf>) -> Self {
         self.ground = Arc::new(Ground::new(root.into()));
@@ -158,7 +158,7 @@ impl Protections {
     /// Protects more names, such as `Justfile` or `.tool/config`.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no name.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid name.
     pub fn with_names(mut self, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         for pattern in patterns {
             self.named.push(Named::new(pattern.as_ref(), "the configuration protects it")?);
@@ -166,11 +166,11 @@ impl Protections {
         Ok(self)
     }
 
-    /// Leaves names out of what is protected: one as the list has it or one beneath it, or, with a `/` before it, a path of the whole tree
-    /// with all that lies beneath. What governs the tree is never left out.
+    /// Exempts names from protection: an entry of the list or a name beneath one or, with a leading `/`, a path of the whole tree with
+    /// everything beneath. Governing paths are never exempt.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what is no name and no path.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for text that is neither a name nor a path.
     pub fn without(mut self, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         for pattern in patterns {
             let pattern = pattern.as_ref();
@@ -188,7 +188,7 @@ impl Protections {
         Ok(self)
     }
 
-    /// Protects a path of the tree, with all that lies beneath, for good: nobody but the configuration changes what governs the tree.
+    /// Protects a path of the tree and everything beneath it permanently: only the configuration changes what governs the tree.
     #[must_use]
     pub fn with_governing(mut self, path: &VfsPath, reason: impl Into<String>) -> Self {
         self.governing.push(Governing { names: folded(path), reason: reason.into() });
@@ -202,12 +202,12 @@ impl Protections {
         self
     }
 
-    /// Allows paths of the tree.
+    /// Returns an allowance for paths of the tree.
     fn allowance(&self, named: &[VfsPathBuf]) -> Arc<Allowance> {
         Allowance::new(named.iter().map(|path| self.at.concat(path)).collect())
     }
 
-    /// Says why a path may not be changed; none when it may.
+    /// Returns why a path may not be changed; `None` if it may.
     fn why(&self, path: &VfsPath) -> Option<Why<'_>> {
         let names = folded(path);
         if let Some(governing) = self.governing.iter().find(|governing| names.starts_with(&governing.names)) {
@@ -218,8 +218,8 @@ impl Protections {
         (!self.is_exempt(path)).then_some(Why::RunsCode { reason: &named.reason, depth })
     }
 
-    /// Returns why no link may arrive at a path; none if one may. Protected names beneath the path could be changed by way of the link's
-    /// target.
+    /// Returns why no link may arrive at a path; `None` if one may. Otherwise protected names beneath the path could be changed through the
+    /// link's target.
     fn why_link(&self, path: &VfsPath) -> Option<Why<'_>> {
         if let Some(governing) = self.why_whole(path) {
             return Some(Why::Governs(&governing.reason));
@@ -235,9 +235,9 @@ impl Protections {
         self.exempt.iter().any(|exempt| exempt.covers(&names)) || self.exempt_paths.iter().any(|path| names.starts_with(path))
     }
 
-    /// Says why what stands at a path may not be moved or removed as a whole: something in it governs the tree.
+    /// Returns the governing path within `path`, if any: then `path` may not be moved or removed as a whole.
     fn why_whole(&self, path: &VfsPath) -> Option<&Governing> {
-        // No tree takes its root away, and it says so better.
+        // The tree itself refuses to move its root, with a better message.
         if path.is_root() {
             return None;
         }
@@ -249,7 +249,8 @@ impl Protections {
     fn is_allowed(&self, path: &VfsPath, depth: usize) -> bool {
         let whole = self.at.concat(path);
         let allows = |allowed: &VfsPathBuf| {
-            // A directory above names all that lies in it, and what makes tools run code is not seen there.
+            // A permission for a directory above does not count: it names everything in it, including what a person does not see to run
+            // code.
             whole.starts_with(allowed) && allowed.strip_prefix(&self.at).is_some_and(|allowed| allowed.depth() >= depth)
         };
         ALLOWANCE.try_with(|allowance| allowance.allowed.iter().any(allows)).unwrap_or(false)
@@ -286,21 +287,22 @@ fn folded(path: &VfsPath) -> Vec<Folded> {
     path.segments().map(Folded::new).collect()
 }
 
-/// Refuses to change what makes a tool run code later, and what governs the tree; everything can be read.
+/// Refuses to change files that make a tool run code later, and files that govern the tree; everything can be read.
 ///
-/// It stands around a directory of the host, where others run what lies there. A rename is checked at both ends and a copy at its target,
-/// with everything in a directory; links are followed first, and names are compared as the most lenient file system does. Removing a
-/// directory takes what runs code in it along, as nothing runs then; what governs the tree keeps every directory above it.
+/// Place it around a directory of the host where others run the files. A rename is checked at both ends and a copy at its target, with
+/// everything in a directory; links are followed first, and names are compared as the most lenient file system does. Removing a directory
+/// may remove protected files in it, because nothing runs then; but every directory above a governing path stays.
 ///
-/// No link may be moved above a protected name (to `.vscode`, where `tasks.json` is protected), because the name could then be written by
-/// way of the link's target. A directory that git treats as a repository because it contains `HEAD`, `objects` and `refs` is protected like
-/// `.git`, and nobody can create the last of the three. An existing Subversion repository is protected too.
+/// No link may be moved above a protected name (to `.vscode`, where `tasks.json` is protected), because the name could then be written
+/// through the link's target. A directory that git treats as a repository because it contains `HEAD`, `objects` and `refs` is protected
+/// like `.git`, and nobody can create the last of the three. An existing Subversion repository is protected too.
 ///
-/// **Writers at once.** In one process a batch with a rename or a copy runs alone in its directory of the host, in whatever trees that is
-/// mounted, above or beneath ([`Protections::with_root`]), so nothing is moved between the check and the change of another batch.
+/// **Concurrent writers.** In one process, a batch with a rename or a copy runs alone in its host directory, in all trees that mount the
+/// directory, or one above or beneath it ([`Protections::with_root`]). So nothing is moved between the check and the change of another
+/// batch.
 ///
-/// Cost: a few `stat` for each directory of a path that is changed, and for a rename or copy a walk of what it holds. What another process
-/// links or moves at that very moment, past this layer, is not seen.
+/// Cost: a few `stat` calls for each directory of a changed path, and a walk of the content for a rename or copy. Links and moves that
+/// another process makes at the same moment, past this layer, are not seen.
 ///
 /// ```
 /// use treehold::layer::{Protected, Protections};
@@ -325,7 +327,7 @@ pub struct Protected<B> {
 }
 
 impl<B: Backend> Protected<B> {
-    /// Puts protections around a tree.
+    /// Protects a tree.
     pub fn new(protections: impl Into<Arc<Protections>>, inner: B) -> Self {
         Self { protections: protections.into(), inner }
     }
@@ -370,7 +372,7 @@ impl<B: Backend> Backend for Protected<B> {
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let turn = Arc::new(self.protections.turn(changes).await);
         changes::check(&self.protections, &self.inner, changes).await?;
-        // A cancelled change may continue for a moment on another thread. The turn lasts until that ends.
+        // An abandoned change may continue for a moment on another thread. The turn lasts until that ends.
         work::holding(turn, self.inner.apply(changes, options)).await
     }
 
@@ -381,7 +383,7 @@ impl<B: Backend> Backend for Protected<B> {
                 Some(_) => Change::Write { path: difference.path.clone(), content: Bytes::new(), mode: WriteMode::Overwrite },
             };
             let changes: Vec<Change> = review.differences.iter().map(change).collect();
-            // Refusals are recorded in the allowance, which is all that is needed.
+            // Refusals are recorded in the allowance; the result is not needed.
             let _ = changes::check(&self.protections, &self.inner, &changes).await;
         }
         self.inner.review(review).await

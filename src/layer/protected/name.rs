@@ -1,8 +1,8 @@
 //! Names as file systems compare them: pure.
 //!
-//! A path is written in one way and found in others. Hosts that ignore case take `.GIT` for `.git`, HFS+ leaves out characters without a
-//! width, NTFS leaves out dots and spaces at the end, cuts off the name of a stream, and finds a long name by its short one, `GIT~1`.
-//! As nobody says on what a directory stands, all of them count everywhere.
+//! A path can be found under more spellings than the one it was written with. Hosts that ignore case treat `.GIT` as `.git`. HFS+ ignores
+//! zero-width characters. NTFS ignores trailing dots and spaces, cuts off the name of a stream, and finds a long name by its short one,
+//! `GIT~1`. The file system of a directory is unknown, so all of these always apply.
 
 use unicode_normalization::UnicodeNormalization;
 
@@ -12,7 +12,7 @@ pub(super) struct Folded(String);
 
 impl Folded {
     pub(super) fn new(name: &str) -> Self {
-        // What follows a colon is a stream of the file, or says of which kind it is.
+        // A colon separates the name of a stream of the file, or its type.
         let name = name.split_once(':').map_or(name, |(file, _)| if file.is_empty() { name } else { file });
         let folded: String = name
             .nfkd()
@@ -26,12 +26,12 @@ impl Folded {
         Self(if trimmed.is_empty() { folded } else { trimmed.to_owned() })
     }
 
-    /// Returns a name that is none of a path.
+    /// Returns a name that no path contains.
     pub(super) fn unnamable() -> Self {
         Self(String::new())
     }
 
-    /// Tells whether the name may be the one that a pattern means, by itself or by its short name.
+    /// Returns whether the name may match a pattern, by itself or by its short name.
     pub(super) fn is_of(&self, pattern: &Pattern) -> bool {
         matches(&pattern.name.0, &self.0) || pattern.short.as_ref().is_some_and(|short| is_short(&self.0, short))
     }
@@ -41,7 +41,7 @@ impl Folded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     name: Folded,
-    /// What its short names begin with, and their extension; none of a name that is short enough by itself.
+    /// The start and the extension of its short names; `None` if the name itself is short enough.
     short: Option<(String, String)>,
 }
 
@@ -53,15 +53,15 @@ impl Pattern {
     }
 }
 
-/// Tells whether HFS+ leaves a character out of a comparison: it has no width, or orders others.
+/// Returns whether HFS+ ignores a character in comparisons: it has no width, or controls directionality.
 fn is_left_out(character: char) -> bool {
     matches!(character,
         '\u{00ad}' | '\u{034f}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}'
         | '\u{2066}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}')
 }
 
-/// Returns what NTFS makes the short names of a long one of: up to six letters of it, and three of its extension. Of names that begin
-/// with a dot, hold more than one, or are long.
+/// Returns the parts of the short names that NTFS generates for a long one: up to six characters of its start, and three of its extension.
+/// It does so for names that start with a dot, contain several, or are long.
 fn short(name: &str) -> Option<(String, String)> {
     if name.contains('*') {
         return None;
@@ -74,19 +74,19 @@ fn short(name: &str) -> Option<(String, String)> {
     is_long.then(|| (kept(base, 6), kept(extension, 3)))
 }
 
-/// Tells whether a name is a short one: the start of the long one, `~` and a number, and the extension.
+/// Returns whether a name is a short one: the start of the long one, `~` and a number, and the extension.
 fn is_short(name: &str, (start, extension): &(String, String)) -> bool {
     let (base, own) = name.rsplit_once('.').unwrap_or((name, ""));
     let Some((before, number)) = base.rsplit_once('~') else { return false };
     let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
-    // Where there are many alike, a hash takes the place of all but the first two letters.
+    // If many names are alike, a hash replaces all but the first two characters.
     let is_start = !before.is_empty()
         && (start.starts_with(before)
             || (before.len() == 6 && before.get(..2) == start.get(..2) && before[2..].bytes().all(|digit| digit.is_ascii_hexdigit())));
     is_number && is_start && own == extension
 }
 
-/// Tells whether a name matches a pattern in which `*` stands for any part.
+/// Returns whether a name matches a pattern in which `*` stands for any part.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_found_in_every_spelling_of_some_file_system() {
+    fn protected_name_is_found_in_every_file_system_spelling() {
         let of = |name: &str, pattern: &str| Folded::new(name).is_of(&Pattern::new(pattern));
         for name in [
             ".git",

@@ -1,21 +1,21 @@
-//! Where a change reaches: the path it names, where links on the way lead, and where that stood before the batch began.
+//! The paths that a change can reach: the named path, the targets of links on the way, and their places before the batch.
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Change, EntryKind};
 use crate::path::{VfsPath, VfsPathBuf};
 
-/// The most paths that one may have had in the course of a batch.
+/// The most places that one path may have had during a batch.
 const PLACES_MAX: usize = 64;
 
-/// Returns every path that a change of one may reach: itself, where links on the way lead, and where those of them lead that stood elsewhere
-/// before earlier changes of the batch.
+/// Returns every path that a change to `path` may reach: itself, the targets of links on the way, and the targets of links that were
+/// elsewhere before earlier changes of the batch.
 pub(super) async fn places(tree: &dyn Backend, done: &[Change], path: &VfsPath, follows_last: bool) -> Result<Vec<VfsPathBuf>> {
     let mut places = vec![path.to_owned()];
     for change in done.iter().rev() {
         crate::work::step().await;
         let (Change::Rename { from, to, .. } | Change::Copy { from, to, .. }) = change else { continue };
-        // One step back for each change, which does not move again what it has added: a move onto its own parent would never end.
+        // Go one step back for each change, without following paths that this step adds: a move onto its own parent would never end.
         for index in 0..places.len() {
             let before = places[index].strip_prefix(to).map(|rest| from.concat(rest));
             places.extend(before.filter(|before| !places.contains(before)));
@@ -35,7 +35,7 @@ pub(super) async fn places(tree: &dyn Backend, done: &[Change], path: &VfsPath, 
     Ok(places)
 }
 
-/// Returns where a path leads through links; none when there is none on the way.
+/// Returns where a path leads through links; `None` if there is no link on the way.
 async fn resolved(tree: &dyn Backend, path: &VfsPath, follows_last: bool) -> Result<Option<VfsPathBuf>> {
     for step in path.ancestors().skip(1).chain(follows_last.then_some(path)) {
         match tree.stat(step).await {
@@ -46,7 +46,7 @@ async fn resolved(tree: &dyn Backend, path: &VfsPath, follows_last: bool) -> Res
                     return Err(Error::new(ErrorKind::PermissionDenied, message).at(step));
                 };
                 let on = target.concat(&rest);
-                // What it leads to has no links above it, and may have some beneath.
+                // The target has no links above it, but may have some beneath.
                 let further = match rest.is_root() {
                     true => None,
                     false => Box::pin(resolved(tree, &on, follows_last)).await?,

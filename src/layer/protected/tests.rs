@@ -1,4 +1,4 @@
-//! Every way to change a file, asked about every entry of the list.
+//! Tests every kind of change against every entry of the list.
 
 use super::*;
 use crate::backend::{BackendExt, StateBackend};
@@ -9,14 +9,14 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).expect("a legal path")
 }
 
-/// What each operation can do to a path: changes that must be refused when the path is protected. `source` is a file and `holder` a directory
-/// elsewhere that holds `rest`, what lies beneath the first name of the path.
+/// Returns the changes by which each operation could modify a path; all must be refused if the path is protected. `source` is a file, and
+/// `holder` a directory elsewhere that holds `rest`, the part of the path after its first name.
 fn changes(kind: OpKind, target: &VfsPath, prefix: &VfsPath, first: &str) -> Vec<Vec<Change>> {
     let (to, holder) = (target.to_owned(), path("/holder"));
     let top = prefix.concat(&path(&format!("/{first}")));
     let write = |path: VfsPathBuf| Change::Write { path, content: "x".into(), mode: WriteMode::Overwrite };
     match kind {
-        // These change nothing, and a batch is made of the others.
+        // These change nothing, and a batch consists of the others.
         OpKind::Stat | OpKind::Read | OpKind::Ls | OpKind::Glob | OpKind::Grep | OpKind::Search | OpKind::Apply => Vec::new(),
         OpKind::Write => vec![
             vec![write(to.clone())],
@@ -35,7 +35,7 @@ fn changes(kind: OpKind, target: &VfsPath, prefix: &VfsPath, first: &str) -> Vec
         OpKind::Rename => vec![
             vec![Change::Rename { from: path("/source"), to: to.clone(), overwrite: true }],
             vec![Change::Rename { from: to.clone(), to: path("/taken"), overwrite: false }],
-            // A directory that holds what becomes protected by where it comes to stand.
+            // A directory whose content becomes protected by its new place.
             vec![Change::Rename { from: holder.clone(), to: top.clone(), overwrite: false }],
             vec![
                 Change::Rename { from: path("/source"), to: path("/between"), overwrite: false },
@@ -49,13 +49,13 @@ fn changes(kind: OpKind, target: &VfsPath, prefix: &VfsPath, first: &str) -> Vec
         OpKind::Copy => vec![
             vec![Change::Copy { from: path("/source"), to, overwrite: true }],
             vec![Change::Copy { from: holder, to: top.clone(), overwrite: false }],
-            // A directory that holds what is protected wherever it stands.
+            // A directory whose content is protected anywhere.
             vec![Change::Copy { from: top.parent().unwrap_or(VfsPath::ROOT).to_owned(), to: path("/elsewhere"), overwrite: false }],
         ],
     }
 }
 
-/// Returns all that a tree holds.
+/// Returns everything that a tree holds.
 async fn held(tree: &dyn Backend) -> BTreeMap<String, String> {
     let all = tree.tree("/", usize::MAX, usize::MAX).await.expect("listed");
     let mut held = BTreeMap::new();
@@ -70,7 +70,7 @@ async fn held(tree: &dyn Backend) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn every_change_of_every_entry_is_refused_in_every_place_and_spelling() {
+async fn every_change_of_every_entry_is_refused_at_any_place_and_spelling() {
     for (pattern, _) in RUNS_CODE {
         let name = pattern.replace('*', "x");
         let spellings = [name.clone(), name.to_uppercase(), format!("{name}."), format!("{}\u{200d}", name)];
@@ -84,7 +84,7 @@ async fn every_change_of_every_entry_is_refused_in_every_place_and_spelling() {
                 state.write("/source", "x").await.expect("written");
                 state.write(&format!("/holder/{rest}"), "x").await.expect("written");
                 state.write("/nested/deep/free", "x").await.expect("written");
-                // Half of the spellings are tried where the file is there already.
+                // Try half of the spellings with an existing file.
                 if index % 2 == 0 {
                     state.write(target.as_str(), "old").await.expect("written");
                 }
@@ -114,7 +114,7 @@ async fn every_change_of_every_entry_is_refused_in_every_place_and_spelling() {
 }
 
 #[tokio::test]
-async fn entry_is_refused_where_its_directory_is_made_and_moved_by_the_same_batch() {
+async fn entry_is_refused_when_its_directory_is_created_and_moved_in_one_batch() {
     let write = |path: VfsPathBuf| Change::Write { path, content: "x".into(), mode: WriteMode::Overwrite };
     for (pattern, _) in RUNS_CODE {
         let name = pattern.replace('*', "x");
@@ -137,7 +137,7 @@ async fn entry_is_refused_where_its_directory_is_made_and_moved_by_the_same_batc
 }
 
 #[tokio::test]
-async fn batch_that_moves_onto_a_parent_or_over_and_over_is_checked_in_bounded_work() {
+async fn batch_with_repeated_or_recursive_moves_is_checked_in_bounded_time() {
     let write = |at: &str| Change::Write { path: path(at), content: "x".into(), mode: WriteMode::Overwrite };
     let onto = |from: String, to: &str| Change::Rename { from: path(&from), to: path(to), overwrite: true };
     let tree = Protected::new(Protections::new(VfsPath::ROOT), StateBackend::new());
@@ -151,7 +151,7 @@ async fn batch_that_moves_onto_a_parent_or_over_and_over_is_checked_in_bounded_w
 }
 
 #[tokio::test]
-async fn a_refusal_names_the_reason_and_how_to_allow_it() {
+async fn refusal_names_the_reason_and_how_to_allow_it() {
     let tree = Protected::new(Protections::new(&path("/workspace")), StateBackend::new());
     let error = tree.write("/.envrc", "x").await.expect_err("refused");
     assert_eq!(
@@ -162,7 +162,7 @@ async fn a_refusal_names_the_reason_and_how_to_allow_it() {
 }
 
 #[tokio::test]
-async fn names_are_added_and_taken_out_by_name_and_by_path() {
+async fn names_are_added_by_name_and_exempted_by_name_or_path() {
     let protections = Protections::new(&path("/workspace")).with_names(["Justfile", ".tool/*.lua"]).expect("names");
     let protections = protections.without([".vscode/settings.json", "/workspace/fixtures", "/elsewhere"]).expect("names");
     let tree = Protected::new(protections, StateBackend::new());
@@ -178,12 +178,12 @@ async fn names_are_added_and_taken_out_by_name_and_by_path() {
 }
 
 #[tokio::test]
-async fn what_governs_a_tree_and_every_directory_above_it_stays() {
+async fn governing_paths_and_their_ancestors_cannot_be_changed() {
     let state = Arc::new(StateBackend::new());
     state.write("/a/b/own.toml", "x").await.expect("written");
     state.write("/free", "x").await.expect("written");
     let protections = Protections::new(VfsPath::ROOT).with_governing(&path("/a/b/own.toml"), "it is the configuration");
-    // Nobody takes that out.
+    // No exemption removes this protection.
     let protections = protections.without(["own.toml", "/a"]).expect("names");
     let tree = Protected::new(protections, state.clone());
     let before = held(&state).await;
@@ -209,7 +209,7 @@ async fn what_governs_a_tree_and_every_directory_above_it_stays() {
 }
 
 #[tokio::test]
-async fn an_allowance_is_for_what_was_named_and_for_its_length() {
+async fn allowance_covers_only_the_named_paths_and_its_duration() {
     let tree = Protected::new(Protections::new(&path("/w")), StateBackend::new());
     let write = async |at: &str| tree.write(at, "x").await.map(drop);
     let named = |text: &str| Allowance::new(vec![path(text)]);
@@ -222,7 +222,7 @@ async fn an_allowance_is_for_what_was_named_and_for_its_length() {
 
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn links_lead_nowhere_that_is_protected() {
+async fn protected_path_cannot_be_reached_through_links() {
     use crate::backend::FilesystemBackend;
     use std::os::unix::fs::symlink;
     let directory = tempfile::tempdir().expect("a directory");
@@ -249,7 +249,7 @@ async fn links_lead_nowhere_that_is_protected() {
     }
     tree.delete("/direct/config").await.expect_err("through a link");
     tree.rename("/plain/twice/config", "/taken").await.expect_err("through a link");
-    // In one batch a link comes to stand elsewhere first.
+    // Within one batch, a link is moved elsewhere first.
     let batch = [
         Change::Rename { from: path("/direct"), to: path("/moved"), overwrite: false },
         Change::Write { path: path("/moved/config"), content: "new".into(), mode: WriteMode::Overwrite },
@@ -262,13 +262,13 @@ async fn links_lead_nowhere_that_is_protected() {
     tree.write("/plain/file", "y").await.expect("nothing of this is about others");
 }
 
-/// A tree in which a rename or copy, once its turn has come, waits at a gate.
+/// A tree in which a rename or copy waits at a gate once its turn has come.
 #[derive(Debug, Default)]
 struct Gated {
     inner: StateBackend,
     reached: tokio::sync::Notify,
     opened: tokio::sync::Notify,
-    /// Keeps what the work that is given up has to hold.
+    /// Whether it keeps what abandoned work must hold.
     keeps: bool,
     kept: Mutex<Option<Arc<dyn std::any::Any + Send + Sync>>>,
 }
@@ -325,7 +325,7 @@ impl Backend for Gated {
     }
 }
 
-/// Lets work go on until it can go no further.
+/// Lets work proceed until it blocks.
 async fn settle<T>(work: &tokio::task::JoinHandle<T>) {
     for _ in 0..1_000 {
         if work.is_finished() {
@@ -335,13 +335,13 @@ async fn settle<T>(work: &tokio::task::JoinHandle<T>) {
     }
 }
 
-/// The directory was looked at before the file was there, and moved after.
+/// Regression: the directory was checked before the file existed, and moved after.
 #[tokio::test]
-async fn write_into_a_directory_that_is_being_moved_waits_for_the_move() {
+async fn write_into_directory_being_moved_waits_for_the_move() {
     let moved = Change::Rename { from: path("/h"), to: path("/.vscode"), overwrite: false };
     let copied = Change::Copy { from: path("/h"), to: path("/.vscode"), overwrite: false };
     for (number, change) in [moved, copied].into_iter().enumerate() {
-        // The two trees are of one directory, of one beneath the other, and one and the same.
+        // The two trees show the same directory, or one beneath the other, or are the same tree.
         for (roots, at) in [(["/rules/a", "/rules/a"], "/h/tasks.json"), (["/rules/b", "/rules/b/h"], "/h/tasks.json")] {
             let gated = Arc::new(Gated::default());
             gated.inner.create_dir("/h").await.expect("made");
@@ -364,7 +364,7 @@ async fn write_into_a_directory_that_is_being_moved_waits_for_the_move() {
 }
 
 #[tokio::test]
-async fn turn_of_a_move_that_is_given_up_lasts_as_long_as_its_work() {
+async fn turn_of_abandoned_move_lasts_until_its_work_ends() {
     let gated = Arc::new(Gated { keeps: true, ..Gated::default() });
     gated.inner.create_dir("/h").await.expect("made");
     let tree = Arc::new(Protected::new(Protections::new(VfsPath::ROOT).with_root("/rules/given-up"), gated.clone()));
@@ -380,10 +380,10 @@ async fn turn_of_a_move_that_is_given_up_lasts_as_long_as_its_work() {
     writing.await.expect("joined").expect("written");
 }
 
-/// What a link at `.vscode` leads to was changed by another name.
+/// Regression: the target of a link at `.vscode` was changed by another name.
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn no_link_comes_to_stand_above_what_is_protected() {
+async fn link_cannot_be_placed_above_protected_names() {
     use crate::backend::FilesystemBackend;
     use std::os::unix::fs::symlink;
     let directory = tempfile::tempdir().expect("a directory");
@@ -427,14 +427,14 @@ async fn no_link_comes_to_stand_above_what_is_protected() {
     tree.rename("/free", "/.vscode").await.expect("a directory leads nowhere else");
 }
 
-/// Git ran what such a directory said, as it was of ordinary names.
+/// Regression: git executed the configuration of such a directory, because all its names are ordinary.
 #[tokio::test]
-async fn bare_repository_is_neither_made_nor_changed() {
+async fn bare_repository_cannot_be_completed_or_changed() {
     let write = |at: &str| Change::Write { path: path(at), content: "x".into(), mode: WriteMode::Overwrite };
     let dir = |at: &str| Change::CreateDir { path: path(at) };
     let rename = |from: &str, to: &str| Change::Rename { from: path(from), to: path(to), overwrite: false };
     let copy = |from: &str, to: &str| Change::Copy { from: path(from), to: path(to), overwrite: false };
-    // What makes one of what is there: `/n` has all but `HEAD`, `/o` all but `objects`, `/r` all but `refs`, `/w` a `HEAD`.
+    // Changes that complete a repository: `/n` has everything but `HEAD`, `/o` all but `objects`, `/r` all but `refs`, `/w` only a `HEAD`.
     let completing = [
         vec![write("/n/HEAD")],
         vec![write("/n/head")],
@@ -452,7 +452,7 @@ async fn bare_repository_is_neither_made_nor_changed() {
         vec![write("/new/HEAD"), dir("/new/objects"), rename("/new", "/newer"), dir("/newer/refs")],
         vec![write("/new/HEAD"), write("/new/commondir")],
     ];
-    // What changes or moves one: `/bare.git` and the repository `/svn`.
+    // Changes to existing repositories, or moves of them: `/bare.git` and the repository `/svn`.
     let changing = [
         vec![write("/bare.git/config")],
         vec![write("/bare.git/hooks/post-update")],
@@ -483,7 +483,7 @@ async fn bare_repository_is_neither_made_nor_changed() {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{batch:?}: {error}");
         assert!(error.message().contains("repository"), "{batch:?}: {error}");
         assert_eq!(held(&state).await, before, "{batch:?}");
-        // A directory with some of the names is one like any other, and a repository may be removed, and changed where somebody names it.
+        // A directory with only some of the names is an ordinary one. A repository may be removed, and changed if somebody names it.
         for at in ["/n/config", "/o/hooks/x", "/r/x", "/db/format", "/objects/x", "/HEAD"] {
             tree.write(at, "x").await.expect(at);
         }

@@ -1,8 +1,8 @@
-//! Turns for changes of a directory of the host, across the whole process.
+//! Turns for changes of a host directory, across the whole process.
 //!
-//! A batch is checked first and applied afterwards. Nothing may be moved between the two: while
-//! `rename h -> .vscode` is under way, a write of `h/tasks.json` would become a write of `.vscode/tasks.json`. So a batch that moves
-//! something runs alone in its directory and in all directories above and beneath it. Other batches run concurrently.
+//! A batch is checked first and applied afterwards. Nothing may be moved between the two: during `rename h -> .vscode`, a write of
+//! `h/tasks.json` would become a write of `.vscode/tasks.json`. So a batch that moves something runs alone in its directory and in all
+//! directories above and beneath it. Other batches run concurrently.
 
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// The directory that a tree changes.
 #[derive(Debug, Default)]
 pub(super) struct Ground {
-    /// The canonical path; none for a tree that is not a directory of the host and overlaps no other.
+    /// The canonical path; `None` for a tree that is not a host directory and overlaps no other.
     root: Option<PathBuf>,
 }
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turn_alone_excludes_others_in_directories_that_overlap_and_no_further() {
+    async fn exclusive_turn_blocks_only_overlapping_directories() {
         let alone = turn(&ground("/turns/a"), true).await;
         for overlapping in ["/turns/a", "/turns", "/turns/a/b"] {
             for is_alone in [false, true] {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turn_alone_is_not_overtaken_and_one_that_is_given_up_holds_nobody() {
+    async fn exclusive_turn_is_not_overtaken_and_blocks_nobody_once_abandoned() {
         let place = ground("/in-order");
         let first = turn(&place, false).await;
         let mut mover = Box::pin(turn(&place, true));

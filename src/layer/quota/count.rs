@@ -1,4 +1,4 @@
-//! The count of a whole tree, which outlives the call that began it.
+//! The count of a whole tree, which can outlive the call that started it.
 
 use super::{QuotaLimits, Usage};
 use crate::backend::Backend;
@@ -7,10 +7,10 @@ use crate::layer::walk::{Met, Walk};
 use crate::ops::EntryKind;
 use crate::path::VfsPath;
 
-/// A count on its way. A call that is given up leaves it where it stands, and the next goes on from there: a tree that takes longer
-/// to count than any caller waits is counted all the same.
+/// A count in progress. An abandoned call leaves it where it is, and the next one continues it, so a tree that takes longer to count than
+/// any caller waits is still counted.
 ///
-/// It stays right while no change runs; `epoch` is that of the [`Ledger`](super::ledger::Ledger) it was begun in.
+/// It stays correct while no change runs. `epoch` is that of the [`Ledger`](super::ledger::Ledger) in which it started.
 #[derive(Debug)]
 pub(super) struct Count {
     pub(super) epoch: u64,
@@ -23,10 +23,10 @@ impl Count {
         Self { epoch, usage: Usage::default(), walk: Walk::new(VfsPath::ROOT, true) }
     }
 
-    /// Counts what is left.
+    /// Counts the rest.
     ///
     /// # Errors
-    /// Those of [`Backend::glob`].
+    /// The errors of [`Backend::glob`].
     pub(super) async fn finish<B: Backend>(&mut self, tree: &B) -> Result<Usage> {
         while let Some(page) = self.walk.next_page(tree).await? {
             page.for_each(|met| self.usage.add(met));

@@ -1,11 +1,11 @@
-//! What the tree holds, and what running changes were promised.
+//! The usage of the tree, and the reservations of running changes.
 
 use super::plan::Growth;
 use super::{QuotaLimits, Usage};
 use parking_lot::Mutex;
 
-/// The usage and the sum of all reservations. Invariant: the usage, while it is known, is what the tree holds but for the
-/// changes that run; each of those has reserved at least what it adds.
+/// The usage and the sum of all reservations. Invariant: a known usage is what the tree holds except for running changes, and each of those
+/// has reserved at least what it adds.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     state: Mutex<State>,
@@ -13,7 +13,7 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    /// None until it is counted, and from a change with an open end until it is counted again.
+    /// `None` until it is counted, and after a change with an unknown outcome until it is counted again.
     usage: Option<Usage>,
     epoch: u64,
     reserved: Growth,
@@ -24,12 +24,12 @@ impl Ledger {
         self.state.lock().usage
     }
 
-    /// Returns the number of the epoch, which ends when the content is replaced past the layer.
+    /// Returns the epoch, which ends when the content is replaced past the layer.
     pub(super) fn epoch(&self) -> u64 {
         self.state.lock().epoch
     }
 
-    /// Takes a count over that was begun in an epoch; tells whether it is still the same.
+    /// Sets the usage from a count that started in an epoch. Returns whether that epoch is still current.
     pub(super) fn set(&self, usage: Usage, epoch: u64) -> bool {
         let mut state = self.state.lock();
         let is_current = state.epoch == epoch;
@@ -39,16 +39,16 @@ impl Ledger {
         is_current
     }
 
-    /// Ends the epoch: what was counted, or is being counted, counts no more.
+    /// Ends the epoch, which invalidates finished and running counts.
     pub(super) fn forget(&self) {
         let mut state = self.state.lock();
         state.usage = None;
         state.epoch += 1;
     }
 
-    /// Promises room for a growth, or returns the usage, promises included, that leaves none.
+    /// Reserves room for a growth, or returns the usage, reservations included, that leaves none.
     ///
-    /// When the usage is not known, which a turn rules out, nothing is refused and the tree is counted at the next change.
+    /// If the usage is unknown, which a turn rules out, nothing is refused and the next change counts the tree.
     pub(super) fn reserve(&self, growth: Growth, limits: &QuotaLimits) -> Result<Reservation<'_>, Usage> {
         let mut state = self.state.lock();
         let promised = state.usage.map(|usage| state.reserved.after(usage));
@@ -61,7 +61,7 @@ impl Ledger {
     }
 }
 
-/// Room that was promised. Dropped before it is settled, it leaves the usage to be counted again.
+/// Reserved room. Dropped before it is settled, it makes the usage unknown.
 #[derive(Debug)]
 pub(super) struct Reservation<'a> {
     ledger: &'a Ledger,
@@ -70,7 +70,7 @@ pub(super) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Ends the promise by what was really added.
+    /// Replaces the reservation by what was really added.
     pub(super) fn settle(mut self, added: Growth) {
         let mut state = self.ledger.state.lock();
         state.reserved -= self.growth;

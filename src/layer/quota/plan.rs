@@ -1,4 +1,4 @@
-//! What a batch would add to a tree, change by change, found without changing anything.
+//! Plans what a batch would add to a tree, change by change, without changing anything.
 
 use super::{QuotaLimits, Usage};
 use crate::backend::Backend;
@@ -12,10 +12,10 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign, SubAssign};
 
-/// How much more a tree holds; less when negative.
+/// The growth of a tree; negative if it shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Growth {
-    /// With [`QuotaLimits::DIRECTORY_BYTES`] for each directory.
+    /// Including [`QuotaLimits::DIRECTORY_BYTES`] for each directory.
     pub(super) bytes: i128,
     pub(super) files: i128,
     pub(super) directories: i128,
@@ -27,17 +27,17 @@ impl Growth {
         Self { bytes: bytes(new) - bytes(old), files: i128::from(new.is_some()) - i128::from(old.is_some()), directories: 0 }
     }
 
-    /// That of so many directories more.
+    /// Returns the growth by `count` directories.
     pub(super) fn of_directories(count: i128) -> Self {
         Self { bytes: count * i128::from(QuotaLimits::DIRECTORY_BYTES), files: 0, directories: count }
     }
 
-    /// Returns how many files and directories it adds.
+    /// Returns the number of added files and directories.
     pub(super) fn entries(self) -> i128 {
         self.files + self.directories
     }
 
-    /// Returns what a tree of this usage holds afterwards; never less than nothing.
+    /// Returns the resulting usage, at least zero.
     pub(super) fn after(self, usage: Usage) -> Usage {
         let sum = |held: u64, added: i128| u64::try_from((i128::from(held) + added).max(0)).unwrap_or(u64::MAX);
         Usage {
@@ -47,14 +47,14 @@ impl Growth {
         }
     }
 
-    /// Tells whether it takes a tree of this usage over a limit, or further over it.
+    /// Returns whether it takes a tree of this usage over a limit, or further over it.
     pub(super) fn is_over(self, usage: Usage, limits: &QuotaLimits) -> bool {
         let after = self.after(usage);
         (self.bytes > 0 && limits.bytes_max.is_some_and(|max| after.bytes > max))
             || (self.entries() > 0 && limits.files_max.is_some_and(|max| after.entries() > max))
     }
 
-    /// Returns what room it needs, whether or not it succeeds.
+    /// Returns the room that it needs whether or not it succeeds.
     pub(super) fn without_shrinkage(self) -> Self {
         Self { bytes: self.bytes.max(0), files: self.files.max(0), directories: self.directories.max(0) }
     }
@@ -93,32 +93,32 @@ impl SubAssign for Growth {
     }
 }
 
-/// The largest file whose edit is made on its content to be judged, which holds it in memory twice.
+/// The largest file whose edit is computed to be judged, which holds the content in memory twice.
 const EXACT_BYTES_MAX: u64 = 16 << 20;
 
-/// How closely edits are looked at.
+/// How precisely edits are planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// The size that an edit leaves is bounded from above. For a batch of one change.
+    /// Bounds the size after an edit from above. For a batch of one change.
     Bounds,
-    /// The edit is made on the content.
+    /// Applies the edit to the content.
     Exact,
 }
 
-/// What each change of a batch adds.
+/// The growth by each change of a batch.
 #[derive(Debug)]
 pub(super) struct Plan {
     steps: Vec<Growth>,
-    /// The size that stands for that of a single edited file, when it is only a bound.
+    /// The planned size of a single edited file, if it is only a bound.
     bounded: Option<u64>,
-    /// Something was met whose size cannot be known beforehand, such as a link: the tree is counted again.
+    /// Whether something was found whose size cannot be known beforehand, such as a link: the tree is then counted again.
     is_open: bool,
-    /// Directories come or go, which changes of files beside them may bring along or need: it has to run alone.
+    /// Whether directories are created or removed, which concurrent changes of files may also cause or need: the batch must run alone.
     pub(super) has_directories: bool,
 }
 
 impl Plan {
-    /// Sketches the changes in order on the sizes that the tree tells.
+    /// Plans the changes in order, based on the sizes that the tree reports.
     ///
     /// A change that the tree itself will refuse adds nothing.
     pub(super) async fn sketch<B: Backend>(inner: &B, changes: &[Change], limits: &QuotaLimits, detail: Detail) -> Result<Self> {
@@ -139,22 +139,22 @@ impl Plan {
         Ok(sketch.plan)
     }
 
-    /// What the whole batch adds.
+    /// Returns the growth by the whole batch.
     pub(super) fn total(&self) -> Growth {
         self.after(self.steps.len())
     }
 
-    /// The most the batch adds on its way.
+    /// Returns the largest growth on the way through the batch.
     pub(super) fn peak(&self) -> Growth {
         self.sums().fold(Growth::default(), Growth::most)
     }
 
-    /// The first change that takes the tree over a limit.
+    /// Returns the index of the first change that takes the tree over a limit.
     pub(super) fn first_over(&self, usage: Usage, limits: &QuotaLimits) -> usize {
         self.sums().position(|sum| sum.is_over(usage, limits)).unwrap_or(0)
     }
 
-    /// What the batch added after each of its changes.
+    /// Returns the growth after each change of the batch.
     fn sums(&self) -> impl Iterator<Item = Growth> {
         self.steps.iter().scan(Growth::default(), |sum, step| {
             *sum += *step;
@@ -162,7 +162,7 @@ impl Plan {
         })
     }
 
-    /// What the first changes add.
+    /// Returns the growth by the first `steps` changes.
     fn after(&self, steps: usize) -> Growth {
         self.steps[..steps].iter().fold(Growth::default(), |mut sum, step| {
             sum += *step;
@@ -170,7 +170,7 @@ impl Plan {
         })
     }
 
-    /// Returns what was really added, by how the batch ended; none when that is not known.
+    /// Returns what was really added, given the outcome of the batch; `None` if that is unknown.
     pub(super) fn outcome(&self, result: &Result<Vec<Changed>>) -> Option<Growth> {
         if self.is_open {
             return None;
@@ -194,14 +194,14 @@ struct Sketch<'a, B> {
     inner: &'a B,
     file_bytes_max: u64,
     is_single: bool,
-    /// Whether an edit is bounded instead of made.
+    /// Whether an edit is bounded instead of applied.
     bounds: bool,
-    /// What the changes so far put at a path, or nothing any more.
+    /// The result of the changes so far at a path; `None` if nothing is left there.
     nodes: BTreeMap<VfsPathBuf, Option<Put>>,
     plan: Plan,
 }
 
-/// A file, and where its content is to be had: what the tree has stored at a path, followed by what the changes brought.
+/// A file, and the source of its content: what the tree stores at a path, followed by what the changes append.
 #[derive(Debug, Clone)]
 struct Sketched {
     size_bytes: u64,
@@ -227,7 +227,7 @@ enum Put {
 }
 
 impl Put {
-    /// Returns what it adds where nothing was.
+    /// Returns the growth if nothing was there before.
     fn growth(&self) -> Growth {
         match self {
             Self::File(file) => Growth::of_file(None, Some(file.size_bytes)),
@@ -236,17 +236,17 @@ impl Put {
     }
 }
 
-/// What stands at a path.
+/// What is at a path.
 enum Node {
     File(Sketched),
-    /// A link of the host, with the file it names.
+    /// A link of the host, with the file it points to.
     Link(Option<Sketched>),
     Directory,
     Nothing,
 }
 
 impl Node {
-    /// The file that a write to the path meets.
+    /// Returns the file that a write to the path would replace.
     fn file(&self) -> Option<&Sketched> {
         match self {
             Self::File(file) => Some(file),
@@ -293,7 +293,7 @@ impl<B: Backend> Sketch<'_, B> {
                 Node::File(old) => Ok(self.remove(path, &old)),
                 Node::Directory if path.is_root() => Ok(Growth::default()),
                 Node::Directory if *recursive => self.remove_directory(path).await,
-                // One that is not empty is refused.
+                // A directory that is not empty is refused.
                 Node::Directory => {
                     self.nodes.insert(path.clone(), None);
                     Ok(Growth::of_directories(-1))
@@ -309,7 +309,7 @@ impl<B: Backend> Sketch<'_, B> {
         }
     }
 
-    /// Puts a file in the place of what stands there, with the directories above it.
+    /// Replaces what is at a path with a file, creating the directories above it.
     async fn put(&mut self, path: &VfsPath, stands: Node, new: Sketched) -> Result<Growth> {
         self.check_size(path, new.size_bytes)?;
         let parents = if matches!(stands, Node::Nothing) { self.parents(path).await? } else { Growth::default() };
@@ -318,7 +318,7 @@ impl<B: Backend> Sketch<'_, B> {
         Ok(parents + growth)
     }
 
-    /// Puts the directories above a path that are not there.
+    /// Creates the missing directories above a path.
     async fn parents(&mut self, path: &VfsPath) -> Result<Growth> {
         let mut missing = Vec::new();
         let mut above = path.parent();
@@ -326,7 +326,7 @@ impl<B: Backend> Sketch<'_, B> {
             work::step().await;
             match self.node(parent).await? {
                 Node::Nothing => missing.push(parent.to_owned()),
-                // What lies beneath a file is refused.
+                // A path beneath a file is refused.
                 Node::File(_) => return Ok(Growth::default()),
                 Node::Directory | Node::Link(_) => break,
             }
@@ -347,7 +347,7 @@ impl<B: Backend> Sketch<'_, B> {
             let size_bytes = edited_bytes_max(old.size_bytes, edits);
             match self.is_single {
                 true => self.plan.bounded = Some(size_bytes),
-                // What of a longer batch the edit really left is known by counting only.
+                // In a longer batch, only a count tells what the edit really left.
                 false => self.plan.is_open = true,
             }
             let bounded = Sketched { size_bytes, ..old.clone() };
@@ -394,7 +394,7 @@ impl<B: Backend> Sketch<'_, B> {
                 Ok(growth)
             }
             (Node::Link(_), target) => {
-                // What the link names, and so what a later change of the batch would meet at its new place, is not known.
+                // The target of the link is unknown, and so is what a later change of the batch would find at the new place.
                 self.plan.is_open |= !self.is_single;
                 match target {
                     Node::File(replaced) => Ok(self.remove(to, &replaced)),
@@ -419,7 +419,7 @@ impl<B: Backend> Sketch<'_, B> {
         }
     }
 
-    /// Puts a file that exists already in another place; its size was allowed when it was written.
+    /// Puts an existing file at another path; its size was checked when it was written.
     fn put_moved(&mut self, to: &VfsPath, target: Node, moved: Sketched) -> Growth {
         let replaced = if let Node::File(replaced) = target { Some(replaced.size_bytes) } else { None };
         let growth = Growth::of_file(replaced, Some(moved.size_bytes));
@@ -440,7 +440,7 @@ impl<B: Backend> Sketch<'_, B> {
                 }
                 self.put(to, target, file).await
             }
-            // Whether a link is copied as a link or as what it names is the tier's to say: room is kept for the larger.
+            // Each tier decides whether a link is copied as a link or as its target: reserve room for the larger.
             (Node::Link(file), target) => {
                 self.plan.is_open = true;
                 match file {
@@ -470,7 +470,7 @@ impl<B: Backend> Sketch<'_, B> {
         check_size(path, size_bytes, self.file_bytes_max)
     }
 
-    /// Looks at a path as the changes so far left it.
+    /// Returns what is at a path after the changes so far.
     async fn node(&self, path: &VfsPath) -> Result<Node> {
         match self.nodes.get(path) {
             Some(Some(Put::File(file))) => return Ok(Node::File(file.clone())),
@@ -491,7 +491,7 @@ impl<B: Backend> Sketch<'_, B> {
         })
     }
 
-    /// Looks at the file that a link names, which a read follows.
+    /// Returns the file that a link points to, which a read follows.
     async fn linked(&self, path: &VfsPath) -> Result<Option<Sketched>> {
         match self.inner.read(path, &ReadOptions::bytes(0, 0)).await {
             Ok(read) => Ok(Some(Sketched::stored(path, read.size_bytes))),
@@ -500,7 +500,7 @@ impl<B: Backend> Sketch<'_, B> {
         }
     }
 
-    /// Lists the files and directories beneath a directory as the changes so far left them.
+    /// Lists the files and directories beneath a directory after the changes so far.
     async fn beneath(&mut self, path: &VfsPath) -> Result<BTreeMap<VfsPathBuf, Put>> {
         let mut found = BTreeMap::new();
         let mut has_unknown = false;
@@ -520,7 +520,7 @@ impl<B: Backend> Sketch<'_, B> {
             _ => {}
         }
         self.plan.is_open |= has_unknown;
-        // What lies beneath a path follows it directly.
+        // Paths beneath a path follow it directly in path order.
         for (beneath, put) in self.nodes.range(path.to_owned()..).take_while(|(beneath, _)| beneath.starts_with(path)) {
             match put {
                 Some(put) => drop(found.insert(beneath.clone(), put.clone())),
@@ -532,7 +532,7 @@ impl<B: Backend> Sketch<'_, B> {
     }
 }
 
-/// Checks that one file is not too large.
+/// Checks the size limit of one file.
 pub(super) fn check_size(path: &VfsPath, size_bytes: u64, file_bytes_max: u64) -> Result<()> {
     if size_bytes <= file_bytes_max {
         return Ok(());
@@ -543,13 +543,12 @@ pub(super) fn check_size(path: &VfsPath, size_bytes: u64, file_bytes_max: u64) -
     Err(Error::new(ErrorKind::QuotaExceeded, message).at(path))
 }
 
-/// Tells whether an error says that no file is there to be read.
+/// Returns whether an error says that there is no file to read.
 fn is_absence(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory)
 }
 
-/// Bounds the size of a file after edits: each occurrence shrinks or grows it by as much as the texts allow, whatever the
-/// line endings they are adapted to.
+/// Bounds the size of a file after edits: each occurrence shrinks or grows it by as much as the texts allow, for any line endings.
 fn edited_bytes_max(size_bytes: u64, edits: &[Edit]) -> u64 {
     let count = |text: &str, pattern: &str| text.matches(pattern).count() as u64;
     edits.iter().fold(size_bytes, |size, edit| {

@@ -1,4 +1,4 @@
-//! Whose turn it is: changes of different files at the same time, all others one after the other.
+//! Turns: changes of different files run concurrently, all others one at a time.
 
 use crate::ops::Change;
 use crate::path::VfsPath;
@@ -6,10 +6,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many locks the files share. Two files on one lock wait for each other without need, one time in as many.
+/// The number of locks that files share. Two files have the same lock, and wait for each other needlessly, with a probability of one in
+/// this number.
 const FILE_LOCKS: usize = 64;
 
-/// Locks of tokio's, held while a change runs, and fair.
+/// Locks from tokio, which are fair and may be held while a change runs.
 #[derive(Debug)]
 pub(super) struct Turns {
     tree: Arc<RwLock<()>>,
@@ -25,14 +26,14 @@ pub(super) enum Turn<'a> {
     OfFiles(RwLockReadGuard<'a, ()>, Vec<MutexGuard<'a, ()>>),
 }
 
-/// A time without changes, over when dropped.
+/// A period without changes, over when dropped.
 #[derive(Debug)]
 pub(crate) struct Quiet {
     _alone: OwnedRwLockWriteGuard<()>,
 }
 
 impl Turn<'_> {
-    /// Tells whether no other change runs.
+    /// Returns whether no other change runs.
     pub(super) fn is_alone(&self) -> bool {
         matches!(self, Self::Alone(_))
     }
@@ -50,7 +51,7 @@ impl Turns {
         Turn::Alone(self.tree.write().await)
     }
 
-    /// Waits until no change runs, for who replaces the tree past the layer.
+    /// Waits until no change runs, for code that replaces the tree past the layer.
     pub(super) fn quiet(&self) -> impl Future<Output = Quiet> + use<> {
         let tree = self.tree.clone();
         async move { Quiet { _alone: tree.write_owned().await } }
@@ -62,7 +63,7 @@ impl Turns {
             return self.alone().await;
         };
         let tree = self.tree.read().await;
-        // Always taken in the same order, so that two batches never wait for each other.
+        // Locks are always taken in the same order, so that two batches cannot deadlock.
         let mut wanted: Vec<usize> = paths.into_iter().map(|path| self.lock_of(path)).collect();
         wanted.sort_unstable();
         wanted.dedup();
@@ -78,7 +79,7 @@ impl Turns {
     }
 }
 
-/// Returns the only path whose file a change may make, grow or remove; none when there may be others.
+/// Returns the only path whose file a change may create, grow or remove; `None` if there may be others.
 fn only_file(change: &Change) -> Option<&VfsPath> {
     match change {
         Change::Write { path, .. }
