@@ -1,7 +1,7 @@
-//! Where an overlay and the tree beneath it differ, in path order.
+//! Differences between an overlay and its lower tree, in path order.
 //!
-//! The walk goes where the upper tree has directories, and through what of the lower tree is hidden; the rest of the lower tree
-//! is not looked at. A file that was written with the content it has below is no difference.
+//! The walk visits the directories of the upper tree and the hidden parts of the lower tree; the rest of the lower tree is not read. A file
+//! that was rewritten with its content in the lower tree is not a difference.
 
 use super::OverlayBackend;
 use super::marks::{Base, Intent, Mark};
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What an overlay does at a path.
+/// What the overlay did at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverlayDifferenceKind {
     /// The lower tree has nothing there.
     Added,
-    /// Both have something there, with other content or of another kind.
+    /// Both have something there, with different content or of different kinds.
     Changed,
     /// The overlay has nothing there.
     Removed,
@@ -37,7 +37,7 @@ impl fmt::Display for OverlayDifferenceKind {
     }
 }
 
-/// What became of a path of the lower tree since the overlay first touched it.
+/// What happened to a path of the lower tree since the overlay first touched it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverlayConflict {
@@ -59,40 +59,40 @@ impl fmt::Display for OverlayConflict {
     }
 }
 
-/// One path at which an overlay and the tree beneath it differ.
+/// One path at which the overlay and its lower tree differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OverlayDifference {
     /// The path.
     pub path: VfsPathBuf,
-    /// What the overlay does there.
+    /// The kind of difference.
     pub kind: OverlayDifferenceKind,
-    /// What the lower tree has there now, with its own version.
+    /// The lower tree's current entry, with its own version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Entry>,
-    /// What the overlay shows there.
+    /// The overlay's entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Entry>,
-    /// The version that the file of the lower tree had when the overlay first touched it.
+    /// The version of the lower tree's file when the overlay first touched it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub based_on: Option<Version>,
-    /// What the lower tree did there since, if anything.
+    /// The change of the lower tree since then, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflict: Option<OverlayConflict>,
-    /// Whether who asked may read what either tree has there.
+    /// Whether the caller may read what either tree has there.
     #[serde(skip)]
     pub is_readable: bool,
 }
 
-/// Which differences to list.
+/// Options for listing differences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverlayDiffOptions {
-    /// Only those at and beneath this path. Default `/`.
+    /// Only differences at and beneath this path. Default `/`.
     pub path: VfsPathBuf,
-    /// The most that are returned. Default 10,000.
+    /// The largest number to return. Default 10,000.
     pub limit: usize,
-    /// Goes on after this path: the cursor of a cut list.
+    /// Continues after this path: the cursor of a truncated list.
     pub start_after: Option<VfsPathBuf>,
 }
 
@@ -108,21 +108,21 @@ impl OverlayDiffOptions {
         Self::default()
     }
 
-    /// Lists those at and beneath a path.
+    /// Lists differences at and beneath a path.
     #[must_use]
     pub fn with_path(mut self, path: impl Into<VfsPathBuf>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// Sets the most that are returned.
+    /// Sets the largest number to return.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Goes on after a path.
+    /// Continues after a path.
     #[must_use]
     pub fn with_start_after(mut self, path: impl Into<VfsPathBuf>) -> Self {
         self.start_after = Some(path.into());
@@ -130,7 +130,7 @@ impl OverlayDiffOptions {
     }
 }
 
-/// Where an overlay and the tree beneath it differ, in path order.
+/// The differences between an overlay and its lower tree, in path order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct OverlayDiff {
@@ -142,13 +142,13 @@ pub struct OverlayDiff {
 }
 
 impl OverlayBackend {
-    /// Lists where the overlay and the tree beneath it differ, in path order.
+    /// Lists the differences between the overlay and its lower tree, in path order.
     ///
-    /// Cost: grows with what was changed, not with the lower tree; a file that was written is compared with the one below
-    /// if the two have the same size.
+    /// Cost: grows with the number of changes, not with the lower tree. A written file is compared with the one in the lower tree if both
+    /// have the same size.
     ///
     /// # Errors
-    /// Those of the two trees.
+    /// The errors of the two trees.
     pub async fn diff(&self, options: &OverlayDiffOptions) -> Result<OverlayDiff> {
         if self.whole.is_none() {
             return self.diff_all(options).await;
@@ -166,7 +166,7 @@ impl OverlayBackend {
                 }
             }
             match page.truncated {
-                // What is hidden takes no place; the cursor names what was shown.
+                // Hidden differences take no place; the cursor names a shown one.
                 Some(cut) if shown.differences.len() < limit => options.start_after = Some(VfsPathBuf::parse(&cut.cursor)?),
                 Some(cut) => {
                     let last = shown.differences.last().map(|difference| difference.path.to_string());
@@ -178,7 +178,7 @@ impl OverlayBackend {
         }
     }
 
-    /// Lists differences as [`OverlayBackend::diff`] does, hidden ones too.
+    /// Lists differences as [`OverlayBackend::diff`] does, including hidden ones.
     async fn diff_all(&self, options: &OverlayDiffOptions) -> Result<OverlayDiff> {
         let mut differences = Differences::of(self, options);
         let mut diff = OverlayDiff::default();
@@ -194,12 +194,12 @@ impl OverlayBackend {
         Ok(diff)
     }
 
-    /// Lists every difference at and beneath a path.
+    /// Lists all differences at and beneath a path.
     pub(super) async fn all_differences(&self, path: &VfsPath) -> Result<Vec<OverlayDifference>> {
         Ok(self.diff_all(&OverlayDiffOptions::new().with_path(path).with_limit(usize::MAX)).await?.differences)
     }
 
-    /// Tells whether a file of the upper tree has the content of the one below.
+    /// Returns whether a file of the upper tree has the same content as the one in the lower tree.
     async fn is_same(&self, path: &VfsPath, upper: &Entry, lower: &Entry) -> Result<bool> {
         if lower.kind != EntryKind::File || upper.size_bytes != lower.size_bytes {
             return Ok(false);
@@ -211,7 +211,7 @@ impl OverlayBackend {
 }
 
 impl OverlayBackend {
-    /// Tells whether the lower tree has at a path what an apply of this overlay was about to leave there.
+    /// Returns whether the lower tree has at a path what an apply of this overlay intended to leave there.
     async fn is_intended(&self, path: &VfsPath, lower: Option<&Entry>, intents: &[Intent]) -> Result<bool> {
         for intent in intents {
             let is_so = match (intent, lower) {
@@ -231,12 +231,12 @@ impl OverlayBackend {
     }
 }
 
-/// What the marks above a path say of the lower tree, the nearest first.
+/// What the marks above a path record about the lower tree, nearest first.
 #[derive(Debug)]
 struct Said {
     directory: VfsPathBuf,
     beneath: BTreeMap<String, Option<u64>>,
-    /// What an apply was about to leave beneath.
+    /// What an apply intended to leave beneath.
     intents: BTreeMap<String, Vec<Intent>>,
     above: Option<Arc<Said>>,
 }
@@ -247,7 +247,7 @@ struct Place {
     path: VfsPathBuf,
     upper: Option<Entry>,
     lower: Option<Entry>,
-    /// Whether the lower tree does not show above the path.
+    /// Whether the lower tree is hidden above the path.
     is_hidden: bool,
     is_marked: bool,
     said: Option<Arc<Said>>,
@@ -257,7 +257,7 @@ struct Place {
 struct Differences<'o> {
     overlay: &'o OverlayBackend,
     options: &'o OverlayDiffOptions,
-    /// What is still to come of each directory entered, the next last.
+    /// The remaining paths of each entered directory, the next one last.
     stack: Vec<Vec<Place>>,
     is_started: bool,
 }
@@ -362,12 +362,12 @@ impl<'o> Differences<'o> {
         Ok((Some(difference), place))
     }
 
-    /// Goes on with what lies beneath a path.
+    /// Continues with what lies beneath a path.
     async fn enter(&mut self, place: Place) -> Result<()> {
         let overlay = self.overlay;
         let is_upper = place.upper.as_ref().is_some_and(Entry::is_directory);
         let is_lower = place.lower.as_ref().is_some_and(Entry::is_directory);
-        // Beneath a file, and beneath what is removed, nothing of the lower tree shows.
+        // Beneath a file, and beneath a removed path, nothing of the lower tree shows.
         let is_hidden = place.is_hidden || place.is_marked || place.upper.as_ref().is_some_and(|upper| !upper.is_directory());
         if !(is_upper || (is_lower && is_hidden)) {
             return Ok(());
@@ -416,7 +416,7 @@ impl<'o> Differences<'o> {
     }
 }
 
-/// Returns what the lower tree had at a path that the marks above speak of.
+/// Returns what the lower tree had at a path, according to the marks above it.
 fn said(mut nearest: Option<&Said>, path: &VfsPath) -> Base {
     while let Some(said) = nearest {
         if let Some(rest) = path.strip_prefix(&said.directory)
@@ -429,7 +429,7 @@ fn said(mut nearest: Option<&Said>, path: &VfsPath) -> Base {
     Base::Nothing
 }
 
-/// Returns what an apply was about to leave at a path, as the marks above have it.
+/// Returns what an apply intended to leave at a path, according to the marks above it.
 fn intended<'s>(mut nearest: Option<&'s Said>, path: &VfsPath) -> &'s [Intent] {
     while let Some(said) = nearest {
         if let Some(intents) = path.strip_prefix(&said.directory).and_then(|rest| said.intents.get(rest.relative())) {
@@ -440,7 +440,7 @@ fn intended<'s>(mut nearest: Option<&'s Said>, path: &VfsPath) -> &'s [Intent] {
     &[]
 }
 
-/// Compares what the lower tree has with what it had.
+/// Compares the lower tree's entry with its recorded base.
 pub(super) fn conflict(base: &Base, lower: Option<&Entry>) -> Option<OverlayConflict> {
     match (base, lower) {
         (Base::Nothing, None) => None,

@@ -1,14 +1,15 @@
-//! What the upper tree keeps beside the files: for each path that no longer shows the lower tree, a mark.
+//! The upper tree's bookkeeping: a mark for each path that no longer shows the lower tree.
 //!
-//! Everything of an overlay lies in its upper tree, so that it lives as long as that does:
+//! Everything about an overlay is in its upper tree, and lives as long as it does:
 //!
-//! - `/tree/...`: the files and directories that were written, at their own paths,
-//! - `/marks/<hash of the directory>/<name>`: a small file for each path at which the lower tree does not count any more,
-//! - `/turn`: a file that every batch replaces on the condition that nobody else did.
+//! - `/tree/...`: the written files and directories, at their own paths,
+//! - `/marks/<hash of the directory>/<name>`: a small file for each path that hides the lower tree,
+//! - `/turn`: a file that every batch replaces on the condition that no other batch did.
 //!
-//! A mark's name is that of the path it is about, so names keep all their 255 bytes and no user's path can meet it; the hash
-//! of the directory above stands for where it is. All marks of one directory are thus one listing. **A path with a mark shows
-//! nothing of the lower tree, nor does anything beneath it.** The directory above a mark always is one of `/tree`, so where
+//! A mark has the name of its path, so names keep their full 255 bytes and cannot collide with users' paths; the hash of the directory
+//! above identifies its location. All marks of one directory are therefore one listing. **A path with a mark, and everything beneath it,
+//! shows nothing of the lower tree.** The directory above a mark always exists in `/tree`, so where `/tree` has no directory the overlay
+//! has changed nothing.
 //! `/tree` has no directory the overlay has changed nothing.
 
 use crate::error::{Error, ErrorKind, Result};
@@ -18,10 +19,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where the files stand in the upper tree.
+/// The location of the files in the upper tree.
 pub(super) const TREE: &str = "/tree";
 
-/// Where the marks stand in the upper tree.
+/// The location of the marks in the upper tree.
 pub(super) const MARKS: &str = "/marks";
 
 /// The file that every batch replaces.
@@ -30,24 +31,24 @@ pub(super) const TURN: &str = "/turn";
 /// The format of a mark: its first byte.
 const FORMAT: u8 = 2;
 
-/// The format before intents were kept.
+/// The older format, without intents.
 const FORMAT_WITHOUT_INTENTS: u8 = 1;
 
-/// Why a path shows nothing of the lower tree, and what the lower tree had there when the overlay first touched it.
+/// The reason why a path shows nothing of the lower tree, and what the lower tree had there when the overlay first touched it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Mark {
-    /// What the lower tree had; none where a mark above tells, or where there was nothing.
+    /// What the lower tree had; `None` if a mark above records it, or if there was nothing.
     pub(super) base: Option<Base>,
-    /// When the file of the overlay first appeared, where its own row does not know.
+    /// When the overlay's file was created, if its own row does not know.
     pub(super) created_at: Option<Timestamp>,
-    /// When its content last changed, where its own row does not know.
+    /// When its content last changed, if its own row does not know.
     pub(super) modified_at: Option<Timestamp>,
-    /// What an apply was about to leave in the lower tree: here under the empty name, and beneath by relative path where the paths have no
-    /// mark of their own. Where the lower tree is so, the overlay itself wrote it.
+    /// What an apply intended to leave in the lower tree: at the path itself under the empty name, and beneath it by relative path for
+    /// paths without a mark of their own. Content of the lower tree that matches was written by the overlay itself.
     pub(super) intents: BTreeMap<String, Vec<Intent>>,
 }
 
-/// One state of a path of the lower tree that an apply may leave.
+/// One state of a path in the lower tree that an apply may leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Intent {
     /// Nothing.
@@ -63,9 +64,9 @@ pub(super) enum Intent {
 pub(super) enum Base {
     /// Nothing.
     Nothing,
-    /// A file or link of this version of the lower tree.
+    /// A file or link with this version in the lower tree.
     File(u64),
-    /// A directory with all that lay beneath it, by relative path: the version of a file, none of a directory.
+    /// A directory with everything beneath it, by relative path: the version of a file, `None` for a directory.
     Directory(BTreeMap<String, Option<u64>>),
 }
 
@@ -77,31 +78,32 @@ struct Record {
     modified_at: Option<i128>,
 }
 
-/// What follows the record since there are intents.
+/// The intents, stored after the record.
 type Intents = BTreeMap<String, Vec<Intent>>;
 
 impl Mark {
-    /// Makes the mark of a path whose lower entry is known.
+    /// Creates the mark of a path whose lower entry is known.
     pub(super) fn over(base: Option<Base>) -> Self {
         Self { base, ..Self::default() }
     }
 
-    /// Returns what an apply was about to leave at the path itself.
+    /// Returns what an apply intended to leave at the path itself.
     pub(super) fn own_intents(&self) -> &[Intent] {
         self.intents.get("").map_or(&[], Vec::as_slice)
     }
 
-    /// Tells whether the mark only claims an empty directory that an apply is about to make below: once both trees have it, it hides nothing.
+    /// Returns whether the mark only claims an empty directory that an apply is about to create in the lower tree. It hides nothing once
+    /// both trees have the directory.
     pub(super) fn claims_directory(&self) -> bool {
         self.base == Some(Base::Nothing) && self.intents.len() == 1 && *self.own_intents() == [Intent::Directory]
     }
 
-    /// Tells whether the mark says anything.
+    /// Returns whether the mark records anything.
     pub(super) fn is_needed(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Writes the mark of a path.
+    /// Encodes the mark of a path.
     pub(super) fn to_bytes(&self, path: &VfsPath) -> Vec<u8> {
         let nanoseconds = |time: Option<Timestamp>| time.map(Timestamp::as_nanosecond);
         let record = Record {
@@ -110,7 +112,7 @@ impl Mark {
             created_at: nanoseconds(self.created_at),
             modified_at: nanoseconds(self.modified_at),
         };
-        // Most marks have no intents, and programs that know of none read those.
+        // Most marks have no intents. Older programs can read those.
         let bytes = match self.intents.is_empty() {
             true => postcard::to_extend(&record, vec![FORMAT_WITHOUT_INTENTS]),
             false => postcard::to_extend(&(record, &self.intents), vec![FORMAT]),
@@ -118,10 +120,10 @@ impl Mark {
         bytes.expect("a record of plain fields can be written")
     }
 
-    /// Reads a mark and the path it is of.
+    /// Decodes a mark and its path.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for what is no mark.
+    /// [`Corrupt`](ErrorKind::Corrupt) for an invalid mark.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<(VfsPathBuf, Self)> {
         let corrupt = || Error::new(ErrorKind::Corrupt, "a mark of the overlay cannot be read; discard the overlay's changes");
         let (record, intents): (Record, Intents) = match bytes.split_first().ok_or_else(corrupt)? {
@@ -134,7 +136,7 @@ impl Mark {
         Ok((VfsPathBuf::parse(&record.path).map_err(|_| corrupt())?, mark))
     }
 
-    /// Gives the entry of the overlay's file the times that only the mark knows.
+    /// Sets the times that only the mark records on the entry of the overlay's file.
     pub(super) fn timed(&self, mut entry: Entry) -> Entry {
         entry.created_at = self.created_at.or(entry.created_at);
         entry.modified_at = self.modified_at.or(entry.modified_at);
@@ -142,7 +144,7 @@ impl Mark {
     }
 }
 
-/// Returns what stands at an entry of the lower tree, as a base.
+/// Returns the base for an entry of the lower tree.
 pub(super) fn base_of(entry: &Entry) -> Base {
     match entry.kind {
         EntryKind::Directory => Base::Directory(BTreeMap::new()),
@@ -150,18 +152,18 @@ pub(super) fn base_of(entry: &Entry) -> Base {
     }
 }
 
-/// Returns where the files of a path stand in the upper tree.
+/// Returns the location of a path's file in the upper tree.
 pub(super) fn tree_path(path: &VfsPath) -> VfsPathBuf {
     VfsPath::parse(TREE).expect("a legal path").concat(path)
 }
 
-/// Returns where the marks of a directory's children stand in the upper tree.
+/// Returns the location of the marks of a directory's children in the upper tree.
 pub(super) fn marks_of(directory: &VfsPath) -> VfsPathBuf {
     let hash = blake3::hash(directory.as_str().as_bytes());
     VfsPathBuf::parse(format!("{MARKS}/{}", hash.to_hex())).expect("digits are a legal name")
 }
 
-/// Returns where the mark of a path stands in the upper tree; the root has none.
+/// Returns the location of a path's mark in the upper tree; the root has none.
 pub(super) fn mark_path(path: &VfsPath) -> VfsPathBuf {
     let directory = path.parent().expect("the root has no mark");
     let name = VfsPathBuf::parse(format!("/{}", path.name())).expect("the name of a path is a legal one");
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_reads_back() {
+    fn mark_round_trips() {
         let path = VfsPathBuf::parse("/a/b").expect("a legal path");
         let beneath = BTreeMap::from([("x".to_owned(), Some(7)), ("d".to_owned(), None)]);
         for base in [None, Some(Base::Nothing), Some(Base::File(u64::MAX)), Some(Base::Directory(beneath))] {
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_without_intents_is_written_as_before_there_were_any() {
+    fn mark_without_intents_is_written_in_the_older_format() {
         let record = Record { path: "/a".to_owned(), base: Some(Base::File(3)), created_at: None, modified_at: None };
         let bytes = postcard::to_extend(&record, vec![FORMAT_WITHOUT_INTENTS]).expect("a record of plain fields can be written");
         let (path, mark) = Mark::from_bytes(&bytes).expect("a mark");
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn names_as_long_as_they_may_be_have_a_mark() {
+    fn longest_names_can_have_a_mark() {
         let path = VfsPathBuf::parse(format!("/{}", "n".repeat(255))).expect("a legal path");
         assert_eq!(mark_path(&path).name(), path.name());
         assert_ne!(marks_of(VfsPath::ROOT), marks_of(&path));

@@ -1,4 +1,4 @@
-//! What stands at a path, of two trees laid over each other.
+//! Lookup of a path in two trees laid over each other.
 
 use super::OverlayBackend;
 use super::marks::{Mark, mark_path, marks_of};
@@ -11,15 +11,15 @@ use futures::future::try_join_all;
 use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
 
-/// The most entries asked for in one page of a tree beneath.
+/// The largest page requested from the lower or upper tree.
 const PAGE_ENTRIES: usize = 4_096;
 
-/// What both trees have at one path.
+/// The entries of both trees at one path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Look {
-    /// What was written to the overlay.
+    /// The entry written to the overlay.
     pub(super) upper: Option<Entry>,
-    /// What the lower tree has, whether or not it shows; not asked for beneath a mark.
+    /// The lower tree's entry, whether or not it shows; not looked up beneath a mark.
     pub(super) lower: Option<Entry>,
     /// Whether the path itself has a mark.
     pub(super) marked: bool,
@@ -27,17 +27,17 @@ pub(super) struct Look {
     pub(super) hidden_above: bool,
     /// Whether the path lies beneath a file of the upper tree.
     pub(super) beneath_a_file: bool,
-    /// Whether the lower tree says that the path lies beneath a file.
+    /// Whether the lower tree reports that the path lies beneath a file.
     lower_is_beneath_a_file: bool,
 }
 
 impl Look {
-    /// Tells whether the lower tree counts at the path.
+    /// Returns whether the lower tree shows at the path.
     pub(super) fn shows_lower(&self) -> bool {
         !(self.marked || self.hidden_above || self.beneath_a_file)
     }
 
-    /// Returns what stands at the path, with the versions of the tree it is from.
+    /// Returns the entry at the path, with the versions of its own tree.
     pub(super) fn shown(&self) -> Option<Shown<'_>> {
         match (&self.upper, &self.lower) {
             (Some(upper), _) => Some(Shown::Upper(upper)),
@@ -47,38 +47,38 @@ impl Look {
     }
 }
 
-/// The entry that shows at a path, and of which tree it is.
+/// The entry that shows at a path, and its tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'l> {
     Upper(&'l Entry),
     Lower(&'l Entry),
 }
 
-/// Makes the overlay's version of one of the upper tree.
+/// Converts a version of the upper tree to one of the overlay.
 ///
-/// The last bit tells the trees apart, so that equal numbers of the two are never one version.
+/// The last bit identifies the tree, so equal numbers in both trees are different versions.
 pub(super) fn upper_version(version: Version) -> Version {
     Version::new(version.number() << 1)
 }
 
-/// Makes the overlay's version of one of the lower tree.
+/// Converts a version of the lower tree to one of the overlay.
 pub(super) fn lower_version(version: Version) -> Version {
     Version::new((version.number() << 1) | 1)
 }
 
-/// Shows an entry of the upper tree as one of the overlay.
+/// Converts an entry of the upper tree to one of the overlay.
 pub(super) fn of_upper(mut entry: Entry) -> Entry {
     entry.version = entry.version.map(upper_version);
     entry
 }
 
-/// Shows an entry of the lower tree as one of the overlay.
+/// Converts an entry of the lower tree to one of the overlay.
 pub(super) fn of_lower(mut entry: Entry) -> Entry {
     entry.version = entry.version.map(lower_version);
     entry
 }
 
-/// Tells of a failed look whether it says no more than that nothing is there.
+/// Returns `None` for an error that only says that nothing is there.
 pub(super) fn absent<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -88,7 +88,7 @@ pub(super) fn absent<T>(result: Result<T>) -> Result<Option<T>> {
 }
 
 impl OverlayBackend {
-    /// Looks at one path in both trees.
+    /// Looks up one path in both trees.
     pub(super) async fn look(&self, path: &VfsPath) -> Result<Look> {
         let mut look = Look::default();
         match self.tree.stat(path).await {
@@ -115,7 +115,7 @@ impl OverlayBackend {
         Ok(look)
     }
 
-    /// Makes the error of a path where nothing shows.
+    /// Returns the error for a path where nothing shows.
     pub(super) async fn missing(&self, path: &VfsPath, look: &Look) -> Error {
         if look.beneath_a_file {
             return beneath_a_file(path);
@@ -123,7 +123,7 @@ impl OverlayBackend {
         if !look.lower_is_beneath_a_file {
             return Error::not_found(path);
         }
-        // The file that the lower tree has above may have become a directory here.
+        // A file above the path in the lower tree may be a directory in the overlay.
         for above in path.ancestors().filter(|above| !above.is_root()) {
             match self.look(above).await {
                 Ok(look) => match look.shown() {
@@ -163,13 +163,13 @@ impl OverlayBackend {
         Ok(names)
     }
 
-    /// Shows an entry of the upper tree with the times that its mark knows.
+    /// Converts an entry of the upper tree, with the times that its mark records.
     pub(super) async fn shown_upper(&self, entry: Entry, marked: bool) -> Result<Entry> {
         let mark = if marked && !entry.is_directory() { self.mark(&entry.path).await? } else { None };
         Ok(of_upper(mark.map_or_else(|| entry.clone(), |mark| mark.timed(entry.clone()))))
     }
 
-    /// Lists up to `limit` children of a directory of the overlay, and one more where there are more.
+    /// Lists up to `limit` children of a directory of the overlay, and one more if there are more.
     pub(super) async fn merged(&self, path: &VfsPath, options: &LsOptions) -> Result<Merged> {
         let look = self.look(path).await?;
         let shows_lower = look.shows_lower();
@@ -185,7 +185,7 @@ impl OverlayBackend {
         let after = options.start_after.as_deref();
         let mut merged = Merged { entries: Vec::new(), failures: Vec::new() };
         let mut upper = upper.map(|_| Pages::new(&self.tree, path, after).up_to(options.limit));
-        // What the lower tree has at a path that is a directory here may be something else, which then does not count.
+        // The lower tree may have something other than a directory here, which then does not show.
         let is_merged = lower.is_some_and(|lower| upper.is_none() || lower.is_directory());
         let mut lower = is_merged.then(|| Pages::new(&*self.lower, path, after).up_to(options.limit));
         let marked = if upper.is_some() { self.marked_names(path).await? } else { HashSet::new() };
@@ -206,7 +206,7 @@ impl OverlayBackend {
             let above = (order != Ordering::Greater).then(|| upper.as_mut().and_then(Pages::take)).flatten();
             let beneath = (order != Ordering::Less).then(|| lower.as_mut().and_then(Pages::take)).flatten();
             match (above, beneath) {
-                // A directory of both is as old as the lower tree's.
+                // A directory in both trees has the times of the lower one.
                 (Some(above), Some(beneath)) if above.is_directory() && beneath.is_directory() && !marked.contains(above.name()) => {
                     merged.entries.push(of_lower(beneath));
                 }
@@ -259,7 +259,7 @@ impl<'b> Pages<'b> {
         Self { backend, path: path.to_owned(), options, page: VecDeque::new(), is_last: false, failures: Vec::new() }
     }
 
-    /// Makes pages no larger than what is likely to be taken.
+    /// Limits pages to the number of entries likely to be used.
     fn up_to(mut self, limit: usize) -> Self {
         self.options.limit = limit.saturating_add(1).min(PAGE_ENTRIES);
         self
@@ -293,14 +293,14 @@ impl<'b> Pages<'b> {
     }
 }
 
-/// Names the path of the overlay in the error of a mark, whose own place is nobody's concern.
+/// Rewrites the error of a mark to name the overlay's path, because the mark's own location is an internal detail.
 pub(super) fn about(path: &VfsPath, error: Error) -> Error {
     let message = format!("what the overlay keeps about `{path}` cannot be read or written ({})", error.kind().code());
     let about = Error::new(error.kind(), message).at(path);
     if error.is_without_effect() { about.without_effect().with_source(error) } else { about.with_source(error) }
 }
 
-/// The upper tree's files as a tree of their own.
+/// Returns the upper tree's files as a tree of their own.
 pub(super) fn tree_of(upper: &std::sync::Arc<dyn Backend>) -> Subtree {
     Subtree::new(upper.clone(), super::marks::TREE.parse().expect("a legal path"))
 }

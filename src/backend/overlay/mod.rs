@@ -1,11 +1,12 @@
-//! An overlay: what an agent changes in a tree, kept apart from the tree until somebody decides.
+//! An overlay: an agent's changes to a tree, kept apart from the tree until somebody decides about them.
 //!
-//! Reads see the upper tree laid over the lower one; changes go to the upper tree alone. What was written, what was deleted
-//! (a whiteout), and what the lower tree had there when the overlay first touched it all lie in the upper tree, in the layout
-//! that [`marks`] tells, so an overlay lives as long as its upper tree does.
+//! Reads see the upper tree laid over the lower one; changes go to the upper tree only. The upper tree stores written files, deletions
+//! (whiteouts), and what the lower tree had at a path when the overlay first touched it, in the layout that [`marks`] describes. An overlay
+//! therefore lives as long as its upper tree.
 //!
-//! What a change means is that of every tree of nodes ([`flat`]); [`transaction`] is how one becomes a batch of the
-//! upper tree, [`merge`] how a path is looked up in both, [`search`] how the merged tree is walked. [`difference`] tells what was
+//! Changes have the semantics of every tree of nodes ([`flat`]). [`transaction`] turns them into a batch of the upper tree, [`merge`] looks
+//! up paths in both trees, and [`search`] walks the merged tree. [`difference`] lists the changes, [`settle`] writes them to the lower
+//! tree, and [`tidy`] empties the upper one.
 //! changed, and [`settle`] writes it to the lower tree; [`tidy`] empties the upper one.
 
 mod difference;
@@ -44,22 +45,22 @@ const ATTEMPTS_MAX: u32 = 1_000;
 /// The longest wait before a batch is planned again.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// How often a read that met a change is done again before it waits for a moment without one.
+/// How often a read that met a change is repeated before it waits for a moment without one.
 const READS_MAX: usize = 8;
 
-/// A writable tree laid over one that is not written.
+/// A writable tree laid over one that stays unchanged.
 ///
-/// The lower tree is any backend, the upper one any that is writable and whose batches are atomic: a
-/// [`StateBackend`](super::StateBackend), or a [`StoreBackend`](super::StoreBackend) for an overlay that survives the process. The
-/// upper tree is the overlay's own; what else is in it is in the way. A batch of the overlay is one batch of the upper tree, so it
-/// is atomic and as durable as that. Several overlays, in several processes too, may share the two trees.
+/// The lower tree is any backend. The upper one is any writable backend with atomic batches: a [`StateBackend`](super::StateBackend), or a
+/// [`StoreBackend`](super::StoreBackend) for an overlay that survives the process. The upper tree belongs to the overlay alone and must not
+/// hold anything else. A batch of the overlay is one batch of the upper tree, so it is equally atomic and durable. Several overlays, also
+/// in several processes, may share the two trees.
 ///
-/// Versions are those of the tree that a file is from, told apart by their last bit. A rename or copy of a directory reads and
-/// writes all that lies beneath it, up to 1 GiB in one batch; a delete writes one mark. Links of the lower tree are read through
-/// and can be deleted; what is changed is changed by its own path.
+/// Versions are those of a file's own tree, and their last bit identifies the tree. A rename or copy of a directory reads and writes
+/// everything beneath it, up to 1 GiB in one batch; a delete writes one mark. Links of the lower tree are followed by reads and can be
+/// deleted; a file can only be changed by its own path.
 ///
-/// Cost: a look asks the upper tree for the path and for a mark of it and of each directory above, then the lower tree; a
-/// file of the upper tree is read without them.
+/// Cost: a lookup reads the path and the marks of it and of each directory above from the upper tree, then the lower tree. A file of the
+/// upper tree is read without them.
 ///
 /// # Examples
 /// ```
@@ -91,21 +92,21 @@ pub struct OverlayBackend {
     upper: Arc<dyn Backend>,
     /// The files of the upper tree.
     tree: Subtree,
-    /// Held for the length of a batch, so that those of one overlay follow one another instead of losing their turns.
+    /// Held during a batch, so that the batches of one overlay run one at a time instead of losing their turns.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// The tree that the overlay stands in, and where: asked about what is applied, dropped and told of.
+    /// The whole tree and the overlay's mount point in it. Its layers review what is applied, dropped or shown.
     whole: Option<(Arc<dyn Backend>, VfsPathBuf)>,
-    /// What is asked before the lower tree is written.
+    /// The check before the lower tree is written.
     guard: Option<Arc<dyn ApplyGuard>>,
 }
 
-/// What is asked before the differences of an overlay are written to the tree beneath. `named` are the paths that a person named.
+/// A check before an overlay's differences are written to its lower tree. `named` are the paths that a person named.
 #[async_trait]
 pub(crate) trait ApplyGuard: Send + Sync + fmt::Debug {
     /// Checks changes of the lower tree before any of them is made.
     async fn check(&self, lower: &dyn Backend, changes: &[Change], named: &[VfsPathBuf]) -> Result<()>;
 
-    /// Makes them, with what a person named allowed.
+    /// Runs the work that makes them, with the named paths allowed.
     fn during<'a>(&self, named: &[VfsPathBuf], work: BoxFuture<'a, ()>) -> BoxFuture<'a, ()>;
 }
 
@@ -115,16 +116,16 @@ impl OverlayBackend {
         Self { tree: tree_of(&upper), lower, upper, turn: Arc::default(), whole: None, guard: None }
     }
 
-    /// Says in which tree the overlay stands, and where. Its layers are asked ([`Backend::review`]) before changes are applied or dropped, and
-    /// what they hide is left out of [`OverlayBackend::diff`].
+    /// Sets the tree in which the overlay is mounted, and where. Its layers review ([`Backend::review`]) changes before they are applied or
+    /// dropped, and [`OverlayBackend::diff`] omits what they hide.
     #[must_use]
     pub fn standing_in(mut self, tree: Arc<dyn Backend>, at: impl Into<VfsPathBuf>) -> Self {
         self.whole = Some((tree, at.into()));
         self
     }
 
-    /// Asks the tree around about differences: as they are applied, or from what the overlay shows back to the lower tree where they are
-    /// dropped. Returns of each how much of it may be shown.
+    /// Lets the surrounding tree review differences: in their own direction if applied, or from the overlay's content back to the lower
+    /// tree's if dropped. Returns for each how much of it may be shown.
     async fn review(&self, purpose: ReviewPurpose, differences: &[OverlayDifference], dropped: bool) -> Result<Vec<Sight>> {
         let Some((tree, at)) = &self.whole else { return Ok(vec![Sight::Open; differences.len()]) };
         let standing = |entry: &Option<Entry>| {
@@ -139,31 +140,31 @@ impl OverlayBackend {
         tree.review(&review).await.map_err(|error| error.stripped(at, &[]))
     }
 
-    /// Sets what is asked before the lower tree is written.
+    /// Sets the check before the lower tree is written.
     #[must_use]
     pub(crate) fn with_guard(mut self, guard: Arc<dyn ApplyGuard>) -> Self {
         self.guard = Some(guard);
         self
     }
 
-    /// Returns the tree beneath, which is not written.
+    /// Returns the lower tree, which stays unchanged.
     pub fn lower(&self) -> &Arc<dyn Backend> {
         &self.lower
     }
 
-    /// Returns the tree that holds what was changed, with the overlay's own bookkeeping.
+    /// Returns the tree that holds the changes and the overlay's bookkeeping.
     pub fn upper(&self) -> &Arc<dyn Backend> {
         &self.upper
     }
 
-    /// Returns the version that every batch replaces.
+    /// Returns the version of the turn, which every batch replaces.
     async fn turn_version(&self) -> Result<Option<Version>> {
         let turn = VfsPath::parse(TURN).expect("a legal path");
         let found = absent(self.upper.stat(&turn).await).map_err(|error| merge::about(VfsPath::ROOT, error))?;
         Ok(found.and_then(|entry| entry.version))
     }
 
-    /// Reads from several places as from one: what met a change meanwhile is read again.
+    /// Makes reads of several places consistent: repeats them if a batch was committed meanwhile.
     async fn steady<'s, T>(&'s self, read: impl Fn() -> BoxFuture<'s, Result<T>> + Send + Sync) -> Result<T> {
         let mut before = self.turn_version().await?;
         for _ in 0..READS_MAX {
@@ -178,7 +179,7 @@ impl OverlayBackend {
         read().await
     }
 
-    /// Looks at a path of the overlay; none where nothing is.
+    /// Looks up a path of the overlay. Fails if nothing is there.
     async fn look_up(&self, path: &VfsPath) -> Result<Entry> {
         let look = self.look(path).await?;
         match look.shown() {
@@ -194,7 +195,7 @@ impl OverlayBackend {
         }
     }
 
-    /// Lists all children of a directory as they are at one moment.
+    /// Lists all children of a directory as of one moment.
     async fn steady_children(&self, path: &VfsPath) -> Result<Merged> {
         self.steady(|| Box::pin(self.children(path))).await
     }
@@ -232,7 +233,7 @@ impl OverlayBackend {
         }
     }
 
-    /// Plans a batch and commits it, once; none when what it was planned on changed meanwhile.
+    /// Plans a batch and commits it once. Returns `None` if the content that it was planned on changed meanwhile.
     async fn attempt(&self, changes: &[Change]) -> Result<Option<Vec<Changed>>> {
         let turn = self.turn_version().await?;
         let mut transaction = OverlayTransaction::new(self);
@@ -242,7 +243,7 @@ impl OverlayBackend {
             match flat::apply(&mut transaction, std::slice::from_ref(change)).await {
                 Ok(done) => results.extend(done),
                 Err(_) if transaction.is_stale() || self.turn_version().await? != turn => return Ok(None),
-                // Nothing is written before all is planned.
+                // Nothing is written before everything is planned.
                 Err(error) => return Err(error.in_batch(index, 0).without_effect()),
             }
         }
@@ -252,7 +253,7 @@ impl OverlayBackend {
         }
     }
 
-    /// Refuses to work over an upper tree that cannot hold an overlay.
+    /// Refuses an upper tree that cannot hold an overlay.
     fn check_upper(&self) -> Result<()> {
         let upper = self.upper.capabilities();
         if upper.writable && upper.atomic_batch {
@@ -264,7 +265,7 @@ impl OverlayBackend {
     }
 }
 
-/// Waits a little before a batch is planned again, longer and longer.
+/// Waits before a batch is planned again, longer for each attempt.
 async fn pause(attempt: u32) {
     let ceiling = Duration::from_micros(100).saturating_mul(1 << attempt.min(10)).min(PAUSE_MAX);
     tokio::time::sleep(ceiling).await;

@@ -1,8 +1,8 @@
-//! Finding paths and lines in an overlay: a walk over the merged directories, in path order.
+//! Glob and grep in an overlay: a walk over the merged directories, in path order.
 //!
-//! The ignore files that count are those of the merged tree, and what is hidden, pruned or guarded is decided once, by a [`Walk`]
-//! as in every tree of nodes. Where the ignore files are those of the lower tree, that tree searches itself as fast as it can,
-//! behind a guard that leaves out what was changed, and only what was changed is walked.
+//! The merged tree's ignore files apply. A [`Walk`] decides what is hidden, pruned or guarded, as in every tree of nodes. If the lower
+//! tree's ignore files apply unchanged, the lower tree is searched by itself at full speed, behind a guard that excludes changed paths, and
+//! only the changed paths are walked.
 
 use super::OverlayBackend;
 use super::merge::{absent, of_lower};
@@ -17,20 +17,20 @@ use crate::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 
-/// The largest ignore file that counts; beyond it something else has the name.
+/// The largest ignore file that is read; a larger file of that name is something else.
 const IGNORE_FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// The largest file that is searched: its content is held in memory.
+/// The largest file that is searched, because its content is held in memory.
 const SEARCH_BYTES_MAX: u64 = 1 << 30;
 
-/// How many files of a search are read together, and how many bytes they have at most; one file may go over it.
+/// The most files of a search that are read together, and their most bytes; a single file may exceed it.
 const CHUNK_FILES: usize = 256;
 const CHUNK_BYTES: u64 = 8 << 20;
 
-/// How many files of a chunk are read at once.
+/// The number of files of a chunk that are read concurrently.
 const READS_AT_ONCE: usize = 16;
 
-/// How many failures one result names at most.
+/// The most failures in one result.
 const FAILURES_MAX: usize = 100;
 
 /// Finds paths by pattern.
@@ -50,7 +50,7 @@ pub(super) async fn glob(overlay: &OverlayBackend, path: &VfsPath, options: &Glo
     let (below, (mut entries, failures)) = futures::try_join!(overlay.lower.glob(path, &below), changed)?;
     let cut = below.truncated.map(|cut| VfsPathBuf::parse(&cut.cursor).map(|cursor| (cursor, cut))).transpose()?;
     entries.extend(below.entries.into_iter().map(of_lower));
-    // What lies behind the place where the lower tree was cut is not known in full. A file that was copied up meanwhile was met twice.
+    // Beyond the point at which the lower tree truncated, results are incomplete. A file that was copied up meanwhile appears twice.
     entries.retain(|entry| cut.as_ref().is_none_or(|(cursor, _)| entry.path <= *cursor));
     entries.sort_by(|one, other| one.path.cmp(&other.path));
     entries.dedup_by(|one, other| one.path == other.path);
@@ -60,13 +60,13 @@ pub(super) async fn glob(overlay: &OverlayBackend, path: &VfsPath, options: &Glo
     Ok(result)
 }
 
-/// Returns what a walk selects, one over the limit where there is more.
+/// Returns the entries that a walk selects, one more than the limit if there are more.
 async fn walked(mut walk: OverlayWalk<'_>, options: &GlobOptions) -> Result<(Vec<Entry>, Vec<Failure>)> {
     let mut found = Vec::new();
     let mut failures = Vec::new();
     while found.len() <= options.limit {
         match walk.next().await? {
-            // Links and what else is no file are found where more than files is asked for.
+            // Links and other non-files are returned only if the caller asked for more than files.
             Some(Ok(entry)) if !options.directories && !matches!(entry.kind, EntryKind::File | EntryKind::Directory) => {}
             Some(Ok(entry)) => found.push(entry),
             Some(Err(failure)) if failures.len() < FAILURES_MAX => failures.push(failure),
@@ -96,13 +96,13 @@ pub(super) async fn grep(overlay: &OverlayBackend, path: &VfsPath, options: &Gre
     joined(below, changed, options)
 }
 
-/// Joins what was found in the lower tree and among what was changed, in path order and up to the limit.
+/// Merges the matches in the lower tree with those in changed files, in path order and up to the limit.
 fn joined(below: GrepResult, changed: GrepResult, options: &GrepOptions) -> Result<GrepResult> {
     let place = |cut: Truncation| Ok::<_, Error>((cut.cursor.parse::<GrepCursor>()?, cut));
     let cuts = [changed.truncated, below.truncated].into_iter().flatten().map(place).collect::<Result<Vec<_>>>()?;
     let cut = cuts.into_iter().min_by(|(one, _), (other, _)| one.cmp(other));
     let mut files: Vec<_> = changed.files.into_iter().chain(below.files).collect();
-    // What lies behind the place where one was cut is not known in full. A file that was copied up meanwhile was met twice.
+    // Beyond the point at which one side truncated, results are incomplete. A file that was copied up meanwhile appears twice.
     files.retain(|file| cut.as_ref().is_none_or(|(cursor, _)| file.path <= cursor.path));
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files.dedup_by(|one, other| one.path == other.path);
@@ -186,22 +186,22 @@ async fn body(overlay: &OverlayBackend, path: &VfsPath, options: &GrepOptions) -
     }
 }
 
-/// A walk under way.
+/// A walk in progress.
 struct OverlayWalk<'b> {
     overlay: &'b OverlayBackend,
     walk: Walk,
-    /// What was changed, where only that is walked.
+    /// The changed paths, if only those are walked.
     only: Option<Touched>,
-    /// What is still to come of each directory entered, the next last.
+    /// The remaining entries of each entered directory, the next one last.
     stack: Vec<Vec<Entry>>,
-    /// What was met out of turn, to be given next.
+    /// Failures to return before the next entry.
     failed: Vec<Failure>,
-    /// What the walk starts with, if that is selected.
+    /// The entry that the walk starts with, if selected.
     first: Option<Entry>,
 }
 
 impl<'b> OverlayWalk<'b> {
-    /// Starts beneath the search root, which is a directory.
+    /// Starts a walk beneath the search root, which is a directory.
     async fn begin(overlay: &'b OverlayBackend, walk: Walk, only: Option<Touched>) -> Result<Self> {
         let mut found = Self { overlay, walk, only, stack: Vec::new(), failed: Vec::new(), first: None };
         let Some(stretch) = found.walk.stretch(None) else { return Ok(found) };
@@ -228,7 +228,7 @@ impl<'b> OverlayWalk<'b> {
         Ok(found)
     }
 
-    /// Returns the next entry that is selected, in path order, or what could not be looked at.
+    /// Returns the next selected entry in path order, or a failure.
     async fn next(&mut self) -> Result<Option<Result<Entry, Failure>>> {
         if let Some(first) = self.first.take() {
             return Ok(Some(Ok(first)));
@@ -252,7 +252,7 @@ impl<'b> OverlayWalk<'b> {
         }
     }
 
-    /// Tells whether a directory is one of the lower tree too, and is found there.
+    /// Returns whether the lower tree has this directory too and searches it itself.
     async fn is_found_below(&self, entry: &Entry) -> Result<bool> {
         let Some(only) = &self.only else { return Ok(false) };
         if !entry.is_directory() || only.is_hidden(&entry.path) {
@@ -270,7 +270,7 @@ impl<'b> OverlayWalk<'b> {
         }
         let children = match self.overlay.steady_children(directory).await {
             Ok(children) => children,
-            // It went away, or may not be listed: the rest is still worth searching.
+            // The directory is gone or may not be listed; search the rest.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Corrupt) => {
                 self.failed.push(Failure { path: directory.to_owned(), error: ErrorRecord::from(&error) });
@@ -284,7 +284,7 @@ impl<'b> OverlayWalk<'b> {
         Ok(())
     }
 
-    /// Adds the ignore files of a directory, of whose children those that are known are given.
+    /// Adds the ignore files of a directory, whose children are given if known.
     async fn add_ignore_files(&mut self, directory: &VfsPath, children: Option<&[Entry]>) -> Result<()> {
         if !self.walk.wants_ignore_files() {
             return Ok(());
@@ -296,7 +296,7 @@ impl<'b> OverlayWalk<'b> {
                 found.is_some_and(|entry| !entry.is_directory())
             });
             let Some(path) = is_there.then(|| directory.child(name).ok()).flatten() else { continue };
-            // One that cannot be read, or is no file, says nothing.
+            // One that is unreadable or not a file has no effect.
             let options = ReadOptions::new().with_bytes_max(IGNORE_FILE_BYTES_MAX);
             *content = self.overlay.read_file(&path, &options).await.ok().map(|read| read.content);
         }

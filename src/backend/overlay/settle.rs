@@ -1,12 +1,13 @@
-//! An overlay's changes, written to the tree beneath.
+//! Writing an overlay's changes to its lower tree.
 //!
-//! What both trees agree on is nothing to keep, so afterwards the upper tree is *tidied*: files that are the same below go, with
-//! their marks, and so do directories that held nothing else. Whatever stopped an apply halfway, doing it again finds what is
-//! left: what was written already is no difference any more.
+//! Content on which both trees agree need not be kept, so afterwards the upper tree is *tidied*: files that are the same in the lower tree
+//! are removed with their marks, and so are directories that held nothing else. If an apply stops halfway for any reason, repeating it
+//! finds the rest: what was already written is no longer a difference.
 //!
-//! Other processes may change the same overlay meanwhile. So before anything is written below, the marks say what is about to be
-//! left there ([`Intent`]): a path that was changed in the overlay after that, and is below as the apply left it, is based on that
-//! and in no conflict. Intents stand in the upper tree, so this holds after a crash and a lost answer too.
+//! Other processes may change the same overlay meanwhile. So before anything is written to the lower tree, the marks record what is about
+//! to be left there ([`Intent`]). If a path changes in the overlay after that, and the lower tree has it as the apply left it, then the
+//! change is based on that content and is no conflict. Intents are stored in the upper tree, so this also holds after a crash or a lost
+//! answer.
 
 use super::difference::{OverlayDifference, OverlayDifferenceKind};
 use super::marks::Intent;
@@ -24,41 +25,41 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 
-/// The most bytes of content that are handed at once to a lower tree whose batches are not atomic.
+/// The most bytes of content per call to a lower tree whose batches are not atomic.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// The most changes that are handed to it at once.
+/// The most changes per call to such a tree.
 const CHUNK_CHANGES: usize = 256;
 
-/// How often an apply that met changes of the overlay starts over.
+/// How often an apply starts over because the overlay changed meanwhile.
 const OVERTAKEN_MAX: u32 = 16;
 
-/// Whose side wins where both trees changed a path.
+/// Which side wins if both trees changed a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverlayStrategy {
-    /// The overlay's: the lower tree gets it, whatever it has now.
+    /// The overlay's: it replaces the lower tree's content, whatever that is now.
     Ours,
-    /// The lower tree's: the overlay drops its own.
+    /// The lower tree's: the overlay drops its own change.
     Theirs,
 }
 
-/// How to write an overlay's differences to the tree beneath.
+/// Options for writing an overlay's differences to the lower tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OverlayApplyOptions {
-    /// Only what lies at and beneath these paths; all when empty.
+    /// Only differences at and beneath these paths; all if empty.
     pub paths: Vec<VfsPathBuf>,
-    /// Whose side wins in a conflict. Default nobody's: with a conflict nothing is written.
+    /// Which side wins in a conflict. By default neither: with a conflict nothing is written.
     pub strategy: Option<OverlayStrategy>,
-    /// Whose side wins at and beneath single paths; the longest counts.
+    /// Which side wins at and beneath single paths; the longest matching path counts.
     pub strategies: BTreeMap<VfsPathBuf, OverlayStrategy>,
-    /// Only tells what would be done.
+    /// Only returns what would be done.
     pub dry_run: bool,
 }
 
 impl OverlayApplyOptions {
-    /// Writes all differences, unless one is in conflict.
+    /// Writes all differences, unless there is a conflict.
     pub fn new() -> Self {
         Self::default()
     }
@@ -70,21 +71,21 @@ impl OverlayApplyOptions {
         self
     }
 
-    /// Sets whose side wins.
+    /// Sets which side wins in a conflict.
     #[must_use]
     pub fn with_strategy(mut self, strategy: OverlayStrategy) -> Self {
         self.strategy = Some(strategy);
         self
     }
 
-    /// Sets whose side wins at and beneath a path.
+    /// Sets which side wins in a conflict at and beneath a path.
     #[must_use]
     pub fn with_strategy_for(mut self, path: impl Into<VfsPathBuf>, strategy: OverlayStrategy) -> Self {
         self.strategies.insert(path.into(), strategy);
         self
     }
 
-    /// Only tells what would be done.
+    /// Only returns what would be done.
     #[must_use]
     pub fn with_dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run = dry_run;
@@ -97,32 +98,32 @@ impl OverlayApplyOptions {
     }
 }
 
-/// What [`OverlayBackend::apply_changes`] did.
+/// The result of [`OverlayBackend::apply_changes`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct OverlayApplied {
-    /// What was written to the lower tree (of a dry run: would be), in path order.
+    /// The differences that were written to the lower tree (in a dry run: would be), in path order.
     pub applied: Vec<OverlayDifference>,
-    /// What was dropped because the lower tree's side won.
+    /// The differences that were dropped because the lower tree's side won.
     pub dropped: Vec<OverlayDifference>,
-    /// What both trees changed. When there is any, nothing was written.
+    /// The conflicts. If there are any, nothing was written.
     pub conflicts: Vec<OverlayDifference>,
-    /// What stopped the lower tree from taking the rest, or the overlay from being emptied. What had been written stays; apply
-    /// again for the rest.
+    /// The failure that stopped the lower tree from taking the rest, or the overlay from being emptied. Written changes stay; apply again
+    /// for the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
-/// One change of the lower tree, and the difference it settles.
+/// One change of the lower tree, and the difference that it settles.
 struct Step {
     change: Change,
     of: usize,
 }
 
-/// What stopped an apply.
+/// The failure that stopped an apply.
 struct Halt {
     failure: Failure,
-    /// Whether the overlay was changed meanwhile, so that starting over gets on.
+    /// Whether the overlay changed meanwhile, so that starting over can succeed.
     is_overtaken: bool,
 }
 
@@ -138,20 +139,21 @@ impl Halt {
 }
 
 impl OverlayBackend {
-    /// Writes the overlay's differences to the tree beneath, each on the condition that the lower tree still has the version
-    /// the overlay started from, and empties the overlay of them.
+    /// Writes the overlay's differences to the lower tree, each on the condition that the lower tree still has the version the overlay
+    /// started from, and removes them from the overlay.
     ///
-    /// What the lower tree protects is written only where it is named: [`OverlayApplyOptions::paths`] holds it, or something beneath it.
-    /// Otherwise nothing is written at all. Conflicts are found before anything is written; when there is one that no strategy decides, nothing is. Where the lower
-    /// tree's batches are atomic all is written or nothing; elsewhere what makes way is removed first, then directories are
-    /// made, files written, and the rest removed last. The first failure ends it, and the result says what had been written.
+    /// Paths that the lower tree protects are written only if [`OverlayApplyOptions::paths`] names them, or something beneath them;
+    /// otherwise nothing is written at all. Conflicts are found before anything is written; if no strategy decides one, nothing is written.
+    /// If the lower tree's batches are atomic, all is written or nothing. Otherwise obstacles are removed first, then directories are
+    /// created and files written, and everything else is removed last. The first failure ends the apply, and the result says what was
+    /// written.
     ///
-    /// The overlay may be changed meanwhile, by other processes too: a change made after its path was written below stays in the
-    /// overlay as a difference from what was written; one made before starts the apply over.
+    /// The overlay may be changed meanwhile, also by other processes. A change made after its path was written to the lower tree stays in
+    /// the overlay as a difference from what was written; an earlier one makes the apply start over.
     ///
     /// # Errors
-    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) for what is protected and not named; those of reading the two trees and of
-    /// the upper one. What else the lower tree refuses is in the result.
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) for protected paths that are not named; the errors of reading the two trees
+    /// and of the upper tree. Other refusals of the lower tree are in the result.
     pub async fn apply_changes(&self, options: &OverlayApplyOptions) -> Result<OverlayApplied> {
         let _turn = self.turn.lock().await;
         let mut all = OverlayApplied::default();
@@ -159,7 +161,7 @@ impl OverlayBackend {
             let (applied, is_overtaken) = self.apply_once(options).await?;
             let has_settled = !all.applied.is_empty() || !all.dropped.is_empty();
             if has_settled && !applied.conflicts.is_empty() {
-                // A part was written before somebody changed the tree beneath: applying again tells of that.
+                // A part was written before another writer changed the lower tree; the next apply reports that.
                 return Ok(all);
             }
             let again: HashSet<&VfsPath> = applied.applied.iter().chain(&applied.dropped).map(|again| &*again.path).collect();
@@ -179,7 +181,7 @@ impl OverlayBackend {
         Ok(all)
     }
 
-    /// Applies what differs now; tells too whether the overlay was changed meanwhile, which is the failure then.
+    /// Applies the current differences. Also returns whether the overlay changed meanwhile, which the failure then reports.
     async fn apply_once(&self, options: &OverlayApplyOptions) -> Result<(OverlayApplied, bool)> {
         let chosen = chosen(self.all_differences(VfsPath::ROOT).await?, &options.paths);
         self.review(ReviewPurpose::Change, &chosen, false).await?;
@@ -234,14 +236,14 @@ impl OverlayBackend {
                 begun.push(difference.path);
             }
         }
-        // What was written is told, whatever becomes of the rest: the next apply empties the overlay of it.
+        // Report what was written, whatever happens to the rest: the next apply removes it from the overlay.
         if let Err(error) = self.empty(begun, &applied.dropped).await {
             applied.failure.get_or_insert(Failure { path: VfsPathBuf::root(), error: ErrorRecord::from(&error) });
         }
         Ok((applied, is_overtaken))
     }
 
-    /// Says in the marks what is about to be left below; returns what stopped that.
+    /// Records in the marks what is about to be left in the lower tree. Returns the failure, if any.
     async fn claim(&self, differences: &[OverlayDifference]) -> Result<Option<Halt>> {
         let mut claims = Vec::with_capacity(differences.len());
         for difference in differences {
@@ -253,7 +255,7 @@ impl OverlayBackend {
                     _ => return Ok(Some(Halt::overtaken(&difference.path))),
                 },
             };
-            // What makes way is removed first.
+            // Obstacles are removed first.
             let intents = if becomes_other(difference) { vec![Intent::Nothing, intent] } else { vec![intent] };
             claims.push(Claim { difference, intents });
         }
@@ -264,7 +266,7 @@ impl OverlayBackend {
         }
     }
 
-    /// Empties the overlay of what was applied and dropped.
+    /// Removes the applied and dropped differences from the overlay.
     async fn empty(&self, begun: Vec<VfsPathBuf>, dropped: &[OverlayDifference]) -> Result<()> {
         let mut halfway = Vec::new();
         for path in begun {
@@ -278,7 +280,7 @@ impl OverlayBackend {
         self.tidy().await
     }
 
-    /// Makes the changes of the lower tree that settle differences, in an order in which each finds what it needs.
+    /// Returns the changes of the lower tree that settle differences, each after the changes that it depends on.
     async fn steps(&self, differences: &[OverlayDifference]) -> Result<Vec<Step>> {
         let mut way = Vec::new();
         let mut directories = Vec::new();
@@ -314,13 +316,13 @@ impl OverlayBackend {
                 }
             }
         }
-        // What lies beneath goes before what holds it.
+        // Children are removed before their directory.
         way.reverse();
         removals.reverse();
         Ok(way.into_iter().chain(directories).chain(writes).chain(removals).collect())
     }
 
-    /// Takes the steps, counts those taken of each difference, and returns what stopped them, if anything did.
+    /// Makes the steps, counts them for each difference, and returns the failure that stopped them, if any.
     async fn write_below(&self, differences: &[OverlayDifference], steps: Vec<Step>, done: &mut [usize]) -> Option<Halt> {
         let is_atomic = self.lower.capabilities().atomic_batch;
         let options = ApplyOptions::new().with_allow_partial(!is_atomic);
@@ -359,7 +361,7 @@ fn is_plain(entry: &Entry) -> bool {
     entry.kind == EntryKind::File
 }
 
-/// Tells whether what is there has to be removed before the other is put.
+/// Returns whether the existing entry must be removed before the new one is put.
 fn becomes_other(difference: &OverlayDifference) -> bool {
     match (&difference.before, &difference.after) {
         (Some(before), Some(after)) => before.is_directory() != after.is_directory() || !is_plain(before),
@@ -367,8 +369,8 @@ fn becomes_other(difference: &OverlayDifference) -> bool {
     }
 }
 
-/// Adds to what is dropped what cannot stay without it: what lies beneath a path that is not put there, and a directory that would
-/// have to go while something in it is kept.
+/// Extends the dropped paths by those that depend on them: paths beneath one that is not put there, and a directory that would have to be
+/// removed while something in it is kept.
 fn close(dropped: &mut BTreeSet<VfsPathBuf>, differences: &[OverlayDifference]) {
     for difference in differences {
         let is_needed = difference.after.is_some() && difference.path.ancestors().any(|above| dropped.contains(above));
@@ -385,7 +387,7 @@ fn close(dropped: &mut BTreeSet<VfsPathBuf>, differences: &[OverlayDifference]) 
     }
 }
 
-/// Chooses the differences at and beneath paths, and what they need: the directories above that are files below.
+/// Selects the differences at and beneath paths, and those they depend on: directories above that are files in the lower tree.
 fn chosen(differences: Vec<OverlayDifference>, paths: &[VfsPathBuf]) -> Vec<OverlayDifference> {
     if paths.is_empty() {
         return differences;
@@ -399,12 +401,12 @@ fn chosen(differences: Vec<OverlayDifference>, paths: &[VfsPathBuf]) -> Vec<Over
     differences.into_iter().filter(|difference| is_at_or_beneath(&difference.path, &paths) || is_needed(difference)).collect()
 }
 
-/// Tells whether a path is one of others, or beneath one. Cost: a look for each directory above it.
+/// Returns whether a path equals one of others, or lies beneath one. Cost: a lookup for each directory above it.
 pub(super) fn is_at_or_beneath<P: Borrow<VfsPath> + Ord>(path: &VfsPath, others: &BTreeSet<P>) -> bool {
     others.contains(path) || path.ancestors().any(|above| others.contains(above))
 }
 
-/// Tells whether one of some paths is at or beneath another. Cost: one look, as what lies beneath a path follows it directly.
+/// Returns whether any of some paths is at or beneath another. Cost: one lookup, because paths beneath a path follow it directly.
 fn holds_any<P: Borrow<VfsPath> + Ord>(paths: &BTreeSet<P>, above: &VfsPath) -> bool {
     let mut behind = paths.range::<VfsPath, _>((Bound::Included(above), Bound::Unbounded));
     behind.next().is_some_and(|path| path.borrow().starts_with(above))

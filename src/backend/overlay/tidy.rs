@@ -1,6 +1,7 @@
-//! What is emptied of the upper tree: all of it, what was discarded, or what both trees agree on.
+//! Emptying the upper tree: all of it, the discarded parts, or the parts on which both trees agree.
 //!
-//! Each is planned on what is there and takes effect only if nobody took the turn meanwhile, as every batch of an overlay.
+//! Each plan is made on the current content and takes effect only if no other batch took the turn meanwhile, like every batch of an
+//! overlay.
 
 use super::difference::{OverlayDifference, conflict};
 use super::marks::{Base, Intent, MARKS, Mark, TREE, base_of, mark_path, tree_path};
@@ -16,19 +17,19 @@ use crate::work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// What is to be changed in the upper tree, whatever that takes at the time.
+/// The goal of a change to the upper tree; its steps depend on the content at the time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Plan<'p> {
     Clear,
     Drop(&'p VfsPath),
-    /// What stood in the way of these paths was removed, and nothing was put there yet.
+    /// The obstacles at these paths were removed from the lower tree, and nothing was put there yet.
     Restart(&'p [VfsPathBuf]),
-    /// These differences are about to be written below.
+    /// These differences are about to be written to the lower tree.
     Claim(&'p [Claim<'p>]),
     Tidy,
 }
 
-/// A difference that is about to be written below, and what that may leave there.
+/// A difference that is about to be written to the lower tree, and what that may leave there.
 #[derive(Debug)]
 pub(super) struct Claim<'p> {
     pub(super) difference: &'p OverlayDifference,
@@ -36,16 +37,17 @@ pub(super) struct Claim<'p> {
 }
 
 impl OverlayBackend {
-    /// Drops what the overlay changed at and beneath paths, or all of it when none is named, so that the tree beneath shows again.
-    /// Returns what it was.
+    /// Drops the overlay's changes at and beneath paths, or all of them if none is named, so that the lower tree shows again. Returns the
+    /// dropped differences.
     ///
     /// # Errors
-    /// Those of the two trees, and [`InvalidArgument`](ErrorKind::InvalidArgument) for a path beneath what the overlay made a file.
+    /// The errors of the two trees, and [`InvalidArgument`](ErrorKind::InvalidArgument) for a path beneath one that the overlay made a
+    /// file.
     pub async fn discard(&self, paths: &[VfsPathBuf]) -> Result<Vec<OverlayDifference>> {
         self.check_upper()?;
         let _turn = self.turn.lock().await;
         let differences = match self.all_differences(VfsPath::ROOT).await {
-            // What cannot be read can still be dropped with all the rest.
+            // Unreadable content can still be dropped together with all the rest.
             Err(error) if error.kind() == ErrorKind::Corrupt && paths.is_empty() => Vec::new(),
             differences => differences?,
         };
@@ -64,7 +66,7 @@ impl OverlayBackend {
         Ok(dropped)
     }
 
-    /// Drops what the overlay has at and beneath paths.
+    /// Drops the overlay's content at and beneath paths.
     pub(super) async fn drop_each(&self, paths: &[&VfsPath]) -> Result<()> {
         for path in paths {
             if path.is_root() {
@@ -75,7 +77,7 @@ impl OverlayBackend {
         Ok(())
     }
 
-    /// Makes the changes of the upper tree that leave nothing in it.
+    /// Returns the changes that empty the upper tree.
     async fn cleared(&self) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         for place in [TREE, MARKS] {
@@ -87,7 +89,7 @@ impl OverlayBackend {
         Ok(changes)
     }
 
-    /// Makes the changes of the upper tree after which paths are based on nothing, as nothing is below.
+    /// Returns the changes after which paths have an empty base, because the lower tree has nothing there.
     async fn restarted(&self, paths: &[VfsPathBuf]) -> Result<Vec<Change>> {
         let mut changes = Vec::with_capacity(paths.len());
         for path in paths {
@@ -97,11 +99,11 @@ impl OverlayBackend {
         Ok(changes)
     }
 
-    /// Makes the changes of the upper tree after which each mark says what an apply is about to leave below, so that whoever changes the
-    /// overlay from then on, and whoever looks after a crash, knows that for the overlay's own and not for somebody else's.
+    /// Returns the changes after which each mark records what an apply is about to leave in the lower tree. Later writers of the overlay,
+    /// and readers after a crash, then recognise that content as the overlay's own.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) where a difference is no longer what it was.
+    /// [`Conflict`](ErrorKind::Conflict) if a difference has changed.
     async fn claimed(&self, claims: &[Claim<'_>]) -> Result<Vec<Change>> {
         let mut marks = self.marks().await?;
         let mut changed: BTreeSet<VfsPathBuf> = BTreeSet::new();
@@ -112,7 +114,7 @@ impl OverlayBackend {
             if as_seen(&upper) != as_seen(&difference.after) {
                 return Err(Error::conflict(path, None));
             }
-            // A directory is found again by what lies in it.
+            // A directory is recognised by what lies in it.
             let holds_another = || claims.get(index + 1).is_some_and(|next| next.difference.path.starts_with(path));
             let is_new_directory = difference.before.is_none() && upper.as_ref().is_some_and(Entry::is_directory);
             if is_new_directory && !marks.contains_key(path) && holds_another() {
@@ -148,7 +150,7 @@ impl OverlayBackend {
         Ok(changed.into_iter().map(write).collect())
     }
 
-    /// Makes the changes of the upper tree that let the lower one show at a path.
+    /// Returns the changes of the upper tree that let the lower one show at a path.
     async fn dropped(&self, path: &VfsPath) -> Result<Vec<Change>> {
         let look = self.look(path).await?;
         let mut changes = Vec::new();
@@ -170,7 +172,7 @@ impl OverlayBackend {
         Ok(changes)
     }
 
-    /// Writes to the upper tree what the lower one has at a path that shows nothing of it, as a directory above is another.
+    /// Copies the lower tree's content at a path into the upper tree, because a replaced directory above hides it.
     async fn restore(&self, path: &VfsPath, changes: &mut Vec<Change>) -> Result<()> {
         let Some(entry) = absent(self.lower.stat(path).await)? else { return Ok(()) };
         let mut entries = vec![entry];
@@ -192,7 +194,7 @@ impl OverlayBackend {
         Ok(())
     }
 
-    /// Removes from the upper tree what is the same below.
+    /// Removes from the upper tree what is the same in the lower tree.
     pub(super) async fn tidy(&self) -> Result<()> {
         self.change_upper(Plan::Tidy).await
     }
@@ -207,7 +209,7 @@ impl OverlayBackend {
         let marks = self.marks().await?;
         let upper = absent(self.tree.tree("/", usize::MAX, usize::MAX - 1).await)?.unwrap_or_default().entries;
         let mut changes = Vec::new();
-        // What stays of the marks, and which of them hide a directory that is not yet as below.
+        // The remaining marks, and those of them that hide a directory which still differs from the lower tree.
         let mut kept: BTreeSet<&VfsPath> = BTreeSet::new();
         let mut gone: BTreeSet<&VfsPath> = BTreeSet::new();
         let upper_directories: BTreeSet<&VfsPath> = upper.iter().filter(|entry| entry.is_directory()).map(|entry| &*entry.path).collect();
@@ -216,7 +218,7 @@ impl OverlayBackend {
             if is_within(&gone, path) {
                 changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
             } else if mark.claims_directory() && upper_directories.contains(&**path) && !remaining.contains(&**path) {
-                // Both trees have the directory now, and show as one.
+                // Both trees have the directory now, and show merged.
                 changes.push(Change::Delete { path: mark_path(path), recursive: false, expect: None });
             } else if remains(path) || is_within(&kept, path) {
                 kept.insert(path);
@@ -243,14 +245,14 @@ impl OverlayBackend {
             if stays {
                 left.extend(above);
             } else {
-                // Parents follow their children here, so that each is empty by then.
+                // Parents follow their children here, so each is empty by then.
                 changes.push(Change::Delete { path: tree_path(path), recursive: false, expect: None });
             }
             if stays && is_kept(path) && !entry.is_directory() && !remaining.contains(path) {
                 changes.extend(self.rebased(path, marks.get(path)).await?);
             }
         }
-        // What was changed while an apply wrote what was there before is based on what that left.
+        // A path that changed while an apply wrote its earlier content is now based on what the apply left.
         for difference in differences.iter().filter(|difference| difference.conflict.is_none()) {
             let Some(mark) = marks.get(&difference.path).filter(|_| kept.contains(&*difference.path)) else { continue };
             if mark.base.as_ref().is_some_and(|base| conflict(base, difference.before.as_ref()).is_some()) {
@@ -263,7 +265,7 @@ impl OverlayBackend {
         Ok(changes)
     }
 
-    /// Makes the mark that says that a file, which is the same below, is based on what is there now.
+    /// Returns the change that rebases the mark of a file that equals the lower tree's.
     async fn rebased(&self, path: &VfsPath, mark: Option<&Mark>) -> Result<Option<Change>> {
         let Some(lower) = absent(self.lower.stat(path).await)? else { return Ok(None) };
         let mut mark = Mark { base: Some(base_of(&lower)), ..mark.cloned().unwrap_or_default() };
@@ -272,7 +274,7 @@ impl OverlayBackend {
         Ok(Some(Change::Write { path: mark_path(path), content, mode: WriteMode::Overwrite }))
     }
 
-    /// Changes the upper tree by what is planned on it, again while others change it meanwhile.
+    /// Plans a change of the upper tree and commits it, again while other writers get ahead.
     pub(super) async fn change_upper(&self, plan: Plan<'_>) -> Result<()> {
         for attempt in 0..ATTEMPTS_MAX {
             let turn = self.turn_version().await?;
@@ -300,7 +302,7 @@ impl OverlayBackend {
         Err(Error::new(ErrorKind::Unavailable, message).without_effect())
     }
 
-    /// Reads every mark, by the path it is of.
+    /// Reads all marks, by path.
     async fn marks(&self) -> Result<BTreeMap<VfsPathBuf, Mark>> {
         let mut marks = BTreeMap::new();
         let root = VfsPath::parse(MARKS).expect("a legal path");
@@ -320,7 +322,7 @@ impl OverlayBackend {
     }
 }
 
-/// Tells whether a path is one of some, or lies beneath one.
+/// Returns whether a path equals one of some, or lies beneath one.
 fn is_within(paths: &BTreeSet<&VfsPath>, path: &VfsPath) -> bool {
     paths.contains(path) || path.ancestors().any(|above| paths.contains(above))
 }

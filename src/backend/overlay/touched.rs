@@ -1,4 +1,4 @@
-//! What an overlay changed beneath a directory, gathered for one search.
+//! The paths that an overlay changed beneath a directory, collected for one search.
 
 use super::OverlayBackend;
 use super::merge::{Pages, absent, of_upper};
@@ -9,15 +9,15 @@ use crate::search::ignore::IGNORE_FILE_NAMES;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// How many changed paths a search gathers; over it the merged tree is walked, as most of it may be changed.
+/// The most changed paths that a search collects. With more, the merged tree is walked, because most of it may be changed.
 const PATHS_MAX: usize = 100_000;
 
-/// The paths that are not, or not only, those of the lower tree.
+/// The paths that do not show exactly what the lower tree has.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// The directories of the upper tree: beneath others nothing was changed.
+    /// The directories of the upper tree; nothing was changed beneath others.
     pub(super) directories: HashSet<VfsPathBuf>,
-    /// What the upper tree has in each of them, as entries of the overlay in order.
+    /// The upper tree's children of each of them, as entries of the overlay, in order.
     pub(super) children: HashMap<VfsPathBuf, Vec<Entry>>,
     names: Arc<Names>,
 }
@@ -31,8 +31,8 @@ struct Names {
 }
 
 impl Touched {
-    /// Gathers, as it is at one moment, what was changed at and beneath a directory that the lower tree shows; none where the lower tree does not show it, or
-    /// where its ignore files are not those of the merged tree and count.
+    /// Collects, as of one moment, what was changed at and beneath a directory that the lower tree shows. Returns `None` if the lower tree
+    /// does not show it, or if ignore files apply and the lower tree's differ from the merged tree's.
     pub(super) async fn beneath(overlay: &OverlayBackend, path: &VfsPath, wants_ignore_files: bool) -> Result<Option<Self>> {
         overlay.steady(|| Box::pin(Self::gather(overlay, path, wants_ignore_files))).await
     }
@@ -68,7 +68,7 @@ impl Touched {
                     stack.push(entry.path.clone());
                 }
                 names.upper.insert(entry.path.clone(), entry.is_directory());
-                // A search of lines wants no times, and one of paths shows them.
+                // A search for lines needs no times; one for paths shows them.
                 children.push(if marked.contains(entry.name()) { overlay.shown_upper(entry, true).await? } else { of_upper(entry) });
             }
             let is_ignore_file = |name: &str| IGNORE_FILE_NAMES.contains(&name);
@@ -86,16 +86,16 @@ impl Touched {
         Ok(Some(touched))
     }
 
-    /// Tells whether nothing of the lower tree shows at a path.
+    /// Returns whether nothing of the lower tree shows at a path.
     pub(super) fn is_hidden(&self, path: &VfsPath) -> bool {
         self.names.marked.contains(path) || path.ancestors().any(|above| self.names.marked.contains(above))
     }
 
-    /// Returns a guard for the lower tree that leaves out what the overlay shows otherwise, and what another guard refuses.
+    /// Returns a guard for the lower tree that excludes paths which the overlay changes, and those that another guard refuses.
     pub(super) fn guard(&self, other: Option<&PathGuard>) -> PathGuard {
         let names = self.names.clone();
         let guard = PathGuard::new(move |path, is_directory| {
-            // What lies beneath a path that is left out is not met.
+            // Paths beneath an excluded one are never visited.
             !names.marked.contains(path) && names.upper.get(path).is_none_or(|is_upper_directory| *is_upper_directory && is_directory)
         });
         other.map_or_else(|| guard.clone(), |other| other.and(&guard))

@@ -1,8 +1,8 @@
-//! One batch over an overlay: what it sees of both trees, and what it leaves in the upper one.
+//! One batch on an overlay: its view of both trees, and its result in the upper one.
 //!
-//! A batch becomes one batch of the upper tree: files, marks and the turn together. The turn is a file that each batch replaces
-//! on the condition that it has the version read at the start, so a batch that was planned on what another one changed
-//! meanwhile, in this process or in another, does not take effect and is planned again.
+//! A batch becomes one batch of the upper tree: files, marks and the turn together. The turn is a file that each batch replaces on the
+//! condition that it still has the version read at the start. A batch that was planned on outdated content, because another batch committed
+//! meanwhile in any process, therefore does not take effect and is planned again.
 
 use super::OverlayBackend;
 use super::marks::{Base, Intent, Mark, TURN, base_of, mark_path, tree_path};
@@ -18,37 +18,37 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
-/// The most bytes of content that one rename or copy of a directory takes through memory.
+/// The most bytes of content that one rename or copy of a directory holds in memory.
 const SUBTREE_BYTES_MAX: u64 = 1 << 30;
 
-/// A batch in the making.
+/// A batch being planned.
 pub(super) struct OverlayTransaction<'b> {
     overlay: &'b OverlayBackend,
-    /// What was seen of paths, and their marks.
+    /// The entries and marks of paths that were looked up.
     facts: HashMap<VfsPathBuf, Fact>,
-    /// What the batch itself left at a path; none where it removed a file.
+    /// The batch's own result at a path; `None` if it removed a file.
     pending: BTreeMap<VfsPathBuf, Option<Pending>>,
-    /// Directories removed with all that stood beneath them.
+    /// Directories that were removed with everything beneath them.
     gone: BTreeSet<VfsPathBuf>,
-    /// The bytes of the paths of directories that it makes.
+    /// The total length of the paths of created directories, in bytes.
     made_bytes: u64,
     pace: Pace,
-    /// The marks of paths as the batch leaves them.
+    /// The marks that the batch leaves.
     marks: BTreeMap<VfsPathBuf, Option<Mark>>,
-    /// The paths that were seen to have a mark in the upper tree.
+    /// The paths that have a mark in the upper tree.
     marked: HashSet<VfsPathBuf>,
-    /// What the lower tree has beneath a directory that is about to be removed.
+    /// The lower tree's content beneath directories that are about to be removed.
     surveys: HashMap<VfsPathBuf, Survey>,
     writes: Vec<Change>,
-    /// Of each write, which change of the caller it is of.
+    /// For each write, the index of the caller's change that caused it.
     owners: Vec<usize>,
-    /// Of each put of a file, which write it is.
+    /// For each put of a file, the index of its write.
     puts: Vec<usize>,
-    /// The change that is under way.
+    /// The index of the current change.
     current: usize,
-    /// Whether it is the removal of what it names, which needs no more than a name.
+    /// Whether the current change removes its path, for which the name suffices.
     removes: bool,
-    /// Whether a file of the lower tree changed between two looks at it.
+    /// Whether a file of the lower tree changed between two reads of it.
     is_stale: bool,
 }
 
@@ -64,14 +64,14 @@ enum Pending {
     Directory(Option<Timestamp>),
 }
 
-/// What becomes of the marks when a directory is removed.
+/// The marks of a directory that is removed.
 #[derive(Debug, Clone, Default)]
 struct Survey {
     /// What the lower tree had beneath it.
     beneath: BTreeMap<String, Option<u64>>,
-    /// What an apply was about to leave beneath it.
+    /// What an apply intended to leave beneath it.
     intents: BTreeMap<String, Vec<Intent>>,
-    /// The marks that the directory's own stands for from then on.
+    /// The marks that the directory's own mark replaces.
     marks: Vec<VfsPathBuf>,
 }
 
@@ -97,19 +97,19 @@ impl<'b> OverlayTransaction<'b> {
         }
     }
 
-    /// Says which change is planned next.
+    /// Sets the change that is planned next.
     pub(super) fn begin(&mut self, index: usize, change: &Change) {
         self.current = index;
         self.removes = matches!(change, Change::Delete { .. });
     }
 
-    /// Tells whether what was read of the lower tree changed while it was read.
+    /// Returns whether content of the lower tree changed while it was read.
     pub(super) fn is_stale(&self) -> bool {
         self.is_stale
     }
 
-    /// Commits the batch, if nobody took the turn since it had this version, and returns the version of each put of a file; none
-    /// when somebody did.
+    /// Commits the batch if the turn still has this version. Returns the version of each put of a file, or `None` if another batch took the
+    /// turn.
     pub(super) async fn commit(mut self, turn: Option<Version>) -> Result<Option<Vec<Version>>> {
         self.write_marks();
         if self.writes.is_empty() {
@@ -158,7 +158,7 @@ impl<'b> OverlayTransaction<'b> {
         self.owners.push(self.current);
     }
 
-    /// Looks at a path that the batch did not touch.
+    /// Looks up a path that the batch did not touch.
     async fn fact(&mut self, path: &VfsPath) -> Result<&Fact> {
         if !self.facts.contains_key(path) {
             let look = self.overlay.look(path).await?;
@@ -174,7 +174,7 @@ impl<'b> OverlayTransaction<'b> {
         Ok(&self.facts[path])
     }
 
-    /// Refuses to change what is reached through a link of the lower tree: it has another name, which would not show the change.
+    /// Refuses to change what is reached through a link of the lower tree: the change would not show at its other name.
     async fn refuse_links(&self, path: &VfsPath, look: &Look) -> Result<()> {
         let is_link = |entry: &Entry| matches!(entry.kind, EntryKind::Symlink | EntryKind::Other);
         for above in path.ancestors().filter(|above| !above.is_root()) {
@@ -190,12 +190,12 @@ impl<'b> OverlayTransaction<'b> {
         }
     }
 
-    /// Tells whether the batch removed what stood at a path.
+    /// Returns whether the batch removed what was at a path.
     fn is_gone(&self, path: &VfsPath) -> bool {
         self.gone.contains(path) || path.ancestors().any(|above| self.gone.contains(above))
     }
 
-    /// Tells whether the batch removed a directory above a path, whose mark then stands for the path's.
+    /// Returns whether the batch removed a directory above a path. That directory's mark then covers the path.
     fn is_gone_above(&self, path: &VfsPath) -> bool {
         path.ancestors().any(|above| self.gone.contains(above))
     }
@@ -211,7 +211,7 @@ impl<'b> OverlayTransaction<'b> {
             .filter_map(|(path, pending)| pending.as_ref().map(|pending| (path, pending)))
     }
 
-    /// Returns the mark of a path as the batch left it so far.
+    /// Returns the mark of a path after the changes so far.
     fn mark_of(&self, path: &VfsPath) -> Option<Mark> {
         match self.marks.get(path) {
             Some(mark) => mark.clone(),
@@ -220,7 +220,7 @@ impl<'b> OverlayTransaction<'b> {
         }
     }
 
-    /// Leaves a mark at a path, or none.
+    /// Sets the mark of a path, or removes it.
     fn set_mark(&mut self, path: &VfsPath, mark: Mark) {
         if mark.is_needed() {
             self.marks.insert(path.to_owned(), Some(mark));
@@ -231,7 +231,7 @@ impl<'b> OverlayTransaction<'b> {
         }
     }
 
-    /// Returns what the lower tree has at a path, as the base of a mark that the path needs and has not got.
+    /// Returns the lower tree's content at a path as the base of a mark, if the path needs a mark and has none.
     fn base_at(&self, path: &VfsPath) -> Option<Base> {
         if self.is_gone_above(path) {
             return None;
@@ -240,7 +240,7 @@ impl<'b> OverlayTransaction<'b> {
         match (&look.upper, &look.lower) {
             (Some(upper), Some(lower)) if !look.marked => {
                 let is_merged = upper.is_directory() && lower.is_directory();
-                // What is not merged appeared beneath what was written here before.
+                // Entries that do not merge appeared in the lower tree after something was written here.
                 Some(if is_merged { base_of(lower) } else { Base::Nothing })
             }
             (None, Some(lower)) if look.shows_lower() => Some(base_of(lower)),
@@ -248,8 +248,7 @@ impl<'b> OverlayTransaction<'b> {
         }
     }
 
-    /// Returns the entries beneath a directory that the batch did not take away or replace, in no order, and what could not be
-    /// looked at.
+    /// Returns the entries beneath a directory that the batch did not remove or replace, in no order, and the failures.
     async fn stored_beneath(&self, directory: &VfsPath) -> Result<(Vec<Entry>, Vec<Failure>)> {
         let (mut found, mut failures) = (Vec::new(), Vec::new());
         if self.is_gone(directory) || self.pending.contains_key(directory) {
@@ -272,7 +271,7 @@ impl<'b> OverlayTransaction<'b> {
         Ok((found, failures))
     }
 
-    /// Gathers what the mark of a directory has to say once the directory is removed.
+    /// Collects what the mark of a directory must record once the directory is removed.
     async fn survey(&mut self, directory: &VfsPath) -> Result<()> {
         let mut survey = Survey::default();
         let is_stored = !self.is_gone(directory);
@@ -280,7 +279,7 @@ impl<'b> OverlayTransaction<'b> {
         if let Some(fact) = &fact {
             if fact.look.shows_lower() && fact.look.lower.as_ref().is_some_and(Entry::is_directory) {
                 for entry in self.overlay.lower.tree(directory.as_str(), usize::MAX, usize::MAX - 1).await?.entries {
-                    // A link or a pipe has no version, and is no directory for that.
+                    // A link or a pipe has no version, but is not a directory either.
                     let version = entry.version.map_or(0, |version| version.number());
                     survey.insert(directory, &entry.path, (!entry.is_directory()).then_some(version));
                 }
@@ -310,7 +309,7 @@ impl<'b> OverlayTransaction<'b> {
         Ok(())
     }
 
-    /// Returns the paths beneath a directory that have marks: they stand in directories of the upper tree.
+    /// Returns the paths beneath a directory that have marks; they are in directories of the upper tree.
     async fn marks_beneath(&self, directory: &VfsPath) -> Result<Vec<VfsPathBuf>> {
         let tree = &self.overlay.tree;
         let below = absent(tree.tree(directory.as_str(), usize::MAX, usize::MAX - 1).await)?.unwrap_or_default();
@@ -332,7 +331,7 @@ impl Survey {
         }
     }
 
-    /// Takes over what a mark beneath the directory says.
+    /// Takes over the record of a mark beneath the directory.
     fn fold(&mut self, directory: &VfsPath, path: &VfsPath, mark: Mark) {
         if let Some(rest) = path.strip_prefix(directory) {
             for (name, intents) in mark.intents {
@@ -411,7 +410,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
         };
         match read {
             Ok(read) if Some(read.version) == expected => Ok(read.content),
-            // The batch is planned again on what is there now.
+            // The batch is planned again on the current content.
             Ok(read) => {
                 self.is_stale = true;
                 Err(Error::conflict(path, Some(read.version)))
@@ -447,7 +446,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
         let mut found = Vec::new();
         let mut left = SUBTREE_BYTES_MAX;
         let (stored, failures) = self.stored_beneath(directory).await?;
-        // What cannot be read would be left behind.
+        // Unreadable content would be left behind.
         if let Some(failure) = failures.first() {
             return Err(Error::from(&failure.error));
         }
@@ -476,7 +475,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
 
     fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> NodeMark {
         let stored = if self.is_gone(path) { None } else { self.facts.get(path).and_then(|fact| fact.look.shown()) };
-        // Where the row of the upper tree is replaced in place it keeps its own time.
+        // If the row of the upper tree is replaced in place, it keeps its own time.
         let (replaced, own) = match (self.pending.get(path), stored) {
             (Some(Some(Pending::File { node, .. })), _) => (node.times.created_at, self.mark_of(path).and_then(|mark| mark.created_at)),
             (Some(_), _) | (None, None) => (None, None),
@@ -487,7 +486,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
             (None, Some(Shown::Lower(entry))) => (entry.created_at, entry.created_at),
         };
         let base = self.mark_of(path).and_then(|mark| mark.base);
-        // What was put over nothing has no base, so that what appears beneath it later is found to be somebody else's.
+        // A new file has no base, so that anything that appears in the lower tree later is recognised as another writer's.
         let base = base.or_else(|| self.base_at(path).filter(|base| *base != Base::Nothing && !self.pending.contains_key(path)));
         let intents = self.mark_of(path).unwrap_or_default().intents;
         let mark = Mark { base, created_at: times.created_at.or(own), modified_at: times.modified_at, intents };
@@ -533,11 +532,12 @@ impl TreeTransaction for OverlayTransaction<'_> {
 
     fn remove_directory(&mut self, path: &VfsPath) {
         let survey = self.surveys.remove(path).unwrap_or_default();
-        // Made first where the upper tree has none, so that it can be removed, and a mark stands in a directory that is there.
+        // Create the directory first if the upper tree lacks it, so that the delete succeeds and the mark's directory exists.
         self.write(Change::CreateDir { path: tree_path(path) });
         self.write(Change::Delete { path: tree_path(path), recursive: true, expect: None });
         let mut mark = self.mark_of(path).unwrap_or_default();
-        // An apply under way may make the directory and what was in it below: a mark hides that, and knows it for the overlay's own.
+        // A running apply may create the directory and its content in the lower tree. The mark hides that, and knows it as the overlay's
+        // own.
         mark.intents.extend(survey.intents);
         let places: Vec<String> = mark.intents.keys().cloned().collect();
         for place in places {
@@ -571,24 +571,24 @@ fn file_node(entry: &Entry, version: impl Fn(Version) -> Version) -> FileNode {
     FileNode { mark: NodeMark::Stored(stored), size_bytes: entry.size_bytes, times }
 }
 
-/// Makes the change that every batch starts with: nobody took the turn since it had this version.
+/// Returns the change that every batch starts with: replacing the turn on the condition that it still has this version.
 pub(super) fn take_turn(turn: Option<Version>) -> Change {
     let mode = turn.map_or(WriteMode::CreateNew, WriteMode::IfVersion);
     Change::Write { path: TURN.parse().expect("a legal path"), content: Bytes::new(), mode }
 }
 
-/// Tells whether the turn was lost.
+/// Returns whether the turn was lost.
 pub(super) fn lost_turn(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists)
 }
 
-/// Returns the path of the overlay that a path of the upper tree is about; the root for what is its own.
+/// Returns the path in the overlay that a path of the upper tree belongs to; the root for bookkeeping.
 fn overlay_path(inner: &VfsPath) -> VfsPathBuf {
     let tree = tree_path(VfsPath::ROOT);
     inner.strip_prefix(&tree).unwrap_or(VfsPath::ROOT).to_owned()
 }
 
-/// Shows an error of the upper tree in the paths of the overlay.
+/// Translates an error of the upper tree to the overlay's paths.
 fn outward(error: Error, path: Option<&VfsPath>) -> Error {
     match error.path() {
         Some(at) if at.starts_with(&tree_path(VfsPath::ROOT)) => error.stripped(&tree_path(VfsPath::ROOT), &[]),
