@@ -1,4 +1,4 @@
-//! The command line as types: what every command understands, and which command.
+//! The command line as types: global options and commands.
 
 use crate::commands;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -68,7 +68,7 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Tells whether data and errors are printed as JSON.
+    /// Returns whether data and errors are printed as JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json || self.jsonl
     }
@@ -83,7 +83,7 @@ pub(crate) enum Color {
 }
 
 impl Color {
-    /// Makes the choice hold for all that is printed.
+    /// Applies the choice to all output of the process.
     pub(crate) fn write_global(self) {
         match self {
             Self::Auto => anstream::ColorChoice::Auto,
@@ -150,7 +150,7 @@ pub(crate) enum Command {
     Man(commands::completions::Man),
 }
 
-/// Reads a limit: with none of anything asked for there is nothing to do.
+/// Parses a limit, which must be at least 1.
 pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("it lets nothing through; name at least 1".to_owned()),
@@ -159,23 +159,23 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Reads how long ago something was, such as `12h`, `30d` or `2w`; a day is 24 hours.
+/// Parses an age such as `12h`, `30d` or `2w`. A day has 24 hours.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
     treehold::clock::parse_age(text).map_err(|error| error.message().to_owned())
 }
 
-/// Reads a time: as RFC 3339 has it, a date or time of UTC, or how long ago it was.
+/// Parses a time: RFC 3339, a date or time in UTC, or an age.
 pub(crate) fn time(text: &str) -> Result<jiff::Timestamp, String> {
     treehold::clock::parse_time(text, jiff::Timestamp::now()).map_err(|error| error.message().to_owned())
 }
 
-/// Reads a duration such as `90s` or `1h 30m`.
+/// Parses a duration such as `90s` or `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
     parsed.ok_or_else(|| format!("`{text}` is no time; write it as `90s` or `1h 30m`"))
 }
 
-/// Reads a duration that is not zero.
+/// Parses a positive duration.
 #[cfg(feature = "serve")]
 pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     match duration(text) {

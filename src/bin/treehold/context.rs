@@ -1,4 +1,4 @@
-//! What a command runs in: the flags, the output, and the workspace, each opened when a command asks for it.
+//! What a command runs with: flags, output, stores and workspace, each opened on first use.
 
 use crate::args::{Command, Global, When};
 use crate::commands;
@@ -22,39 +22,39 @@ use treehold::scope::ScopeField;
 use treehold::{Backend, Error, ErrorKind, Scope, Session, Workspace};
 use uuid::Uuid;
 
-/// The configuration that is read when none is named, once it is trusted.
+/// The configuration file used by default, once it is trusted.
 pub(crate) const CONFIG_FILE: &str = "treehold.toml";
 
-/// What a command runs in.
+/// What a command runs with.
 pub(crate) struct Context {
-    /// The flags that every command understands.
+    /// The global options.
     pub(crate) global: Global,
-    /// Where it prints.
+    /// Where the command prints.
     pub(crate) out: Output,
     stores: OnceLock<Stores>,
     workspace: Option<Workspace>,
     session: Option<Session>,
-    /// Set while a thread is being saved, which an interrupt waits for.
+    /// Set while a thread is being saved. An interrupt waits for it.
     saving: Arc<AtomicBool>,
-    /// Files of the host that govern the trees of this command beside those of the configuration, and why.
+    /// Host files that govern the trees of this command, beyond those of the configuration, with the reason for each.
     governing: Vec<(PathBuf, &'static str)>,
-    /// Whether the user was told of a configuration file that is not used.
+    /// Whether the user was told about an untrusted configuration file.
     told_untrusted: Cell<bool>,
 }
 
-/// How often a command is done again because others saved the thread meanwhile.
+/// How often a command is retried after another writer saved the thread.
 pub(crate) const REPLAYS_MAX: u32 = 200;
 
-/// Waits a little before a command is done again: longer and longer, and never as long as the others that lost.
+/// Waits briefly before a retry: exponential backoff with jitter, so that concurrent losers do not retry together.
 pub(crate) async fn pause(attempt: u32) {
     let ceiling = Duration::from_millis(2).saturating_mul(1 << attempt.min(5));
     let random = RandomState::new().hash_one(attempt) % 1_000;
     tokio::time::sleep(ceiling.mul_f64(random as f64 / 1_000.0)).await;
 }
 
-/// Runs a command to its end, or until the user interrupts it: a save that has begun is finished then, and none begins.
+/// Runs a command until it ends or the user interrupts it. An interrupt lets a save in progress finish, and prevents a new one.
 pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
-    // A server ends by a signal, and in order.
+    // Servers handle signals themselves and shut down in order.
     match command {
         #[cfg(feature = "mcp")]
         Command::Mcp(_) => return finished(context, command).await,
@@ -84,7 +84,7 @@ async fn finished(context: &mut Context, command: Command) -> Result<Outcome, Fa
 }
 
 impl Context {
-    /// Makes the context of the flags; opens nothing.
+    /// Creates the context for some flags. Opens nothing.
     pub(crate) fn new(global: Global) -> Self {
         Self {
             out: Output::new(&global),
@@ -98,13 +98,13 @@ impl Context {
         }
     }
 
-    /// Keeps a file of the host from being changed through the trees of this command.
+    /// Prevents a host file from being changed through the trees of this command.
     #[cfg(feature = "serve")]
     pub(crate) fn govern(&mut self, file: impl Into<PathBuf>, reason: &'static str) {
         self.governing.push((file.into(), reason));
     }
 
-    /// Returns the directory of durable data of a configuration that names none.
+    /// Returns the default directory of durable data.
     fn data(&self) -> Result<PathBuf, Error> {
         match &self.global.data {
             Some(data) => absolute(data),
@@ -112,13 +112,13 @@ impl Context {
         }
     }
 
-    /// Returns the list of the configuration files that the user trusts.
+    /// Returns the records of trusted configuration files.
     pub(crate) fn trust_book(&self) -> Result<TrustBook, Error> {
         Ok(TrustBook::new(&self.data()?))
     }
 
-    /// Reads the configuration: the file that is named, else the one in the current directory if it is trusted, else what is built in.
-    /// Flags are stronger than it.
+    /// Reads the configuration: the named file, otherwise the file in the current directory if it is trusted, otherwise the built-in one.
+    /// Flags take precedence.
     pub(crate) fn config(&self) -> Result<Config, Error> {
         let data = self.data()?;
         let mut config = match &self.global.config {
@@ -150,14 +150,14 @@ impl Context {
         Ok(config)
     }
 
-    /// Reads the configuration file of the current directory, if there is one that the user trusts. Of one that was never trusted the
-    /// user is told, and the command goes on without it. One that changed since ends the command: what it said before may have been
-    /// stricter than what is built in.
+    /// Reads the configuration file of the current directory if the user trusts it. If it was never trusted, the command tells the user and
+    /// continues without it. If it changed since, the command fails, because the trusted version may have been stricter than the built-in
+    /// configuration.
     fn trusted(&self, data: &Path) -> Result<Option<Config>, Error> {
         let file = Path::new(CONFIG_FILE);
         let text = match std::fs::read(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // A directory of that name is no configuration.
+            // A directory of that name is not a configuration.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(None),
             text => text.map_err(|error| unread(CONFIG_FILE, error))?,
         };
@@ -168,7 +168,7 @@ impl Context {
         match trust {
             Trust::Given => Config::load_text(file, &text, data).map(Some),
             Trust::Changed => {
-                // A fault is told as one: nothing of the file is done anyway.
+                // Report a fault rather than the change, since the file is not applied either way.
                 Config::load_text(file, &text, data)?;
                 let message = format!(
                     "`{CONFIG_FILE}` changed since it was trusted, and nothing was done; it {}. Look at it, then run `treehold config trust`, \
@@ -191,13 +191,13 @@ impl Context {
         }
     }
 
-    /// Returns who calls.
+    /// Returns the scope of the command.
     pub(crate) fn scope(&self) -> Result<Scope, Error> {
         Ok(self.config()?.scope())
     }
 
-    /// Returns the stores of the configuration, each opened by its first use. Whatever a command does it does through these: an
-    /// embedded store may be open once in a process, and a second opening of a server doubles its connections.
+    /// Returns the stores of the configuration, each opened on first use. Everything in a command uses these: an embedded store can be open
+    /// only once per process, and opening a server store twice doubles its connections.
     pub(crate) fn stores(&self) -> Result<Stores, Error> {
         match self.stores.get() {
             Some(stores) => Ok(stores.clone()),
@@ -208,7 +208,7 @@ impl Context {
         }
     }
 
-    /// Returns the workspace, which opens its stores when they are needed.
+    /// Returns the workspace. It opens its stores on first use.
     pub(crate) fn workspace(&mut self) -> Result<&Workspace, Error> {
         match self.workspace {
             Some(ref workspace) => Ok(workspace),
@@ -235,7 +235,7 @@ impl Context {
         Ok(self.session().await?.backend())
     }
 
-    /// Returns the tree of the thread, with its state as it was at a checkpoint where one is named.
+    /// Returns the tree of the thread. If a checkpoint is named, its state is that of the checkpoint.
     pub(crate) async fn tree_at(&mut self, when: &When) -> Result<Arc<dyn Backend>, Error> {
         let Some(name) = &when.at else { return self.tree().await };
         if !self.config()?.routes.values().any(|route| route.tier == RouteType::State) {
@@ -248,14 +248,14 @@ impl Context {
         with_checkpoint(&*checkpointer, scope, name, open).await
     }
 
-    /// Shows that work goes on, on a terminal, once it takes long.
+    /// Shows progress on a terminal once work takes long.
     pub(crate) fn progress(&self, doing: &'static str) -> Progress {
         Progress::new(doing, !self.global.quiet && !self.global.is_json())
     }
 
-    /// Does a command's work and saves the thread, so that what it did is told only once it lasts; what took effect before it failed is
-    /// saved too. When others saved the thread meanwhile the work is done again on what they left, unless it has also changed what is not
-    /// the thread's.
+    /// Runs a command's work and saves the thread, so that success is reported only for durable changes. Changes before a failure are saved
+    /// too. If another writer saved the thread meanwhile, the work is repeated on the new state, unless it also changed something outside
+    /// the thread.
     pub(crate) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
         for name in forgetful_stores(&self.config()?) {
             self.out.notice(format_args!("the store `{name}` is in memory: what is written to it is gone when this command ends"));
@@ -285,7 +285,8 @@ impl Context {
         Err(Error::new(ErrorKind::Conflict, message).into())
     }
 
-    /// Saves the state of a session whose save met another's as a thread of its own, so that it is not lost, and says so.
+    /// After a save that conflicted with another writer's, saves the state of the session as a new thread so that it is not lost. Returns
+    /// an error that says so.
     pub(crate) async fn set_aside(&self, session: &Session, error: Error) -> Error {
         if error.kind() != ErrorKind::Conflict {
             return error;
@@ -301,7 +302,7 @@ impl Context {
         error.with_message(message).with_unknown_effect()
     }
 
-    /// Saves the thread of a session; an interrupt waits for it.
+    /// Saves the thread of a session. An interrupt waits for it.
     pub(crate) async fn save_session(&self, session: &Session) -> Result<(), Error> {
         self.saving.store(true, Ordering::Release);
         let saved = session.save().await;
@@ -310,7 +311,7 @@ impl Context {
     }
 }
 
-/// Says what a configuration file would do: what of the host and of other servers it mounts, and which stores it opens.
+/// Describes what a configuration file would do: the host directories and servers that it mounts, and the stores that it opens.
 pub(crate) fn meant(file: &Path, text: &str, data: &Path) -> String {
     let config = match Config::load_text(file, text, data) {
         Ok(config) => config,
@@ -332,7 +333,7 @@ pub(crate) fn meant(file: &Path, text: &str, data: &Path) -> String {
     format!("{mounts}; opens {}; and has {rules} about paths", stores.join(", "))
 }
 
-/// Returns the content that an argument names: the text itself, or standard input for `-` or no argument.
+/// Returns the content for an argument: the text itself, or standard input for `-` or no argument.
 pub(crate) async fn content(text: Option<String>) -> Result<Vec<u8>, Error> {
     match text {
         Some(text) if text != "-" => Ok(text.into_bytes()),
@@ -343,7 +344,7 @@ pub(crate) async fn content(text: Option<String>) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Reads standard input to its end, on a thread of its own: a pipe that stays silent keeps no signal waiting.
+/// Reads standard input to its end on a separate thread, so that a silent pipe does not delay signals.
 async fn stdin() -> Result<Vec<u8>, Error> {
     let unreadable =
         |error: io::Error| Error::new(ErrorKind::Unavailable, format!("standard input cannot be read: {error}")).with_source(error);
@@ -354,7 +355,7 @@ async fn stdin() -> Result<Vec<u8>, Error> {
     read.await.map_err(io::Error::from).and_then(|content| content).map_err(unreadable)
 }
 
-/// Makes the error of a file of the host that cannot be read.
+/// Returns the error for an unreadable host file.
 pub(crate) fn unread(file: &str, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound,

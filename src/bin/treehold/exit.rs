@@ -1,4 +1,4 @@
-//! What a command's end means: its exit code, and how an error is told.
+//! Exit codes, and how errors are reported.
 
 use crate::args::{Color, Global};
 use crate::terminal::{one_message, shown, shown_json};
@@ -9,21 +9,21 @@ use std::process::ExitCode;
 use treehold::error::ErrorRecord;
 use treehold::{Error, ErrorKind};
 
-/// How a command ended that did not fail.
+/// The outcome of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Done.
     Done,
     /// Nothing was found, or two files differ.
     Nothing,
-    /// Done but for what these calls say, each of which has been told.
+    /// Done, except for calls that failed and were reported. The kind is that of the first.
     Failed(ErrorKind),
-    /// Stopped by the user.
+    /// Interrupted by the user.
     Interrupted,
 }
 
 impl Outcome {
-    /// Returns `Done` when something was found.
+    /// Returns `Done` if something was found, otherwise `Nothing`.
     pub(crate) fn found(any: bool) -> Self {
         if any { Self::Done } else { Self::Nothing }
     }
@@ -43,9 +43,9 @@ impl From<Outcome> for ExitCode {
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The library says so.
+    /// An error of the library.
     Library(Error),
-    /// Whoever read the output has gone; nothing is wrong.
+    /// The reader of the output has closed it; this is not an error.
     ClosedPipe,
     /// The output cannot be written.
     Output(io::Error),
@@ -88,12 +88,12 @@ pub(crate) fn code(kind: ErrorKind) -> u8 {
     }
 }
 
-/// Returns the error that a record tells of.
+/// Converts the record of an error to an error.
 pub(crate) fn error_of(record: &ErrorRecord) -> Error {
     record.into()
 }
 
-/// Tells a failure on standard error and returns its exit code.
+/// Reports a failure on standard error and returns its exit code.
 pub(crate) fn report(failure: &Failure, global: &Global) -> ExitCode {
     match failure {
         Failure::ClosedPipe => ExitCode::SUCCESS,
@@ -108,10 +108,10 @@ pub(crate) fn report(failure: &Failure, global: &Global) -> ExitCode {
     }
 }
 
-/// Writes an error to standard error: as one JSON object where JSON is asked for, else as a line.
+/// Writes an error to standard error: as a JSON object in JSON mode, otherwise as a line.
 pub(crate) fn tell(error: &Error, global: &Global) {
     let mut stderr = anstream::stderr().lock();
-    // An error that cannot be told has nobody to be told to.
+    // If standard error is not writable, there is no other place to report to.
     let _ = if global.is_json() {
         writeln!(stderr, "{}", json(&ErrorRecord::from(error)))
     } else {
@@ -128,12 +128,12 @@ fn json(record: &ErrorRecord) -> String {
     String::from_utf8(shown_json(serde_json::json!(record).to_string().into_bytes())).expect("JSON is UTF-8")
 }
 
-/// Returns what lies beneath an error, which is the operator's: host paths, and what the system said.
+/// Returns the causes of an error, which are for the operator: host paths and system errors.
 pub(crate) fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(std::error::Error::source(error), |cause| cause.source())
 }
 
-/// Returns the message, with the path in front unless the message names it.
+/// Returns the message, preceded by the path unless the message contains it.
 pub(crate) fn message(error: &Error) -> String {
     match error.path() {
         Some(path) if !error.message().contains(&format!("`{path}`")) => format!("`{path}`: {}", error.message()),
@@ -141,7 +141,7 @@ pub(crate) fn message(error: &Error) -> String {
     }
 }
 
-/// Tells what is wrong with a command line, or prints the help that was asked for.
+/// Reports an invalid command line, or prints the requested help.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let as_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json" || arg == "--jsonl");
     if error.use_stderr() && as_json {
@@ -150,7 +150,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let record = ErrorRecord::from(&Error::new(ErrorKind::InvalidArgument, message));
         let _ = writeln!(io::stderr(), "{}", json(&record));
     } else {
-        // Of an argument with an escape sequence in it no colour can be told from its own.
+        // If an argument contains escape sequences, they are indistinguishable from our colours, so print without colours.
         let text = error.render().to_string();
         let text = match shown(&text, true) {
             Cow::Owned(shown) => shown,
@@ -165,7 +165,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }
 
-/// Returns when to use colours, as a command line says that could not be read.
+/// Returns the colour choice from a command line that could not be parsed.
 fn asked_color() -> Color {
     let args: Vec<_> = std::env::args_os().take_while(|arg| arg != "--").filter_map(|arg| arg.into_string().ok()).collect();
     let after = |index: usize| args.get(index + 1).map(String::as_str);

@@ -1,6 +1,6 @@
-//! The log of a server: what the library tells by `tracing`, a line each on standard error.
+//! The log of a server: `tracing` events of the library, one per line on standard error.
 //!
-//! A line has the time, the level, the trace that it belongs to, and what is told. Spans are for who collects them: none is kept here.
+//! A line has the time, the level, the trace id and the event. Spans are not recorded here.
 
 use crate::args::Global;
 use crate::terminal::{shown, shown_json};
@@ -13,14 +13,14 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use treehold::trace::TraceContext;
 
-/// Writes what is told from now on: warnings, with `--verbose` each request too, with `--quiet` errors alone.
+/// Starts logging: warnings by default, also requests with `--verbose`, only errors with `--quiet`.
 pub(crate) fn begin(global: &Global) {
     let level = match (global.quiet, global.verbose) {
         (true, _) => Level::ERROR,
         (_, true) => Level::INFO,
         _ => Level::WARN,
     };
-    // Whoever was first is heard.
+    // Keep a subscriber that was installed earlier.
     let _ = tracing::subscriber::set_global_default(Log { level, is_json: global.is_json() });
 }
 
@@ -60,12 +60,12 @@ impl Subscriber for Log {
             false => shown(&told.text(level, trace), true).as_bytes().to_vec(),
         };
         line.push(b'\n');
-        // A log that nobody reads stops nothing.
+        // A closed log must not stop the server.
         let _ = std::io::stderr().lock().write_all(&line);
     }
 }
 
-/// What an event tells.
+/// The content of an event.
 #[derive(Default)]
 struct Told {
     message: String,
@@ -77,7 +77,7 @@ impl Told {
         let mut line = format!("{} {level:5} {}", now(), self.message);
         for (name, value) in trace.map(|trace| ("trace_id".to_owned(), Value::String(trace))).into_iter().chain(self.fields) {
             let _ = match value {
-                // As Rust writes it, so that no value makes a line of its own.
+                // Quoted with escapes, so that no value starts a new line.
                 Value::String(text) if text.contains(|letter: char| letter.is_control() || letter.is_whitespace() || letter == '"') => {
                     write!(line, " {name}={text:?}")
                 }
@@ -130,7 +130,7 @@ impl Visit for Told {
     }
 }
 
-/// Returns the time, to the millisecond.
+/// Returns the current time, to the millisecond.
 fn now() -> String {
     jiff::Timestamp::try_from(SystemTime::now()).map(|time| format!("{time:.3}")).unwrap_or_default()
 }

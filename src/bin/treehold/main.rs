@@ -1,8 +1,8 @@
-//! The command `treehold`: one tree of an agent's files, at the shell.
+//! The command `treehold`: the file tree of an agent, at the shell.
 //!
-//! It parses its arguments, calls the library and prints: data to standard output, everything else to standard error. What a
-//! command does stands in the file of its name in `commands`; [`context`] opens what a command needs and nothing else,
-//! [`output`] is how it prints, through [`terminal`], [`exit`] what its exit code means.
+//! It parses arguments, calls the library and prints: data to standard output, everything else to standard error. Each command is in the
+//! file of its name in `commands`. [`context`] opens what a command needs and nothing else, [`output`] prints through [`terminal`], and
+//! [`exit`] defines the exit codes.
 
 mod args;
 mod commands;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     };
     cli.global.color.write_global();
     let mut builder = match cli.command {
-        // Many clients are answered at once; every other command does one thing.
+        // A server handles many clients concurrently; every other command does one thing.
         #[cfg(feature = "serve")]
         args::Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Ok(outcome) => outcome.into(),
         Err(failure) => exit::report(&failure, &cli.global),
     };
-    // Stores finish what was handed to them when they are dropped; a thread that waits for standard input is not waited for.
+    // Dropping the stores completes pending writes. A thread that reads standard input is not waited for.
     drop(context);
     runtime.shutdown_background();
     code

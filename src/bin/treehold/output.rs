@@ -1,4 +1,4 @@
-//! How commands print: bytes as they are, lines, or JSON; notices to standard error.
+//! Output of commands: raw bytes, lines or JSON on standard output; notices on standard error.
 
 use crate::args::Global;
 use crate::exit::Failure;
@@ -9,22 +9,22 @@ use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::time::{Duration, Instant};
 
-/// Standard output and standard error, as the flags say.
+/// Standard output and standard error, as configured by the flags.
 ///
-/// Standard output is buffered. Content ([`Output::content`]) goes out byte for byte to whatever is no terminal; everything else, and
-/// content on a terminal, passes through [`terminal`](crate::terminal). Colours are written only where they are shown.
+/// Standard output is buffered. Content ([`Output::content`]) is written byte for byte unless standard output is a terminal. Everything
+/// else, and content on a terminal, passes through [`terminal`](crate::terminal). Colours are written only if they are displayed.
 #[derive(Debug)]
 pub(crate) struct Output {
     stdout: BufWriter<Stdout>,
     format: Format,
     color: bool,
-    /// Whether a terminal reads what is printed, and obeys what it finds there.
+    /// Whether standard output is a terminal, which would interpret control characters.
     is_obeyed: bool,
     notices: bool,
     details: bool,
 }
 
-/// How data is printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.
@@ -36,7 +36,7 @@ pub(crate) enum Format {
 }
 
 impl Output {
-    /// Makes the output that the flags ask for.
+    /// Creates the output for some flags.
     pub(crate) fn new(global: &Global) -> Self {
         let format = match (global.json, global.jsonl) {
             (true, _) => Format::Json,
@@ -53,34 +53,34 @@ impl Output {
         }
     }
 
-    /// Returns how data is printed.
+    /// Returns the output format.
     pub(crate) fn format(&self) -> Format {
         self.format
     }
 
-    /// Tells whether data is printed for people.
+    /// Returns whether the output is text for people.
     pub(crate) fn is_text(&self) -> bool {
         self.format == Format::Text
     }
 
-    /// Writes bytes that are safe wherever they are read.
+    /// Writes bytes that need no escaping.
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         Ok(self.stdout.write_all(bytes)?)
     }
 
-    /// Writes content, or a part of it: byte for byte, but on a terminal what it would obey is made visible. Whoever writes a file should
-    /// not move the cursor, or set the title, of those who look at it.
+    /// Writes content or a part of it, byte for byte; on a terminal, control characters are made visible. The author of a file must not be
+    /// able to move the cursor or set the title of a reader's terminal.
     pub(crate) fn content(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if self.is_obeyed { self.bytes(&terminal::shown_bytes(bytes)) } else { self.bytes(bytes) }
     }
 
-    /// Writes text, of any number of lines, with what a terminal would obey made visible.
+    /// Writes text of any number of lines, with control characters made visible.
     pub(crate) fn text(&mut self, text: impl fmt::Display) -> Result<(), Failure> {
         let text = text.to_string();
         self.bytes(terminal::shown(&text, self.is_obeyed).as_bytes())
     }
 
-    /// Writes a line of text. It is one line whatever the text holds: whoever named something does not write lines of the command's own.
+    /// Writes one line of text. Line breaks within it are escaped, so that stored names cannot imitate lines of the command.
     pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
         let line = line.to_string();
         self.text(format_args!("{}\n", terminal::one_line(&line)))
@@ -91,7 +91,7 @@ impl Output {
         self.bytes(b"\n")
     }
 
-    /// Writes a JSON value: indented when it is the only one, else on a line of its own.
+    /// Writes a JSON value: indented if it is the only one, otherwise on one line.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let json = match self.format {
             Format::JsonLines => serde_json::to_vec(value),
@@ -102,7 +102,7 @@ impl Output {
         self.bytes(&json)
     }
 
-    /// Writes one element of a list that is too long to be held, the `index`th: [`Output::json_end`] ends the list.
+    /// Writes the element at `index` of a list that is streamed. [`Output::json_end`] ends the list.
     pub(crate) fn json_element(&mut self, index: usize, value: &impl Serialize) -> Result<(), Failure> {
         if self.format == Format::Json {
             self.bytes(if index == 0 { b"[\n  " } else { b",\n  " })?;
@@ -111,7 +111,7 @@ impl Output {
         self.json(value)
     }
 
-    /// Ends a list of so many elements.
+    /// Ends a streamed list of `count` elements.
     pub(crate) fn json_end(&mut self, count: usize) -> Result<(), Failure> {
         match (self.format, count) {
             (Format::Json, 0) => self.bytes(b"[]\n"),
@@ -120,7 +120,7 @@ impl Output {
         }
     }
 
-    /// Writes a list: an array as JSON, an element a line as JSON lines.
+    /// Writes a list: as a JSON array, or one element per line as JSON lines.
     pub(crate) fn json_list<T: Serialize>(&mut self, values: &[T]) -> Result<(), Failure> {
         match self.format {
             Format::JsonLines => values.iter().try_for_each(|value| self.json(value)),
@@ -128,17 +128,17 @@ impl Output {
         }
     }
 
-    /// Colours a text where colours are shown.
+    /// Colours a text if colours are displayed.
     pub(crate) fn paint<T: fmt::Display>(&self, style: Style, text: T) -> Painted<T> {
         Painted { style: self.color.then_some(style), text }
     }
 
-    /// Writes a part of a line of content, as [`Output::content`] does, in a colour where colours are shown.
+    /// Writes part of a line of content as [`Output::content`] does, coloured if colours are displayed.
     pub(crate) fn painted_content(&mut self, style: Style, bytes: &[u8]) -> Result<(), Failure> {
         if !self.color {
             return self.content(bytes);
         }
-        // The colour ends before the line does, so that a pager shows nothing of it on the next.
+        // Reset the colour before the line break, so that a pager does not apply it to the next line.
         let (line, end) = match bytes.strip_suffix(b"\n") {
             Some(line) => (line, &b"\n"[..]),
             None => (bytes, &b""[..]),
@@ -149,19 +149,19 @@ impl Output {
         self.bytes(end)
     }
 
-    /// Sends out what is buffered.
+    /// Flushes the buffer.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.stdout.flush()?)
     }
 
-    /// Writes a notice to standard error, unless quiet.
+    /// Writes a notice to standard error, unless `--quiet` is set.
     pub(crate) fn notice(&mut self, text: impl fmt::Display) {
         if self.notices {
             self.write_stderr(text);
         }
     }
 
-    /// Writes to standard error what was done, when asked to tell.
+    /// Writes to standard error what was done, if `--verbose` is set.
     pub(crate) fn detail(&mut self, text: impl fmt::Display) {
         if self.details {
             self.write_stderr(text);
@@ -169,24 +169,24 @@ impl Output {
     }
 
     fn write_stderr(&mut self, text: impl fmt::Display) {
-        // On a terminal both are read together, so what was printed before comes before.
+        // On a terminal both streams appear together, so flush earlier output first.
         let _ = self.stdout.flush();
         let text = format!("treehold: {}\n", terminal::one_message(&text.to_string()));
         let _ = io::stderr().write_all(terminal::shown(&text, io::stderr().is_terminal()).as_bytes());
     }
 }
 
-/// Tells whether standard output is a terminal, where what is printed shows by itself that work goes on.
+/// Returns whether standard output is a terminal, where the output itself shows progress.
 pub(crate) fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Tells whether standard input is a terminal, where nobody piped anything in.
+/// Returns whether standard input is a terminal, so nothing is piped in.
 pub(crate) fn stdin_is_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Returns content as JSON can hold it, and how it stands there: UTF-8 text as it is, else in base64 (RFC 4648, with padding).
+/// Returns content for a JSON string with its encoding: UTF-8 text as is, otherwise base64 (RFC 4648, with padding).
 pub(crate) fn as_text(content: &[u8]) -> (String, &'static str) {
     match std::str::from_utf8(content) {
         Ok(text) => (text.to_owned(), "utf-8"),
@@ -207,27 +207,27 @@ fn base64(content: &[u8]) -> String {
     text
 }
 
-/// Says how many there are of something.
+/// Formats a count with the singular or plural noun.
 pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// What a colour says.
+/// The meaning of a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// A directory.
     Directory,
-    /// A path before what was found in it.
+    /// A path in front of matches.
     Path,
-    /// The number of a line.
+    /// A line number.
     Line,
-    /// What was found.
+    /// A match.
     Match,
-    /// A line that was added.
+    /// An added line.
     Added,
-    /// A line that was removed.
+    /// A removed line.
     Removed,
-    /// Where something stands, or what matters less.
+    /// Less important text, such as positions.
     Faint,
 }
 
@@ -244,7 +244,7 @@ impl Style {
     }
 }
 
-/// A text in its colour, for [`Output::line`] and [`Output::text`] alone: only there the colour becomes one.
+/// Coloured text, only for [`Output::line`] and [`Output::text`], which convert the colour to an escape sequence.
 #[derive(Debug)]
 pub(crate) struct Painted<T> {
     style: Option<Style>,
@@ -260,10 +260,10 @@ impl<T: fmt::Display> fmt::Display for Painted<T> {
     }
 }
 
-/// How long work takes before it is worth showing.
+/// How long work takes before progress is shown.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
 
-/// A sign that work goes on: on a terminal's standard error, and only once the work has taken half a second.
+/// A progress display on standard error, if that is a terminal, once the work has taken half a second.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
@@ -280,14 +280,14 @@ impl Progress {
         Self { bar, started: Instant::now(), doing }
     }
 
-    /// Tells how far the work is.
+    /// Updates the count of finished items.
     pub(crate) fn tell(&self, count: u64, what: &str) {
         let Some(bar) = self.shown() else { return };
         bar.set_position(count);
         bar.set_message(format!("{}: {count} {what}", self.doing));
     }
 
-    /// Tells how much of the work is done, where that is known.
+    /// Updates the finished share of a known total.
     pub(crate) fn share(&self, done: u64, total: u64, text: fmt::Arguments<'_>) {
         let Some(bar) = self.shown() else { return };
         if bar.length().is_none()
@@ -300,7 +300,7 @@ impl Progress {
         bar.set_message(text.to_string());
     }
 
-    /// Returns the bar, which shows itself once the work takes long.
+    /// Returns the progress bar, making it visible once the work takes long.
     fn shown(&self) -> Option<&ProgressBar> {
         let bar = self.bar.as_ref()?;
         if bar.is_hidden() && self.started.elapsed() > SHOWN_AFTER {
@@ -311,7 +311,7 @@ impl Progress {
 }
 
 impl Progress {
-    /// Shows by itself that work of one step goes on.
+    /// Shows a spinner for work without countable steps.
     pub(crate) fn wait(&self) {
         let Some(bar) = self.bar.clone() else { return };
         bar.set_message(self.doing);
@@ -338,9 +338,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_stands_in_base64() {
+    fn content_that_is_not_utf8_becomes_base64() {
         assert_eq!(as_text("für".as_bytes()), ("für".to_owned(), "utf-8"));
-        // The vectors of RFC 4648, section 10.
+        // The test vectors of RFC 4648, section 10.
         for (content, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")] {
             assert_eq!(base64(content.as_bytes()), encoded);
         }

@@ -1,6 +1,6 @@
-//! What ends a server.
+//! The signals that stop a server.
 
-/// Waits until the process is asked to end: by the user, or by what started it.
+/// Waits until the process is asked to stop: by the user, or by its supervisor.
 pub(crate) async fn stop() {
     tokio::select! {
         () = interrupted() => {}
@@ -9,7 +9,7 @@ pub(crate) async fn stop() {
 }
 
 async fn interrupted() {
-    // Without a way to hear of it there is nothing to wait for.
+    // If the handler cannot be installed, wait forever.
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }

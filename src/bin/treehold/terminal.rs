@@ -1,35 +1,35 @@
-//! Text for a terminal: stored text is shown and never obeyed.
+//! Text for a terminal: stored text is displayed, never interpreted.
 //!
-//! Whatever a command prints passes through here. A control character of stored text (C0, DEL, or C1, which some terminals obey) is
-//! written as `\u{1b}`, and on a terminal so are the characters that reorder what surrounds them
-//! ([Unicode bidirectional formatting](https://www.unicode.org/reports/tr9/#Explicit_Directional_Embeddings)). Colours survive
-//! because they carry a mark that is drawn for each process, which stored text cannot hold.
+//! All output passes through here. Control characters in stored text (C0, DEL, and C1, which some terminals interpret) are written as
+//! escapes such as `\u{1b}`. On a terminal, so are characters that reorder their surroundings ([Unicode bidirectional
+//! formatting](https://www.unicode.org/reports/tr9/#Explicit_Directional_Embeddings)). Colours survive because they carry a random mark of
+//! this process, which stored text cannot contain.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-/// What stands between the escape character and the code of a colour that this process wrote.
+/// The mark between the escape character and the code of a colour written by this process.
 static MARK: LazyLock<String> = LazyLock::new(|| format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1)));
 
-/// Returns the start of a colour, which only [`shown`] turns into what a terminal obeys.
+/// Returns the start of a colour. Only [`shown`] converts it to an escape sequence.
 pub(crate) fn color(code: &str) -> String {
     format!("\u{1b}{}[{code}m", *MARK)
 }
 
-/// Tells whether a terminal would obey a character: all that is control but the tab and the end of a line.
+/// Returns whether a terminal would interpret a character: all control characters except tab and line feed.
 fn is_obeyed(character: char) -> bool {
     character.is_control() && !matches!(character, '\t' | '\n')
 }
 
-/// Tells whether a character changes the order in which others are shown.
+/// Returns whether a character changes the display order of others.
 fn reorders(character: char) -> bool {
     matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns text as it may be printed: colours of [`color`] become colours, whatever else would be obeyed is made visible. `is_terminal`
-/// tells whether it is read there, and not by another program that needs names as they are.
+/// Returns text for printing: colours of [`color`] become escape sequences, and everything else that would be interpreted is made visible.
+/// `is_terminal` is false if another program reads the text and needs names unchanged.
 pub(crate) fn shown(text: &str, is_terminal: bool) -> Cow<'_, str> {
     if !text.contains(|character| is_obeyed(character) || (is_terminal && reorders(character))) {
         return Cow::Borrowed(text);
@@ -48,7 +48,7 @@ pub(crate) fn shown(text: &str, is_terminal: bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Adds the first character of `rest`.
+/// Appends the first character of `rest`.
 fn push(shown: &mut String, character: char, rest: &str, is_terminal: bool) {
     let ends_line = character == '\r' && rest[1..].starts_with('\n');
     if (is_obeyed(character) && !ends_line) || (is_terminal && reorders(character)) {
@@ -58,8 +58,7 @@ fn push(shown: &mut String, character: char, rest: &str, is_terminal: bool) {
     }
 }
 
-/// Returns text that is one line as a reader sees it: an end of a line within it becomes visible, so that stored text does not pass for a
-/// line of the command's own.
+/// Returns text as a single line. Line breaks within it are escaped, so that stored text cannot imitate lines of the command.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if !text.contains(['\n', '\r']) {
         return Cow::Borrowed(text);
@@ -67,7 +66,7 @@ pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace('\r', "\\r").replace('\n', "\\n"))
 }
 
-/// Returns a message whose lines after the first are indented, so that none passes for a message of its own.
+/// Returns a message with all lines after the first indented, so that none looks like a separate message.
 pub(crate) fn one_message(text: &str) -> Cow<'_, str> {
     if !text.contains(['\n', '\r']) {
         return Cow::Borrowed(text);
@@ -75,8 +74,7 @@ pub(crate) fn one_message(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.trim_end().replace("\r\n", "\n").replace('\r', "\\r").replace('\n', "\n    "))
 }
 
-/// Returns content as a terminal may have it. Content that is not UTF-8 keeps its bytes but for those that a terminal of another
-/// encoding obeys.
+/// Returns content for a terminal. Invalid UTF-8 keeps its bytes, except those that a terminal with a different encoding would interpret.
 pub(crate) fn shown_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     let is_lone = |byte: &u8| matches!(byte, 0x80..=0x9F);
     let is_plain = |text: &str| !text.contains(|character| is_obeyed(character) || reorders(character));
@@ -101,8 +99,7 @@ pub(crate) fn shown_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(shown)
 }
 
-/// Returns JSON that means the same and holds nothing that a terminal obeys: such characters stand in strings alone, where JSON has an
-/// escape for each.
+/// Returns equivalent JSON without characters that a terminal interprets. They occur only in strings, where JSON has an escape for each.
 pub(crate) fn shown_json(json: Vec<u8>) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(&json) else { return json };
     let is_escaped = |character: char| (character.is_control() && character != '\n') || reorders(character);
@@ -125,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_for_a_terminal_shows_what_a_terminal_would_obey() {
+    fn content_for_a_terminal_escapes_control_characters() {
         for (bytes, expected) in [
             (&b"plain\ttext \xc3\xa9\n"[..], &b"plain\ttext \xc3\xa9\n"[..]),
             (b"\x1b]0;title\x07", b"\\u{1b}]0;title\\u{7}"),
@@ -143,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn line_and_message_of_stored_text_pass_for_no_other() {
+    fn stored_text_cannot_imitate_another_line_or_message() {
         for (text, line, message) in [
             ("plain", "plain", "plain"),
             ("a\nb", "a\\nb", "a\n    b"),
@@ -163,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_its_value_and_holds_no_control_character() {
+    fn json_keeps_its_value_without_control_characters() {
         let value = serde_json::json!({"a\u{9b}\u{7f}": "\u{1b}[31m\u{202e}\n\u{85}é"});
         for json in [serde_json::to_vec(&value), serde_json::to_vec_pretty(&value)] {
             let shown = String::from_utf8(shown_json(json.expect("plain data"))).expect("text");

@@ -1,18 +1,17 @@
-//! Options that every command understands and not every command uses: one that a command would ignore is an error, because whoever wrote
-//! it meant something by it.
+//! Global options that a command does not use. Such an option on the command line is an error rather than ignored, because its author
+//! expected an effect.
 
 use crate::args::Cli;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
 
-/// Who calls: the options of the scope.
+/// The options of the scope.
 const SCOPE: [&str; 4] = ["thread", "user", "tenant", "agent"];
 
-/// Which options a command ignores, by their ids.
+/// Returns the ids of the global options that a command ignores, or `None` for an unknown command.
 ///
-/// `--color`, `--quiet` and `--verbose` say how a command and its errors are told, and hold for all. So do `--json` and `--jsonl`, except
-/// where the output is a text of another kind.
+/// `--color`, `--quiet` and `--verbose` apply to all commands. So do `--json` and `--jsonl`, unless the output is text in another format.
 fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
     let but_for = |used: &[&str]| SCOPE.into_iter().filter(|option| !used.contains(option)).collect();
     let more = |others: &[&'static str]| SCOPE.iter().chain(others).copied().collect();
@@ -41,7 +40,7 @@ fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
     })
 }
 
-/// Says what to write instead, where that is known.
+/// Returns what to write instead.
 fn instead(command: &[&str], option: &str) -> &'static str {
     match (command, option) {
         (["token", "create"], "thread") => "; --for-thread names a thread that the token reaches",
@@ -52,7 +51,7 @@ fn instead(command: &[&str], option: &str) -> &'static str {
     }
 }
 
-/// Refuses options of the command line that the command would ignore. What the environment says is for all commands, and no error.
+/// Refuses command-line options that the command would ignore. Environment variables are for all commands and never refused.
 pub(crate) fn refuse(matches: &ArgMatches) -> Result<(), clap::Error> {
     let mut names = Vec::new();
     let mut inner = matches;
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
     use clap::Command;
 
-    /// Calls `visit` with the names of every command that has none beneath it.
+    /// Calls `visit` with the names of every command without subcommands.
     fn leaves(command: &Command, names: &mut Vec<String>, visit: &mut impl FnMut(&[&str])) {
         let inner: Vec<&Command> = command.get_subcommands().collect();
         if inner.is_empty() {
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_global_option_is_used_or_refused_by_every_command() {
+    fn every_command_uses_or_refuses_each_global_option() {
         let root = Cli::command();
         let options: Vec<_> = root.get_arguments().filter(|argument| argument.is_global_set()).cloned().collect();
         assert_eq!(options.len(), 11, "an option was added: decide which commands ignore it");
@@ -108,7 +107,7 @@ mod tests {
                         true => program.chain(given).chain(names).collect(),
                         false => program.chain(names).chain(given).collect(),
                     };
-                    // Arguments that a command needs are not what this is about.
+                    // Missing required arguments do not matter here.
                     let matches = Cli::command().ignore_errors(true).try_get_matches_from(&args).expect("errors are ignored");
                     let refused = refuse(&matches);
                     assert_eq!(refused.is_err(), ignored.contains(&option.get_id().as_str()), "{args:?}");
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_environment_are_for_all_commands() {
+    fn environment_variables_are_never_refused() {
         let matches = Cli::command().try_get_matches_from(["treehold", "token", "ls"]).expect("legal");
         refuse(&matches).expect("nothing was given");
     }

@@ -9,10 +9,10 @@ use serde::Serialize;
 use treehold::ops::{FileRead, ReadOptions, Version, Window};
 use treehold::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
 
-/// How many bytes of a file that is too large for one read are read at a time.
+/// The size of the pieces in which a file too large for one read is read, in bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
 
-/// How often a large file that changes while it is read is read again from its start.
+/// How often reading a large file restarts if it changes meanwhile.
 const STARTS_MAX: usize = 10;
 
 /// Print files
@@ -88,7 +88,7 @@ async fn print_all(
     for (index, path) in paths.iter().enumerate() {
         let path = VfsPathBuf::parse(path)?;
         if headed && paths.len() > 1 {
-            // It is told of a file that is there only.
+            // Print the header only for an existing file.
             tree.stat(&path).await?;
             if index > 0 {
                 context.out.empty_line()?;
@@ -106,8 +106,8 @@ async fn print_all(
     Ok(Outcome::Done)
 }
 
-/// Prints a whole file: in one piece where one read returns it, and a larger one in pieces of one version. As long as nothing is
-/// printed a change of the file starts over.
+/// Prints a whole file: in one piece if one read returns it, otherwise in pieces of one version. If the file changes before anything is
+/// printed, reading restarts.
 async fn print_whole(context: &mut Context, tree: &dyn Backend, path: &VfsPath) -> Result<(), Failure> {
     match tree.read(path, &ReadOptions::new()).await {
         Err(error) if error.kind() == ErrorKind::TooLarge => {}

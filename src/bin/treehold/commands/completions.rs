@@ -1,4 +1,4 @@
-//! `completions` and `man`: the command line told to shells and readers.
+//! `completions` and `man`: the command line described for shells and readers.
 
 use crate::args::Cli;
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! `config`: what holds, whether a file is sound, and a file to start with.
+//! `config`: shows, checks and creates configuration files, and records trust in them.
 
 use crate::context::{CONFIG_FILE, Context, meant, unread};
 use crate::exit::{Failure, Outcome};
@@ -94,7 +94,7 @@ fn show(context: &mut Context) -> Result<Outcome, Failure> {
             Origin::Default => String::new(),
             origin => format!("  {}", out.paint(Style::Faint, format_args!("# {origin}"))),
         };
-        // A text of several lines stands there as TOML has it.
+        // Unlike a line, text keeps the line breaks of TOML strings of several lines.
         out.text(format_args!("{} = {}{origin}\n", setting.key(), setting.value))?;
     }
     Ok(Outcome::Done)
@@ -104,7 +104,7 @@ fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failur
     if file.is_some() {
         context.global.config = file;
     } else if context.global.config.is_none() && Path::new(CONFIG_FILE).is_file() {
-        // To look at a file is not to use it.
+        // Checking a file does not use it, so it need not be trusted.
         context.global.config = Some(CONFIG_FILE.into());
     }
     let checked = context.config();
@@ -130,7 +130,7 @@ fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failur
     Ok(Outcome::Done)
 }
 
-/// Says what is sound and will not do what was meant.
+/// Returns warnings about valid settings that will not have the intended effect.
 fn warnings(config: &treehold::config::Config) -> Vec<String> {
     let mut warnings = Vec::new();
     for (path, route) in &config.routes {
@@ -146,7 +146,7 @@ fn warnings(config: &treehold::config::Config) -> Vec<String> {
     warnings
 }
 
-/// Returns the stores that are in use and are gone with the process.
+/// Returns the used stores whose content is lost when the process ends.
 pub(crate) fn forgetful_stores(config: &treehold::config::Config) -> impl Iterator<Item = &str> {
     let is_used = |name: &str| {
         let by_route = config.routes.values().any(|route| route.store.as_deref() == Some(name));
@@ -167,7 +167,7 @@ fn init(context: &mut Context, file: &Path) -> Result<Outcome, Failure> {
     created
         .write_all(TEMPLATE.as_bytes())
         .map_err(|error| Error::new(ErrorKind::Unavailable, format!("`{}` cannot be written: {error}", file.display())))?;
-    // Who has it written has it as it is.
+    // Trust the file that the user had written, in exactly this state.
     context.trust_book()?.trust(file, TEMPLATE.as_bytes())?;
     context.out.notice(format_args!("wrote {}; after a change to it, run `treehold config trust`", file.display()));
     Ok(Outcome::Done)
@@ -195,7 +195,7 @@ impl ConfigTrust {
             .map_err(|error| Error::invalid_argument("the file is not UTF-8; a configuration is TOML").with_source(error))?;
         let meaning = meant(&self.file, &text, book.directory());
         if !self.show {
-            // What cannot be read as a configuration has said nothing that could be trusted.
+            // An invalid configuration cannot be trusted, since its meaning is unknown.
             treehold::config::Config::load_text(&self.file, &text, book.directory())?;
             book.trust(&self.file, text.as_bytes())?;
         }

@@ -1,4 +1,4 @@
-//! `diff`: what differs between two files, as a unified diff.
+//! `diff`: compares two files as a unified diff.
 
 use crate::args::When;
 use crate::context::Context;
@@ -31,7 +31,7 @@ pub(crate) struct Diff {
     when: When,
 }
 
-/// A difference as JSON.
+/// A diff as JSON.
 #[derive(Debug, Serialize)]
 struct Difference<'a> {
     a: &'a VfsPath,
@@ -62,7 +62,7 @@ impl Diff {
     }
 }
 
-/// Prints a unified diff in its colours.
+/// Prints a unified diff in colour.
 pub(crate) fn print(out: &mut Output, diff: &[u8]) -> Result<(), Failure> {
     for line in diff.split_inclusive(|byte| *byte == b'\n') {
         match line.first() {
@@ -75,7 +75,7 @@ pub(crate) fn print(out: &mut Output, diff: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compares two texts line by line, under the names `a` and `b`.
+/// Compares two texts line by line. `a` and `b` are the names in the header.
 pub(crate) fn unified(before: &[u8], after: &[u8], a: &str, b: &str, context: usize) -> Vec<u8> {
     let diff = TextDiff::from_lines(before, after);
     let mut text = Vec::new();

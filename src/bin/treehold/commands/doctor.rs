@@ -1,4 +1,4 @@
-//! `doctor`: whether everything is in order, check by check.
+//! `doctor`: checks whether everything is in order.
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -12,10 +12,10 @@ use treehold::config::{Config, RouteType, Stores, without_password};
 use treehold::ops::{Durability, LsOptions};
 use treehold::{Backend, Error, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath, Workspace};
 
-/// How old an unfinished write must be to be nobody's.
+/// The minimum age at which an unfinished write counts as abandoned.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How many expired rows are removed at a time.
+/// The most expired rows to remove at a time.
 const SWEEP_ROWS: usize = 10_000;
 
 /// Check the configuration, the stores, the routes and the host
@@ -137,7 +137,7 @@ fn check_data(config: &Config) -> Check {
     }
 }
 
-/// Returns the mode of what other users may read or write.
+/// Returns the mode if it gives other users any access.
 fn others_may(found: &std::fs::Metadata) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt;
     let mode = found.permissions().mode() & 0o777;
@@ -166,7 +166,7 @@ async fn check_stores(stores: &Stores, repair: bool, checks: &mut Vec<Check>) {
             Durability::Power => format!("what is written survives the loss of power; for {shared}"),
         };
         let status = if described.durability == Durability::None { Status::Warning } else { Status::Ok };
-        // A store that is older is brought up to date when it is opened, and one that is newer is refused.
+        // Opening a store upgrades an older schema and refuses a newer one.
         let schema = described.schema.map(|schema| format!(", schema {schema}, up to date")).unwrap_or_default();
         checks.push(Check::new(&check, status, format!("{store}: {}{schema}; {detail}", described.engine)));
         checks.extend(described.notices.iter().map(|notice| Check::new(&check, Status::Warning, notice)));
@@ -217,7 +217,7 @@ async fn check_routes(config: &Config, workspace: &Workspace, checks: &mut Vec<C
     }
 }
 
-/// Returns the store that a route stands on.
+/// Returns the store that a route depends on.
 fn store_of<'c>(config: &'c Config, path: &str) -> Option<&'c str> {
     let route = config.routes.get(path)?;
     match route.tier {
@@ -227,7 +227,7 @@ fn store_of<'c>(config: &'c Config, path: &str) -> Option<&'c str> {
     }
 }
 
-/// Makes the check of what stands on a store that has failed already: why is told once.
+/// Returns a failed check for something that depends on a store that already failed, so that the cause is reported once.
 fn behind(checks: &[Check], check: &str, store: &str) -> Option<Check> {
     let failed = checks.iter().find(|told| told.check == format!("store {store}") && told.status == Status::Failed)?;
     let detail = format!("it stands on the store `{store}`, which failed");
@@ -238,14 +238,14 @@ async fn look_at(tree: &dyn Backend, path: &str) -> Result<(), Error> {
     tree.ls(&VfsPath::parse(path)?, &LsOptions::new().with_limit(1)).await.map(drop)
 }
 
-/// Reads every row of the trees in stores, those of who calls.
+/// Reads every row of the caller's trees in stores.
 async fn check_rows(context: &Context, config: &Config, stores: &Stores, checks: &mut Vec<Check>) {
     let progress = context.progress("checking");
     let scope = config.scope();
     let files = config.routes.keys().map(|path| (path, format!("files {path}"), config.store_tree(path, stores, &scope)));
     let changes = config.routes.keys().map(|path| (path, format!("changes {path}"), config.overlay_rows(path, stores, &scope)));
     for (path, check, tree) in files.chain(changes) {
-        // A route that cannot be asked at all has been told of.
+        // Skip routes that have already failed.
         if checks.iter().any(|told| told.check == format!("route {path}") && told.status == Status::Failed) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! `edit`: text replaced within a file.
+//! `edit`: replaces text within a file.
 
 use crate::commands::write::apply;
 use crate::context::Context;

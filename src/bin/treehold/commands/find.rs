@@ -1,4 +1,4 @@
-//! `find`: everything beneath a directory, hidden and ignored as well.
+//! `find`: all entries beneath a directory, including hidden and ignored ones.
 
 use crate::args::{When, at_least_one};
 use crate::commands::glob::{found, print_found, told_found};

@@ -1,4 +1,4 @@
-//! `glob`: paths by pattern, as an agent's tool finds them.
+//! `glob`: paths by pattern, as found by the tool for agents.
 
 use crate::args::{When, at_least_one};
 use crate::context::Context;
@@ -57,7 +57,7 @@ impl Glob {
     }
 }
 
-/// Finds to the end or to a limit, page by page.
+/// Collects all pages, up to a limit.
 pub(crate) async fn found(tree: &dyn Backend, path: &VfsPath, mut options: GlobOptions, limit: Option<usize>) -> Result<GlobResult, Error> {
     let mut whole = GlobResult::default();
     loop {
@@ -80,10 +80,10 @@ pub(crate) async fn found(tree: &dyn Backend, path: &VfsPath, mut options: GlobO
     }
 }
 
-/// The most that a command without a limit collects: a tree of another server need not end.
+/// The most results that a command without a limit collects, since the tree of another server may be endless.
 const FOUND_MAX: usize = 10_000_000;
 
-/// Checks that so much may be held, or looked through, by one command.
+/// Checks that one command may hold or inspect this many results.
 pub(crate) fn check_found(found: usize) -> Result<(), Error> {
     if found <= FOUND_MAX {
         return Ok(());
@@ -92,7 +92,7 @@ pub(crate) fn check_found(found: usize) -> Result<(), Error> {
     Err(Error::new(ErrorKind::TooLarge, message))
 }
 
-/// Adds the failures of a page: a mount that fails does so on each of them, and is told of once. Returns how many were new.
+/// Adds the failures of a page. A failing mount fails on every page but is reported once. Returns how many failures are new.
 pub(crate) fn add_failures(all: &mut Vec<Unread>, page: Vec<Unread>) -> usize {
     let before = all.len();
     for failure in page {
@@ -103,7 +103,7 @@ pub(crate) fn add_failures(all: &mut Vec<Unread>, page: Vec<Unread>) -> usize {
     all.len() - before
 }
 
-/// Prints what was found: a path a line.
+/// Prints the results, one path per line.
 pub(crate) fn print_found(context: &mut Context, result: &GlobResult) -> Result<Outcome, Failure> {
     let out = &mut context.out;
     match out.format() {
@@ -114,7 +114,7 @@ pub(crate) fn print_found(context: &mut Context, result: &GlobResult) -> Result<
     Ok(told_found(context, result))
 }
 
-/// Tells what is not among the paths printed, and how that ends the command.
+/// Reports what is missing from the printed paths, and returns the outcome.
 pub(crate) fn told_found(context: &mut Context, result: &GlobResult) -> Outcome {
     if result.truncated.is_some() {
         context.out.notice("there are more paths; raise `--limit`");
@@ -125,7 +125,7 @@ pub(crate) fn told_found(context: &mut Context, result: &GlobResult) -> Outcome 
     }
 }
 
-/// Tells what a search could not read and returns the kind of the first: a search that left something out has not succeeded.
+/// Reports what a search could not read, and returns the kind of the first failure: an incomplete search has not succeeded.
 pub(crate) fn tell_unread(context: &mut Context, failures: &[Unread], count: usize) -> Option<ErrorKind> {
     for failure in failures {
         tell(&error_of(&failure.error).at(&failure.path), &context.global);

@@ -1,4 +1,4 @@
-//! `grep`: lines by text or pattern, printed as `path:line:text`.
+//! `grep`: lines that match text or a pattern, printed as `path:line:text`.
 
 use crate::args::{When, at_least_one};
 use crate::commands::glob::{add_failures, check_found, tell_unread};
@@ -106,7 +106,7 @@ pub(crate) struct Grep {
     limit: Option<usize>,
     #[command(flatten)]
     when: When,
-    // It takes the place of the global flag of this id, so that `-v` can invert, as after `grep` it always has.
+    // Replaces the global flag with this id, so that `-v` can mean invert, as in every other `grep`.
     /// Tell on standard error what was done
     #[arg(long, help_heading = "Global options")]
     verbose: bool,
@@ -120,7 +120,7 @@ enum TextEncoding {
     None,
 }
 
-/// How many matches are asked for at a time.
+/// The most matches to request at a time.
 const PAGE: usize = 10_000;
 
 impl Grep {
@@ -131,7 +131,7 @@ impl Grep {
         let mut printer = Printer { with_context: options.before + options.after > 0, after_line: None };
         let mut whole = GrepResult::default();
         let mut matches = 0;
-        // As after `grep` everywhere, `-q` prints nothing: one match answers it.
+        // As in every other `grep`, `-q` prints nothing, so one match suffices.
         let silent = context.global.quiet;
         let limit = if silent { Some(1) } else { self.limit };
         loop {
@@ -208,7 +208,7 @@ impl Grep {
     }
 }
 
-/// Adds a page to what was found before and returns where to go on.
+/// Adds a page to the previous results. Returns where to continue.
 fn add_page(whole: &mut GrepResult, page: GrepResult, keep_files: bool) -> Option<Truncation> {
     if keep_files {
         whole.files.extend(page.files);
@@ -222,10 +222,10 @@ fn add_page(whole: &mut GrepResult, page: GrepResult, keep_files: bool) -> Optio
     whole.truncated.clone()
 }
 
-/// Prints what was found, file by file.
+/// Prints the results, file by file.
 struct Printer {
     with_context: bool,
-    /// The file and line printed last, to set apart groups of lines that do not touch.
+    /// The file and line printed last, to separate groups of lines that do not touch.
     after_line: Option<(VfsPathBuf, usize)>,
 }
 
@@ -256,7 +256,7 @@ impl Printer {
             out.line("--")?;
         }
         let separator = if line.is_match { ':' } else { '-' };
-        // A match over several lines is printed a line each, every one with its number.
+        // A match over several lines is printed as several numbered lines.
         let mut start = 0;
         for (index, text) in line.text.split(|byte| *byte == b'\n').enumerate() {
             let number = line.line + index;
@@ -270,7 +270,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints the text of one line, which starts at `start` of what matched, with its matches in colour.
+    /// Prints the text of one line with its matches coloured. `start` is its offset in the matched text.
     fn print_text(&self, out: &mut Output, text: &[u8], start: usize, line: &GrepLine) -> Result<(), Failure> {
         let mut at = 0;
         for range in &line.ranges {

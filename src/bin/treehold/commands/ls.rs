@@ -60,7 +60,7 @@ impl Ls {
     }
 }
 
-/// Lists a directory to its end or to a limit, page by page.
+/// Collects all pages of a directory, up to a limit.
 async fn list(tree: &dyn Backend, path: &VfsPath, limit: Option<usize>) -> Result<Listing, treehold::Error> {
     let mut whole = Listing::default();
     let mut options = LsOptions::new().with_on_failure(OnFailure::Partial);
@@ -69,7 +69,8 @@ async fn list(tree: &dyn Backend, path: &VfsPath, limit: Option<usize>) -> Resul
             options.limit = (limit - whole.entries.len()).min(10_000);
         }
         let page = tree.ls(path, &options).await?;
-        // Mounts in it may fail by name. Where the directory itself cannot be read, they alone would pass for all it holds.
+        // A failing mount is reported by name. If the directory itself cannot be read, fail: otherwise its mounts alone would look like its
+        // whole content.
         if let Some(failure) = page.failures.iter().find(|failure| failure.error.path.as_deref() == Some(path)) {
             return Err((&failure.error).into());
         }
@@ -92,7 +93,7 @@ fn name(out: &Output, entry: &Entry) -> String {
     marked(out, entry, entry.name())
 }
 
-/// Returns a name as it is shown: a directory with `/` behind it, a link with `@`.
+/// Returns a name with its marker: `/` after a directory, `@` after a link.
 pub(crate) fn marked(out: &Output, entry: &Entry, name: &str) -> String {
     match entry.kind {
         EntryKind::Directory => format!("{}/", out.paint(Style::Directory, name)),
@@ -101,7 +102,7 @@ pub(crate) fn marked(out: &Output, entry: &Entry, name: &str) -> String {
     }
 }
 
-/// Prints an entry with what is known of it.
+/// Prints an entry with its details.
 pub(crate) fn print_long(out: &mut Output, entry: &Entry, name: &str) -> Result<(), Failure> {
     let kind = match entry.kind {
         EntryKind::Directory => 'd',

@@ -1,4 +1,4 @@
-//! `mcp`: the tree, offered to an MCP client on standard input and output.
+//! `mcp`: serves the tree to an MCP client over standard input and output.
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -57,7 +57,7 @@ impl Mcp {
 }
 
 impl Offered {
-    /// Returns what is offered of a configuration: a thread is worth an argument where the tree has one.
+    /// Returns the MCP options for a configuration. Tools take a thread argument if a route leads to the state of a thread.
     pub(crate) fn options(self, config: &Config) -> Result<McpOptions, Failure> {
         let has_threads = config.routes.values().any(|route| route.tier == RouteType::State);
         if !self.allowed.is_empty() && self.tools != McpTools::Reference {

@@ -1,4 +1,4 @@
-//! `memory`: what an agent is told of its memory.
+//! `memory`: the prompt memory of an agent.
 
 use super::glob::tell_unread;
 use crate::context::Context;
@@ -31,7 +31,7 @@ pub(crate) struct Show {
     tokens: Option<usize>,
 }
 
-/// What is told, and of what.
+/// The prompt memory and its sources as JSON.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]

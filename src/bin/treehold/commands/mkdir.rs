@@ -1,4 +1,4 @@
-//! `mkdir`: empty directories, which every tier keeps.
+//! `mkdir`: creates empty directories, which every tier supports.
 
 use crate::commands::write::apply_all;
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! The commands, one file each or one file a family.
+//! The commands: one file each, or one directory per family.
 
 use crate::args::Command;
 use crate::context::Context;

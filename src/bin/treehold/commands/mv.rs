@@ -1,4 +1,4 @@
-//! `mv` and `cp`: within a tier at once, across tiers by copy.
+//! `mv` and `cp`: by rename within a tier, by copy across tiers.
 
 use crate::commands::write::{apply, attempt, tell_one};
 use crate::context::Context;
@@ -80,14 +80,14 @@ impl Cp {
     }
 }
 
-/// Moves a file into the thread's state, which lasts only once the thread is saved: until then its source stays.
+/// Moves a file into the thread's state. The source is deleted only after the thread is saved.
 async fn into_state(context: &mut Context, from: VfsPathBuf, version: Version, to: VfsPathBuf, force: bool) -> Result<Outcome, Failure> {
     let copy = Change::Copy { from: from.clone(), to: to.clone(), overwrite: force };
     let mut copied = context.lasting(async |context| attempt(context, std::slice::from_ref(&copy)).await).await?;
     let delete = Change::Delete { path: from.clone(), recursive: false, expect: Some(version) };
     let deleted = context.tree().await?.apply(&[delete], &ApplyOptions::new()).await;
     if let Err(error) = deleted {
-        // Where the copy took no other file's place it goes again, as a move that is refused changes nothing.
+        // A refused move must change nothing, so remove the copy unless it replaced another file.
         let undo = Change::Delete { path: to.clone(), recursive: false, expect: None };
         let is_new = copied.iter().all(|changed| changed.created);
         let undone = is_new && context.lasting(async |context| attempt(context, std::slice::from_ref(&undo)).await).await.is_ok();
@@ -108,7 +108,7 @@ async fn transfer(context: &mut Context, change: Change) -> Result<Outcome, Fail
     explained(context, ended, change.target().unwrap_or(change.path())).await
 }
 
-/// Says of a directory that stands in the way of a target how to put something in there.
+/// If the target is an existing directory, explains how to move or copy into it.
 async fn explained(context: &mut Context, ended: Result<Outcome, Failure>, to: &VfsPath) -> Result<Outcome, Failure> {
     match ended {
         Err(Failure::Library(error)) if error.kind() == ErrorKind::AlreadyExists && error.path() == Some(to) => {

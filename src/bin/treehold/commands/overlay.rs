@@ -1,4 +1,4 @@
-//! `overlay`: what agents changed in a tree and nobody decided about yet.
+//! `overlay`: changes in an overlay that nobody has applied or discarded.
 
 use super::diff;
 use crate::context::Context;
@@ -80,12 +80,12 @@ enum Strategy {
     Theirs,
 }
 
-/// An overlay with what is asked of it.
+/// An overlay with the requested paths.
 struct Asked {
-    /// Where it stands.
+    /// The path of the route.
     route: VfsPathBuf,
     overlay: OverlayBackend,
-    /// Paths within it; all of it when empty.
+    /// Paths within it, or empty for all of it.
     paths: Vec<VfsPathBuf>,
 }
 
@@ -99,7 +99,7 @@ impl Overlay {
     }
 }
 
-/// Finds the overlays that paths lie in, or that lie beneath them; all when there is none.
+/// Returns the overlays that contain the paths or lie beneath them, or all overlays if there are no paths.
 async fn asked(context: &mut Context, paths: &[String]) -> Result<Vec<Asked>, Error> {
     let config = context.config()?;
     let (stores, scope) = (context.stores()?, config.scope());
@@ -107,7 +107,7 @@ async fn asked(context: &mut Context, paths: &[String]) -> Result<Vec<Asked>, Er
     for (key, _) in config.overlays() {
         let Some(overlay) = config.overlay(key, &stores, &scope)? else { continue };
         let route = VfsPathBuf::parse(key)?;
-        // Its rules hold for what is applied, dropped and shown past the tree too.
+        // The rules of the tree also hold for changes that are applied, discarded or shown without it.
         let overlay = overlay.standing_in(context.tree().await?, route.clone());
         asked.push(Asked { route, overlay, paths: Vec::new() });
     }
@@ -143,7 +143,7 @@ async fn asked(context: &mut Context, paths: &[String]) -> Result<Vec<Asked>, Er
     Ok(chosen.map(|(one, (_, wholly))| if wholly { Asked { paths: Vec::new(), ..one } } else { one }).collect())
 }
 
-/// Shows a difference in the paths of the whole tree.
+/// Converts a difference to paths of the whole tree.
 fn outward(route: &VfsPath, mut difference: OverlayDifference) -> OverlayDifference {
     difference.path = route.concat(&difference.path);
     for entry in [&mut difference.before, &mut difference.after].into_iter().flatten() {
@@ -152,7 +152,7 @@ fn outward(route: &VfsPath, mut difference: OverlayDifference) -> OverlayDiffere
     difference
 }
 
-/// A difference as JSON, with its text when that is asked for.
+/// A difference as JSON, optionally with a patch.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
@@ -198,7 +198,7 @@ impl Diff {
         Ok(Outcome::found(!is_empty))
     }
 
-    /// Returns the difference of two texts; none for directories and what is no text.
+    /// Returns the diff of two texts, or `None` for directories and binary files.
     async fn patch_of(&self, route: &VfsPath, overlay: &OverlayBackend, difference: &OverlayDifference) -> Result<Option<Vec<u8>>, Error> {
         let is_file = |entry: &Option<treehold::ops::Entry>| entry.as_ref().is_some_and(|entry| entry.kind == EntryKind::File);
         let (had, has) = (is_file(&difference.before), is_file(&difference.after));
@@ -217,7 +217,7 @@ impl Diff {
     }
 }
 
-/// Prints a line for a difference.
+/// Prints one line for a difference.
 fn print(context: &mut Context, difference: &OverlayDifference) -> Result<(), Failure> {
     let style = match difference.kind {
         OverlayDifferenceKind::Added => Style::Added,
@@ -243,7 +243,7 @@ impl Apply {
             });
             options
         };
-        // Of several overlays none is applied while another has a conflict.
+        // Of several overlays, apply none if any has a conflict.
         let mut planned = OverlayApplied::default();
         for one in &asked {
             let plan = one.overlay.apply_changes(&options(one).with_dry_run(true)).await;
@@ -301,7 +301,7 @@ impl Apply {
     }
 }
 
-/// Adds what one overlay did to what all did.
+/// Adds the outcome of one overlay to the total.
 fn join(all: &mut OverlayApplied, route: &VfsPath, one: OverlayApplied) {
     let outward = |differences: Vec<OverlayDifference>| differences.into_iter().map(|difference| outward(route, difference));
     all.applied.extend(outward(one.applied));

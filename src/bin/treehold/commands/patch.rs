@@ -1,4 +1,4 @@
-//! `patch`: changes to several files by one patch, as the tool `apply_patch` makes them.
+//! `patch`: changes several files with one patch, like the tool `apply_patch`.
 
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome, error_of};

@@ -1,4 +1,4 @@
-//! `rm`: files and directories removed.
+//! `rm`: removes files and directories.
 
 use crate::commands::write::apply_all;
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! `run`: a transcript of tool calls played, each answered as the model would see it.
+//! `run`: plays a transcript of tool calls and prints each result as the model would see it.
 
 use crate::commands::tools::Set;
 use crate::context::{self, Context, REPLAYS_MAX, pause};
@@ -37,7 +37,7 @@ pub(crate) struct Run {
     allow_errors: bool,
 }
 
-/// One call with its answer, as JSON.
+/// A call with its result as JSON.
 #[derive(Debug, Serialize)]
 struct Played<'a> {
     line: usize,
@@ -80,7 +80,7 @@ impl Run {
     }
 }
 
-/// Reads a transcript on a thread of its own, so that a pipe which stays silent keeps no signal waiting.
+/// Reads a transcript on a separate thread, so that a silent pipe does not delay signals.
 fn events(reader: impl BufRead + Send + 'static, set: Option<Set>) -> mpsc::Receiver<TranscriptEvent> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::task::spawn_blocking(move || {
@@ -95,16 +95,16 @@ fn events(reader: impl BufRead + Send + 'static, set: Option<Set>) -> mpsc::Rece
     receiver
 }
 
-/// A play: the thread it stands in, and how it went.
+/// The state of a play: its thread and results.
 struct Player {
     base: Scope,
     session: Session,
-    /// The thread holds what could not be saved.
+    /// Whether the thread has changes that could not be saved.
     holds_unsaved: bool,
     calls: usize,
     failures: usize,
     first_failure: Option<ErrorKind>,
-    /// The calls played, for the one JSON value at the end.
+    /// The calls so far, for the single JSON value at the end.
     played: Vec<Value>,
 }
 
@@ -160,8 +160,8 @@ impl Player {
         }
     }
 
-    /// Makes a call. When another session saved the thread meanwhile it is made again on what that left, as any command is, unless it
-    /// changed what is not the thread's, or there was something to save before it.
+    /// Makes a call. If another session saved the thread meanwhile, the call is repeated on the new state, unless it changed something
+    /// outside the thread or there were unsaved changes before it.
     async fn lasting(&mut self, call: ToolCall, notes: &CallNotes) -> ToolOutput {
         let mut attempt = 0;
         loop {
@@ -190,12 +190,12 @@ impl Player {
     }
 }
 
-/// Prints one call with its answer; for the one JSON value at the end it is kept.
+/// Prints one call with its result, or keeps it for the single JSON value at the end.
 fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>, shown: &str) -> Result<(), Failure> {
     let out = &mut context.out;
     match out.format() {
         Format::Json => kept.push(serde_json::to_value(played).unwrap_or_default()),
-        // Each answer goes out at once: what plays a pipe waits for it.
+        // Flush each result, since whoever feeds the pipe waits for it.
         Format::JsonLines => player_output(out.json(played).and_then(|()| out.flush()))?,
         Format::Text => {
             let head = out.paint(Style::Faint, format_args!("> {shown}")).to_string();
@@ -207,7 +207,7 @@ fn print(context: &mut Context, kept: &mut Vec<Value>, played: &Played<'_>, show
     Ok(())
 }
 
-/// Saves the thread of a session. What meets another's save is not lost: it is saved as a thread of its own.
+/// Saves the thread of a session. After a conflict with another save, the state is saved as a new thread instead, so that it is not lost.
 async fn save(context: &mut Context, session: &Session) -> Result<(), Failure> {
     match context.save_session(session).await {
         Ok(()) => Ok(()),
@@ -215,7 +215,7 @@ async fn save(context: &mut Context, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Plays on when whoever read the output has gone: what a play does must not depend on who reads it.
+/// Ignores a closed output: the effects of a play must not depend on its reader.
 fn player_output(printed: Result<(), Failure>) -> Result<(), Failure> {
     match printed {
         Err(Failure::ClosedPipe) => Ok(()),
@@ -227,13 +227,13 @@ fn thread(session: &Session) -> &str {
     session.scope().thread.as_deref().unwrap_or_default()
 }
 
-/// Says whom a transcript names, such as `user ada, thread t2`.
+/// Describes the scope that a transcript sets, such as `user ada, thread t2`.
 fn who(scope: &Scope) -> String {
     let named = ScopeField::ALL.into_iter().filter_map(|field| scope.field(field).map(|id| format!("{field} {id}")));
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a scope with the fields that a transcript sets over those of the caller.
+/// Returns the caller's scope, overridden by the fields that a transcript sets.
 fn overlaid(base: &Scope, set: Scope) -> Scope {
     let mut scope = base.clone();
     for (field, set) in

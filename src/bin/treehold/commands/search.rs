@@ -1,4 +1,4 @@
-//! `search`: files by what they are about, the best first.
+//! `search`: files by relevance, best first.
 
 use super::glob::tell_unread;
 use crate::args::{When, at_least_one, time};
@@ -90,7 +90,7 @@ fn print_hits(context: &mut Context, result: &SearchResult) -> Result<(), Failur
     Ok(())
 }
 
-/// Prints a file, and beneath it the lines that tell why, with the words in colour.
+/// Prints a file with its matching lines, the words coloured.
 fn print_hit(out: &mut Output, hit: &SearchHit) -> Result<(), Failure> {
     let path = out.paint(Style::Path, &hit.path).to_string();
     out.line(path)?;

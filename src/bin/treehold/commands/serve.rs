@@ -1,4 +1,4 @@
-//! `serve`: the tree over HTTP.
+//! `serve`: serves the tree over HTTP.
 
 use super::mcp::Offered;
 use crate::context::{Context, unread};
@@ -83,7 +83,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Puts what the flags say in the place of what the configuration says.
+    /// Overrides the configured limits with those of the flags.
     fn over(&self, limits: &mut ConnectionLimits) {
         fn put<T: Copy>(flag: Option<T>, limit: &mut T) {
             *limit = flag.unwrap_or(*limit);
@@ -99,7 +99,7 @@ impl Connections {
     }
 }
 
-/// Returns the addresses that a text means, those of version 4 first: where a name has both, clients try both.
+/// Resolves the address to listen on. IPv4 comes first; if a name has both, clients try both.
 async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, Error> {
     let found = tokio::net::lookup_host(listen).await.map_err(|error| {
         let message =
@@ -122,7 +122,7 @@ fn unguarded(listen: &str, address: SocketAddr) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Listens at the first address that can be.
+/// Listens on the first possible address.
 async fn bound(workspace: &Workspace, mcp: &McpOptions, places: impl Iterator<Item = ServeOptions>) -> Result<HttpServer, Error> {
     let mut failed = None;
     for options in places {
@@ -134,7 +134,7 @@ async fn bound(workspace: &Workspace, mcp: &McpOptions, places: impl Iterator<It
     Err(failed.expect("a name that was resolved has an address"))
 }
 
-/// Tells how many connections there may be, and what bounds them.
+/// Describes the connection limit and its cause.
 fn told(connections_max: usize, wanted: usize, open_files_max: Option<u64>) -> String {
     match open_files_max {
         Some(files) if connections_max < wanted => format!(

@@ -1,4 +1,4 @@
-//! `stat`: what is known of a path.
+//! `stat`: the metadata of a path.
 
 use crate::args::When;
 use crate::context::Context;

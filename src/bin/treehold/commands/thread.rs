@@ -1,4 +1,4 @@
-//! `thread`: the conversations whose state is saved.
+//! `thread`: conversations with saved state.
 
 mod merge;
 
@@ -49,7 +49,7 @@ pub(crate) enum Thread {
     },
 }
 
-/// How many threads are asked for at a time.
+/// The most threads to request at a time.
 const PAGE: usize = 1_000;
 
 impl Thread {
@@ -115,7 +115,7 @@ async fn list(context: &mut Context, threads: &dyn Checkpointer, scope: &Scope) 
     Ok(Outcome::Done)
 }
 
-/// Returns what keeps the history of threads.
+/// Returns the checkpointer, or an error if threads are not saved.
 pub(crate) fn kept(context: &mut Context) -> Result<Arc<dyn Checkpointer>, Error> {
     context
         .workspace()?

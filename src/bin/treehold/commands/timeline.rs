@@ -1,4 +1,4 @@
-//! `timeline` and `watch`: what changed, and what changes.
+//! `timeline` and `watch`: past and new changes.
 
 use crate::args::{at_least_one, time};
 use crate::context::Context;
@@ -11,7 +11,7 @@ use treehold::feed::{Feed, FeedEvent, FeedView};
 use treehold::ops::Version;
 use treehold::{Error, VfsPath};
 
-/// How many events are asked for at a time.
+/// The most events to request at a time.
 const PAGE: usize = 500;
 
 /// Whose changes, and where.
@@ -127,7 +127,7 @@ impl Watch {
                     .map_err(|error| Error::new(treehold::ErrorKind::Internal, "an event cannot be written as JSON").with_source(error))?;
                 context.out.line(line)?;
             }
-            // Whoever reads it waits for this line.
+            // A reader of the pipe waits for this line.
             context.out.flush()?;
         }
         Ok(Outcome::Done)

@@ -1,4 +1,4 @@
-//! `token`: who may reach a server.
+//! `token`: manages access to a server.
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};

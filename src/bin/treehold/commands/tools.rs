@@ -1,4 +1,4 @@
-//! `tools`: what an agent may call, as its API wants to be told.
+//! `tools`: the tools for an agent, in the format of its API.
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};

@@ -1,4 +1,4 @@
-//! `tree`: a directory with all it holds, drawn.
+//! `tree`: draws a directory with its content.
 
 use crate::args::{When, at_least_one};
 use crate::commands::glob::tell_unread;
@@ -60,10 +60,10 @@ impl Tree {
     }
 }
 
-/// Draws entries that are in path order, so what a directory holds follows it directly.
+/// Draws entries in path order, so the content of a directory follows it directly.
 fn draw(out: &mut Output, tree: &Shown, base: usize) -> Result<(), Failure> {
     let entries = &tree.entries;
-    // Whether the entry of each level above was the last of its directory.
+    // For each level above, whether its entry was the last of its directory.
     let mut last_above: Vec<bool> = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let level = entry.path.depth() - base;
@@ -82,7 +82,7 @@ fn draw(out: &mut Output, tree: &Shown, base: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells whether the first of `entries` has no sibling after it.
+/// Returns whether the first of `entries` has no later sibling.
 fn is_last(entries: &[Entry], depth: usize) -> bool {
     entries[1..].iter().find(|entry| entry.path.depth() <= depth).is_none_or(|entry| entry.path.depth() < depth)
 }

@@ -1,4 +1,4 @@
-//! `write` and `append`: content from an argument or from standard input.
+//! `write` and `append`: content from an argument or standard input.
 
 use crate::context::{self, Context};
 use crate::exit::{Failure, Outcome};
@@ -61,15 +61,15 @@ impl Append {
     }
 }
 
-/// Applies changes as one batch, saves the thread, and only then tells what was done.
+/// Applies changes as one batch, saves the thread, and only then reports success.
 ///
-/// A batch over several tiers is applied in order up to the first failure; what took effect stays, and is saved.
+/// A batch over several tiers is applied in order up to the first failure. Changes before it remain and are saved.
 pub(crate) async fn apply(context: &mut Context, changes: &[Change]) -> Result<Outcome, Failure> {
     let applied = context.lasting(async |context| attempt(context, changes).await).await?;
     tell_one(context, &applied)
 }
 
-/// Tells what a command of one change did.
+/// Reports the result of a command with one change.
 pub(crate) fn tell_one(context: &mut Context, applied: &[Changed]) -> Result<Outcome, Failure> {
     if !context.out.is_text() {
         applied.iter().try_for_each(|changed| context.out.json(changed))?;
@@ -78,7 +78,7 @@ pub(crate) fn tell_one(context: &mut Context, applied: &[Changed]) -> Result<Out
     Ok(Outcome::Done)
 }
 
-/// Applies the changes of a command that takes several paths, which `make` finds anew each time, and tells of them as one list.
+/// Applies the changes of a command that takes several paths, and reports them as one list. `make` is called again for each attempt.
 pub(crate) async fn apply_all(
     context: &mut Context,
     mut make: impl AsyncFnMut(&mut Context) -> Result<Vec<Change>, Failure>,
@@ -100,7 +100,7 @@ pub(crate) async fn attempt(context: &mut Context, changes: &[Change]) -> Result
     Ok(context.tree().await?.apply(changes, &ApplyOptions::new().with_allow_partial(true)).await?)
 }
 
-/// Tells what a change did, when asked to.
+/// Reports what a change did, with `--verbose`.
 fn tell(context: &mut Context, changed: &Changed) {
     let out = &mut context.out;
     if !out.is_text() {

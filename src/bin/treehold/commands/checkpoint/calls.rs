@@ -1,4 +1,4 @@
-//! The tool calls between two checkpoints, as `show` and `diff` print them.
+//! The tool calls between two checkpoints, for `show` and `diff`.
 
 use crate::context::Context;
 use crate::exit::Failure;
@@ -6,10 +6,10 @@ use crate::output::Style;
 use treehold::audit::AuditRow;
 use treehold::{CheckpointId, Error};
 
-/// How many calls are asked for at a time.
+/// The most calls to request at a time.
 const PAGE: usize = 1_000;
 
-/// Returns the calls after one checkpoint and up to another, the oldest first.
+/// Returns the calls after one checkpoint and up to another, oldest first.
 pub(super) async fn between(context: &mut Context, after: Option<CheckpointId>, until: CheckpointId) -> Result<Vec<AuditRow>, Error> {
     context.workspace()?.audit_log().ok_or_else(|| {
         Error::invalid_argument("tool calls are not recorded here; set `audit = true` under `[threads]` of the configuration")
@@ -26,7 +26,7 @@ pub(super) async fn between(context: &mut Context, after: Option<CheckpointId>, 
     }
 }
 
-/// Prints a line for each call: time, outcome, tool, arguments, and who asked for it.
+/// Prints one line per call: time, outcome, tool, arguments, call id and actor.
 pub(super) fn print(context: &mut Context, calls: &[AuditRow]) -> Result<(), Failure> {
     for call in calls {
         let time = call.at.strftime("%Y-%m-%dT%H:%M:%SZ");

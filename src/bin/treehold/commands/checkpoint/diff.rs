@@ -1,4 +1,4 @@
-//! `checkpoint diff`: what differs between two checkpoints.
+//! `checkpoint diff`: the differences between two checkpoints.
 
 use super::{calls, history, parent_of};
 use crate::commands::diff::{print as print_patch, unified};
@@ -51,10 +51,10 @@ pub(crate) struct Diff {
     unified: usize,
 }
 
-/// How many differences are asked for at a time.
+/// The most differences to request at a time.
 const PAGE: usize = 10_000;
 
-/// All that differs between two states.
+/// All differences between two states.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Differences {
     added: usize,
@@ -64,7 +64,7 @@ pub(super) struct Differences {
 }
 
 impl Differences {
-    /// Compares two states, beneath a path where one is given.
+    /// Compares two states, optionally only beneath a path.
     pub(super) async fn of(
         session: &Session,
         older: &StateSnapshot,
@@ -92,16 +92,16 @@ impl Differences {
         }
     }
 
-    /// Says how many there are.
+    /// Describes the number of differences of each kind.
     pub(super) fn counts(&self) -> String {
         format!("{} added, {} changed, {} removed", self.added, self.changed, self.removed)
     }
 }
 
-/// What differs between two checkpoints, as JSON.
+/// The differences between two checkpoints as JSON.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
-    /// None when `new` is compared with nothing, as the first checkpoint has no parent.
+    /// `None` if `new` is compared with the empty state, as the first checkpoint has no parent.
     old: Option<CheckpointId>,
     new: CheckpointId,
     added: usize,
@@ -120,10 +120,10 @@ struct ShownPath<'a> {
     text: Option<Text>,
 }
 
-/// How the text of a file differs.
+/// The difference of a file's text.
 #[derive(Debug, Serialize)]
 struct Text {
-    /// Whether one of the two is no text, or too large to be compared.
+    /// Whether either side is binary or too large to compare.
     binary: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     lines_added: Option<usize>,
@@ -135,7 +135,7 @@ struct Text {
     bytes: Vec<u8>,
 }
 
-/// The two states that are compared.
+/// The two states to compare.
 struct Sides {
     old: Option<Checkpoint>,
     older: StateSnapshot,
@@ -191,7 +191,7 @@ impl Diff {
         Ok(Outcome::found(!paths.is_empty()))
     }
 
-    /// Tells the names of checkpoints from the path.
+    /// Separates the names of checkpoints from the path.
     fn names(&self) -> Result<(Vec<&str>, Option<VfsPathBuf>), Error> {
         let mut names: Vec<&str> = [&self.old, &self.new, &self.path].into_iter().flatten().map(String::as_str).collect();
         let path = match names.last() {
@@ -201,7 +201,7 @@ impl Diff {
         Ok((names, path))
     }
 
-    /// Compares the texts of one path; none of directories.
+    /// Compares the texts at one path. Returns `None` for directories.
     async fn text(&self, sides: &Sides, difference: &PathDiff) -> Result<Option<Text>, Error> {
         let (had, has) = (difference.old_size_bytes.is_some(), difference.new_size_bytes.is_some());
         if !(had || has) {
@@ -230,7 +230,7 @@ impl Diff {
         let name = |is_there: bool| if is_there { path } else { "/dev/null" };
         let mut bytes = unified(&before, &after, name(had), name(has), self.unified);
         if bytes.is_empty() {
-            // An empty file has no lines that differ, and is told by its names alone.
+            // An empty file has no differing lines, so show only the header.
             bytes = format!("--- {}\n+++ {}\n", name(had), name(has)).into_bytes();
         }
         let patch = String::from_utf8_lossy(&bytes).into_owned();
@@ -252,7 +252,7 @@ impl Diff {
     }
 }
 
-/// Returns the content of a file that is there; none of one that is too large to be compared.
+/// Returns the content of a file: empty if it does not exist, `None` if it is too large to compare.
 async fn content(state: &StateSnapshot, path: &str, is_there: bool) -> Result<Option<Vec<u8>>, Error> {
     if !is_there {
         return Ok(Some(Vec::new()));
@@ -272,7 +272,7 @@ fn kind(difference: &PathDiff) -> &'static str {
     }
 }
 
-/// Says how large a file was and is.
+/// Describes the size before and after.
 fn sizes(difference: &PathDiff) -> String {
     match (difference.old_size_bytes, difference.new_size_bytes) {
         (Some(old), Some(new)) => format!("{old} -> {new} bytes"),
@@ -280,7 +280,7 @@ fn sizes(difference: &PathDiff) -> String {
     }
 }
 
-/// Prints a line for a difference.
+/// Prints one line for a difference.
 pub(super) fn print_line(context: &mut Context, difference: &PathDiff) -> Result<(), Failure> {
     let style = match difference.change {
         ChangeKind::Added => Style::Added,
@@ -294,7 +294,7 @@ pub(super) fn print_line(context: &mut Context, difference: &PathDiff) -> Result
 }
 
 impl Sides {
-    /// Tells whether the older checkpoint is of the same thread, and not what it was forked from.
+    /// Returns whether the older checkpoint is of the same thread, rather than the one that it was forked from.
     fn is_own(&self, old: &Checkpoint) -> bool {
         self.new.parent.as_ref().is_none_or(|parent| parent.id != old.id || parent.thread.is_none())
     }

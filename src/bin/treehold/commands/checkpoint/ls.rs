@@ -1,4 +1,4 @@
-//! `checkpoint ls`: the checkpoints of a thread, the newest first.
+//! `checkpoint ls`: the checkpoints of a thread, newest first.
 
 use super::{history, pair};
 use crate::args::{at_least_one, time};
@@ -40,7 +40,7 @@ pub(crate) struct Ls {
     start_after: Option<String>,
 }
 
-/// How many checkpoints are asked for at a time.
+/// The most checkpoints to request at a time.
 const PAGE: usize = 1_000;
 
 impl Ls {
@@ -101,7 +101,7 @@ fn print(context: &mut Context, checkpoint: &Checkpoint) -> Result<(), Failure> 
     context.out.line(line)
 }
 
-/// Says what was noted with a checkpoint: whose call it was first.
+/// Formats the metadata of a checkpoint, the call that made it first.
 pub(super) fn notes(checkpoint: &Checkpoint) -> Option<String> {
     let known = [TOOL, TOOL_CALL_ID, ACTOR];
     let first = known.iter().filter_map(|name| checkpoint.metadata.get_key_value(*name));
@@ -116,7 +116,7 @@ mod tests {
     use jiff::SignedDuration;
 
     #[test]
-    fn times_are_read_as_rfc_3339_dates_and_how_long_ago() {
+    fn time_parses_rfc_3339_dates_and_ages() {
         let noon = "2026-11-21T12:00:00Z".parse::<Timestamp>();
         assert_eq!(time("2026-11-21T13:00:00+01:00").ok(), noon.clone().ok());
         assert_eq!(time("2026-11-21T12:00:00").ok(), noon.clone().ok());

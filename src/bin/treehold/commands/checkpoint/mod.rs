@@ -86,7 +86,7 @@ impl Notes {
     }
 }
 
-/// Reads a name and its value.
+/// Parses `NAME=VALUE`.
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -116,7 +116,7 @@ impl Create {
         let mut attempt = 0;
         let made = loop {
             match session.checkpoint(options.clone()).await {
-                // Another saved the thread meanwhile: then it is that which is to be noted.
+                // Another writer saved the thread meanwhile, so record that state instead.
                 Err(error) if error.kind() == ErrorKind::Conflict && attempt < REPLAYS_MAX => {
                     pause(attempt).await;
                     attempt += 1;
@@ -143,7 +143,7 @@ impl Restore {
     }
 }
 
-/// Prints the id of a checkpoint that was made.
+/// Prints the id of a new checkpoint.
 pub(crate) fn tell_made(context: &mut Context, made: &Saved) -> Result<Outcome, Failure> {
     match context.out.is_text() {
         true => context.out.line(made.id)?,
@@ -152,12 +152,12 @@ pub(crate) fn tell_made(context: &mut Context, made: &Saved) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// Returns where the history of the thread is, and whose thread it is.
+/// Returns the checkpointer and the scope of the thread.
 fn history(context: &mut Context) -> Result<(Arc<dyn Checkpointer>, Scope), Error> {
     Ok((kept(context)?, context.scope()?))
 }
 
-/// Returns the parent of a checkpoint with its state: none when it has none, or it was pruned.
+/// Returns the parent of a checkpoint with its state, or `None` if it has none or the parent was pruned.
 async fn parent_of(checkpointer: &dyn Checkpointer, scope: &Scope, checkpoint: &Saved) -> Result<Option<(Saved, StateSnapshot)>, Error> {
     let Some(parent) = &checkpoint.parent else { return Ok(None) };
     let scope = match &parent.thread {

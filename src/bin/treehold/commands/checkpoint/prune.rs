@@ -1,4 +1,4 @@
-//! `checkpoint prune` and `checkpoint sweep`: old checkpoints go, and then what only they held.
+//! `checkpoint prune` and `checkpoint sweep`: remove old checkpoints, and then the contents that only they held.
 
 use super::history;
 use crate::args::age;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_in_days_and_weeks_too() {
+    fn age_accepts_days_and_weeks() {
         let table = [("90m", 5_400), ("12h", 43_200), ("1d", 86_400), ("2w", 1_209_600), ("1h 30m", 5_400), ("30s", 30)];
         for (text, seconds) in table {
             assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");

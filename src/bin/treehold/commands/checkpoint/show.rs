@@ -1,4 +1,4 @@
-//! `checkpoint show`: one checkpoint, and what changed in it.
+//! `checkpoint show`: one checkpoint and what changed in it.
 
 use super::diff::{Differences, print_line};
 use super::{calls, history, ls, parent_of};
@@ -29,7 +29,7 @@ pub(crate) struct Show {
 struct Shown<'a> {
     #[serde(flatten)]
     checkpoint: &'a Checkpoint,
-    /// What changed since its parent; none when the parent was pruned.
+    /// The changes since its parent, or `None` if the parent was pruned.
     changes: Option<&'a Differences>,
     /// The tool calls since its parent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ impl Show {
         drop(progress);
         let calls = match self.calls {
             true => {
-                // A parent of another thread has none of this one's calls after it but all of them.
+                // If the parent belongs to another thread, all calls of this thread come after it.
                 let parent = checkpoint.parent.as_ref().filter(|parent| parent.thread.is_none()).map(|parent| parent.id);
                 Some(calls::between(context, parent, checkpoint.id).await?)
             }

@@ -1,4 +1,4 @@
-//! `store export` and `store import`: everything into one archive, and out of one.
+//! `store export` and `store import`: a whole store as one archive, and back.
 
 use super::{Included, StoreName};
 use crate::context::{Context, unread};
@@ -63,7 +63,7 @@ impl Export {
             (Ok(report), _) => report,
             (Err(error), file) => {
                 if let Some(file) = file {
-                    // What is there is no archive, and the next export would be refused by it.
+                    // The file is not a valid archive, and the next export would refuse to overwrite it.
                     let _ = std::fs::remove_file(file);
                 }
                 return Err(error.into());
@@ -83,7 +83,7 @@ impl Export {
 impl Import {
     pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let input = match self.file.as_deref().filter(|file| *file != "-") {
-            // A pipe that has a name is no less a stream.
+            // A named pipe is also a stream.
             Some(file) => rewindable(File::open(file).map_err(|error| unread(file, error))?)?,
             None if stdin_is_terminal() => {
                 return Err(Error::invalid_argument("no archive is given; name a file, or pipe it in").into());
@@ -112,7 +112,7 @@ impl Import {
     }
 }
 
-/// Takes a file that can be read twice as it is, and anything else by a copy.
+/// Returns a regular file as is, and a copy of anything else, so that it can be read twice.
 fn rewindable(file: File) -> Result<File, Error> {
     match file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         true => Ok(file),
@@ -120,7 +120,7 @@ fn rewindable(file: File) -> Result<File, Error> {
     }
 }
 
-/// Copies a stream into a file without a name, as an archive is read once to be checked and once to be imported.
+/// Copies a stream to an unnamed file, since an archive is read twice: to check it and to import it.
 fn spooled(mut input: impl io::Read) -> Result<File, Error> {
     let path = std::env::temp_dir().join(format!("treehold-import-{}", uuid::Uuid::now_v7().simple()));
     let mut options = File::options();
@@ -132,14 +132,14 @@ fn spooled(mut input: impl io::Read) -> Result<File, Error> {
         Error::new(ErrorKind::Unavailable, message).with_source(error)
     };
     let mut file = options.open(&path).map_err(unkept)?;
-    // Where an open file cannot lose its name, the name stays for whoever cleans that directory.
+    // If an open file cannot be unlinked, the name stays until the directory is cleaned.
     let _ = std::fs::remove_file(&path);
     io::copy(&mut input, &mut file).map_err(unkept)?;
     io::Seek::rewind(&mut file).map_err(unkept)?;
     Ok(file)
 }
 
-/// Makes a file that is not there, for its owner alone: a store holds what not everybody may read.
+/// Creates a file for its owner only, since a store contains data that not everybody may read.
 fn create(file: &str) -> Result<File, Error> {
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -156,7 +156,7 @@ fn create(file: &str) -> Result<File, Error> {
     })
 }
 
-/// A file that is on the disk once it is flushed.
+/// A file whose flush writes it to disk.
 struct Synced(File);
 
 impl Write for Synced {

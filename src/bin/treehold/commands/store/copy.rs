@@ -1,4 +1,4 @@
-//! `store copy`: everything from one store to another.
+//! `store copy`: copies everything from one store to another.
 
 use super::{Included, open_any};
 use crate::context::Context;
@@ -60,7 +60,7 @@ impl Copy {
     }
 }
 
-/// Returns what tells a store from others that are shown alike: its name, without a password, which may change between two starts.
+/// Returns an id that distinguishes stores which look alike: the name or URL without credentials, since they may change between two runs.
 fn source_id(name: &str) -> String {
     let Some((scheme, rest)) = name.split_once(':') else { return format!("name {name}") };
     let Some(server) = rest.strip_prefix("//") else {
@@ -68,7 +68,7 @@ fn source_id(name: &str) -> String {
         return format!("{scheme}:{path}");
     };
     let (server, query) = server.split_once('?').unwrap_or((server, ""));
-    // Who reads it is no part of what is read.
+    // The user who reads is not part of the source.
     let place = server.rsplit_once('@').map_or(server, |(_, place)| place);
     let parameters: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("password=") && !pair.starts_with("user=")).collect();
     format!("{scheme}://{place}?{}", parameters.join("&"))
@@ -79,7 +79,7 @@ mod tests {
     use super::source_id;
 
     #[test]
-    fn a_source_is_told_by_its_prefix_and_not_by_its_password() {
+    fn source_id_depends_on_prefix_and_not_on_password() {
         let id = source_id("redis://ada:one@host/0?prefix=a");
         assert_eq!(id, source_id("redis://ada:two@host/0?prefix=a"));
         assert_ne!(id, source_id("redis://ada:one@host/0?prefix=b"));

@@ -1,4 +1,4 @@
-//! `store index`: the indexes of a tree are made, taken away, or told of.
+//! `store index`: builds, removes and shows the indexes of a tree.
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -93,7 +93,7 @@ impl Index {
     }
 }
 
-/// Returns the kinds that a route names or that are there; where there are none, every kind.
+/// Returns the kinds that a route names or that exist, or every kind if there are none.
 async fn kinds(tree: &StoreBackend, named: &[IndexKind]) -> Result<Vec<IndexKind>, Error> {
     let mut kinds = Vec::new();
     for kind in IndexKind::ALL {
@@ -104,7 +104,7 @@ async fn kinds(tree: &StoreBackend, named: &[IndexKind]) -> Result<Vec<IndexKind
     Ok(if kinds.is_empty() { IndexKind::ALL.to_vec() } else { kinds })
 }
 
-/// Makes the error of an index that would come back.
+/// Returns the error for removing an index that the next write would recreate.
 fn named_still(route: &str, kind: IndexKind) -> Error {
     Error::invalid_argument(format!(
         "the route `{route}` names the {kind} index in its `index`, so the next write would begin another one; take it out of the \

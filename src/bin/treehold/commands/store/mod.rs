@@ -1,4 +1,4 @@
-//! `store`: the rows beneath, namespace by namespace; what is done with a store as a whole has a file each beside this one.
+//! `store`: rows by namespace. Commands for whole stores are in files of their own.
 
 mod archive;
 mod copy;
@@ -109,13 +109,13 @@ impl StoreName {
         open_any(context, &self.name, false).await
     }
 
-    /// Opens the store to fill it: what a URL names is made.
+    /// Opens the store to fill it, creating the file or directory of a URL.
     async fn open_or_create(&self, context: &Context) -> Result<Arc<dyn Rows>, Error> {
         open_any(context, &self.name, true).await
     }
 }
 
-/// Opens a store that the configuration names, or that a URL does; `create` makes the file or directory of a URL.
+/// Opens a store by its name in the configuration or by URL. `create` creates the file or directory of a URL.
 async fn open_any(context: &Context, name: &str, create: bool) -> Result<Arc<dyn Rows>, Error> {
     if name.contains(':') {
         return open_store(name, &OpenStoreOptions::new().with_create(create)).await;

@@ -1,4 +1,4 @@
-//! `store put`: one row, or one JSON item.
+//! `store put`: writes one row or JSON item.
 
 use super::StoreName;
 use crate::context::{self, Context};
@@ -79,7 +79,7 @@ impl Put {
     }
 }
 
-/// Refuses the namespaces beneath the reserved root that hold no data of users: what lies there is never repaired by hand.
+/// Refuses the namespaces beneath the reserved root that hold no user data. Their rows must never be repaired by hand.
 fn refuse_own_rows(namespace: &Namespace) -> Result<(), Error> {
     let message = match Reserved::of(namespace).map(|reserved| reserved.rows) {
         None if !is_reserved(namespace) => return Ok(()),

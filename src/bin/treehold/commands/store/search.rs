@@ -1,4 +1,4 @@
-//! `store search`: JSON items by what they hold.
+//! `store search`: finds JSON items by content.
 
 use super::StoreName;
 use crate::context::Context;
@@ -49,7 +49,7 @@ impl Search {
         }
         let items = JsonStore::new(self.store.open(context).await?).with_refresh_on_read(false);
         let mut count = 0;
-        // A page may end because enough rows were looked at, long before it is full.
+        // A page may end early because enough rows were inspected.
         let next = loop {
             let page = items.search::<Value>(&namespace, &search.clone().with_limit(self.limit - count)).await?;
             for found in &page.items {

@@ -1,4 +1,4 @@
-//! `store snapshot`: a SQLite store as it is now, in one file.
+//! `store snapshot`: copies the current content of a SQLite store to one file.
 
 use super::StoreName;
 use crate::context::Context;

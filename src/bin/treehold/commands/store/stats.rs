@@ -1,4 +1,4 @@
-//! `store stats`: how much a store holds.
+//! `store stats`: the size of a store.
 
 use super::{StoreName, all_namespaces};
 use crate::context::Context;
@@ -22,7 +22,7 @@ pub(crate) struct Stats {
     store: StoreName,
 }
 
-/// What one namespace holds.
+/// The size of one namespace.
 #[derive(Debug, Serialize)]
 struct Held {
     namespace: Namespace,
@@ -85,7 +85,7 @@ impl Stats {
     }
 }
 
-/// Counts the rows of each namespace, without their bodies.
+/// Counts the rows of each namespace without reading their bodies.
 async fn by_namespace(store: &dyn Rows, progress: &Progress) -> Result<Vec<Held>, Error> {
     let mut all = Vec::new();
     let mut counted = 0;

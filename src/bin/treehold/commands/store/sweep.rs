@@ -1,4 +1,4 @@
-//! `store sweep`: what has ended is removed.
+//! `store sweep`: removes expired rows.
 
 use super::StoreName;
 use crate::context::Context;
@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use treehold::Store as _;
 
-/// How many rows are removed in one step.
+/// The most rows to remove at a time.
 const ROWS: usize = 1_000;
 
 /// Remove rows whose time to live is over

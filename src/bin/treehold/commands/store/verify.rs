@@ -1,4 +1,4 @@
-//! `store verify`: whether all of a store is sound.
+//! `store verify`: checks a whole store for damage.
 
 use super::StoreName;
 use crate::context::Context;
@@ -21,7 +21,7 @@ pub(crate) struct Verify {
     store: StoreName,
 }
 
-/// Looks whether the indexes of trees find every file.
+/// Checks that the indexes of trees find every file.
 async fn check_indexes(store: &Arc<dyn Rows>, found: &mut StoreVerification) -> Result<(), Error> {
     let indexes = Namespace::new(INDEX_NAMESPACE)?;
     let mut options = NamespacesOptions::new().with_beneath(indexes);

@@ -1,4 +1,4 @@
-//! `thread merge`: what another thread changed is brought into this one.
+//! `thread merge`: brings the changes of another thread into this one.
 
 use crate::context::Context;
 use crate::exit::{self, Failure, Outcome};
@@ -65,7 +65,7 @@ impl From<Strategy> for MergeStrategy {
     }
 }
 
-/// Reads `PATH=STRATEGY`; a path may hold `=` itself.
+/// Parses `PATH=STRATEGY`. The path may contain `=`.
 fn resolution(text: &str) -> Result<(VfsPathBuf, Strategy), String> {
     let (path, strategy) = text.rsplit_once('=').ok_or("it names no strategy; write PATH=ours or PATH=theirs")?;
     let path = VfsPathBuf::parse(path).map_err(|error| error.to_string())?;
@@ -98,7 +98,7 @@ impl Merge {
     }
 }
 
-/// A merge whose source is found.
+/// A merge whose source has been found.
 struct Merging<'m> {
     threads: &'m dyn Checkpointer,
     session: &'m Session,
@@ -183,7 +183,7 @@ fn print_conflict(out: &mut Output, conflict: &MergeConflict, outcome: &MergeOut
     Ok(())
 }
 
-/// Prints the lines of a side, each behind its sign: `-` is what the thread has, `+` what the merged one has.
+/// Prints the lines of one side, each after its sign: `-` for the thread's own, `+` for those of the merged thread.
 fn print_side(out: &mut Output, style: Style, sign: char, thread: &str, lines: &MergeLines) -> Result<(), Failure> {
     for line in lines.text.lines() {
         out.line(out.paint(style, format_args!("{sign}{line}")).to_string())?;
