@@ -1,9 +1,9 @@
-//! Rows in PostgreSQL, or an engine that speaks its protocol, for as many processes as it serves.
+//! A store in PostgreSQL, or an engine that speaks its protocol, shared by any number of processes.
 //!
-//! Nothing is asked of the engine that those which speak its protocol lack: no advisory locks, no notifications, no sequences, no
-//! procedures and no extensions. Every read is one statement on a connection of a pool. Commits of a process go in groups, each
-//! one transaction and one round trip ([`combiner`](super::combiner)); a row lock orders the groups of all processes.
-//! Start with `schema.rs` for the tables, then `key.rs`, `read.rs` and, for the writing side, `part.rs`, `step.rs` and `write.rs`.
+//! It uses only features that compatible engines share: no advisory locks, notifications, sequences, procedures or extensions. Every read
+//! is one statement on a pooled connection. A process commits in groups, each one transaction and one round trip
+//! ([`combiner`](super::combiner)); a row lock orders the groups of all processes. Start with `schema.rs` for the tables, then read
+//! `key.rs`, `read.rs` and, for the writing side, `part.rs`, `step.rs` and `write.rs`.
 
 use super::combiner::Combiner;
 use super::watch::Watches;
@@ -39,44 +39,44 @@ use error::{damaged, failed};
 use script::Script;
 use write::PostgresWriter;
 
-/// The largest body in bytes. The engine holds 1 GiB in one value, and on the way there keeps it several times in memory.
+/// The largest body in bytes. The engine holds up to 1 GiB in one value, with several copies in memory on the way.
 const VALUE_BYTES_MAX: u64 = 256 << 20;
 
-/// The most bytes of bodies in one batch: the engine takes less than 1 GiB in one message.
+/// The most bytes of bodies in one batch: the engine's messages are limited to less than 1 GiB.
 const BATCH_BYTES_MAX: usize = 768 << 20;
 
-/// How often is asked for commits of other processes, while somebody watches.
+/// The interval of polling for commits of other processes while somebody watches.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
-/// Of how many namespaces it is noted when they were last written, where the options do not say.
+/// The default number of namespaces whose last write is recorded.
 const TOUCHED_MAX: usize = 10_000;
 
-/// How long what goes through the whole store may take.
+/// The time limit for statements that scan the whole store.
 const LONG_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// How to open a [`PostgresStore`].
+/// Options for opening a [`PostgresStore`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// Where the database is: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE`. Beside what the client knows (several hosts,
-    /// `target_session_attrs`, `connect_timeout`, `application_name` and others) it may name `schema`, `connections_max`,
-    /// `sslmode` and `sslrootcert`.
+    /// The database URL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE`. Besides the client's parameters (several hosts,
+    /// `target_session_attrs`, `connect_timeout`, `application_name` and others) it may set `schema`, `connections_max`, `sslmode` and
+    /// `sslrootcert`.
     pub url: String,
-    /// The schema that the tables stand in, instead of the URL's. Default `treehold`.
+    /// The schema of the tables, instead of the URL's. Default `treehold`.
     pub schema: Option<String>,
     /// The most connections, one of them for writes, instead of the URL's. Default 8, at least 2.
     pub connections_max: Option<usize>,
-    /// How long a statement, a wait for a connection or a wait for another writer may take. Default 60 s.
+    /// The time limit for a statement, for getting a connection and for waiting on another writer. Default 60 s.
     pub timeout: Duration,
-    /// Of how many namespaces a sweep leaves the note when they were last written, those written last. Who watches one whose note
-    /// is gone is woken once, in case it was written. Default 10,000.
+    /// The number of namespaces whose last write a sweep keeps on record, most recent first. A watch on another namespace wakes once, in
+    /// case it was written. Default 10,000.
     pub touched_max: usize,
-    /// Where the time comes from.
+    /// The clock.
     pub clock: Clock,
 }
 
 impl PostgresOptions {
-    /// Opens `url` with defaults.
+    /// Uses the defaults for a URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -88,7 +88,7 @@ impl PostgresOptions {
         }
     }
 
-    /// Sets the schema that the tables stand in.
+    /// Sets the schema of the tables.
     #[must_use]
     pub fn with_schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
@@ -102,21 +102,21 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets how long a statement or a wait may take.
+    /// Sets the time limit for statements and waits.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets of how many namespaces a sweep leaves the note when they were last written.
+    /// Sets the number of namespaces whose last write a sweep keeps on record.
     #[must_use]
     pub fn with_touched_max(mut self, touched_max: usize) -> Self {
         self.touched_max = touched_max;
         self
     }
 
-    /// Sets where the time comes from.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -124,7 +124,7 @@ impl PostgresOptions {
     }
 }
 
-/// Shows no password.
+/// Hides the password.
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresOptions")
@@ -139,10 +139,10 @@ impl fmt::Debug for PostgresOptions {
 
 /// A store in a PostgreSQL database. Clones share it.
 ///
-/// Cost: one round trip for a get, for several items, for a page of a scan and for a commit, which shares it with those that
-/// other tasks of the process make at the same time. A connection prepares a statement in one more when it first meets it.
+/// Cost: one round trip for a get, for several items, for a page of a scan, and for a commit, which shares it with concurrent commits of
+/// other tasks in the process. A connection needs one more to prepare a statement that is new to it.
 ///
-/// Connections are made when they are first needed and replaced when they break. A store is used within Tokio, in whatever runtime.
+/// Connections are made on first use and replaced when they break. The store must be used within Tokio; any runtime will do.
 ///
 /// # Examples
 /// ```no_run
@@ -167,7 +167,7 @@ struct Shared {
     combiner: Combiner<PostgresWriter>,
     watches: Arc<Watches>,
     clock: Clock,
-    /// Quoted.
+    /// The quoted name.
     schema: String,
     name: String,
     touched_max: usize,
@@ -175,30 +175,30 @@ struct Shared {
 }
 
 impl PostgresStore {
-    /// Returns what every store of this engine offers at best.
+    /// Returns the best capabilities that this engine can offer.
     pub(crate) fn offers() -> StoreCapabilities {
         StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
     }
 
-    /// Opens a database with defaults, and makes the tables when they are not there.
+    /// Opens a database with defaults, creating the tables if needed.
     ///
     /// # Errors
-    /// See [`PostgresStore::open_with`].
+    /// Those of [`PostgresStore::open_with`].
     pub async fn open(url: impl Into<String>) -> Result<Self> {
         Self::open_with(PostgresOptions::new(url)).await
     }
 
     /// Opens a database.
     ///
-    /// Cost: a connection and four round trips, more when tables are made.
+    /// Cost: a connection and four round trips, more when tables are created.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that is malformed or says something unknown,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that is malformed or has unknown parameters,
     /// [`Unavailable`](ErrorKind::Unavailable) when the server cannot be reached or does not answer,
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for a wrong user or password, or one who may not make tables,
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for a wrong user or password, or one without the right to create tables,
     /// [`NotFound`](ErrorKind::NotFound) for a database that does not exist, [`Unsupported`](ErrorKind::Unsupported) for one that is not
-    /// UTF-8 or that a newer version wrote, [`Corrupt`](ErrorKind::Corrupt) for a schema with tables of another program. A store
-    /// that is refused is not changed.
+    /// UTF-8 or was written by a newer version, [`Corrupt`](ErrorKind::Corrupt) for a schema with tables of another program. A refused
+    /// store is not changed.
     pub async fn open_with(options: PostgresOptions) -> Result<Self> {
         let name = server_url::shown(&options.url);
         let clock = options.clock.clone();
@@ -234,7 +234,7 @@ impl PostgresStore {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no store. [`Unavailable`](ErrorKind::Unavailable) while others hold locks on its
     /// tables. [`Conflict`](ErrorKind::Conflict) for a store with an unfinished copy. [`AlreadyExists`](ErrorKind::AlreadyExists) if it
-    /// has rows below the reserved root, or if the new schema exists. Otherwise as [`PostgresStore::open_with`].
+    /// has rows below the reserved root, or if the new schema exists. Otherwise those of [`PostgresStore::open_with`].
     pub async fn migrate(
         options: &PostgresOptions,
         how: &MigrateOptions,
@@ -266,8 +266,8 @@ impl Shared {
         read::version(row.try_get(0).map_err(failed)?)
     }
 
-    /// Tells those who watch what other processes committed that they were not told of yet. A namespace whose row a sweep took
-    /// out was last written at or before the version of the floor: so each counts as written then.
+    /// Notifies watches of new commits by other processes. A namespace whose row a sweep removed was last written at or before the version
+    /// of the floor, so it counts as written then.
     async fn look(&self) -> Result<()> {
         let mut script = Script::default();
         let watched = script.parameter(self.watches.watched().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
@@ -295,7 +295,7 @@ impl Store for PostgresStore {
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
-        // The engine takes no NUL in a text, and no key holds one.
+        // The engine accepts no NUL in text, and no key contains one.
         if key.contains('\0') {
             return Ok(None);
         }
@@ -305,7 +305,7 @@ impl Store for PostgresStore {
     }
 
     async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
-        // The engine takes no NUL in a text, and no key holds one.
+        // The engine accepts no NUL in text, and no key contains one.
         if key.contains('\0') {
             return Ok(None);
         }
@@ -362,8 +362,8 @@ impl Store for PostgresStore {
         let now = script.parameter(self.now());
         let limit = script.parameter(i64::try_from(limit).unwrap_or(i64::MAX));
         let touched_max = script.parameter(i64::try_from(self.shared.touched_max).unwrap_or(i64::MAX));
-        // What a writer holds is left for the next sweep: so a sweep waits for no writer. The row of no namespace is the floor of
-        // those that were taken out of `touched`; only sweeps write it, and the one that has it waits for nothing any more.
+        // Skip rows that a writer has locked, so that a sweep never waits for a writer. The row of the empty namespace is the floor of
+        // those removed from `touched`; only sweeps write it, and the one that holds it waits for nothing else.
         script.push(&format!(
             "WITH swept AS (
                DELETE FROM {schema}.rows WHERE (namespace, head, tail_digest) IN (
@@ -391,7 +391,7 @@ impl Store for PostgresStore {
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         let watch = self.shared.watches.watch(namespace);
-        // What is committed by now is shown by the next read.
+        // The next read shows everything committed by now.
         self.shared.look().await?;
         let watch = watch.caught_up();
         let weak = Arc::downgrade(&self.shared);

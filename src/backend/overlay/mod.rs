@@ -7,7 +7,6 @@
 //! Changes have the semantics of every tree of nodes ([`flat`]). [`transaction`] turns them into a batch of the upper tree, [`merge`] looks
 //! up paths in both trees, and [`search`] walks the merged tree. [`difference`] lists the changes, [`settle`] writes them to the lower
 //! tree, and [`tidy`] empties the upper one.
-//! changed, and [`settle`] writes it to the lower tree; [`tidy`] empties the upper one.
 
 mod difference;
 mod marks;

@@ -1,5 +1,4 @@
-//! How connections are made: from a URL, encrypted as it says, and set up so that every statement is an index lookup and none
-//! waits for ever.
+//! Connections: made from a URL, encrypted as it says, and configured so that every statement is an index lookup and none waits forever.
 
 use super::PostgresOptions;
 use super::error::{failed, is_lost, is_refusal, no_connection, not_connected, silent};
@@ -17,40 +16,40 @@ use tokio_postgres::tls::NoTls;
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How long a connection may take to be made.
+/// The time limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many connections are kept, where the URL does not say.
+/// The most connections, unless the URL says otherwise.
 const CONNECTIONS_MAX: usize = 8;
 
-/// A peer that is gone without a word is noticed after this long: of what it was sent, and while it is waited for.
+/// How long it takes to notice a peer that disappeared silently, both for sent data and while waiting.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// No wait is longer: the engine counts milliseconds in 31 bits.
+/// The longest wait: the engine counts milliseconds in 31 bits.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(2_000_000);
 
-/// What a URL and the options come to.
+/// The configuration from a URL and the options.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) schema: String,
-    /// Whether nobody named the schema.
+    /// Whether neither names the schema.
     pub(super) is_default: bool,
     pub(super) connections_max: usize,
     connector: Connector,
 }
 
 impl Target {
-    /// Reads the URL.
+    /// Parses the URL.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for one that says something unknown or impossible.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for unknown or invalid parameters.
     pub(super) fn of(options: &PostgresOptions) -> Result<Self> {
         let names = ["schema", "connections_max", "sslmode", "sslrootcert"];
         let (url, [schema, connections_max, mode, root]) = take_parameters(&options.url, names)?;
         let named = options.schema.clone().or(schema);
         let is_default = named.is_none();
         let schema = named.unwrap_or_else(|| "treehold".to_owned());
-        // PostgreSQL cuts longer names, and two of them would be one.
+        // PostgreSQL truncates longer names, so two of them could become the same.
         if schema.is_empty() || schema.len() > 63 || schema.contains('\0') {
             return Err(Error::invalid_argument("the `schema` is empty or over 63 bytes; choose another name"));
         }
@@ -88,7 +87,7 @@ impl Target {
 
 fn malformed(error: tokio_postgres::Error) -> Error {
     let message = match std::error::Error::source(&error).map(ToString::to_string) {
-        // These name the parameter and not its value.
+        // These name the parameter but not its value.
         Some(fault) if fault.starts_with("unknown option") || fault.starts_with("invalid value for option") => {
             format!("the URL of the database has an {fault}; correct it").replacen("an invalid", "an invalid", 1)
         }
@@ -97,13 +96,13 @@ fn malformed(error: tokio_postgres::Error) -> Error {
     Error::invalid_argument(message).with_source(error)
 }
 
-/// Returns what sets a session up, as far as the engine knows the settings; it never fails.
+/// Returns the statement that configures a session, limited to the settings that the engine knows, so that it never fails.
 ///
-/// Plans are made once, and while a table was empty a plan that reads all of it looked best: so those are ruled out, as is
-/// compiling plans whose cost was guessed too high. A transaction that this program left open, because it was cut off, ends by itself.
+/// Plans are made once, and while a table was empty, a plan that reads all of it looked best: such plans are ruled out, and so is JIT
+/// compilation, which overestimated costs would trigger. A transaction that this program left open because it was cut off ends by itself.
 ///
-/// The server waits for the lock of another writer half as long as the store waits for the server: so it gives up first, and it
-/// is known that what waited had no effect.
+/// The server waits for another writer's lock half as long as the store waits for the server. So the server gives up first, and the waiting
+/// statement is known to have had no effect.
 fn settings(timeout: Duration) -> String {
     let milliseconds = |duration: Duration| duration.min(TIMEOUT_MAX).as_millis().max(1);
     let (idle, lock) = (milliseconds(timeout), milliseconds(timeout / 2));
@@ -117,7 +116,7 @@ fn settings(timeout: Duration) -> String {
     )
 }
 
-/// What makes connections.
+/// Makes connections.
 #[derive(Clone)]
 struct Connector {
     config: Config,
@@ -144,7 +143,7 @@ impl Connector {
             }
         };
         match client.simple_query(&self.settings).await {
-            // What is not set is slower at times, and right all the same.
+            // A session without these settings is sometimes slower, but correct.
             Err(error) if is_lost(&error) => Err(error),
             _ => Ok((client, driver)),
         }
@@ -163,7 +162,7 @@ impl Connect for Connector {
     }
 }
 
-/// The connections of a store: a pool that reads, and a way to make the one that writes.
+/// The connections of a store: a pool for reads, and a factory for the writing connection.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     pool: Pool,
@@ -172,13 +171,13 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Makes an empty pool.
+    /// Creates an empty pool.
     pub(super) fn new(target: &Target, timeout: Duration) -> Result<Self> {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(Config::new(), target.connector.clone(), config);
         let pool = Pool::builder(manager)
             .max_size(target.connections_max - 1)
-            // One that was used just now has its plans and pages at hand.
+            // The most recently used connection has its plans and pages cached.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(timeout))
@@ -188,10 +187,10 @@ impl Connections {
         Ok(Self { pool, connector: target.connector.clone(), timeout })
     }
 
-    /// Makes a connection beside the pool.
+    /// Makes a connection outside the pool.
     ///
     /// # Errors
-    /// Those of a server that cannot be reached or refuses, without effect.
+    /// The errors of an unreachable or refusing server, without effect.
     pub(super) async fn make(&self) -> Result<ClientWrapper> {
         match tokio::time::timeout(self.timeout.min(CONNECT_TIMEOUT), self.connector.clone().connect()).await {
             Ok(Ok((client, driver))) => Ok(ClientWrapper::new(client, driver)),
@@ -200,16 +199,15 @@ impl Connections {
         }
     }
 
-    /// Runs a statement that only reads, and once more on a new connection when the first was found broken: a server that was
-    /// restarted leaves such.
+    /// Runs a read-only statement, and repeats it on a new connection if the first one was broken, as after a restart of the server.
     ///
     /// # Errors
-    /// Those of the server; [`Unavailable`](ErrorKind::Unavailable) when it does not answer in time.
+    /// The errors of the server; [`Unavailable`](ErrorKind::Unavailable) when it does not answer in time.
     pub(super) async fn read(&self, script: &Script<'_>) -> Result<Vec<Row>> {
         self.read_within(self.timeout, script).await
     }
 
-    /// Does the same with a time limit of its own: for what goes through the whole store.
+    /// Runs a read-only statement as [`read`](Self::read) does, with a separate time limit for statements that scan the whole store.
     pub(super) async fn read_within(&self, timeout: Duration, script: &Script<'_>) -> Result<Vec<Row>> {
         let connection = self.pool.get().await.map_err(no_connection)?;
         match attempt(connection, timeout, script).await? {
@@ -223,7 +221,7 @@ impl Connections {
     /// Runs a statement that changes rows, once.
     ///
     /// # Errors
-    /// As for reads; when the answer is lost, with unknown effect.
+    /// As for reads; with unknown effect if the answer is lost.
     pub(super) async fn write(&self, script: &Script<'_>) -> Result<Vec<Row>> {
         let connection = self.pool.get().await.map_err(no_connection)?;
         let written = attempt(connection, self.timeout, script).await.map_err(Error::with_unknown_effect)?;
@@ -231,7 +229,7 @@ impl Connections {
     }
 }
 
-/// Runs a statement. A connection that did not answer, or that broke, does not go back to the pool.
+/// Runs a statement. A broken or unresponsive connection does not return to the pool.
 async fn attempt(connection: Object, timeout: Duration, script: &Script<'_>) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
     let done = match tokio::time::timeout(timeout, run(&connection, script)).await {
         Ok(done) => done,
@@ -246,7 +244,7 @@ async fn attempt(connection: Object, timeout: Duration, script: &Script<'_>) -> 
     Ok(done)
 }
 
-/// Runs a statement, which the connection prepares when it is new to it.
+/// Runs a statement, preparing it if it is new to the connection.
 pub(super) async fn run(connection: &ClientWrapper, script: &Script<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
     let statement = connection.prepare_cached(&script.sql).await?;
     connection.query(&statement, &script.parameters()).await

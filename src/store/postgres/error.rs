@@ -1,17 +1,17 @@
-//! What the server and the way to it report, as the crate's errors. SQL, hosts and names stay in the source.
+//! Conversion of errors of the server and the connection. SQL, hosts and names stay in the source.
 
 use crate::error::{Error, ErrorKind};
 use deadpool_postgres::{PoolError, TimeoutType};
 use std::error::Error as _;
 use tokio_postgres::error::{DbError, SqlState};
 
-/// Converts a failure of a statement, or of the connection under it.
+/// Converts an error of a statement, or of the connection under it.
 pub(super) fn failed(error: tokio_postgres::Error) -> Error {
     let (kind, message) = describe(&error);
     Error::new(kind, message).with_source(error)
 }
 
-/// Converts a failure to get a connection. Nothing was asked of the server yet.
+/// Converts a failure to get a connection. Nothing was sent to the server yet.
 pub(super) fn no_connection(error: PoolError) -> Error {
     let error = match error {
         PoolError::Backend(error) => not_connected(error),
@@ -27,7 +27,7 @@ pub(super) fn no_connection(error: PoolError) -> Error {
 
 /// Converts a failure to connect.
 pub(super) fn not_connected(error: tokio_postgres::Error) -> Error {
-    // The client tells these kinds by their text alone.
+    // The client distinguishes these kinds only by their text.
     let (kind, message) = match error.to_string().as_str() {
         "error performing TLS handshake" => (
             ErrorKind::Unavailable,
@@ -39,28 +39,28 @@ pub(super) fn not_connected(error: tokio_postgres::Error) -> Error {
     Error::new(kind, message).with_source(error).without_effect()
 }
 
-/// Makes the error of a server that takes connections and does not answer.
+/// Returns the error for a server that accepts connections but does not answer.
 pub(super) fn silent() -> Error {
     Error::new(ErrorKind::Unavailable, "the database did not answer in time; look at the server and try again")
 }
 
-/// Makes the error of a row that cannot be what was stored.
+/// Returns the error for a row that contradicts what was stored.
 pub(super) fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; the database is damaged, restore it from a backup"))
 }
 
-/// Tells whether the connection is gone, and not only a statement refused.
+/// Returns whether the connection is gone, and not just a statement refused.
 pub(super) fn is_lost(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_none_or(|error| error.parsed_severity().is_some_and(is_fatal))
 }
 
-/// Tells whether a transaction gave way to another one, had no effect and may be begun anew.
+/// Returns whether a transaction gave way to another one, so that it had no effect and may be restarted.
 pub(super) fn gave_way(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
-/// Tells whether the failure of a group may be that of one of its batches. What the server lacks, what it broke off and
-/// another writer who was waited for in vain would meet each of them alone as well.
+/// Returns whether one batch alone may have caused the failure of a group. Missing resources, cancellations and lock timeouts would hit
+/// each batch separately too.
 pub(super) fn is_of_one(error: &tokio_postgres::Error) -> bool {
     !gave_way(error) && error.code().is_some_and(is_of_one_code)
 }
@@ -69,7 +69,7 @@ fn is_of_one_code(code: &SqlState) -> bool {
     ![SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code) && !code.code().starts_with("53")
 }
 
-/// Tells whether a commit that failed so had no effect for certain: the server refused it, and did not just stop.
+/// Returns whether a failed commit certainly had no effect: the server refused it, and did not just stop.
 pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
     let unknown = |code: &SqlState| {
         *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN || ["08", "57", "58", "XX"].iter().any(|class| code.code().starts_with(class))
@@ -92,13 +92,13 @@ fn describe(error: &tokio_postgres::Error) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Tells whether a value was not of the type that its column has.
+/// Returns whether a value was not of its column's type.
 fn is_unreadable(error: &tokio_postgres::Error) -> bool {
     error.source().is_some_and(|source| source.is::<tokio_postgres::types::WrongType>())
 }
 
-/// Tells whether a standby refused to begin a transaction that writes. It says `feature not supported`, as an old server does of
-/// a statement that it does not know; the function of the server that refused, a name that is not translated, tells them apart.
+/// Returns whether a standby refused to begin a writing transaction. It reports `feature not supported`, as an old server does for an
+/// unknown statement; the name of the server function that refused, which is not translated, tells them apart.
 fn is_of_standby(code: &SqlState, routine: Option<&str>) -> bool {
     *code == SqlState::FEATURE_NOT_SUPPORTED && matches!(routine, Some("call_bool_check_hook" | "call_enum_check_hook"))
 }
@@ -161,14 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_lacks_is_not_of_one_batch() {
+    fn missing_resources_are_not_blamed_on_one_batch() {
         for (code, expected) in [("23514", true), ("54000", true), ("42601", true), ("55P03", false), ("57014", false), ("53100", false)] {
             assert_eq!(is_of_one_code(&SqlState::from_code(code)), expected, "{code}");
         }
     }
 
     #[test]
-    fn standby_that_refuses_a_transaction_is_read_only_and_an_old_server_is_not() {
+    fn standby_refusal_is_read_only_but_an_old_servers_is_not() {
         for (code, routine, expected) in [
             ("0A000", Some("call_bool_check_hook"), true),
             ("0A000", Some("call_enum_check_hook"), true),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_the_server_have_the_kind_that_a_caller_can_act_on() {
+    fn server_codes_map_to_actionable_error_kinds() {
         for (code, kind) in [
             ("28P01", ErrorKind::PermissionDenied),
             ("28000", ErrorKind::PermissionDenied),

@@ -1,17 +1,17 @@
-//! Keys and ranges of keys as the engine can index them.
+//! Keys and ranges of keys in a form that the engine can index.
 //!
-//! An entry of its B-trees has at most about 2,700 bytes and a key may have 4,096. So a key is kept as a head, its first 384
-//! characters, and a tail, the rest, which is in the index by its hash alone. Two keys whose heads differ are ordered as their heads
-//! are, and two with the same head have it in full length and are ordered as their tails are: so (head, tail) is the order of
-//! keys, and every range of keys is a range of heads, whose ends alone look at tails.
+//! A B-tree entry has at most about 2,700 bytes, and a key may have 4,096. So a key is stored as a head, its first 384 characters, and a
+//! tail, the rest, of which the index holds only a hash. Keys with different heads sort by their heads. Keys with the same head are longer
+//! than it, and sort by their tails. So (head, tail) sorts like the keys, and every range of keys is a range of heads; only its ends
+//! compare tails.
 
 use crate::store::page::prefix_end;
 use std::borrow::Cow;
 
-/// How many characters a head has at most: 1,536 bytes, beside a namespace of 1,024.
+/// The most characters of a head: 1,536 bytes, besides a namespace of 1,024.
 pub(super) const HEAD_CHARACTERS: usize = 384;
 
-/// A key, cut.
+/// A key, split into head and tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key<'k> {
     pub(super) head: &'k str,
@@ -19,22 +19,22 @@ pub(super) struct Key<'k> {
 }
 
 impl<'k> Key<'k> {
-    /// Cuts a key.
+    /// Splits a key.
     pub(super) fn of(key: &'k str) -> Self {
-        // No character is shorter than a byte.
+        // A character has at least one byte.
         let cut = if key.len() <= HEAD_CHARACTERS { None } else { key.char_indices().nth(HEAD_CHARACTERS) };
         let (head, tail) = key.split_at(cut.map_or(key.len(), |(at, _)| at));
         Self { head, tail }
     }
 
-    /// Returns what stands for the tail in the index: nothing for the empty one.
+    /// Returns the tail's hash for the index; empty for an empty tail.
     pub(super) fn digest(&self) -> Vec<u8> {
         if self.tail.is_empty() { Vec::new() } else { blake3::hash(self.tail.as_bytes()).as_bytes().to_vec() }
     }
 }
 
-/// Returns the same lower bound of keys without NUL, which no key holds and the engine takes in no text: what is not before
-/// `a\0…` is what is not before `a\u{1}`.
+/// Returns an equivalent lower bound of keys without NUL, which no key contains and the engine does not accept in text: the keys that are
+/// not before `a\0…` are those not before `a\u{1}`.
 pub(super) fn lower_bound(key: &str) -> Cow<'_, str> {
     match key.split_once('\0') {
         Some((before, _)) => Cow::Owned(format!("{before}\u{1}")),
@@ -42,9 +42,9 @@ pub(super) fn lower_bound(key: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the first text behind all keys that start with a prefix: always one, as keys have a longest length.
+/// Returns the first text after all keys that start with a prefix. There always is one, because the length of keys is bounded.
 pub(super) fn upper_bound(prefix: &str) -> String {
-    // 1,025 of the last character have more bytes than a key.
+    // 1,025 times the last character has more bytes than any key.
     prefix_end(prefix).unwrap_or_else(|| char::MAX.to_string().repeat(1_025))
 }
 
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_tails_are_in_the_order_of_keys() {
+    fn heads_and_tails_sort_like_keys() {
         let mut keys = Vec::new();
         for character in ['\u{1}', 'a', 'é', '日', '\u{10FFFF}'] {
             for count in [1, 383, 384, 385, 400] {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upper_bound_is_behind_every_key() {
+    fn upper_bound_is_after_every_key_with_the_prefix() {
         let last = long(char::MAX, KEY_BYTES_MAX / 4, "");
         assert_eq!(last.len(), KEY_BYTES_MAX);
         for prefix in ["", "\u{10FFFF}", &last] {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_bound_holds_no_nul() {
+    fn lower_bound_contains_no_nul() {
         for (bound, expected) in [("a", "a"), ("a\0", "a\u{1}"), ("\0a", "\u{1}"), ("", "")] {
             assert_eq!(lower_bound(bound), expected);
         }

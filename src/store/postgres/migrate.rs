@@ -46,7 +46,7 @@ pub(super) async fn migrate(
             Ok(MigrateReport { taken_from: taken_from(&source, target), ..MigrateReport::of(how, counts) })
         }
         Err(error) => {
-            // When even this fails, the connection is not used again.
+            // If even this fails, the connection is not used again.
             let _ = connection.batch_execute("ROLLBACK").await;
             Err(error.without_effect())
         }
@@ -67,7 +67,7 @@ async fn migrate_within(
     let lock = format!("LOCK TABLE {from}.schema_version, {from}.counter, {from}.items, {from}.touched IN ACCESS EXCLUSIVE MODE");
     connection.batch_execute(&lock).await.map_err(|error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => in_use().with_source(error),
-        // Another migration was faster.
+        // Another migration finished first.
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME) => in_use().with_source(error),
         _ => failed(error),
     })?;

@@ -1,25 +1,24 @@
-//! Which batches of a group one statement writes.
+//! Chooses which batches of a group one statement writes.
 //!
-//! A statement costs the server more than what a small batch writes, so few statements are better. Batches without conditions
-//! that follow each other are one part, written as if they were one batch. Parts that follow each other go into one statement
-//! where none writes what another writes or asks for: then each meets the same rows as if those before it were done, and has
-//! an answer of its own.
+//! A statement costs the server more than a small batch of writes, so fewer statements are better. Consecutive batches without conditions
+//! form one part, which is written like a single batch. Consecutive parts share a statement if none writes what another writes or checks:
+//! then each finds the same rows as if those before it were done, and has an answer of its own.
 
 use crate::store::effect::Effect;
 use crate::store::{Batch, BatchWrite, Condition, Namespace};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
-/// The most that a part writes and asks for that goes with others: a statement compares each row with each part.
+/// The most writes and conditions of a part that shares a statement: the statement compares each row with each part.
 const ROWS_MAX: usize = 16;
 
-/// Batches of one fate: one with conditions, or any number without.
+/// Batches that succeed or fail together: one with conditions, or any number without.
 pub(super) struct Part<'g> {
     pub(super) batches: &'g [Batch],
     pub(super) effect: Effect<'g>,
 }
 
-/// Cuts a group into the parts of each of its statements.
+/// Splits a group into statements, each with its parts.
 pub(super) fn statements(group: &[Batch], now: Timestamp) -> Vec<Vec<Part<'_>>> {
     let mut statements: Vec<Statement<'_>> = Vec::new();
     let mut rest = group;
@@ -37,8 +36,8 @@ pub(super) fn statements(group: &[Batch], now: Timestamp) -> Vec<Vec<Part<'_>>> 
     statements.into_iter().map(|statement| statement.parts).collect()
 }
 
-/// Counts the batches at the start that one part takes: those without conditions that follow each other, or the first alone. What was added to
-/// a log is not there yet for a removal by prefix in the same statement.
+/// Counts the leading batches that form one part: consecutive ones without conditions, or only the first. A removal by prefix does not see
+/// rows that the same statement appends to a log.
 fn alike(group: &[Batch]) -> usize {
     let mut logs: BTreeSet<&Namespace> = BTreeSet::new();
     for (count, batch) in group.iter().enumerate() {
@@ -55,10 +54,10 @@ fn alike(group: &[Batch]) -> usize {
     group.len().max(1)
 }
 
-/// Parts that go together.
+/// Parts that share a statement.
 struct Statement<'g> {
     parts: Vec<Part<'g>>,
-    /// None where the only part is for itself.
+    /// `None` if the only part must not share the statement.
     reach: Option<Reach<'g>>,
 }
 
@@ -77,12 +76,12 @@ impl<'g> Statement<'g> {
     }
 }
 
-/// A restore is for itself: the counter has to be beyond its version before the next put.
+/// A restore is a separate part: the counter must exceed its version before the next put.
 fn is_without_conditions(batch: &Batch) -> bool {
     batch.preconditions.is_empty() && !batch.writes.iter().any(|write| matches!(write, BatchWrite::Restore { .. }))
 }
 
-/// What parts write and ask for.
+/// The keys that parts write and check.
 struct Reach<'g> {
     written: BTreeSet<(&'g Namespace, &'g str)>,
     asked: BTreeSet<(&'g Namespace, &'g str)>,
@@ -90,12 +89,12 @@ struct Reach<'g> {
 }
 
 impl<'g> Reach<'g> {
-    /// Returns that of a part, if it may go with others: it takes as many numbers of the counter as it has puts, whatever it
-    /// finds, and is small.
+    /// Returns the reach of a part if it may share a statement: it takes as many numbers of the counter as it has puts, whatever it finds,
+    /// and is small.
     fn of(part: &Part<'g>) -> Option<Self> {
         let Effect { puts, appends, deletes, prefixes, touches, numbers, floor, .. } = &part.effect;
         let conditions = || part.batches.iter().flat_map(|batch| &batch.preconditions);
-        // What is added to a log meets nothing.
+        // Appends to a log conflict with nothing.
         let is_small = puts.len() + appends.len() + deletes.len() + conditions().count() <= ROWS_MAX;
         if !is_small || *numbers == 0 || *floor > 0 || !prefixes.is_empty() || !touches.is_empty() {
             return None;
@@ -112,7 +111,7 @@ impl<'g> Reach<'g> {
         Some(reach)
     }
 
-    /// Tells whether one of two writes what the other writes or asks for.
+    /// Returns whether either writes what the other writes or checks.
     fn meets(&self, other: &Self) -> bool {
         other.written.iter().any(|at| {
             self.written.contains(at) || self.asked.contains(at) || self.asked_beneath.iter().any(|range| lies_beneath(at, range))
@@ -129,14 +128,14 @@ fn lies_beneath(at: &(&Namespace, &str), range: &(&Namespace, &str)) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns how many batches each part of each statement has.
+    /// Returns the number of batches in each part of each statement.
     fn cut(group: &[Batch]) -> Vec<Vec<usize>> {
         let sizes = |parts: Vec<Part<'_>>| parts.iter().map(|part| part.batches.len()).collect();
         statements(group, Timestamp::UNIX_EPOCH).into_iter().map(sizes).collect()
     }
 
     #[test]
-    fn parts_go_together_where_none_writes_what_another_writes_or_asks_for() {
+    fn parts_share_a_statement_unless_one_writes_what_another_writes_or_checks() {
         let [a, b] = ["a", "b"].map(|name| Namespace::parse(name).expect("a legal namespace"));
         let put = |key: &str| Batch::new().put(&a, key, "v");
         let new = |key: &str| put(key).expect(&a, key, Condition::Absent);

@@ -1,4 +1,4 @@
-//! The reading side: each read is one statement, so it shows one moment of the store, and one round trip.
+//! The reading side: each read is one statement, so it shows one moment of the store and costs one round trip.
 
 use super::error::{damaged, failed};
 use super::key::{Key, lower_bound, upper_bound};
@@ -16,24 +16,24 @@ use std::collections::HashMap;
 use std::ops::Range;
 use tokio_postgres::Row;
 
-/// The shortest body in bytes that the server looks into. Below it sending takes as long, or less.
+/// The shortest body in bytes that the server searches. Sending a shorter one takes no longer.
 const TESTED_BYTES_MIN: u32 = 1 << 10;
 
-/// The columns that make an item, in the order in which they are read.
+/// The columns of an item, in the order in which they are read.
 const COLUMNS: &str = "i.head, i.tail, i.version, i.created_at, i.modified_at, i.expires_at, i.size, i.meta";
 
-/// A long walk takes this many rows in one step at most.
+/// The most rows per step of a long walk.
 const CHUNK_MAX: i64 = 256;
 
-/// Asks for one item.
+/// Selects one item.
 pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
     let script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.rows i WHERE i.namespace = "));
     of_key(script, namespace, key, now)
 }
 
-/// Asks for one item with a part of its body. Of a body that is not compressed the engine reads the pages that hold the part.
+/// Selects one item with a part of its body. For an uncompressed body the engine reads only the pages that hold the part.
 pub(super) fn get_part<'p>(schema: &str, namespace: &'p Namespace, key: &str, range: &Range<u64>, now: i64) -> Script<'p> {
-    // No body has so many bytes, and the engine adds the two up in 32 bits.
+    // No body is that long, and the engine adds the two in 32 bits.
     let clamped = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).min((1 << 30) - 1);
     let mut script = Script::new(format!("SELECT {COLUMNS}, substring(i.body FROM "));
     let start = script.parameter(clamped(range.start) + 1);
@@ -42,7 +42,7 @@ pub(super) fn get_part<'p>(schema: &str, namespace: &'p Namespace, key: &str, ra
     of_key(script, namespace, key, now)
 }
 
-/// Ends a question for one item.
+/// Completes a query for one item.
 fn of_key<'p>(mut script: Script<'p>, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
     let key = Key::of(key);
     let namespace = script.parameter(namespace.encoded());
@@ -54,13 +54,13 @@ fn of_key<'p>(mut script: Script<'p>, namespace: &'p Namespace, key: &str, now: 
     script
 }
 
-/// Asks for several items.
+/// Selects several items.
 ///
-/// The subquery with `OFFSET 0` stays what it is: one lookup by the whole key for each that is asked for. As a plain join it was
-/// planned, while the table was small or without statistics, as a walk over the namespace that compares each row with each key, and
-/// prepared statements keep their plan: 13 s instead of 0.13 s for 2,000 keys of 20,000.
+/// `OFFSET 0` keeps the subquery as it is: one lookup by the whole key for each requested item. As a plain join it was planned, while the
+/// table was small or without statistics, as a walk over the namespace that compares each row with each key, and prepared statements keep
+/// their plan: 13 s instead of 0.13 s for 2,000 keys of 20,000.
 pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p str], with_values: bool, now: i64) -> Script<'p> {
-    // The engine takes no NUL in a text, and no key holds one.
+    // The engine accepts no NUL in text, and no key contains one.
     let cut: Vec<Key<'p>> = keys.iter().filter(|key| !key.contains('\0')).map(|key| Key::of(key)).collect();
     let body = if with_values { ", i.body" } else { "" };
     let mut script = Script::new(format!("SELECT {COLUMNS}{body} FROM unnest("));
@@ -77,7 +77,7 @@ pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p s
     script
 }
 
-/// Puts what [`get_many`] found in the order in which it was asked for.
+/// Puts the rows of [`get_many`] into the requested order.
 pub(super) fn in_order(rows: &[Row], keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
     let mut found = HashMap::with_capacity(rows.len());
     for row in rows {
@@ -87,18 +87,18 @@ pub(super) fn in_order(rows: &[Row], keys: &[&str], with_values: bool) -> Result
     Ok(keys.iter().map(|key| found.get(*key).cloned()).collect())
 }
 
-/// Asks for the rows of a page, and for what shows that there is more: none when there can be nothing.
+/// Selects the rows of a page, and one that shows that there is more; `None` if the page must be empty.
 ///
-/// Without a delimiter it is one range of the index. With one, a walk goes along the index in steps within the engine: each takes
-/// some rows up to the first that lies in a group, and the next begins behind that group. A step takes twice as many rows as the one
-/// before it, and few again after a group, so that neither a long list of items nor one of groups reads much in vain.
+/// Without a delimiter this is one range of the index. With one, a walk follows the index in steps within the engine: each takes some rows
+/// up to the first that lies in a group, and the next begins after that group. A step takes twice as many rows as the one before it, and
+/// few again after a group, so that neither a long list of items nor one of groups reads much in vain.
 pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOptions, now: i64) -> Option<Script<'p>> {
     let start = PageBuilder::new(options.clone()).start()?;
     if options.prefix.contains('\0') {
         return None;
     }
     let start = lower_bound(&start);
-    // One row more tells whether there is more.
+    // One extra row shows whether there is more.
     let rows = i64::try_from(options.limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut script = Script::default();
     let body = if options.with_values { ", i.body" } else { "" };
@@ -115,7 +115,7 @@ pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOpt
             Some(_) => format!(", CASE WHEN n = 1 OR before < {bytes_max}::bigint THEN octet_length(body)::bigint END"),
             None => String::new(),
         };
-        // The row behind the one that fills the page tells that there is more, without its body.
+        // The row after the one that fills the page shows that there is more, without its body.
         script.push(&format!(
             "{bytes_max}::bigint THEN {sent} END AS body{length} FROM (
                SELECT p.*, row_number() OVER w AS n,
@@ -133,8 +133,8 @@ pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOpt
     Some(script)
 }
 
-/// Returns what a body is sent by that may be left out. One that stands apart is brought once for all that is asked of it: the subquery
-/// takes it out whole, and `OFFSET` keeps the engine from merging it away.
+/// Adds the expression for a body that may be omitted. A body stored out of line is fetched once for all uses of it: the subquery fetches
+/// it whole, and `OFFSET` keeps the engine from inlining it.
 fn body_holding(script: &mut Script<'_>, text: &[u8]) -> String {
     let text = script.parameter(sought(text).to_vec());
     format!(
@@ -214,17 +214,17 @@ fn push_rows<'p>(
     ));
 }
 
-/// Returns what stands in the place of a group's delimiter in the first key behind the group.
+/// Returns the replacement for a group's delimiter in the first key after the group.
 fn behind(delimiter: char) -> String {
     crate::store::page::prefix_end(delimiter.encode_utf8(&mut [0; 4])).unwrap_or_else(|| upper_bound(&delimiter.to_string()))
 }
 
-/// Puts a page together.
+/// Assembles a page.
 pub(super) fn page(rows: Vec<Row>, options: ScanOptions) -> Result<Scan> {
     let may_leave_out = options.values_holding.is_some();
     let mut page = PageBuilder::new(options);
     let mut rows = rows.iter().map(|row| Ok((key(row)?, row))).collect::<Result<Vec<_>>>()?;
-    // They are in order already, and only the statement's own last word would promise it.
+    // The rows are already sorted, but without `ORDER BY` SQL guarantees no order.
     rows.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (key, row) in rows {
         if page.take(&key, |with_value| if may_leave_out && with_value { taken(row) } else { item(row, with_value).map(Taken::from) })?
@@ -236,8 +236,7 @@ pub(super) fn page(rows: Vec<Row>, options: ScanOptions) -> Result<Scan> {
     Ok(page.finish())
 }
 
-/// Asks for the namespaces of a page: one seek for each, and one more for each item whose time is over and that comes first in its
-/// namespace.
+/// Selects the namespaces of a page: one seek for each, and one more for each expired item that comes first in its namespace.
 pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, now: i64) -> Script<'p> {
     let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
     if let Some(after) = &options.start_after {
@@ -264,7 +263,7 @@ pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, now: i64
     script
 }
 
-/// Puts a page of namespaces together.
+/// Assembles a page of namespaces.
 pub(super) fn namespace_page(rows: &[Row], limit: usize) -> Result<NamespacePage> {
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
@@ -276,7 +275,7 @@ pub(super) fn namespace_page(rows: &[Row], limit: usize) -> Result<NamespacePage
     Ok(NamespacePage::new(found, more))
 }
 
-/// Reads a version, which is never negative.
+/// Decodes a version, which is never negative.
 pub(super) fn version(number: i64) -> Result<Version> {
     u64::try_from(number).map(Version::new).map_err(|_| damaged("a version is below nothing"))
 }
@@ -287,7 +286,7 @@ fn key(row: &Row) -> Result<String> {
     Ok([head, tail].concat())
 }
 
-/// Reads an item of [`COLUMNS`], and its body behind them if asked.
+/// Decodes an item from [`COLUMNS`], with the body after them if requested.
 fn item(row: &Row, with_value: bool) -> Result<Item> {
     let number = |column| row.try_get::<_, i64>(column).map_err(failed);
     let (created_at, modified_at) = (time(number(3)?)?, time(number(4)?)?);
@@ -303,7 +302,7 @@ fn item(row: &Row, with_value: bool) -> Result<Item> {
     Ok(Item::new(key(row)?, meta, value, version(number(2)?)?, created_at, modified_at).with_expires_at(expires_at))
 }
 
-/// Reads what [`get_part`] found.
+/// Decodes the row of [`get_part`].
 pub(super) fn part(row: &Row, range: &Range<u64>) -> Result<ItemPart> {
     let mut item = item(row, false)?;
     let size = u64::try_from(row.try_get::<_, i64>(6).map_err(failed)?).map_err(|_| damaged("a row has lost its body"))?;
@@ -314,7 +313,7 @@ pub(super) fn part(row: &Row, range: &Range<u64>) -> Result<ItemPart> {
     Ok(ItemPart::new(item, size))
 }
 
-/// Reads an item whose body may have been left out: behind it stands how long it is.
+/// Decodes an item whose body may have been omitted: its length follows.
 fn taken(row: &Row) -> Result<Taken> {
     let body: Option<&[u8]> = row.try_get(8).map_err(failed)?;
     let length: Option<i64> = row.try_get(9).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What a store tells of itself: the engine and how it is set up, how much there is, and whether it belongs together.
+//! Reports about a store: the engine and its settings, the amount of data, and its integrity.
 
 use super::LONG_TIMEOUT;
 use super::connect::{Connections, run};
@@ -11,13 +11,13 @@ use crate::store::{StoreDescription, StoreStats};
 use deadpool_postgres::ClientWrapper;
 use tokio_postgres::Row;
 
-/// How the server is set up.
+/// The server's settings.
 pub(super) struct Setup {
     version: String,
     settings: Vec<(String, String)>,
 }
 
-/// Asks for it.
+/// Returns the query for them.
 pub(super) fn setup_script() -> Script<'static> {
     Script::new(
         "SELECT v.version, s.name::text, s.setting::text FROM (SELECT version() AS version) v
@@ -25,10 +25,10 @@ pub(super) fn setup_script() -> Script<'static> {
     )
 }
 
-/// Asks what the server is set to and, in the same round trip, whether the rows of a schema were ever analysed, which the server does by
-/// itself unless it was told not to.
+/// Queries the server's settings and, in the same round trip, whether the rows of a schema were ever analysed, which the server does
+/// automatically unless that is disabled.
 ///
-/// Only engines that keep these statistics can answer: others refuse the whole of it, and are asked by [`setup_script`].
+/// Only engines that keep these statistics can answer. Others refuse the whole query; use [`setup_script`] for them.
 pub(super) fn description_script(schema: &str) -> Script<'static> {
     let table = format!("'{}.rows'::regclass", schema.replace('\'', "''"));
     let mut script = setup_script();
@@ -40,13 +40,13 @@ pub(super) fn description_script(schema: &str) -> Script<'static> {
     script
 }
 
-/// Asks for it on one connection.
+/// Queries them on one connection.
 pub(super) async fn setup(connection: &ClientWrapper) -> Result<Setup> {
     Setup::of(&run(connection, &setup_script()).await.map_err(failed)?)
 }
 
 impl Setup {
-    /// Reads what the server said.
+    /// Decodes the answer.
     pub(super) fn of(rows: &[Row]) -> Result<Self> {
         let mut setup = Self { version: String::new(), settings: Vec::new() };
         for row in rows {
@@ -62,7 +62,7 @@ impl Setup {
         self.settings.iter().any(|(known, setting)| known == name && setting == "off")
     }
 
-    /// Returns what an acknowledged commit survives. Where an engine has none of the settings it is taken at its word.
+    /// Returns what an acknowledged commit survives. An engine without any of these settings is trusted.
     pub(super) fn durability(&self) -> Durability {
         if self.is_off("synchronous_commit") {
             Durability::None
@@ -109,13 +109,13 @@ impl Setup {
     }
 }
 
-/// From this size in bytes on a table that was never analysed is worth a word.
+/// The size in bytes from which a table that was never analysed is reported.
 const UNANALYSED_BYTES_MAX: i64 = 16 << 20;
 
-/// What the size in MiB of a table that was never analysed is called among the settings.
+/// The name among the settings for the size in MiB of a table that was never analysed.
 const UNANALYSED: &str = "unanalysed_mib";
 
-/// Counts what the store holds.
+/// Counts the content of the store.
 pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> Result<StoreStats> {
     let mut script = Script::default();
     let now = script.parameter(now);
@@ -133,7 +133,7 @@ pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> 
         (stats.items, stats.expired, stats.meta_bytes, stats.value_bytes, stats.namespaces) =
             (number(0)?, number(1)?, number(2)?, number(3)?, number(4)?);
     }
-    // Not every engine can tell.
+    // Not every engine supports this.
     let size = Script::new(format!("SELECT pg_total_relation_size('{}.rows')", schema.replace('\'', "''")));
     if let Ok(rows) = connections.read_within(LONG_TIMEOUT, &size).await {
         stats.stored_bytes = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok()).map(|bytes| bytes.max(0).unsigned_abs());
@@ -141,7 +141,7 @@ pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> 
     Ok(stats)
 }
 
-/// Looks for damage. Every body is read, so that the engine finds what it cannot read itself.
+/// Looks for damage. Reads every body, so that the engine detects what it cannot read.
 pub(super) async fn check(connections: &Connections, schema: &str) -> Result<Vec<Error>> {
     let mut found = Vec::new();
     for (sql, what) in [
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_is_named_with_its_version() {
+    fn description_names_the_engine_and_its_version() {
         for (version, engine) in [
             ("PostgreSQL 15.20 (Debian 15.20-0+deb12u1) on x86_64-pc-linux-gnu, compiled by gcc", "PostgreSQL 15.20"),
             ("CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27 01:53:43, go1.19.10)", "CockroachDB v23.1.11"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn durability_is_what_the_server_is_set_up_for() {
+    fn durability_follows_the_server_settings() {
         for (off, durability) in [
             (&[][..], Durability::Power),
             (&["fsync"], Durability::Process),

@@ -1,8 +1,8 @@
-//! The tables: how they are recognised, created and brought up to date.
+//! The tables: how they are recognised, created and migrated.
 //!
-//! They stand in a schema of their own, whose number, in `schema_version`, only grows. A store whose number is the known one is
-//! opened without a change, so what runs day by day needs no right to create anything. Several processes may meet on an empty
-//! database: they are ordered by the row of the number, and those who come too early are refused by the catalogue and try again.
+//! They are in a schema of their own, whose version number, in `schema_version`, only increases. A store with the current number is opened
+//! without changes, so regular operation needs no right to create anything. Several processes may open an empty database at once: the row
+//! of the number orders them, and those that come too early are refused by the catalogue and try again.
 
 use super::connect::Target;
 use super::error::{failed, is_lost};
@@ -14,14 +14,13 @@ use deadpool_postgres::ClientWrapper;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
-/// What brings the tables from each number to the next; `{s}` stands for the schema. Append only: a database in the field may be
-/// at any of them.
+/// The migrations from each number to the next; `{s}` stands for the schema. Append only: a deployed database may be at any of them.
 ///
 /// The second migration renames `items` to `rows`, so that servers of the former layout do not find it. Existing stores take this
 /// step only within [`migrate`](super::migrate).
 ///
-/// `items` keeps a key as a head and a tail, see [`key`](super::key); `touched` tells since which version a namespace may hold
-/// something new, for those who watch, and in the row of the namespace `''` since which version one that has no row may.
+/// A key is stored as a head and a tail, see [`key`](super::key). For watches, `touched` stores the version since which a namespace may
+/// have changed; its row for the namespace `''` stores that version for namespaces without a row.
 const MIGRATIONS: &[&str] = &[
     r#"
     CREATE TABLE {s}.counter(id int PRIMARY KEY, version bigint NOT NULL);
@@ -46,21 +45,21 @@ const MIGRATIONS: &[&str] = &[
     "ALTER TABLE {s}.items RENAME TO rows",
 ];
 
-/// What makes a new store faster where the engine knows it, and is left out where it does not: bodies are mostly compressed or
-/// short, and trying to compress each costs more than it saves.
+/// Optional settings that make a new store faster, skipped if the engine does not know them. Bodies are mostly compressed or short, and
+/// trying to compress each costs more than it saves.
 const TUNING: &[&str] = &["ALTER TABLE {s}.rows ALTER COLUMN body SET STORAGE EXTERNAL"];
 
-/// The schema that this program writes.
+/// The schema version that this program writes.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 
-/// How often a migration gives way to another process's.
+/// How often a migration yields to that of another process.
 const ATTEMPTS: u32 = 12;
 
-/// Brings the tables up to date; `schema` is the quoted name of the target's.
+/// Migrates the tables to the current version; `schema` is the quoted name of the target's.
 ///
 /// # Errors
-/// [`Unsupported`](ErrorKind::Unsupported) for tables that a newer version made, for the earlier layout, or a database whose texts are not UTF-8,
-/// [`Corrupt`](ErrorKind::Corrupt) for tables of another program; a store that is refused is not changed.
+/// [`Unsupported`](ErrorKind::Unsupported) for tables of a newer version, for the earlier layout, or for a database whose text is not
+/// UTF-8; [`Corrupt`](ErrorKind::Corrupt) for tables of another program. A refused store is not changed.
 pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &str) -> Result<()> {
     check_encoding(connection).await?;
     let name = target.schema.as_str();
@@ -80,7 +79,7 @@ pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &s
                 if is_lost(&error) || !may_be_race(&error) {
                     return Err(failed(error));
                 }
-                // What failed is told when it is no race: the other process would be done by then.
+                // Report the failure if it is not a race: another process would have finished by now.
                 if attempt + 1 == ATTEMPTS {
                     let message = "the schema of the store holds tables of another program; name another by `schema`";
                     return Err(Error::new(ErrorKind::Corrupt, message).with_source(error));
@@ -101,7 +100,7 @@ async fn check_encoding(connection: &ClientWrapper) -> Result<()> {
     Err(Error::unsupported(format!("the database keeps texts as `{encoding}`; create one with the encoding UTF8")))
 }
 
-/// Returns how many migrations the store has had; none when it is not there.
+/// Returns the number of migrations that the store has had; `None` if it does not exist.
 pub(super) async fn number(connection: &ClientWrapper, name: &str, schema: &str) -> Result<Option<i32>> {
     let known = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'schema_version'";
     let row = connection.query_one(known, &[&name]).await.map_err(failed)?;
@@ -112,7 +111,7 @@ pub(super) async fn number(connection: &ClientWrapper, name: &str, schema: &str)
     row.map(|row| row.try_get(0).map_err(failed)).transpose()
 }
 
-/// Returns how many migrations a store has had, if it is not more than there are.
+/// Returns the number of migrations that a store has had, unless it is newer than this program.
 pub(super) fn check_number(number: Option<i32>) -> Result<u32> {
     let number = number.unwrap_or(0);
     u32::try_from(number).ok().filter(|&number| number <= SCHEMA).ok_or_else(|| {
@@ -122,7 +121,7 @@ pub(super) fn check_number(number: Option<i32>) -> Result<u32> {
     })
 }
 
-/// Why a migration did not come to an end.
+/// Why a migration did not complete.
 enum Fault {
     Refused(Error),
     Engine(tokio_postgres::Error),
@@ -147,14 +146,14 @@ async fn migrate(connection: &ClientWrapper, name: &str, schema: &str) -> Result
             Ok(())
         }
         Err(fault) => {
-            // When even this fails, the connection is not used again.
+            // If even this fails, the connection is not used again.
             let _ = connection.batch_execute("ROLLBACK").await;
             Err(fault)
         }
     }
 }
 
-/// Migrates in a transaction; tells whether there was nothing before.
+/// Migrates within a transaction. Returns whether there was no store before.
 async fn migrate_within(connection: &ClientWrapper, name: &str, schema: &str) -> Result<bool, Fault> {
     let known = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text";
     if connection.query_one(known, &[&name]).await?.try_get::<_, i64>(0)? == 0 {
@@ -177,9 +176,9 @@ async fn migrate_within(connection: &ClientWrapper, name: &str, schema: &str) ->
     Ok(done == 0)
 }
 
-/// Tells whether another process that does the same may be why a migration failed.
+/// Returns whether a concurrent migration of another process may explain a failure.
 fn may_be_race(error: &tokio_postgres::Error) -> bool {
-    // The last is `tuple concurrently updated` of the catalogue.
+    // The last is the catalogue's `tuple concurrently updated`.
     error.code().is_some_and(|code| {
         [
             SqlState::UNIQUE_VIOLATION,
@@ -194,7 +193,7 @@ fn may_be_race(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Quotes a name.
+/// Quotes an identifier.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_unsupported() {
+    fn newer_format_is_unsupported() {
         assert_eq!(check_number(None).expect("nothing is there"), 0);
         assert_eq!(check_number(Some(SCHEMA as i32)).expect("it is known"), SCHEMA);
         for number in [SCHEMA as i32 + 1, -1] {

@@ -1,4 +1,4 @@
-//! A statement that is being written, with its parameters.
+//! A statement under construction, with its parameters.
 
 use super::key::Key;
 use std::fmt::Write;
@@ -7,8 +7,7 @@ use tokio_postgres::types::ToSql;
 /// A parameter of a statement.
 pub(super) type Parameter<'p> = Box<dyn ToSql + Send + Sync + 'p>;
 
-/// A statement and its parameters. The text depends on the shape of what is asked and never on what it is asked about, so a
-/// connection prepares it once.
+/// A statement and its parameters. The text depends only on the shape of the query, never on its values, so a connection prepares it once.
 #[derive(Debug, Default)]
 pub(super) struct Script<'p> {
     pub(super) sql: String,
@@ -16,7 +15,7 @@ pub(super) struct Script<'p> {
 }
 
 impl<'p> Script<'p> {
-    /// Starts with a text.
+    /// Starts with text.
     pub(super) fn new(sql: impl Into<String>) -> Self {
         Self { sql: sql.into(), parameters: Vec::new() }
     }
@@ -26,7 +25,7 @@ impl<'p> Script<'p> {
         self.sql.push_str(sql);
     }
 
-    /// Adds a parameter and returns how the text names it.
+    /// Adds a parameter and returns its placeholder.
     pub(super) fn parameter(&mut self, value: impl ToSql + Send + Sync + 'p) -> String {
         self.parameters.push(Box::new(value));
         format!("${}", self.parameters.len())
@@ -36,7 +35,7 @@ impl<'p> Script<'p> {
     pub(super) fn push_from(&mut self, start: &str) {
         let Key { head, tail } = Key::of(start);
         let head_at = self.parameter(head.to_owned());
-        // A head that is not before a short text is enough, whatever its tail is.
+        // A head that is not before a short bound suffices, with any tail.
         if tail.is_empty() {
             let _ = write!(self.sql, " AND i.head >= {head_at}");
         } else {
@@ -57,7 +56,7 @@ impl<'p> Script<'p> {
         }
     }
 
-    /// Returns the parameters as the client takes them.
+    /// Returns the parameters in the form that the client takes.
     pub(super) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
         self.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect()
     }

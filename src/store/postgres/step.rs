@@ -1,8 +1,8 @@
-//! The statements of the writing side: the lock, and one for each batch, or for several that go together.
+//! The statements of the writing side: the lock, and one for each batch, or for several together.
 //!
-//! A statement is put together from what its batches have: conditions, puts, deletes, prefixes, touches. All of it sees the state
-//! before the statement; what a batch does twice to one row was folded by [`Effect`] before, and what several do in one statement
-//! does not meet, see [`part`](super::part).
+//! A statement is assembled from what its batches contain: conditions, puts, deletes, prefixes, touches. All parts of it see the state
+//! before the statement. [`Effect`] has already folded repeated changes of a batch to one row, and the batches of one statement do not
+//! overlap, see [`part`](super::part).
 
 use super::key::{Key, lower_bound, upper_bound};
 use super::part::Part;
@@ -13,38 +13,38 @@ use crate::store::{Batch, Condition, Namespace, Precondition};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
-/// What [`Condition::Absent`], [`Condition::Exists`] and a version that no row has are among wanted versions.
+/// The numbers for [`Condition::Absent`], [`Condition::Exists`] and a version that no row has, among wanted versions.
 const ABSENT: i64 = -1;
 const EXISTS: i64 = -2;
 const NEVER: i64 = -3;
 
-/// What begins the transaction of a group, in one request. All of a group is sent before the first answer: were the beginning
-/// refused alone, each statement behind it would take effect by itself. So the transaction carries a mark, which is gone with
-/// it, and without it no statement of a group finds the counter or does anything.
+/// Begins the transaction of a group, in one request. The whole group is sent before the first answer arrives. If only the beginning were
+/// refused, each following statement would take effect by itself. So the transaction sets a mark, which ends with it, and without the mark
+/// no statement of a group finds the counter or does anything.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL treehold.in_group = 'on'";
 
-/// Tells whether a statement runs within the transaction of a group.
+/// The condition that a statement runs within the transaction of a group.
 const IS_WITHIN: &str = "current_setting('treehold.in_group', true) = 'on'";
 
-/// The columns that a key is found by, of an array of them.
+/// Joins rows with an array of keys.
 const MATCHES: &str = "i.namespace = d.namespace AND i.head = d.head AND i.tail_digest = d.digest";
 
-/// The range of keys of an array of such.
+/// Joins rows with an array of key ranges.
 const LIES_IN: &str = "i.namespace = d.namespace AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
     AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)";
 
-/// One statement of a group, of one part or several. For each it returns, in their order, the counter before it, the counter
-/// after the statement, and with conditions the index of the first that does not hold and the version that it met.
+/// One statement of a group, for one part or several. For each part, in order, it returns the counter before it, the counter after the
+/// statement, and with conditions the index of the first that fails and the version it found.
 pub(super) struct Step<'g> {
     pub(super) script: Script<'g>,
     /// The batches of each part.
     pub(super) parts: Vec<&'g [Batch]>,
     pub(super) has_conditions: bool,
-    /// It needs no transaction around it.
+    /// Whether it needs no transaction.
     pub(super) is_alone: bool,
 }
 
-/// Locks the counter, and notes for those who watch which namespaces may have changed since the version that it has then.
+/// Locks the counter, and records for watches which namespaces may have changed since its current version.
 pub(super) fn lock<'g>(schema: &str, group: &'g [Batch]) -> Script<'g> {
     let mut script = Script::default();
     script.push(&format!("WITH go AS (SELECT version FROM {schema}.counter WHERE id = 1 AND {IS_WITHIN} FOR UPDATE)"));
@@ -54,10 +54,10 @@ pub(super) fn lock<'g>(schema: &str, group: &'g [Batch]) -> Script<'g> {
 }
 
 impl<'g> Step<'g> {
-    /// Writes the statement of parts that go together. `is_all` says that there is no other in the group.
+    /// Builds the statement of parts that go together. `is_all` says that the group has no others.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a restored version that the engine's numbers cannot hold.
+    /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a restored version that exceeds the engine's numbers.
     pub(super) fn of(schema: &str, parts: &[Part<'g>], is_all: bool, now: Timestamp) -> Result<Self> {
         let now = now.as_microsecond();
         let batches = parts.iter().map(|part| part.batches).collect();
@@ -102,12 +102,12 @@ fn only_puts(effect: &Effect<'_>) -> bool {
     *numbers > 0 && *floor == 0 && deletes.is_empty() && prefixes.is_empty() && touches.is_empty()
 }
 
-/// Numbers the parts, as the arrays of a statement name them.
+/// Numbers the parts, as the arrays of a statement refer to them.
 fn numbered<'p, 'g>(parts: &'p [Part<'g>]) -> impl Iterator<Item = (i32, &'p Part<'g>)> {
     (0..).zip(parts)
 }
 
-/// Notes which namespaces a group writes to.
+/// Records which namespaces a group writes to.
 fn push_told<'g>(script: &mut Script<'g>, schema: &str, batches: &'g [Batch]) {
     let written: BTreeSet<&'g str> = batches.iter().flat_map(Batch::written).map(Namespace::encoded).collect();
     if written.is_empty() {
@@ -121,8 +121,8 @@ fn push_told<'g>(script: &mut Script<'g>, schema: &str, batches: &'g [Batch]) {
     ));
 }
 
-/// Adds `parts`, all of them with the numbers of the counter that they take, and `go`, those whose conditions hold, each with the
-/// counter that it finds.
+/// Adds `parts`, all parts with the number of versions that they take, and `go`, those whose conditions hold, each with its initial
+/// counter.
 fn push_go(script: &mut Script<'_>, parts: &[Part<'_>], has_conditions: bool) -> Result<()> {
     let indexes = script.parameter(numbered(parts).map(|(index, _)| index).collect::<Vec<_>>());
     let numbers = script.parameter(parts.iter().map(|part| number(part.effect.numbers)).collect::<Result<Vec<_>>>()?);
@@ -136,7 +136,7 @@ fn push_go(script: &mut Script<'_>, parts: &[Part<'_>], has_conditions: bool) ->
     Ok(())
 }
 
-/// Adds `bumped`, which raises the counter; tells whether it may. Only a part that is for itself takes no number or has a floor.
+/// Adds `bumped`, which raises the counter. Returns whether it can. Only a separate part takes no number or has a floor.
 fn push_bump(script: &mut Script<'_>, schema: &str, parts: &[Part<'_>], removes: &[&'static str]) -> Result<bool> {
     if parts.iter().any(|part| part.effect.numbers > 0) {
         let floor = script.parameter(number(parts.iter().map(|part| part.effect.floor).max().unwrap_or(0))?);
@@ -155,7 +155,7 @@ fn push_bump(script: &mut Script<'_>, schema: &str, parts: &[Part<'_>], removes:
     Ok(!removes.is_empty())
 }
 
-/// Adds `failing`: of each part the first condition that does not hold, and what it met.
+/// Adds `failing`: for each part, the first condition that fails, and the version it found.
 fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) {
     let mut keys = KeyArrays::default();
     let mut ranges = RangeArrays::default();
@@ -175,7 +175,7 @@ fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]
                     _ => EXISTS,
                 });
                 places.push(place);
-                // No key is empty, and none holds NUL, which the engine takes in no text: both are absent.
+                // Keys are never empty, and none contains NUL, which the engine does not accept in text: both count as absent.
                 keys.push(namespace, if key.contains('\0') { "" } else { key });
                 continue;
             }
@@ -215,13 +215,13 @@ fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]
     script.push(") f ORDER BY f.part, f.index)");
 }
 
-/// Adds the removals, by key and by prefix, which a part has that is for itself; returns what they are called.
+/// Adds the removals, by key and by prefix, of a separate part. Returns their names.
 fn push_removals<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]) -> Vec<&'static str> {
     let mut removes = Vec::new();
     let mut keys = KeyArrays::default();
     let mut indexes = Vec::new();
     let deletes = numbered(parts).flat_map(|(index, part)| part.effect.deletes.iter().map(move |at| (index, at)));
-    // What holds NUL is not there.
+    // A key with NUL does not exist.
     for (index, (namespace, key)) in deletes.filter(|(_, (_, key))| !key.contains('\0')) {
         indexes.push(index);
         keys.push(namespace, key);
@@ -261,7 +261,7 @@ fn push_removals<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]) 
     removes
 }
 
-/// Adds the touches of a part that is for itself.
+/// Adds the touches of a separate part.
 fn push_touches<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) {
     let mut keys = KeyArrays::default();
     let mut ends = Vec::new();
@@ -282,8 +282,8 @@ fn push_touches<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], n
     ));
 }
 
-/// Adds the puts: those that keep the creation time of what they replace, and those that set it. No key is empty; what is added to a
-/// log has none yet, and the server makes it of the version.
+/// Adds the puts: those that keep the creation time of the row they replace, and those that set it. Keys are never empty. A row appended to
+/// a log has no key yet; the server derives it from the version.
 fn push_puts<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) -> Result<()> {
     let puts = numbered(parts).flat_map(|(index, part)| part.effect.puts.iter().chain(&part.effect.appends).map(move |put| (index, put)));
     let (setting, keeping): (Vec<_>, Vec<_>) = puts.partition(|(_, put)| put.created_at.is_some());
@@ -336,7 +336,7 @@ fn number(number: u64) -> Result<i64> {
     i64::try_from(number).map_err(over)
 }
 
-/// Keys as the arrays that a statement takes: namespace, head, digest.
+/// Keys as the arrays of a statement: namespace, head, digest.
 #[derive(Default)]
 struct KeyArrays<'g> {
     namespaces: Vec<&'g str>,
@@ -362,7 +362,7 @@ impl<'g> KeyArrays<'g> {
     }
 }
 
-/// Where conditions stand as arrays: the part, and the index in it.
+/// The places of conditions as arrays: the part, and the index within it.
 #[derive(Default)]
 struct PlaceArrays {
     parts: Vec<i32>,
@@ -381,7 +381,7 @@ impl PlaceArrays {
     }
 }
 
-/// Ranges of keys as arrays: namespace, and head and tail of the first key in it and the first behind it.
+/// Ranges of keys as arrays: namespace, and head and tail of the first key within it and of the first after it.
 #[derive(Default)]
 struct RangeArrays<'g> {
     namespaces: Vec<&'g str>,

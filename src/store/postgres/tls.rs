@@ -1,7 +1,7 @@
-//! Encryption of connections, with the meanings that `sslmode` has for libpq.
+//! Encryption of connections, with libpq's meanings of `sslmode`.
 //!
-//! `disable` does without; `prefer` and `require` encrypt and look at no certificate (unless a root is named, as libpq does);
-//! `verify-ca` also asks for a certificate of a trusted root, and `verify-full` for one of the host's name too.
+//! `disable` does not encrypt; `prefer` and `require` encrypt and check no certificate (unless a root is named, as in libpq); `verify-ca`
+//! also requires a certificate from a trusted root, and `verify-full` one that matches the host name too.
 //! <https://www.postgresql.org/docs/current/libpq-ssl.html>
 
 use crate::error::{AtHost, Error, ErrorKind, Result};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Whether connections are encrypted, and to whom.
+/// Whether connections are encrypted, and which servers are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encryption {
     Disable,
@@ -27,7 +27,7 @@ pub(super) enum Encryption {
 }
 
 impl Encryption {
-    /// Reads `sslmode`.
+    /// Parses `sslmode`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         Ok(match text {
             "disable" => Self::Disable,
@@ -42,7 +42,7 @@ impl Encryption {
         })
     }
 
-    /// Returns what the client is told: whether to ask for encryption, and whether to go on without.
+    /// Returns the client's mode: whether to request encryption, and whether to continue without.
     pub(super) fn mode(self) -> SslMode {
         match self {
             Self::Disable => SslMode::Disable,
@@ -51,11 +51,11 @@ impl Encryption {
         }
     }
 
-    /// Makes what encrypts. Reads the roots of the system where they are needed, which blocks for some milliseconds.
+    /// Creates the TLS connector. Reads the system's roots if needed, which blocks for a few milliseconds.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a root that cannot be read,
-    /// [`Unavailable`](ErrorKind::Unavailable) where the system has none.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an unreadable root, [`Unavailable`](ErrorKind::Unavailable) if the system has
+    /// none.
     pub(super) fn connector(self, root: Option<&Path>) -> Result<MakeRustlsConnect> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(|source| {
@@ -109,8 +109,8 @@ fn roots(root: Option<&Path>) -> Result<RootCertStore> {
     Ok(store)
 }
 
-/// Trusts a certificate of a known root whatever name it is for, or, without roots, any. That the server holds the key of the
-/// certificate is verified always.
+/// Accepts a certificate of a known root with any name or, without roots, any certificate. It always verifies that the server holds the
+/// certificate's key.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,

@@ -1,12 +1,11 @@
 //! The writing side: a group of batches is one transaction and one round trip.
 //!
-//! All writers of a store are ordered by the one row of its counter, which a transaction locks first. Each later statement begins
-//! when the lock is held and so sees all that earlier holders committed: conditions are checked on the newest state, versions
-//! become visible in their order, and nothing is ever undone because of another writer.
+//! The single row of the counter orders all writers of a store: each transaction locks it first. Later statements begin once the lock is
+//! held, so they see everything that earlier holders committed. Conditions are therefore checked against the newest state, versions become
+//! visible in order, and nothing is rolled back because of another writer.
 //!
-//! Batches that have nothing to do with each other are written by one statement, see `part.rs`. A group that only
-//! puts needs no transaction around it: its one statement raises the counter, which waits for the lock, and what it puts
-//! replaces the newest row whatever that is.
+//! Independent batches are written by one statement, see `part.rs`. A group that only puts needs no transaction: its one statement raises
+//! the counter, which waits for the lock, and its puts replace the newest rows whatever they are.
 
 use super::connect::{Connections, TIMEOUT_MAX, run};
 use super::error::{damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
@@ -31,10 +30,10 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
-/// How often a transaction that gave way is begun anew. Only engines that are distributed make one give way.
+/// How often a transaction that gave way is restarted. Only distributed engines make one give way.
 const ATTEMPTS: u32 = 12;
 
-/// A connection that was not used for this long is asked whether it still is one, before anything is written on it.
+/// A connection that was idle for this long is tested before anything is written on it.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The connection that writes.
@@ -51,17 +50,17 @@ pub(super) struct PostgresWriter {
 #[async_trait]
 impl GroupWriter for PostgresWriter {
     async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
-        // One for all that comes of the group, so that those behind it know how long they wait.
+        // One deadline for the whole group, so that the waiting batches know how long they wait.
         let deadline = Instant::now() + self.timeout.min(TIMEOUT_MAX);
         match self.write_together(group, deadline).await {
             Ok(answers) => answers,
-            // One of them met a fault of the engine, and nothing of the group took effect: each is on its own now.
+            // One of them caused an engine error, and the group had no effect: try each batch separately.
             Err(Fault { is_of_one: true, .. }) if group.len() > 1 => {
                 let mut answers = Vec::with_capacity(group.len());
                 for batch in group {
                     match self.write_together(std::slice::from_ref(batch), deadline).await {
                         Ok(alone) => answers.extend(alone),
-                        // The rest would meet it as well.
+                        // The rest would fail in the same way.
                         Err(Fault { error, is_of_one: false }) if error.is_without_effect() => {
                             answers.extend(refuse(group.len() - answers.len(), error));
                             break;
@@ -79,7 +78,7 @@ impl GroupWriter for PostgresWriter {
 /// Why a group was not written.
 struct Fault {
     error: Error,
-    /// A statement was refused, without effect, which need not be the fault of all.
+    /// Whether a statement was refused, without effect, for a reason that may apply to one batch only.
     is_of_one: bool,
 }
 
@@ -128,7 +127,7 @@ impl PostgresWriter {
         Err(silent().without_effect().into())
     }
 
-    /// Returns a connection that works: the one there is, unless it is closed, or was idle and does not answer.
+    /// Returns a working connection: the existing one, unless it is closed, or was idle and does not answer.
     async fn connection(&self, kept: Option<(ClientWrapper, Instant)>) -> Result<ClientWrapper> {
         if let Some((connection, used)) = kept
             && !connection.is_closed()
@@ -139,12 +138,12 @@ impl PostgresWriter {
         self.connections.make().await
     }
 
-    /// Asks a connection whether it still is one, for a part of the time there is: a new one has to be made in the rest.
+    /// Tests a connection, for a part of the available time: a new one must be made in the rest.
     async fn answers_still(&self, connection: &ClientWrapper) -> bool {
         matches!(tokio::time::timeout(self.timeout / 4, connection.simple_query("")).await, Ok(Ok(_)))
     }
 
-    /// Runs the steps as one transaction, all sent before the first answer is waited for.
+    /// Runs the steps as one transaction, sending all of them before waiting for the first answer.
     async fn transact(&self, connection: &ClientWrapper, steps: &[Step<'_>], group: &[Batch]) -> Result<Vec<Vec<Row>>, Broken> {
         if let [Step { script, is_alone: true, .. }] = steps {
             return match run(connection, script).await {
@@ -162,7 +161,7 @@ impl PostgresWriter {
         let begin = connection.batch_execute(BEGIN);
         let queries = statements.iter().zip(&parameters).map(|(statement, parameters)| connection.query(statement, parameters));
         let commit = connection.batch_execute("COMMIT");
-        // The client sends a request when it is first polled: so they go out in this order, and then the answers come.
+        // The client sends a request when it is first polled. So the requests go out in this order, and then the answers arrive.
         let mut begin = Box::pin(maybe_done(begin));
         let mut queries: Vec<_> = queries.map(|query| Box::pin(maybe_done(query))).collect();
         let mut commit = Box::pin(maybe_done(commit));
@@ -185,24 +184,24 @@ impl PostgresWriter {
         commit.as_mut().await;
         let committed = commit.as_mut().take_output().unwrap_or(Ok(()));
         match (refused, committed) {
-            // The first refusal undid all of it, as the server said so; of a connection that broke nobody knows.
+            // The first refusal rolled everything back, as the server reported. If the connection broke, the outcome is unknown.
             (Some(error), _) => Err(Broken { may_have_effect: error.as_db_error().is_none(), error }),
             (None, Err(error)) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
             (None, Ok(())) => {
-                // That of the lock.
+                // The row of the lock.
                 rows.remove(0);
                 Ok(rows)
             }
         }
     }
 
-    /// Makes the statements of a group.
+    /// Builds the statements of a group.
     fn steps<'g>(&self, group: &'g [Batch], now: Timestamp) -> Result<Vec<Step<'g>>> {
         let statements = statements(group, now);
         statements.iter().map(|parts| Step::of(&self.schema, parts, statements.len() == 1, now)).collect()
     }
 
-    /// Reads what the statements returned, and tells those who watch.
+    /// Decodes the results of the statements, and notifies the watches.
     fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Vec<Row>]) -> Result<Vec<Result<Vec<Version>>>> {
         let mut answers = Vec::with_capacity(group.len());
         for (step, rows) in steps.iter().zip(rows) {
@@ -216,7 +215,7 @@ impl PostgresWriter {
         Ok(answers)
     }
 
-    /// Reads what became of one part.
+    /// Decodes the result of one part.
     fn answer(&self, batches: &[Batch], has_conditions: bool, row: &Row, answers: &mut Vec<Result<Vec<Version>>>) -> Result<()> {
         let number = |column| version(row.try_get(column).map_err(failed)?);
         let (before, after) = (number(0)?, number(1)?);
@@ -244,13 +243,13 @@ impl PostgresWriter {
     }
 }
 
-/// A transaction that did not come to its end.
+/// A transaction that did not complete.
 struct Broken {
     error: tokio_postgres::Error,
     may_have_effect: bool,
 }
 
-/// Answers a group with one failure.
+/// Answers a group with the same failure.
 fn refuse(answers: usize, error: Error) -> Vec<Result<Vec<Version>>> {
     let (kind, message, may_have_effect) = (error.kind(), error.message().to_owned(), error.may_have_effect());
     let source = Arc::new(error);

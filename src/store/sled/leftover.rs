@@ -1,31 +1,31 @@
-//! Clears what an interrupted run left in the directory and the engine would take for its own.
+//! Removes unfinished files of an interrupted run that the engine would mistake for its own.
 //!
-//! Opening a store and creating one write two files that the engine does not recognise as unfinished (sled 0.34.7):
+//! Opening and creating a store write two files that the engine does not recognise as unfinished (sled 0.34.7):
 //!
-//! - `snap.LSN.generating`, the snapshot of the page table before it is renamed to `snap.LSN`. The engine reads the last file by
-//!   name that starts with `snap.`, which is this one, and finds damage. It is never needed: the snapshot before it is removed only
-//!   after the rename, and a snapshot is a shortcut to what the log holds anyway.
-//! - `conf`, written in two steps when a store is created. Half of it is refused as damage. It is never needed while the log is empty.
+//! - `snap.LSN.generating`, the snapshot of the page table before it is renamed to `snap.LSN`. The engine reads the last file by name that
+//!   starts with `snap.`, which is this one, and reports damage. The file is never needed: the previous snapshot is removed only after the
+//!   rename, and a snapshot is only a shortcut to what the log holds.
+//! - `conf`, written in two steps when a store is created. A partial one is refused as damage. It is never needed while the log is empty.
 //!
-//! Everything else stays as it is, so that real damage is still found: a `snap.LSN` that was renamed was complete and synced.
+//! All other files stay, so that real damage is still found: a `snap.LSN` that was renamed was complete and synced.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
-/// What the engine writes to `conf` for the options that `open.rs` chooses, before four bytes of checksum.
+/// The content of `conf` for the options that `open.rs` chooses, before four bytes of checksum.
 const SETTINGS: &[u8] = b"segment_size: 524288\nuse_compression: false\nversion: 0.34\n";
 
-/// The length of the checksum behind the settings.
+/// The length of the checksum after the settings.
 const CHECKSUM_BYTES: usize = 4;
 
-/// Removes what is left over, unless another process has the store open. Returns whether a snapshot was removed.
+/// Removes leftovers, unless another process has the store open. Returns whether it removed a snapshot.
 pub(super) fn clear(directory: &Path) -> io::Result<bool> {
     clear_settings(directory)?;
     if !is_there(directory) {
         return Ok(false);
     }
-    // The lock that the engine takes. While another has it, the snapshot may be one that is being written.
+    // The lock of the engine. While another process holds it, that process may be writing the snapshot.
     let log = match File::options().read(true).write(true).open(directory.join("db")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         log => log?,
@@ -46,19 +46,19 @@ pub(super) fn clear(directory: &Path) -> io::Result<bool> {
     Ok(cleared)
 }
 
-/// Tells whether an unfinished snapshot is in the directory.
+/// Returns whether an unfinished snapshot is in the directory.
 pub(super) fn is_there(directory: &Path) -> bool {
     let Ok(entries) = fs::read_dir(directory) else { return false };
     entries.flatten().any(|entry| is_unfinished(entry.file_name().as_encoded_bytes()))
 }
 
-/// Tells whether a name is that of an unfinished snapshot.
+/// Returns whether a name is that of an unfinished snapshot.
 fn is_unfinished(name: &[u8]) -> bool {
     let lsn = name.strip_prefix(b"snap.").and_then(|rest| rest.strip_suffix(b".generating"));
     lsn.is_some_and(|lsn| lsn.len() == 16 && lsn.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Removes settings that were cut off while the store was created. Two processes that create it at once write the same.
+/// Removes settings that were cut off while the store was created. Two processes that create it concurrently write the same.
 fn clear_settings(directory: &Path) -> io::Result<()> {
     let is_absent = |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory);
     let path = directory.join("conf");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_this_program_writes_are_those_of_the_engine() {
+    fn expected_settings_match_those_written_by_the_engine() {
         let directory = created();
         let settings = fs::read(directory.path().join("conf")).expect("settings");
         assert_eq!(settings.len(), SETTINGS.len() + CHECKSUM_BYTES);
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn store_opens_after_a_snapshot_was_cut_off_at_any_length() {
+    fn store_opens_after_a_snapshot_was_truncated_at_any_length() {
         let directory = created();
         drop(open::open(&SledOptions::new(directory.path())).expect("opened"));
         let snapshot = names(directory.path()).into_iter().rfind(|name| name.starts_with("snap.")).expect("a snapshot");
         let whole = fs::read(directory.path().join(&snapshot)).expect("read");
         for cut in [0, 1, 12, 13, whole.len() - 1, whole.len()] {
-            // One of a position behind all others is the one that the engine would read.
+            // The engine would read the one with the highest position.
             for name in [format!("{snapshot}.generating"), "snap.00000FFFFFFFFFFF.generating".to_owned()] {
                 fs::write(directory.path().join(&name), &whole[..cut]).expect("written");
                 let opened = open::open(&SledOptions::new(directory.path())).expect("opened");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn store_is_created_after_its_settings_were_cut_off_at_any_length() {
+    fn store_is_created_after_its_settings_were_truncated_at_any_length() {
         for cut in 0..SETTINGS.len() + CHECKSUM_BYTES {
             let directory = tempfile::tempdir().expect("a directory");
             fs::create_dir(directory.path().join("blobs")).expect("created");
@@ -138,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn damage_and_files_of_others_stay() {
+    fn damaged_and_foreign_files_are_kept() {
         let directory = created();
         for name in ["snap.generating", "snap.XYZ.generating", "notes.generating", "snap.0000000000000001.generating.bak"] {
             assert!(!is_unfinished(name.as_bytes()), "{name}");
         }
-        // Settings are damaged, and not unfinished, once the log has rows.
+        // Once the log has rows, incomplete settings count as damaged.
         fs::write(directory.path().join("conf"), &SETTINGS[..30]).expect("written");
         open::open(&SledOptions::new(directory.path())).map(drop).expect_err("damaged");
         assert_eq!(fs::read(directory.path().join("conf")).expect("read"), &SETTINGS[..30]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_of_a_store_that_is_open_stays() {
+    fn snapshot_of_an_open_store_is_kept() {
         let directory = created();
         let opened = open::open(&SledOptions::new(directory.path())).expect("opened");
         let name = "snap.00000FFFFFFFFFFF.generating";

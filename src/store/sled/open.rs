@@ -13,14 +13,14 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often the engine writes by itself, in milliseconds. Not never: it collects garbage only then.
+/// The interval in milliseconds at which the engine flushes by itself. Not disabled, because it collects garbage only then.
 const FLUSH_EVERY: u64 = 500;
 
-/// How long to sleep before the lock is tried again.
+/// The pause before the lock is tried again.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The name of a file of our own in the directory, written once the store is on the disk. The engine takes files that lost
-/// their content for a new store, and a store that cannot be read must not turn into an empty one.
+/// The name of our own file in the directory, written once the store is on disk. The engine takes files that lost their content for a new
+/// store, and an unreadable store must not turn into an empty one.
 pub(super) const MARK: &str = "treehold";
 
 /// An open store.
@@ -31,9 +31,9 @@ pub(super) struct Opened {
     pub(super) version: u64,
 }
 
-/// Opens a directory, and creates it when it does not exist.
+/// Opens a directory, creating it if needed.
 pub(super) fn open(options: &SledOptions) -> Result<Opened> {
-    // What the process does to its working directory later must not lead to other files.
+    // A later change of the working directory must not lead to other files.
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_directory(&options.path, cause))?;
     prepare(&path)?;
     let rows = guarded(|| locked(&path, &engine(&path, options), options.lock_timeout))?;
@@ -45,7 +45,7 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened> {
     Ok(Opened { rows, barrier, version })
 }
 
-/// Sets the engine up.
+/// Returns the engine's configuration.
 pub(super) fn engine(path: &Path, options: &SledOptions) -> ::sled::Config {
     ::sled::Config::new()
         .path(path)
@@ -55,8 +55,8 @@ pub(super) fn engine(path: &Path, options: &SledOptions) -> ::sled::Config {
         .print_profile_on_drop(false)
 }
 
-/// Opens the engine, and waits for its lock: a store that was just closed, here or by a process that ends, may still have it for
-/// a moment, until the engine's own threads have let go.
+/// Opens the engine, waiting for its lock: the engine's threads may hold the lock of a store that was just closed, here or by an ending
+/// process, for a moment longer.
 pub(super) fn locked(path: &Path, config: &::sled::Config, patience: Duration) -> Result<::sled::Db> {
     let started = Instant::now();
     loop {
@@ -64,17 +64,17 @@ pub(super) fn locked(path: &Path, config: &::sled::Config, patience: Duration) -
         read_through(&path.join("db")).map_err(|cause| unreachable_directory(path, cause))?;
         match config.open() {
             Err(error) if is_locked(&error) && started.elapsed() < patience => std::thread::sleep(LOCK_PAUSE),
-            // Whoever had the lock before may have ended in the middle of a snapshot after it was looked for.
+            // The previous holder may have stopped in the middle of writing a snapshot after the check for one.
             Err(error) if !is_locked(&error) && !cleared && leftover::is_there(path) => {}
             opened => return opened.map_err(|error| not_opened(path, error)),
         }
     }
 }
 
-/// Reads the log to its end, so that a disk that cannot read it is noticed before the engine opens: the engine takes a part that it
-/// cannot read for one that was never written, and overwrites it.
+/// Reads the log to its end, so that a disk read error surfaces before the engine opens: the engine treats an unreadable part as one that
+/// was never written, and overwrites it.
 ///
-/// Cost: a read of the file, which is in memory for the engine then; 400 MB take about 100 ms where they are there already.
+/// Cost: a read of the file, which the engine then finds in memory; 400 MB take about 100 ms if already cached.
 fn read_through(log: &Path) -> io::Result<()> {
     let mut file = match File::open(log) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -85,12 +85,12 @@ fn read_through(log: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells whether another has the lock, which the engine tells by a text alone.
+/// Returns whether another holder has the lock, which the engine reports only as text.
 fn is_locked(error: &::sled::Error) -> bool {
     error.to_string().contains("could not acquire lock")
 }
 
-/// Creates the directory, for its owner alone, or looks at what is there before the engine does: it would fill any directory.
+/// Creates the directory, accessible to its owner only, or checks an existing one: the engine would accept any directory.
 fn prepare(path: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
@@ -108,7 +108,7 @@ fn prepare(path: &Path) -> Result<()> {
     Err(foreign(path))
 }
 
-/// Checks the format, or marks an empty store with it; returns the version of the newest commit.
+/// Checks the format, or marks an empty store with it. Returns the version of the newest commit.
 fn recognise(path: &Path, rows: &::sled::Db, was_there: bool) -> Result<u64> {
     match rows.get(FORMAT_KEY).map_err(failed)? {
         Some(format) if format == FORMAT => {}
@@ -133,7 +133,7 @@ fn not_opened(path: &Path, error: ::sled::Error) -> Error {
         return Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(path).with_cause(error));
     }
     match error {
-        // At this point these are damages of the files.
+        // At this point these mean damaged files.
         error @ ::sled::Error::ReportableBug(_) => {
             damaged("the files of the store do not fit together").with_source(AtHost::new(path).with_cause(error))
         }
@@ -146,7 +146,7 @@ fn foreign(path: &Path) -> Error {
         .with_source(AtHost::new(path))
 }
 
-/// Makes the error of a directory without a store.
+/// Returns the error for a directory without a store.
 pub(super) fn not_there(path: &Path) -> Error {
     Error::new(ErrorKind::NotFound, "there is no store in the directory; name another one").with_source(AtHost::new(path))
 }

@@ -1,10 +1,10 @@
-//! Keeps readers from showing what is not durable yet.
+//! Prevents readers from showing rows that are not durable yet.
 //!
-//! The engine shows a group of commits as soon as it is applied, an instant before the disk has it. If the disk then fails,
-//! a reader would have shown rows that nobody was acknowledged and that are gone after a restart; worse, a caller that looks up
-//! whether its own write took effect would take them as proof. So the writer announces the keys of a group before it
-//! applies the group, and a read that meets one of them waits for the end of the barrier before it answers. Reads of other
-//! rows do not wait. After a failed write nothing is read or written until the store is opened again.
+//! The engine shows a group of commits as soon as it is applied, shortly before the disk has it. If the disk then failed, a reader would
+//! have shown rows that were never acknowledged and that are gone after a restart; worse, a caller that checks whether its own write took
+//! effect would take them as proof. So the writer announces the keys of a group before it applies the group, and a read that finds one of
+//! them waits for the end of the barrier before it returns. Reads of other rows do not wait. After a failed write, all reads and writes are
+//! refused until the store is opened again.
 
 use super::rows::{record_key, records_end};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,10 +14,10 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The group under way, if any, and the failure of a write, if there was one.
+/// The current group, if any, and the failure of a write, if there was one.
 pub(super) struct Pending {
     state: RwLock<State>,
-    /// The number of the last group that has ended, in one way or the other.
+    /// The number of the last group that has ended, successfully or not.
     ended: watch::Sender<u64>,
 }
 
@@ -28,18 +28,18 @@ struct State {
     failure: Option<Arc<Error>>,
 }
 
-/// A group that is applied, or about to be, and not durable.
+/// A group that is applied, or about to be, and not durable yet.
 struct Group {
     number: u64,
     /// The keys of the records it changes, in order.
     keys: Vec<Vec<u8>>,
 }
 
-/// What a read has looked at.
+/// The rows that a read has seen.
 pub(super) enum Seen {
     /// These records.
     Records(Vec<Vec<u8>>),
-    /// All records from the first key up to and without the second.
+    /// All records from the first key (inclusive) up to the second (exclusive).
     Range(Vec<u8>, Vec<u8>),
     /// Any record of the store.
     All,
@@ -90,7 +90,7 @@ impl Pending {
         self.end(None);
     }
 
-    /// Closes the store: a write failed, and nobody can tell what the disk holds of it.
+    /// Closes the store: a write failed, and it is unknown what the disk holds of it.
     pub(super) fn fail(&self, failure: Arc<Error>) {
         self.end(Some(failure));
     }
@@ -111,12 +111,12 @@ impl Pending {
         self.state.read().failure.clone()
     }
 
-    /// Refuses whatever is asked of a store whose write has failed.
+    /// Fails if a failed write has closed the store.
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), |failure| Err(closed(&failure)))
     }
 
-    /// Waits until what a read has seen is durable. Called once the read is done: a group that begins later is none it saw.
+    /// Waits until what a read has seen is durable. Call it after the read: it cannot have seen a group that begins later.
     pub(super) async fn shown(&self, seen: &Seen) -> Result<()> {
         let number = {
             let state = self.state.read();
@@ -128,13 +128,13 @@ impl Pending {
                 None => return Ok(()),
             }
         };
-        // The sender lives as long as `self`, so waiting ends with the group.
+        // The sender lives as long as `self`, so the wait ends with the group.
         let _ = self.ended.subscribe().wait_for(|ended| *ended >= number).await;
         self.check()
     }
 }
 
-/// Makes the error of a store that a failed write has closed.
+/// Returns the error for a store closed by a failed write.
 pub(super) fn closed(failure: &Arc<Error>) -> Error {
     let kind = if failure.kind() == ErrorKind::Corrupt { ErrorKind::Corrupt } else { ErrorKind::Unavailable };
     let message =
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn read_of_a_pending_row_waits_and_others_do_not() {
+    fn only_reads_of_pending_rows_wait() {
         let pending = pending(&["b", "d/1", "x"]);
         let waits = |seen: Seen| pending.shown(&seen).now_or_never().is_none();
         for (keys, expected) in [(&["b"][..], true), (&["a", "c"], false), (&["a", "x"], true), (&["d"], false), (&[], false)] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_read_answers_once_the_group_is_durable() {
+    async fn waiting_read_returns_once_the_group_is_durable() {
         let pending = pending(&["b"]);
         let seen = Seen::All;
         let mut read = Box::pin(pending.shown(&seen));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_read_and_all_later_ones_are_refused_after_a_failure() {
+    async fn waiting_and_later_reads_are_refused_after_a_failure() {
         let pending = pending(&["b"]);
         let seen = Seen::records(&namespace(), ["b"]);
         let mut read = Box::pin(pending.shown(&seen));

@@ -1,7 +1,7 @@
 //! The writing side: a group of batches becomes one batch of the engine, then one barrier.
 //!
-//! The batches of a group are checked and gathered one after the other, each seeing what those before it will leave; what
-//! they come to is applied as one. So each is all or nothing, and the group costs one wait for the disk.
+//! The batches of a group are checked and collected one after the other, each seeing the result of those before it; their combined result
+//! is applied as one. So each is all or nothing, and the group costs one disk flush.
 
 use super::barrier::Barrier;
 use super::error::{damaged, failed, guarded};
@@ -21,10 +21,10 @@ use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How often a batch is applied until it is whole.
+/// How often a batch is applied until it is complete.
 const APPLY_ATTEMPTS: u32 = 4;
 
-/// The one that writes.
+/// The writer of a store.
 pub(super) struct SledWriter {
     reader: Reader,
     barrier: Barrier,
@@ -34,7 +34,7 @@ pub(super) struct SledWriter {
 }
 
 impl SledWriter {
-    /// Takes the writing side of an open store.
+    /// Creates the writer of an open store.
     pub(super) fn new(reader: Reader, barrier: Barrier, clock: Clock, watches: Arc<Watches>, pending: Arc<Pending>) -> Self {
         Self { reader, barrier, clock, watches, pending }
     }
@@ -45,7 +45,7 @@ impl Writer for SledWriter {
         if let Some(failure) = self.pending.failure() {
             return group.iter().map(|_| Err(closed(&failure))).collect();
         }
-        // Until something is applied a failure has no effect, and the store goes on.
+        // Until something is applied, a failure has no effect, and the store remains usable.
         let gathered = match guarded(|| self.gather(group)) {
             Ok((answers, None)) => return answers,
             Ok((answers, Some(group))) => (answers, group),
@@ -75,17 +75,17 @@ impl Writer for SledWriter {
     fn tidy(&mut self) {}
 }
 
-/// What a group changes, ready for the engine.
+/// A group's changes, ready for the engine.
 struct Apply {
     batch: ::sled::Batch,
     /// The keys of the records, in order.
     records: Vec<Vec<u8>>,
-    /// The counter behind it.
+    /// The version counter after it.
     version: u64,
 }
 
 impl SledWriter {
-    /// Checks a group and puts together what it changes; nothing where every batch is refused or changes nothing.
+    /// Checks a group and collects its changes; `None` if every batch is refused or changes nothing.
     fn gather(&self, group: &[Work]) -> Result<(Vec<Result<Written>>, Option<Apply>)> {
         self.barrier.check_place()?;
         let mut gathered = Gathered::new(&self.reader, &self.clock);
@@ -96,21 +96,21 @@ impl SledWriter {
         let version = gathered.version;
         let records = gathered.changes.keys().cloned().collect();
         let (batch, keys) = gathered.into_batch()?;
-        // The engine applies key by key, and reads the page of each: were one unreadable, the keys before it would stay. So each
-        // page is read before.
+        // The engine applies key by key, and reads the page of each key. If one were unreadable, the keys before it would stay changed. So
+        // read every page beforehand.
         for key in keys {
             self.reader.rows().get(key).map_err(failed)?;
         }
         Ok((answers, Some(Apply { batch, records, version })))
     }
 
-    /// Applies a batch and waits until the disk has it.
+    /// Applies a batch and waits until it is on disk.
     fn apply(&mut self, batch: ::sled::Batch) -> Result<()> {
         {
             let _change = self.reader.change();
             let mut attempt = 1;
-            // A batch that stopped at a read is in the engine in part, and the engine writes it out by itself sooner or later. Applied
-            // again it is whole. After a failed write the engine writes nothing any more, and refuses this too.
+            // A batch that stopped at a failed read is partially in the engine, which eventually writes it out by itself. Applying it again
+            // completes it. After a failed write the engine writes nothing more, and refuses this too.
             while let Err(error) = self.reader.rows().apply_batch(batch.clone()) {
                 if attempt == APPLY_ATTEMPTS {
                     return Err(failed(error));
@@ -124,7 +124,7 @@ impl SledWriter {
     }
 }
 
-/// What a group of batches comes to, by the key of the record.
+/// The combined result of a group of batches, by record key.
 struct Gathered<'g> {
     reader: &'g Reader,
     clock: &'g Clock,
@@ -132,18 +132,18 @@ struct Gathered<'g> {
     version: u64,
 }
 
-/// What happens to one record.
+/// The change of one record.
 struct Change<'g> {
-    /// What the store holds now.
+    /// The stored record.
     old: Option<Record<'static>>,
-    /// What it will hold.
+    /// The future record.
     new: Option<New<'g>>,
 }
 
-/// A record that will be.
+/// A future record.
 struct New<'g> {
     record: Record<'g>,
-    /// The meta and the body of a put; none when those that are stored stay.
+    /// The metadata and body of a put; `None` if the stored ones stay.
     content: Option<(&'g [u8], &'g [u8])>,
 }
 
@@ -159,7 +159,7 @@ impl<'g> Gathered<'g> {
         }
     }
 
-    /// Gathers one batch, or refuses it: the inner error.
+    /// Collects one batch; the inner error refuses it.
     fn commit(&mut self, batch: &'g Batch) -> Result<Result<Written>> {
         let now = whole_microseconds(self.clock.now());
         for (index, precondition) in batch.preconditions.iter().enumerate() {
@@ -207,7 +207,7 @@ impl<'g> Gathered<'g> {
         Ok(Ok(Written { versions, ..Written::default() }))
     }
 
-    /// Returns the version that a condition is about.
+    /// Returns the version that a condition finds.
     fn met(&self, precondition: &Precondition, now: i64) -> Result<Option<u64>> {
         let Precondition { namespace, key, condition } = precondition;
         match condition {
@@ -235,7 +235,7 @@ impl<'g> Gathered<'g> {
         Ok(puts.find(is_met).map(|record| record.version))
     }
 
-    /// Returns the record at a key as the batches before leave it.
+    /// Returns the record at a key after the earlier batches.
     fn current(&self, key: &[u8]) -> Result<Option<Record<'static>>> {
         match self.changes.get(key) {
             Some(change) => Ok(change.new.as_ref().map(|new| new.record.detached())),
@@ -259,8 +259,8 @@ impl<'g> Gathered<'g> {
         Ok(())
     }
 
-    /// Puts an item as it was elsewhere. What its body stands under is a number of this store's own, since the item's version may
-    /// have been given here too.
+    /// Puts an item as it was in another store. The body gets a new number of this store, because the item's version may already be in use
+    /// here.
     fn restore(&mut self, key: Vec<u8>, item: &'g Item) -> Result<()> {
         let micros = |at: Timestamp| whole_microseconds(at).as_microsecond();
         let times = (micros(item.created_at), micros(item.modified_at));
@@ -270,11 +270,11 @@ impl<'g> Gathered<'g> {
         Ok(())
     }
 
-    /// Changes when a live item is over: of one that this group puts, or of one that is stored and keeps its body.
+    /// Changes the expiry of a live item: one that this group puts, or a stored one that keeps its body.
     fn touch(&mut self, key: Vec<u8>, expires_at: Option<i64>, now: i64) -> Result<()> {
         let Some(current) = self.current(&key)?.filter(|record| record.is_live(now)) else { return Ok(()) };
         let new = &mut self.change(key)?.new;
-        // What this group puts is kept with its meta, which the record that conditions look at has not.
+        // A put of this group keeps its metadata separately; the record that conditions see does not have it.
         let New { record, content } = new.take().unwrap_or(New { record: current, content: None });
         *new = Some(New { record: record.with_expires_at(expires_at), content });
         Ok(())
@@ -314,7 +314,7 @@ impl<'g> Gathered<'g> {
             }
             let (key, _) = row.map_err(failed)?;
             let key = expiring_record_key(&key);
-            // A batch of this group may have put it anew.
+            // A batch of this group may have put it again.
             if self.current(&key)?.is_some_and(|record| !record.is_live(now)) {
                 self.change(key)?.new = None;
                 swept += 1;
@@ -323,7 +323,7 @@ impl<'g> Gathered<'g> {
         Ok(swept)
     }
 
-    /// Returns the change of a key, to be set.
+    /// Returns the change of a key for modification.
     fn change(&mut self, key: Vec<u8>) -> Result<&mut Change<'g>> {
         Ok(match self.changes.entry(key) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -334,7 +334,7 @@ impl<'g> Gathered<'g> {
         })
     }
 
-    /// Makes the one batch, and returns its keys with it: a body takes the place of the one before it, of which no piece is left.
+    /// Builds the one batch, and returns its keys too: a new body replaces every piece of the old one.
     fn into_batch(self) -> Result<(::sled::Batch, Vec<Vec<u8>>)> {
         let (mut batch, mut keys) = (::sled::Batch::default(), vec![COUNTER_KEY.to_vec()]);
         for (key, change) in self.changes {
