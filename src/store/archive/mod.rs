@@ -1,7 +1,7 @@
-//! A store as one archive: a tar of JSON lines and contents, to keep, to look into, and to make a store of again.
+//! Export of a store as one archive, and import: a tar of JSON lines and contents, for backup, inspection and restore.
 //!
-//! The format is for other programs too, and stands in `docs/export-format.md`. It is written and read as a stream, in bounded
-//! memory; nothing of an archive is ever a path of the host. `row.rs` is a line, `write.rs` and `read.rs` are the two ways.
+//! The format is open to other programs and documented in `docs/export-format.md`. It is written and read as a stream, in bounded memory.
+//! Nothing in an archive is ever used as a host path. `row.rs` is a line; `write.rs` and `read.rs` are the two directions.
 
 use super::batch::RESTORED_VERSION_END;
 use super::reserved::{Withheld, withheld};
@@ -22,13 +22,13 @@ mod write;
 use read::Limits;
 use write::{Paged, Part};
 
-/// The number of the format that is written, and the newest that is read.
+/// The format version that is written, and the newest that can be read.
 pub const ARCHIVE_FORMAT: u32 = 2;
 
-/// The format of the former layout, which an import converts.
+/// The format version of the former layout, which an import converts.
 const FORMER_FORMAT: u32 = 1;
 
-/// The first entry of an archive that was written under the former name of the product.
+/// The first entry of an archive written under the product's former name.
 const FORMER_HEAD: &str = "stratafs.json";
 
 /// The first entry.
@@ -37,90 +37,90 @@ const HEAD: &str = "treehold.json";
 /// The last entry.
 const END: &str = "end.json";
 
-/// Contents of more bytes stand in entries of their own.
+/// Contents of more bytes are entries of their own.
 const INLINE_BYTES_MAX: usize = 4 << 10;
 
-/// A page ends with this many rows.
+/// The most rows of a page.
 const PAGE_ROWS: usize = 1_000;
 
-/// A page ends once its lines, or its contents, are this many bytes.
+/// The size in bytes of lines, or of contents, after which a page ends.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// The largest content of an archive.
+/// The largest content of an archive, in bytes.
 const BLOB_BYTES_MAX: u64 = 1 << 30;
 
-/// The highest version of an archive: what every engine can count on from.
+/// The highest version in an archive, from which every engine can continue counting.
 const VERSION_MAX: u64 = RESTORED_VERSION_END - 1;
 
-/// What the archive starts with.
+/// The first entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
     format: u32,
-    /// The engine it comes from.
+    /// The engine of the exported store.
     engine: String,
-    /// The counter of the store when the export began.
+    /// The version counter of the store when the export began.
     version: u64,
     exported_at: Timestamp,
 }
 
-/// What the archive ends with.
+/// The last entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
     pages: u64,
     rows: u64,
     value_bytes: u64,
-    /// The counter of the store when the export ended.
+    /// The version counter of the store when the export ended.
     version: u64,
     /// The hash of the rows in order.
     digest: String,
 }
 
-/// How far an export or an import is.
+/// The progress of an export or an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArchiveProgress {
-    /// Rows that are done.
+    /// The completed rows.
     pub rows: u64,
     /// The bytes of their bodies.
     pub bytes: u64,
-    /// How many rows there were at the start of an export; an import does not know.
+    /// The number of rows at the start of an export; an import does not know it.
     pub rows_total: Option<u64>,
 }
 
-/// What was written or read.
+/// The result of an export or an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveReport {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
     /// The bytes of their bodies.
     pub value_bytes: u64,
-    /// The counter of the store it comes from.
+    /// The version counter of the exported store.
     pub version: Version,
-    /// The BLAKE3 hash of the rows in order: equal for two stores that hold the same.
+    /// The BLAKE3 hash of the rows in order: equal for two stores with equal content.
     pub digest: String,
-    /// Rows of the archive that an import left out, by what they are.
+    /// The rows of the archive that an import skipped, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
-/// How to export a store.
+/// Options for exporting a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// What goes into the archive though it is withheld. Default nothing.
+    /// The withheld rows that are exported nevertheless. Default none.
     pub include: BTreeSet<Withheld>,
 }
 
 impl ExportOptions {
-    /// Exports all but what is withheld.
+    /// Exports everything except withheld rows.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds rows that are withheld.
+    /// Includes a kind of withheld rows.
     #[must_use]
     pub fn with_include(mut self, withheld: Withheld) -> Self {
         self.include.insert(withheld);
@@ -128,15 +128,14 @@ impl ExportOptions {
     }
 }
 
-/// How to import an archive.
+/// Options for importing an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ImportOptions {
-    /// Imports over what the store holds: rows that both have become those of the archive, the others are left; the indexes of
-    /// trees, which do not know of either, go. Default
-    /// false: a store that holds anything is refused, but for what is withheld.
+    /// Imports on top of existing content: rows in both become those of the archive, other rows stay, and the indexes of trees, which cover
+    /// only one side, are removed. Default false: a store that is not empty, except for withheld rows, is refused.
     pub onto: bool,
-    /// What is taken from the archive though it is withheld: whoever wrote the archive then decides who gets in. Default nothing.
+    /// The withheld rows that are imported nevertheless; the author of the archive then decides who has access. Default none.
     pub include: BTreeSet<Withheld>,
 }
 
@@ -146,14 +145,14 @@ impl ImportOptions {
         Self::default()
     }
 
-    /// Adds rows that are withheld.
+    /// Includes a kind of withheld rows.
     #[must_use]
     pub fn with_include(mut self, withheld: Withheld) -> Self {
         self.include.insert(withheld);
         self
     }
 
-    /// Sets whether it may import over what the store holds.
+    /// Sets whether to import on top of existing content.
     #[must_use]
     pub fn with_onto(mut self, onto: bool) -> Self {
         self.onto = onto;
@@ -161,15 +160,14 @@ impl ImportOptions {
     }
 }
 
-/// Writes every live row of a store to an archive, but for those that are [withheld](Withheld) and not included.
+/// Writes every live row of a store to an archive, except for those that are [withheld](Withheld) and not included.
 ///
-/// A page of rows is of one moment, the whole is not: what is written meanwhile may or may not be in it. So the indexes of trees, which
-/// would be of another moment than their files, are left out. An archive that was broken
-/// off has no end, and is refused by [`import`]. Memory: a few pages, or the largest body. `output` is written on a
-/// blocking thread and flushed at the end.
+/// Each page of rows shows one moment, but the archive as a whole does not: concurrent writes may or may not be in it. Indexes of trees are
+/// therefore left out, because they could show another moment than their files. An interrupted export leaves an archive without an end,
+/// which [`import`] refuses. Memory: a few pages, or the largest body. `output` is written on a blocking thread and flushed at the end.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) when `output` fails, and those of the store.
+/// [`Unavailable`](ErrorKind::Unavailable) when `output` fails, and the errors of the store.
 ///
 /// # Examples
 /// ```
@@ -225,7 +223,7 @@ pub async fn export(
         Ok(report)
     };
     let produced = produced.await;
-    // The writer ends with the last sender, and does not write an end that it was not given.
+    // The writer finishes with the last sender, and writes an end only if it received one.
     drop(parts);
     let written = written.await.map_err(stopped)?;
     match (produced, written) {
@@ -236,27 +234,27 @@ pub async fn export(
 }
 
 async fn send(parts: &mpsc::Sender<Part>, part: Part) -> Result<()> {
-    // Why the writer is gone it says itself.
+    // The writer itself reports why it stopped.
     parts.send(part).await.map_err(|_| Error::new(ErrorKind::Unavailable, "the archive cannot be written any more"))
 }
 
-/// What the reader of an archive found.
+/// The rows of a page.
 type Found = Vec<(Namespace, Item)>;
 
-/// Puts every row of an archive into a store, as it was: with its version, times and end of life; the store's counter of versions
-/// ends at or above that of the store it comes from.
+/// Puts every row of an archive into a store unchanged, with its version, times and expiry. The store's version counter ends at or above
+/// that of the exported store.
 ///
-/// The archive is read twice: all that it says is checked, its contents by their hash and the whole by the hash at its end, before
-/// the first row is put. So a damaged archive changes nothing. Where the store fails on the way, the error says how many rows are in,
-/// and importing the same archive by [`onto`](ImportOptions::onto) goes on. Rows that are [withheld](Withheld) are left out unless
-/// [included](ImportOptions::include), and counted. Memory: a few pages, or
-/// the largest body, whatever the archive says of its sizes. `input` is read on a blocking thread.
+/// The archive is read twice. The first pass checks everything, contents by their hashes and the whole by the hash at its end, before the
+/// first row is put, so a damaged archive changes nothing. If the store fails on the way, the error says how many rows are in, and
+/// importing the same archive with [`onto`](ImportOptions::onto) continues. Rows that are [withheld](Withheld) are skipped and counted
+/// unless they are [included](ImportOptions::include). Memory: a few pages, or the largest body, whatever sizes the archive declares.
+/// `input` is read on a blocking thread.
 ///
 /// # Errors
-/// [`AlreadyExists`](ErrorKind::AlreadyExists) for a store that holds something, [`Corrupt`](ErrorKind::Corrupt) with the name of the entry
-/// for what is no such archive, is damaged or cut off, [`Unsupported`](ErrorKind::Unsupported) for one of a newer version,
-/// [`TooLarge`](ErrorKind::TooLarge) for a body over what the store takes, [`Unavailable`](ErrorKind::Unavailable) when `input` fails, and
-/// those of the store.
+/// [`AlreadyExists`](ErrorKind::AlreadyExists) for a store that is not empty; [`Corrupt`](ErrorKind::Corrupt) with the name of the entry
+/// for an archive that is invalid, damaged or truncated; [`Unsupported`](ErrorKind::Unsupported) for one of a newer version;
+/// [`TooLarge`](ErrorKind::TooLarge) for a body over the store's limit; [`Unavailable`](ErrorKind::Unavailable) when `input` fails; and the
+/// errors of the store.
 pub async fn import(
     store: &dyn Store,
     mut input: impl Read + Seek + Send + 'static,
@@ -303,7 +301,7 @@ pub async fn import(
         };
     }
     if done.is_ok() && options.onto {
-        // What a process made of a tree that was half there.
+        // Remove indexes that another process may have built from a half-imported tree.
         done = derived::remove_indexes(store).await;
     }
     let version = Version::new(checked.version);
@@ -314,7 +312,7 @@ pub async fn import(
     Ok(ArchiveReport { rows: put.rows, value_bytes: put.bytes, version, digest: checked.digest, left_out: put.left_out })
 }
 
-/// What an import has put so far.
+/// The rows that an import has put so far.
 #[derive(Default)]
 struct Put {
     rows: u64,
@@ -349,7 +347,7 @@ impl Put {
         Ok(())
     }
 
-    /// Adds to an error what it leaves in the store.
+    /// Adds to an error what the import leaves in the store.
     fn told(&self, store: &dyn Store, error: Error) -> Error {
         let what = match self.rows {
             0 => return error,
@@ -361,7 +359,7 @@ impl Put {
     }
 }
 
-/// Cuts a page into batches of a bounded size; a row may be larger.
+/// Splits a page into batches of bounded size; a single row may be larger.
 fn batches(page: Found) -> Vec<Batch> {
     let mut all = Vec::new();
     let mut batch = Batch::new();

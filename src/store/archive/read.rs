@@ -1,8 +1,8 @@
-//! The reading side: an archive of whoever, believed in nothing.
+//! The reading side. It does not trust the archive.
 //!
-//! Entries are taken as they stand in the stream, without extensions of the tar format: names are short and files are plain, so
-//! nothing but what is read here is ever allocated for. What is declared is checked before it is read, what is read is
-//! bounded by what is there.
+//! Entries are read as they are in the stream, without extensions of the tar format: names are short and files are plain, so memory is
+//! allocated only for what is read here. Everything declared is checked before it is read, and everything read is bounded by what is
+//! actually there.
 
 use super::row::Row;
 use super::{ARCHIVE_FORMAT, END, End, FORMER_FORMAT, FORMER_HEAD, Found, HEAD, Head, INLINE_BYTES_MAX, PAGE_BYTES};
@@ -17,24 +17,24 @@ use std::io::{self, BufRead, BufReader, Read};
 /// The most bytes of `treehold.json` and `end.json`.
 const JSON_BYTES_MAX: u64 = 64 << 10;
 
-/// The most bytes of the lines of a page: what a page ends with, and one line.
+/// The most bytes of a page's lines: the size after which a page ends, and one line.
 const LINES_BYTES_MAX: u64 = PAGE_BYTES as u64 + LINE_BYTES_MAX;
 
-/// The most bytes of a line: a key and a namespace with every character escaped, a meta and a body in base64.
+/// The longest line in bytes: a key and a namespace with every character escaped, and metadata and a body in base64.
 const LINE_BYTES_MAX: u64 = 256 << 10;
 
-/// The most bytes of the contents that the rows of a page name, beside the largest of them: one that many rows name counts
-/// for each, so that a small archive never becomes a large store.
+/// The most bytes of the contents that a page's rows refer to, besides the largest of them. A content counts once for each row that refers
+/// to it, so that a small archive never becomes a large store.
 const BLOBS_BYTES_MAX: u64 = PAGE_BYTES as u64;
 
-/// What the reader takes.
+/// The limits of the reader.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// The largest content.
+    /// The largest content in bytes.
     pub(super) blob_bytes_max: u64,
 }
 
-/// Reads an archive to its end, and hands each page over.
+/// Reads an archive to its end, and passes on each page.
 pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found) -> Result<()>) -> Result<End> {
     let mut archive = tar::Archive::new(BufReader::with_capacity(64 << 10, input));
     let mut entries = archive.entries().map_err(|error| unread("its first entry", error))?.raw(true);
@@ -89,12 +89,12 @@ fn check_head(head: &Head) -> Result<()> {
 
 struct State {
     limits: Limits,
-    /// The contents of the page to come, by their hash; whether a row has named it.
+    /// The contents of the next page by hash, and whether a row has referred to each.
     blobs: HashMap<String, (Bytes, bool)>,
     totals: Totals,
     /// The last row.
     last: Option<(Namespace, String)>,
-    /// Whether the archive is of the former layout. Its order and hash are of the namespaces as written there.
+    /// Whether the archive has the former layout. Its order and hash refer to the namespaces as written there.
     is_former: bool,
 }
 
@@ -213,7 +213,7 @@ impl State {
     }
 }
 
-/// Refuses rows below the reserved root that no export writes.
+/// Rejects rows below the reserved root that no export writes.
 fn check_reserved(namespace: &Namespace) -> Result<(), String> {
     match Reserved::of(namespace).map(|reserved| reserved.rows) {
         None if is_reserved(namespace) => Err(format!("the namespace `{namespace}` is reserved, and this version does not know it")),
@@ -222,7 +222,7 @@ fn check_reserved(namespace: &Namespace) -> Result<(), String> {
     }
 }
 
-/// Checks how much the rows of a page hold.
+/// Checks the size of the contents of a page's rows.
 fn check_blobs(name: &str, sizes: impl Iterator<Item = u64>) -> Result<()> {
     let (sum, largest) = sizes.fold((0_u64, 0), |(sum, largest), size| (sum.saturating_add(size), size.max(largest)));
     if sum - largest > BLOBS_BYTES_MAX {
@@ -239,7 +239,7 @@ fn json<T: DeserializeOwned>(name: &str, content: impl Read, size: u64) -> Resul
     serde_json::from_slice(&content).map_err(|error| broken(name, &format!("it is not what stands there in an export: {error}")))
 }
 
-/// Reads so many bytes. Room is made as they come, not as they are announced.
+/// Reads `size` bytes. Allocates as they arrive, not as declared.
 fn bytes_of(name: &str, content: impl Read, size: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     content.take(size).read_to_end(&mut bytes).map_err(|error| unread(name, error))?;
@@ -249,7 +249,7 @@ fn bytes_of(name: &str, content: impl Read, size: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Shows the name of an entry, which may be anything.
+/// Escapes and truncates the name of an entry, which may be anything.
 fn shown(name: &str) -> String {
     name.chars().take(100).flat_map(char::escape_debug).collect()
 }
@@ -266,13 +266,13 @@ fn cut_off(name: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the archive is cut off in `{}`; export the store again", shown(name)))
 }
 
-/// Converts a failure to go back to the start of the stream.
+/// Converts a failure to seek back to the start of the stream.
 pub(super) fn unread_again(error: io::Error) -> Error {
     let message = "the archive cannot be read twice, to be checked before it is imported; name it as a file";
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
-/// Converts a failure to read: of the stream, or of what stands in it.
+/// Converts a failure to read the stream or its content.
 fn unread(name: &str, error: io::Error) -> Error {
     if error.raw_os_error().is_some() {
         return Error::new(ErrorKind::Unavailable, "the archive cannot be read; look at where it is and try again").with_source(error);

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A line. Of `value`, `value_base64` and `blob` one is there, and none where there are no bytes.
+/// A line. One of `value`, `value_base64` and `blob` is set, or none for an empty body.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row<'r> {
@@ -33,7 +33,7 @@ pub(super) struct Row<'r> {
 }
 
 impl<'r> Row<'r> {
-    /// Makes the line of an item; the hash is that of a body that stands elsewhere.
+    /// Creates the line of an item; `blob` is the hash of a body that is an entry of its own.
     pub(super) fn of(namespace: &Namespace, item: &'r Item, blob: Option<&'r str>) -> Self {
         let inline = (blob.is_none() && !item.value.is_empty()).then_some(&item.value);
         let text = inline.and_then(|value| std::str::from_utf8(value).ok());
@@ -52,7 +52,7 @@ impl<'r> Row<'r> {
         }
     }
 
-    /// Returns the row; `blob` gives the content of a hash. The error says what is wrong with it.
+    /// Returns the row; `blob` looks up a content by its hash. The error describes the problem.
     pub(super) fn into_item(self, blob: impl FnOnce(&str) -> Option<Bytes>) -> Result<(Namespace, Item), String> {
         let namespace = Namespace::parse(&self.namespace).ok().filter(|namespace| namespace.to_string() == self.namespace);
         let namespace = namespace.ok_or("the namespace is none, or is not written as it is printed")?;
@@ -85,7 +85,7 @@ impl<'r> Row<'r> {
     }
 }
 
-/// Tells whether a body stands in an entry of its own.
+/// Returns whether a body becomes an entry of its own.
 pub(super) fn is_blob(value: &[u8]) -> bool {
     value.len() > INLINE_BYTES_MAX
 }

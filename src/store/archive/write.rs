@@ -1,4 +1,4 @@
-//! The writing side: rows become pages, pages become entries.
+//! The writing side: rows are grouped into pages, and pages are written as entries.
 
 use super::row::{Row, is_blob};
 use super::{END, End, HEAD, Head, PAGE_BYTES, PAGE_ROWS};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use tokio::sync::mpsc;
 
-/// What the writer is given, in this order: a head, pages, an end.
+/// The writer's input, in this order: a head, pages, an end.
 #[derive(Debug)]
 pub(super) enum Part {
     Head(Head),
@@ -19,18 +19,18 @@ pub(super) enum Part {
     End(End),
 }
 
-/// Some rows, and the contents that they name.
+/// Some rows, and the contents that they refer to.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     number: u64,
     lines: Vec<u8>,
     rows: usize,
-    /// By their hash.
+    /// The contents, by hash.
     blobs: BTreeMap<String, Bytes>,
     blob_bytes: usize,
 }
 
-/// Rows on their way into pages.
+/// Groups rows into pages.
 #[derive(Debug, Default)]
 pub(super) struct Paged {
     page: Page,
@@ -41,7 +41,7 @@ pub(super) struct Paged {
 }
 
 impl Paged {
-    /// Adds a row; returns a page that is full.
+    /// Adds a row. Returns the page if it is full.
     pub(super) fn add(&mut self, namespace: &Namespace, item: Item) -> Result<Option<Page>> {
         self.rows += 1;
         self.value_bytes += item.value.len() as u64;
@@ -53,7 +53,7 @@ impl Paged {
         self.page.lines.push(b'\n');
         self.page.rows += 1;
         if let Some(hash) = hash {
-            // Counted for each row, so that a page never makes much of little for whoever reads it.
+            // Count each row, so that reading a page never expands it beyond its size.
             self.page.blob_bytes += item.value.len();
             self.page.blobs.insert(hash.to_string(), item.value);
         }
@@ -61,7 +61,7 @@ impl Paged {
         Ok(is_full.then(|| self.take()))
     }
 
-    /// Returns what is left and the end of the archive.
+    /// Returns the remaining rows and the end of the archive.
     pub(super) fn finish(mut self, version: Version) -> (Option<Page>, End) {
         let last = (self.page.rows > 0).then(|| self.take());
         let Self { pages, rows, value_bytes, digest, .. } = self;
@@ -74,7 +74,7 @@ impl Paged {
     }
 }
 
-/// Writes what it is given. Without an end it writes none: nobody takes the archive for whole.
+/// Writes its input. Without an end in the input it writes none, so that nobody takes the archive for complete.
 pub(super) fn write(output: impl Write, mut parts: mpsc::Receiver<Part>) -> Result<()> {
     let mut archive = tar::Builder::new(output);
     while let Some(part) = parts.blocking_recv() {

@@ -1,21 +1,21 @@
-//! What changed in the source while it was copied: found by comparing both sides without their bodies, and sent.
+//! Following changes of the source during the copy: found by comparing both sides without bodies, and sent.
 
 use super::{CopyStage, Run, note};
 use crate::error::Result;
 use crate::store::walk::{SideBySide, Walk};
 use crate::store::{Batch, Item, Namespace, ScanOptions, Store};
 
-/// A batch of deletes ends with this many.
+/// The most deletes in a batch.
 const DELETES: usize = 1_000;
 
 impl Run<'_> {
-    /// Starts a walk over what is compared of a store.
+    /// Starts a walk over the part of a store that is compared.
     pub(super) fn compared<'s>(&self, store: &'s dyn Store, scan: ScanOptions) -> Walk<'s> {
         self.walk(store, scan).without(note::namespace())
     }
 
-    /// Makes the target like the source once and returns how many rows were written or removed. Nothing has to be known of what
-    /// changed: a row that stands still has the same version, times and meta on both sides, and nothing has to be read of it.
+    /// Makes the target equal to the source once, and returns how many rows were written or removed. This needs no record of changes: an
+    /// unchanged row has the same version, times and metadata on both sides, and its body is not read.
     pub(super) async fn follow(&mut self) -> Result<u64> {
         let (source, target) = (self.source, self.target);
         let mut sides = SideBySide::new(self.compared(source, ScanOptions::new()), self.compared(target, ScanOptions::new()));
@@ -31,7 +31,7 @@ impl Run<'_> {
             match (pair.one, pair.other) {
                 (Some(one), Some(other)) if one == other => {}
                 (Some(one), _) => {
-                    // It may be gone again, or its time over: then the next look tells.
+                    // It may have been removed or have expired since; the next pass finds that.
                     let Some(item) = source.get(&pair.namespace, &one.key).await? else { continue };
                     self.check_size(&pair.namespace, &item)?;
                     if !batch.has_room(&item, self.options.batch_bytes) {
@@ -40,7 +40,7 @@ impl Run<'_> {
                     batch.send(&pair.namespace, item);
                 }
                 (None, Some(other)) if self.options.onto => {
-                    // What the target had of its own stays; what was sent went from the source since.
+                    // Rows that the target had before stay; rows that this copy sent were removed from the source since.
                     let sent_rows = match &mut sent_rows {
                         Some(sent_rows) => sent_rows,
                         unread => unread.insert(note::read_sent(target).await?),
@@ -72,7 +72,7 @@ impl Run<'_> {
     }
 }
 
-/// A batch that is being filled.
+/// A batch under construction.
 #[derive(Debug, Default)]
 struct Writes {
     batch: Batch,

@@ -1,12 +1,12 @@
-//! One store copied into another, of whatever engine, as it is: keys, metas, bodies, versions, times and ends of life.
+//! Copies one store into another, of any engines, unchanged: keys, metadata, bodies, versions, times and expiries.
 //!
-//! The rows are sent namespace by namespace and page by page ([`BatchWrite::Restore`](super::BatchWrite::Restore)). Each batch
-//! also writes down how far the copy is, in the target (`note.rs`), so a copy that was broken off goes on there when it is
-//! started again. Then what changed in the source meanwhile is found by comparing the keys of both sides, and sent, until
-//! nothing is found (`follow.rs`); at last every row of both sides is read and compared (`verify.rs`). The target's counter
-//! of versions ends at or above the source's, so no version is used for other content at the same key.
+//! Rows are sent namespace by namespace and page by page ([`BatchWrite::Restore`](super::BatchWrite::Restore)). Each batch also records the
+//! progress in the target (`note.rs`), so an interrupted copy resumes from there when started again. Then concurrent changes of the source
+//! are found by comparing the keys of both sides, and sent, until none is left (`follow.rs`). At last every row of both sides is read and
+//! compared (`verify.rs`). The target's version counter ends at or above the source's, so no version is reused for other content at the
+//! same key.
 //!
-//! A row whose time is over is absent and not copied.
+//! Expired rows count as absent and are not copied.
 
 use super::reserved::{Withheld, withheld};
 use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, derived, escape_key};
@@ -27,24 +27,23 @@ pub use note::COPY_NAMESPACE;
 #[cfg(feature = "archive")]
 pub(super) use note::{lift_counter, namespace as note_namespace};
 
-/// How to copy a store.
+/// Options for copying a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Copies over what the target holds: rows that both have become the source's, and those that only the target has are
-    /// left; what this copy itself sent goes again when the source loses it meanwhile. The indexes of trees, which
-    /// know of either side only, go. Default false: a target that holds anything but a
-    /// part of such a copy is refused.
+    /// Copies on top of existing content: rows in both become the source's, and rows that only the target has stay. A row that this copy
+    /// sent is removed again if the source loses it meanwhile. The indexes of trees, which cover only one side, are removed. Default false:
+    /// a target that holds anything but an unfinished part of this copy is refused.
     pub onto: bool,
-    /// What tells the source from others whose `Display` is the same, such as two schemas of one database; a copy that was broken off
-    /// goes on from the same one only. Kept as a hash in the target until the copy is done. Default none: `Display` alone tells.
+    /// An identifier that distinguishes the source from others with the same `Display`, such as two schemas of one database. An interrupted
+    /// copy resumes only from the same source. Stored as a hash in the target until the copy is done. Default none: only `Display` counts.
     pub source_id: Option<String>,
-    /// What is copied though it is withheld: whoever filled the source then decides who gets in. Default nothing; such rows of the
-    /// target are left alone.
+    /// The withheld rows that are copied nevertheless; whoever filled the source then decides who has access. Default none; such rows of
+    /// the target stay as they are.
     pub include: BTreeSet<Withheld>,
-    /// A batch ends once its rows are this many bytes; one row may be larger. Default 4 MiB.
+    /// The size in bytes after which a batch ends; a single row may be larger. Default 4 MiB.
     pub batch_bytes: usize,
-    /// How often what changed in the source is looked for before the copy gives up. Default 8.
+    /// The most passes over changes of the source before the copy gives up. Default 8.
     pub passes_max: u32,
 }
 
@@ -60,35 +59,36 @@ impl CopyOptions {
         Self::default()
     }
 
-    /// Sets whether it may copy over what the target holds.
+    /// Sets whether to copy on top of existing content.
     #[must_use]
     pub fn with_onto(mut self, onto: bool) -> Self {
         self.onto = onto;
         self
     }
 
-    /// Sets what tells the source from others whose `Display` is the same: no secret, and equal for each start of the same copy.
+    /// Sets an identifier that distinguishes the source from others with the same `Display`: not a secret, and equal for each start of the
+    /// same copy.
     #[must_use]
     pub fn with_source_id(mut self, source_id: impl Into<String>) -> Self {
         self.source_id = Some(source_id.into());
         self
     }
 
-    /// Adds rows that are withheld.
+    /// Includes a kind of withheld rows.
     #[must_use]
     pub fn with_include(mut self, withheld: Withheld) -> Self {
         self.include.insert(withheld);
         self
     }
 
-    /// Sets the bytes that end a batch.
+    /// Sets the size in bytes after which a batch ends.
     #[must_use]
     pub fn with_batch_bytes(mut self, batch_bytes: usize) -> Self {
         self.batch_bytes = batch_bytes;
         self
     }
 
-    /// Sets how often what changed meanwhile is looked for.
+    /// Sets the most passes over changes of the source.
     #[must_use]
     pub fn with_passes_max(mut self, passes_max: u32) -> Self {
         self.passes_max = passes_max;
@@ -96,16 +96,16 @@ impl CopyOptions {
     }
 }
 
-/// What a copy is doing.
+/// The current stage of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum CopyStage {
-    /// Looks whether every body fits the target.
+    /// Checks whether every body fits into the target.
     Measuring,
     /// Sends rows.
     Sending,
-    /// Looks for what changed meanwhile.
+    /// Searches for concurrent changes.
     Following,
     /// Compares both sides.
     Verifying,
@@ -122,61 +122,61 @@ impl fmt::Display for CopyStage {
     }
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyProgress {
-    /// What it is doing.
+    /// The stage.
     pub stage: CopyStage,
-    /// The rows that are done in this stage.
+    /// The completed rows of this stage.
     pub rows: u64,
     /// The bytes of their bodies.
     pub bytes: u64,
-    /// The rows that there were at the start.
+    /// The number of rows at the start.
     pub rows_total: u64,
 }
 
-/// How a copy ended.
+/// The result of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CopyReport {
-    /// Whether both sides were the same at the end: the rows were compared, and the source did not move on. If not, the
-    /// source was written to all the while; the same copy started again goes on from there.
+    /// Whether both sides were equal at the end: the rows were compared, and the source did not change meanwhile. If not, the source was
+    /// written to all the time; starting the same copy again continues it.
     pub settled: bool,
-    /// Whether this went on with a copy that was broken off.
+    /// Whether this call resumed an interrupted copy.
     pub resumed: bool,
-    /// Namespaces of the source, where it settled.
+    /// The number of namespaces of the source, if settled.
     pub namespaces: u64,
-    /// Rows of the source, where it settled.
+    /// The number of rows of the source, if settled.
     pub rows: u64,
-    /// The bytes of their bodies, where it settled.
+    /// The size of their bodies in bytes, if settled.
     pub value_bytes: u64,
-    /// Rows that were written by this call, those that were sent again counted again.
+    /// The number of rows that this call wrote, counting repeated ones each time.
     pub sent: u64,
-    /// Rows that were removed from the target, as they went from the source.
+    /// The number of rows that were removed from the target, because the source lost them.
     pub removed: u64,
-    /// Rows that only the target has, which are left: with [`CopyOptions::onto`].
+    /// The number of remaining rows that only the target has, with [`CopyOptions::onto`].
     pub left: u64,
-    /// How often what changed meanwhile was looked for.
+    /// The number of passes over concurrent changes.
     pub passes: u32,
-    /// The counter of the target.
+    /// The version counter of the target.
     pub version: Version,
-    /// The BLAKE3 hash of the source's rows in order, where it settled: equal for two stores that hold the same.
+    /// The BLAKE3 hash of the source's rows in order, if settled: equal for two stores with equal content.
     pub digest: Option<String>,
 }
 
-/// Copies every row of `source` to `target`, but for those that are [withheld](Withheld) and not included, and compares both sides.
+/// Copies every row of `source` to `target`, except for those that are [withheld](Withheld) and not included, and compares both sides.
 ///
-/// `tell` is called as the copy goes on. A call that is dropped or killed leaves a target that the next call of the same copy goes on
-/// with; until then it holds a part. Nobody else should write to the target: what is written there meanwhile is removed, or
-/// found by the comparison. Memory: two pages of each side. Cost: every row is read once to be sent and once on each side to be
-/// compared, and one durable batch is written for each [`CopyOptions::batch_bytes`].
+/// `tell` receives the progress. A dropped or killed call leaves an incomplete target, which the next call of the same copy continues.
+/// Nobody else should write to the target: such writes are removed, or reported by the comparison. Memory: two pages of each side. Cost:
+/// every row is read once to be sent and once on each side to be compared, and one durable batch is written for each
+/// [`CopyOptions::batch_bytes`].
 ///
 /// # Errors
-/// [`AlreadyExists`](ErrorKind::AlreadyExists) for a target that holds something else, [`TooLarge`](ErrorKind::TooLarge) for a
-/// body over what the target takes, before anything is written, [`InvalidArgument`](ErrorKind::InvalidArgument) for a source that is half a
-/// copy itself or the target, [`Conflict`](ErrorKind::Conflict) when another copy into the target is under way,
-/// [`Corrupt`](ErrorKind::Corrupt) with the row when both sides differ though the source stood still, and those of both stores.
+/// [`AlreadyExists`](ErrorKind::AlreadyExists) for a target with other content; [`TooLarge`](ErrorKind::TooLarge) for a body over the
+/// target's limit, before anything is written; [`InvalidArgument`](ErrorKind::InvalidArgument) for a source that is itself an unfinished
+/// copy or is the target; [`Conflict`](ErrorKind::Conflict) while another copy into the target is running; [`Corrupt`](ErrorKind::Corrupt)
+/// with the row if both sides differ although the source did not change; and the errors of both stores.
 ///
 /// # Examples
 /// ```
@@ -202,14 +202,14 @@ pub async fn copy(
     Run::start(source, target, options, &mut tell).await?.run().await
 }
 
-/// A copy under way.
+/// A copy in progress.
 struct Run<'c> {
     source: &'c dyn Store,
     target: &'c dyn Store,
     options: CopyOptions,
-    /// How far it is, as the target has it.
+    /// The progress as recorded in the target.
     noted: Noted,
-    /// The largest body that the target takes.
+    /// The largest body that the target accepts.
     value_bytes_max: Option<u64>,
     resumed: bool,
     sent: u64,
@@ -220,14 +220,14 @@ struct Run<'c> {
 }
 
 impl<'c> Run<'c> {
-    /// Looks at both sides, refuses what cannot be, and leaves a note in the target.
+    /// Examines both sides, refuses invalid copies, and puts a note into the target.
     async fn start(
         source: &'c dyn Store,
         target: &'c dyn Store,
         options: &CopyOptions,
         tell: &'c mut (dyn FnMut(CopyProgress) + Send),
     ) -> Result<Self> {
-        // The first call opens a store, and what it offers is known then.
+        // The first call opens a store, and only then are its capabilities known.
         source.current_version().await?;
         target.current_version().await?;
         if Noted::find(source).await?.is_some() {
@@ -270,7 +270,7 @@ impl<'c> Run<'c> {
         Ok(run)
     }
 
-    /// Goes on with what the note says.
+    /// Resumes from the note.
     fn resume(&mut self) -> Result<()> {
         let (began, source) = (&self.noted.note.source, self.source.to_string());
         if *began == source && self.noted.note.source_id != source_hash(&self.options) {
@@ -288,7 +288,7 @@ impl<'c> Run<'c> {
             );
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
-        // What was there before, and what was sent, is known only to a copy that minded it from the start.
+        // Only a copy that kept track from the start knows what was there before and what was sent.
         let (begun, advice) = match (self.noted.note.onto, self.options.onto) {
             (false, true) => ("without", "start it again without it"),
             (true, false) => ("with", "start it again with it"),
@@ -298,7 +298,7 @@ impl<'c> Run<'c> {
         Err(Error::invalid_argument(message))
     }
 
-    /// Starts a walk over what is copied of a store.
+    /// Starts a walk over the part of a store that is copied.
     fn walk<'s>(&self, store: &'s dyn Store, scan: ScanOptions) -> Walk<'s> {
         Walk::new(store, scan).without_all(withheld(&self.options.include))
     }
@@ -317,8 +317,8 @@ impl<'c> Run<'c> {
         Err(Error::new(ErrorKind::AlreadyExists, message))
     }
 
-    /// Checks that every body fits the target, before anything is written. Bodies are read only where the source takes
-    /// larger ones than the target and all of them together are over it.
+    /// Checks that every body fits into the target, before anything is written. Bodies are read only if the source accepts larger ones than
+    /// the target and their total exceeds the target's limit.
     async fn check_sizes(&mut self, source: &StoreCapabilities, value_bytes: u64) -> Result<()> {
         let Some(max) = self.value_bytes_max else { return Ok(()) };
         if value_bytes <= max || source.value_bytes_max.is_some_and(|largest| largest <= max) {
@@ -362,14 +362,14 @@ impl<'c> Run<'c> {
             }
             let version = self.source.current_version().await?;
             match self.compare().await? {
-                // An end of life that is moved is no change that the counter tells of: one more look at the keys finds it.
+                // The counter does not show a changed expiry; one more pass over the keys finds it.
                 Ok(compared) => {
                     if self.follow().await? == 0 && self.source.current_version().await? == version {
                         return self.finish(compared, version).await;
                     }
                 }
                 Err(difference) => {
-                    // A row that changed since is found by its version or its end of life, and anything else is no change.
+                    // A row that changed since has another version or expiry; any other difference is an error.
                     let changes = self.sent + self.removed;
                     if !self.follow_to_the_end().await? {
                         return self.unsettled().await;
@@ -383,7 +383,7 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Sends every row, from where an earlier copy was broken off.
+    /// Sends every row, continuing an interrupted copy.
     async fn send_all(&mut self) -> Result<()> {
         if self.noted.note.all_sent {
             return Ok(());
@@ -395,7 +395,7 @@ impl<'c> Run<'c> {
         }
         let mut page = walk.page().await?;
         while let Some(rows) = page {
-            // The next page is read while this one becomes durable.
+            // Read the next page while this one becomes durable.
             let (sent, next) = futures::future::join(self.send(rows.namespace, rows.items), walk.page()).await;
             sent?;
             page = next?;
@@ -425,7 +425,7 @@ impl<'c> Run<'c> {
         Ok(())
     }
 
-    /// Looks for changes until there are none while the source stands still; false when there is no end to it.
+    /// Repeats passes until one finds no change and the source did not change meanwhile. Returns false if the passes run out.
     async fn follow_to_the_end(&mut self) -> Result<bool> {
         while self.passes < self.options.passes_max {
             self.passes += 1;
@@ -438,7 +438,7 @@ impl<'c> Run<'c> {
         Ok(false)
     }
 
-    /// Commits a batch and the note with it, which nobody else may have changed.
+    /// Commits a batch together with the note, which nobody else may have changed.
     async fn commit(&mut self, mut batch: Batch) -> Result<()> {
         if self.options.onto {
             let sent: Vec<_> = batch.writes.iter().filter_map(sent_row).collect();
@@ -447,10 +447,10 @@ impl<'c> Run<'c> {
         self.noted.commit(self.target, batch).await
     }
 
-    /// Removes the note and lifts the target's counter to that of the source.
+    /// Removes the note and raises the target's counter to that of the source.
     async fn finish(self, compared: verify::Compared, version: Version) -> Result<CopyReport> {
         if self.options.onto {
-            // Those of the source do not know of what only the target has.
+            // The source's indexes do not cover rows that only the target has.
             derived::remove_indexes(self.target).await?;
         }
         self.noted.remove(self.target, version).await?;
@@ -487,18 +487,18 @@ impl<'c> Run<'c> {
         (self.tell)(CopyProgress { stage, rows, bytes, rows_total: self.rows_total });
     }
 
-    /// How pages with bodies are read.
+    /// Returns the options for reading pages with bodies.
     fn pages(&self) -> ScanOptions {
         ScanOptions::new().with_values(true).with_bytes_max(self.options.batch_bytes)
     }
 }
 
-/// Returns what stands for a source in the note.
+/// Returns the hash that identifies a source in the note.
 fn source_hash(options: &CopyOptions) -> Option<String> {
     options.source_id.as_ref().map(|id| blake3::hash(id.as_bytes()).to_hex().to_string())
 }
 
-/// Returns what stands for a row that is sent.
+/// Returns the hash that identifies a sent row.
 fn sent_row(write: &BatchWrite) -> Option<note::RowHash> {
     match write {
         BatchWrite::Restore { namespace, item } => Some(note::row_hash(namespace, &item.key)),

@@ -1,4 +1,4 @@
-//! Whether both sides are the same, row by row.
+//! Verification that both sides are equal, row by row.
 
 use super::{CopyStage, Run};
 use crate::error::{Error, ErrorKind, Result};
@@ -6,13 +6,13 @@ use crate::store::digest::Digest;
 use crate::store::walk::SideBySide;
 use crate::store::{Item, Namespace, Store, escape_key};
 
-/// What two equal sides hold.
+/// The content of two equal sides.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
     pub(super) namespaces: u64,
     pub(super) rows: u64,
     pub(super) value_bytes: u64,
-    /// Rows that only the target has.
+    /// The number of rows that only the target has.
     pub(super) left: u64,
     /// The hash of the rows in order.
     pub(super) digest: String,
@@ -58,7 +58,7 @@ impl Run<'_> {
         Ok(Ok(compared))
     }
 
-    /// Tells whether the time of a row ended between the reads of the two sides.
+    /// Returns whether a row expired between the reads of the two sides.
     async fn has_ended(&self, namespace: &Namespace, item: &Item) -> Result<bool> {
         if item.expires_at.is_none() {
             return Ok(false);
@@ -69,7 +69,7 @@ impl Run<'_> {
     }
 }
 
-/// Says in what two rows of one key differ.
+/// Returns in what two rows with the same key differ.
 fn difference(one: &Item, other: &Item) -> Option<&'static str> {
     match () {
         () if one.version != other.version => Some("has another version"),

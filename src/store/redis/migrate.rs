@@ -28,7 +28,7 @@ const ROWS_AT_ONCE: usize = 500;
 /// After how many bytes a script ends, at the next row.
 const BYTES_AT_ONCE: usize = 4 << 20;
 
-/// Tells whether a schema needs a migration.
+/// Returns whether a schema needs a migration.
 pub(super) fn is_former(schema: &str) -> bool {
     matches!(schema, FORMER_SCHEMA | MOVING)
 }
