@@ -1,4 +1,4 @@
-"""The attacks of scripts/attacks.sh on one program, each beside the steady reads of another tenant."""
+"""Runs the attacks of scripts/attacks.sh on one program, each beside steady reads of another tenant."""
 
 import http.client
 import json
@@ -41,7 +41,7 @@ class Server:
 
     def ask(self, token, method, path, body=b"", timeout=120.0, headers=None):
         connection = http.client.HTTPConnection(self.address, timeout=timeout)
-        # Each attacker has a thread of its own: changes of one thread wait for each other.
+        # Each attacker has its own thread, since changes of one thread wait for each other.
         own = {"Treehold-Thread": f"t{threading.get_ident()}"} if token == self.attacker and path != "/v1/memory" else {}
         all_headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **own, **(headers or {})}
         try:

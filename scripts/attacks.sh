@@ -3,9 +3,8 @@
 #
 #   scripts/attacks.sh [PROGRAM ...]       (default: target/debug/treehold)
 #
-# For each program it starts `serve --tokens`, has one tenant send each attack, and has another read a small file steadily
-# meanwhile. It prints the median and the 99th percentile of these reads, their failures, and how the attack ended. Give two programs
-# to compare before and after.
+# For each program it starts `serve --tokens`. One tenant sends each attack while another reads a small file steadily. It prints the median
+# and the 99th percentile of these reads, their failures, and the outcome of the attack. Give two programs to compare them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks README and docs. Links, line widths and the types of the glossary by check_docs.py. Then it runs what they show: every `sh`
-# block of a page, in order, with the binary of this checkout, in a directory of its own; every `toml` block by
-# `treehold config check`. Rust blocks are doc tests of the crate.
+# Checks README and docs. check_docs.py checks links, line widths and the names of the glossary. Then the examples run: every `sh` block of
+# a page, in order, with the binary of this checkout in an empty directory, and `treehold config check` on every `toml` block. Rust blocks
+# are doc tests of the crate.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 python3 "$top/scripts/check_docs.py"
@@ -11,7 +11,7 @@ treehold=${TREEHOLD:-$target/debug/treehold}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Prints the blocks of one language of a document, one after the other.
+# Prints the blocks of one language of a document, in order.
 blocks() { awk -v want="$2" '/^```/ { if (open) { open = 0 } else if ($0 == "```" want) { open = 1 } ; next } open' "$1"; }
 
 count=0
@@ -29,7 +29,7 @@ for document in "$top"/README.md "$top"/docs/*.md "$top"/docs/*/*.md; do
     fi
     count=$((count + 1))
   fi
-  # Each toml block is a whole configuration file.
+  # Each toml block is a complete configuration file.
   awk -v stem="$work/$name" '/^```/ { if (open) { open = 0 } else if ($0 == "```toml") { open = 1; file = stem "." ++n ".toml" } ; next } open { print > file }' "$document"
   for config in "$work/$name".*.toml; do
     [ -e "$config" ] || continue

@@ -17,7 +17,7 @@ SOURCES = [folder for folder in (TOP / "src", TOP / "crates") if folder.is_dir()
 
 
 def prose(text):
-    """Yields the numbered lines outside of fenced blocks."""
+    """Yields the numbered lines outside fenced blocks."""
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("```"):
@@ -58,20 +58,20 @@ def faults(page):
 
 
 def stale_names(page, words, types):
-    """Yields the names of the code that a page mentions and the code does not have."""
+    """Yields the code names that a page mentions but the code does not define."""
     for number, line in prose(page.read_text()):
         defined = re.match(r"\[(\w+)\]: ", line)
         if defined and defined[1] not in types:
             yield number, f"links to the type {defined[1]}, which no source defines"
         for span in re.findall(r"`([^`]+)`", line):
             if re.fullmatch(r"(src|crates|tests|scripts|examples|benches|fuzz|docs)/[\w./-]*", span):
-                # Paths of the trees that examples work on are not of this repository.
+                # Paths in the example trees are not in this repository.
                 if not (TOP / span).exists() and not span.startswith("fuzz/artifacts"):
                     yield number, f"names the file {span}, which does not exist"
             elif method := re.fullmatch(r"(?:\w+::)*([A-Z]\w+)::(\w+)", span):
                 if method[1] not in STANDARD and (method[1] not in types or method[2] not in words):
                     yield number, f"names {span}, which no source defines"
-            # A test that is made for each engine has the engine's name at its end, and Prometheus appends `_total` to counters.
+            # Tests generated per engine end with the engine's name, and Prometheus appends `_total` to counters.
             elif (test := span.rpartition("::")[2]).count("_") >= 4 and re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", test):
                 if test not in words and re.sub(r"_(on_[a-z]+|total)$", "", test) not in words:
                     yield number, f"names {span}, which no source defines"
@@ -83,7 +83,7 @@ def main():
     types = set(re.findall(r"\b(?:struct|enum|trait|type) (\w+)", sources))
     count = 0
     for page in PAGES:
-        # The changelog also names what is gone.
+        # The changelog also names removed code.
         found = [*faults(page), *(stale_names(page, words, types) if page.name != "CHANGELOG.md" else [])]
         for number, fault in found:
             print(f"{page.relative_to(TOP)}:{number} {fault}")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds what is published for this platform:
+# Builds the release artifacts for this platform:
 #
 #   scripts/dist.sh [DIRECTORY]       (default: target/dist-out)
 #
-# The directory gets `treehold-VERSION-TARGET.tar.gz` and its SHA-256 checksum. The archive holds the stripped binary with all
-# engines and servers, completions for five shells, the manual pages, the licences and the README.
+# The directory gets `treehold-VERSION-TARGET.tar.gz` and its SHA-256 checksum. The archive contains the stripped binary with all engines
+# and servers, completions for five shells, the manual pages, the licences and the README.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ cp README.md CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT "$root/"
 
 for shell in bash elvish fish powershell zsh; do "$binary" completions "$shell" > "$root/completions/treehold.$shell"; done
 "$binary" man > "$root/man/treehold.1"
-# One page for each command that `--help` lists, and for the commands beneath it.
+# One page for each command that `--help` lists, and for its subcommands.
 commands() { "$binary" "$@" --help | sed -n '/^Commands:/,/^$/p' | sed -n 's/^  \([a-z][a-z-]*\).*/\1/p'; }
 for command in $(commands); do
   "$binary" man "$command" > "$root/man/treehold-$command.1"
@@ -33,7 +33,7 @@ for command in $(commands); do
 done
 
 mkdir -p "$out"
-# The same input gives the same archive.
+# Equal input gives an equal archive.
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -C "$staging" -cf - "$name" | gzip -9n > "$out/$name.tar.gz"
 (cd "$out" && sha256sum "$name.tar.gz" > "$name.tar.gz.sha256")
 ls -l "$out/$name.tar.gz" "$out/$name.tar.gz.sha256"

@@ -1,8 +1,8 @@
-"""Kills and fails the embedded stores at their system calls, and fills their disk; see faults.sh.
+"""Kills the embedded stores and fails them at their system calls, and fills their disk; see faults.sh.
 
-A point is one system call of one kind: the N-th `pwrite64` of a thread, say. `strace` counts the calls of each thread by
-themselves, and the first thread that reaches the number meets the fault. So the writer is looked at in three phases whose
-counters start anew: creating a store, opening one that a kill left behind, and writing to one that is open.
+A point is one system call of one kind, such as the N-th `pwrite64` of a thread. `strace` counts the calls of each thread
+separately, and the first thread that reaches the number gets the fault. So the writer is tested in three phases with separate
+counters: creating a store, opening one that a kill left behind, and writing to an open one.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WRITES = ["openat", "write", "pwrite64", "writev", "pwritev", "ftruncate", "fall
           "rename", "renameat", "renameat2", "mkdir", "mkdirat", "link", "linkat"]
 READS = ["read", "pread64", "fstat", "newfstatat", "statx", "lseek", "getdents64", "unlink", "unlinkat", "flock"]
 OTHERS = ["close", "fcntl", "mmap", "munmap", "msync", "fchmod", "access", "faccessat", "faccessat2", "readlink"]
-# The answers go through `write`, so once a store is open that one is only killed at and not failed.
+# Acknowledgements go through `write`, so in an open store that call is killed but not failed.
 FAULTS = [
     ("kill", WRITES + READS + OTHERS, "signal=SIGKILL:when={n}"),
     ("ENOSPC once", WRITES, "error=ENOSPC:when={n}"),
@@ -40,8 +40,8 @@ PATIENCE = 60
 
 
 def point_calls(engine, phase, fault, calls):
-    """Returns what is taken. Left out is what docs/durability.md says is not survived: a read of sled's own that fails while it
-    opens, right after the same bytes were read well; the engine overwrites what it cannot read."""
+    """Returns the calls to test. Leaves out what docs/durability.md excludes: a failing read of sled's own while it opens, right after
+    the same bytes were read successfully; the engine overwrites what it cannot read."""
     is_answer = phase == "write" and fault != "kill"
     is_recovery = engine == "sled" and phase != "write" and fault.startswith("EIO")
     return [call for call in calls if not (is_answer and call == "write") and not (is_recovery and call == "pread64")]
@@ -54,7 +54,7 @@ class Writer:
         self.lines, self.hung, self.traced = [], False, True
         command = [options.writer, "endure", engine, directory, str(seed), str(PHASES[phase])]
         if phase != "write":
-            # Not by `--seccomp-bpf`: it leaves out injected signals.
+            # Not with `--seccomp-bpf`, which drops injected signals.
             command = ["strace", "-f", *trace, *command]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         timer = threading.Timer(PATIENCE, self.give_up)
@@ -104,7 +104,7 @@ def attach(pid, trace):
 
 
 def enumerate_calls(options, engine, phase, template, work):
-    """Returns how often the thread that uses it most makes each system call, and the first that has to do with the store."""
+    """Returns how often each system call is made by the thread that uses it most, and the first call that concerns the store."""
     state, trace = os.path.join(work, "state"), os.path.join(work, "trace")
     copy(template, state)
     calls = ",".join(WRITES + READS + OTHERS)
@@ -138,7 +138,7 @@ def copy(template, state):
 
 
 def try_point(options, engine, phase, fault, call, number, how, template, seed):
-    """Returns what was found at one point, and how often a line was acknowledged or failed."""
+    """Returns the problem found at one point, and how often a line was acknowledged or failed."""
     with tempfile.TemporaryDirectory() as work:
         state = os.path.join(work, "state")
         copy(template, state)
@@ -165,13 +165,13 @@ def try_point(options, engine, phase, fault, call, number, how, template, seed):
         return f"not opened: {said or account.stderr.strip()[:300]}", found, writer.lines
 
 
-# A loss of power after a kill: what the killed writer had not synced, and the next process shows.
+# Power loss after a kill: it removes what the killed writer had not synced and the next process shows.
 
 SYNCS = ["fsync", "fdatasync"]
 
 
 def unsynced_writes(trace):
-    """Returns, by file, the ranges that were written and not synced behind it."""
+    """Returns, by file, the ranges that were written and not synced afterwards."""
     writes = collections.defaultdict(list)
     with open(trace, errors="replace") as file:
         for line in file:
@@ -195,8 +195,8 @@ def synced_before_an_answer(trace):
 
 
 def try_recovery(options, engine, call, number, template, seed):
-    """Kills the writer before one of its syncs, opens the store, and then takes away what nobody had synced when it was shown. Returns
-    what is wrong, and how many writes were open at the kill."""
+    """Kills the writer before one of its syncs, opens the store, and then discards what nobody had synced when it was shown. Returns
+    the problem, if any, and how many writes were not synced at the kill."""
     with tempfile.TemporaryDirectory() as work:
         state, trace, lines = (os.path.join(work, name) for name in ("state", "trace", "lines"))
         copy(template, state)
@@ -206,7 +206,7 @@ def try_recovery(options, engine, call, number, template, seed):
         command = ["strace", "-f", "-o", trace, "-y", "-s", "0", "-e", f"trace=write,{','.join(SYNCS)}", options.writer, "show", engine, state]
         shower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         shown = list(itertools.takewhile(lambda line: line != "ended\n", shower.stdout))
-        # It must not close the store, which syncs all of it.
+        # Kill it, since closing the store would sync everything.
         for child in children(shower.pid):
             os.kill(child, signal.SIGKILL)
         shower.wait(PATIENCE)
@@ -227,7 +227,7 @@ def try_recovery(options, engine, call, number, template, seed):
 
 
 def all_recoveries(options, engine):
-    """Tries every sync of an engine that writes; returns how many were bad."""
+    """Tests every sync of an engine while it writes. Returns the number of failures."""
     bad, open_writes, tried = 0, 0, 0
     with tempfile.TemporaryDirectory() as work:
         template = os.path.join(work, "template")
@@ -254,7 +254,7 @@ def spread(items, count, seed):
 
 
 def all_points(options, engine):
-    """Tries every point of an engine; returns how many were bad."""
+    """Tests every point of an engine. Returns the number of failures."""
     bad = 0
     with tempfile.TemporaryDirectory() as work:
         template = os.path.join(work, "template")
@@ -315,7 +315,7 @@ def place(number):
 
 
 class Serve:
-    """Writes by HTTP."""
+    """Writes over HTTP."""
 
     def __init__(self, options, home):
         with socket.socket() as free:
@@ -345,7 +345,7 @@ class Serve:
 
 
 class Lines:
-    """Writes by a program that is spoken to line by line."""
+    """Writes through a program with one message per line."""
 
     def __init__(self, options, home, args):
         self.process = subprocess.Popen([options.program, "--config", "treehold.toml", *args], cwd=home, env=environment(home),
@@ -368,7 +368,7 @@ class Run(Lines):
 
     def call(self, tool, arguments):
         answer = self.send({"tool": tool, "args": arguments})
-        # A call whose thread could not be saved says so.
+        # A call whose thread could not be saved reports it.
         failed = answer is None or answer.get("is_error") is not False
         return None if failed else json.dumps(answer)
 
@@ -406,7 +406,7 @@ DOORS = {"serve": Serve, "run": Run, "mcp": Mcp}
 
 
 def remains(options, home, promised):
-    """Returns what is wrong with what a door left behind, once there is room again."""
+    """Returns what is wrong with the data written through an entry point, once there is space again."""
     for number in promised:
         found = subprocess.run([options.program, "--config", "treehold.toml", "--thread", "default", "cat", place(number)], cwd=home,
                                env=environment(home), capture_output=True, text=True, timeout=PATIENCE)
@@ -416,7 +416,7 @@ def remains(options, home, promised):
 
 
 def level(options, engine, door, size_kib, index):
-    """Fills a disk of a size through a door, ends the program, makes room, and looks for what was acknowledged."""
+    """Fills a disk of a given size through an entry point, ends the program, frees space, and checks what was acknowledged."""
     with tempfile.TemporaryDirectory() as mount:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", mount], check=True)
         try:
@@ -455,7 +455,7 @@ def level(options, engine, door, size_kib, index):
 
 
 def all_levels(options, engine):
-    """Tries full disks of several sizes under every door; returns how many were bad."""
+    """Tests full disks of several sizes under every entry point. Returns the number of failures."""
     bad = 0
     low, high = (64, 2600) if engine == "sqlite" else (64, 6400)
     sizes = [low + (high - low) * index // max(1, options.levels - 1) // 4 * 4 for index in range(options.levels)]

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Kills the writer of an embedded store at each of its system calls, fails each of them with ENOSPC and EIO, cuts the power once the
-# next process has shown what a killed one left, and fills the disk under `serve`, `run` and `mcp`; fails when an acknowledged or shown
-# change is lost or torn, or a store cannot be opened again.
+# Kills the writer of an embedded store at each of its system calls, fails each of them with ENOSPC and EIO, cuts the power once the next
+# process has shown what a killed one left, and fills the disk under `serve`, `run` and `mcp`. Fails if an acknowledged or shown change is
+# lost or torn, or a store cannot be opened again.
+#
 #   scripts/faults.sh [ENGINE...]                 (default: sqlite sled)
-# POINTS (all) is how many system calls are taken of each kind and phase, evenly; LEVELS (16) how many sizes of a full disk, 0 for none.
-# JOBS (2) run at once. SEED (0) moves what is taken. Needs strace, which is installed if it is missing, and root for the disks.
+#
+# POINTS (all) is how many system calls of each kind and phase are tested, evenly spread. LEVELS (16) is the number of disk sizes, 0 for
+# none. JOBS (2) run in parallel. SEED (0) shifts the selection. Needs strace, which is installed if it is missing, and root for the disks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 engines=("$@")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs every fuzz target from its corpus for a bounded number of runs: scripts/fuzz.sh [runs]
 #
-# Without a number each target runs 2000 times, for 15 seconds at most. The same runs are made each time, unless FUZZ_SEED
-# says otherwise: FUZZ_SEED=$RANDOM scripts/fuzz.sh 1000000. What is found stands in fuzz/artifacts; the corpus is left as it
-# is. Without a nightly compiler there is nothing to run on: it says so and succeeds.
+# Without a number, each target runs 2000 times, for at most 15 seconds. The runs are the same each time unless FUZZ_SEED is set:
+# FUZZ_SEED=$RANDOM scripts/fuzz.sh 1000000. Findings are saved in fuzz/artifacts; the corpus stays unchanged. Without a nightly compiler
+# the script reports that it skips the targets, and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,14 +18,14 @@ if ! cargo +nightly --version > /dev/null 2>&1; then
 fi
 command -v cargo-fuzz > /dev/null || cargo install --quiet --locked cargo-fuzz
 
-# Nothing of the library is unsafe, so the address sanitizer would only make it slow.
+# The library has no unsafe code, so the address sanitizer would only slow it down.
 cargo +nightly fuzz build --sanitizer none --target-dir "$target_dir"
 
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
 host=$(rustc +nightly -vV | sed -n 's/^host: //p')
 for target in $(cargo +nightly fuzz list); do
-  # What the run adds to the corpus goes to the first directory; the second is only read.
+  # New inputs go to the first directory; the second is only read.
   mkdir -p "$found/$target" "fuzz/artifacts/$target"
   echo "fuzz $target: $runs runs"
   "$target_dir/$host/release/$target" "$found/$target" "fuzz/corpus/$target" -seed="${FUZZ_SEED:-1}" -runs="$runs" \

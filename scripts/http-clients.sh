@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a Python and a TypeScript client of the server's own /openapi.json and runs a program with each (scripts/http).
-# Installs the generators under the target directory by pip and npm, once. PYTHON (python3) names the interpreter.
+# Generates a Python and a TypeScript client from the server's own /openapi.json and runs a program with each (scripts/http). Installs the
+# generators under the target directory with pip and npm, once. PYTHON (python3) names the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 top=$PWD
@@ -31,7 +31,7 @@ done
 base=$(sed 's#/mcp$##' "$work/address")
 "$tools/python/bin/python" -c 'import sys, urllib.request as u; sys.stdout.buffer.write(u.urlopen(sys.argv[1]).read())' "$base/openapi.json" > "$work/openapi.json"
 
-# A part that the generator leaves out is a warning, and fails here; how it formats its code is no matter.
+# If the generator leaves anything out, it prints a warning and this step fails; how it formats its code does not matter.
 "$tools/python/bin/openapi-python-client" generate --path "$work/openapi.json" --meta none --output-path "$work/treehold_client" > "$work/said" 2>&1 ||
   { cat "$work/said"; exit 1; }
 if grep -E 'WARNING|Unable|Cannot parse' "$work/said"; then
@@ -45,7 +45,7 @@ cp scripts/http/typescript_client.ts "$work/typescript/"
 cp "$tools/package.json" "$work/typescript/"
 ln -s "$tools/node_modules" "$work/typescript/node_modules"
 cd "$work/typescript"
-# What has a default may be left out.
+# Properties with a default are optional.
 node_modules/.bin/openapi-typescript "$work/openapi.json" --default-non-nullable false --output treehold.d.ts > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
 node_modules/.bin/tsc --strict --target es2022 --module nodenext --skipLibCheck --types node typescript_client.ts
 timeout 60 node typescript_client.js "$base"

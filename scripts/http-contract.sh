@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Asks the HTTP API what its own description says, by generated requests, and fails on a server error or an answer that the description
-# does not name. Requests that keep to the description and are refused all the same do not count: paths and conditions mean more than a schema says.
+# Tests the HTTP API against its own description with generated requests. Fails on a server error or a response that the description does
+# not name. Requests that conform to the description but are refused are accepted: paths and conditions have rules that a schema cannot
+# express.
+#
 #   scripts/http-contract.sh [EXAMPLES]
-# The stream of events is left out, as it has no end; tests/it/serve/events.rs asks it.
-# Installs schemathesis under the target directory by pip, once. PYTHON (python3) names the interpreter.
+#
+# The event stream is left out, since it never ends; tests/it/serve/events.rs tests it. Installs schemathesis under the target directory
+# with pip, once. PYTHON (python3) names the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=4.32.5

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills a PostgreSQL server of its own with SIGKILL in the middle of commits and starts it again, and checks that every
-# acknowledged batch is there, whole:
+# Kills a private PostgreSQL server with SIGKILL in the middle of commits, restarts it, and checks that every acknowledged batch is present
+# and complete:
 #
 #   scripts/kill-postgres.sh [KILLS]       (default: 20)
 set -euo pipefail
@@ -12,7 +12,7 @@ directory=$(mktemp -d)
 chmod 755 "$directory"
 mkdir "$directory/server"
 if [ "$(id -u)" = 0 ]; then
-  # The server refuses root.
+  # The server refuses to run as root.
   chown postgres "$directory/server"
   as="runuser -u postgres --"
 fi

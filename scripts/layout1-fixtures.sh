@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes the stores in tests/fixtures/layout1/ that the tests of `treehold store migrate` start from:
+# Creates the stores in tests/fixtures/layout1/ for the tests of `treehold store migrate`:
 #
 #   STRATAFS=path/to/stratafs scripts/layout1-fixtures.sh
 #
-# STRATAFS is a binary, with all features, of commit b5302e2: the last one before the product was renamed and before its own rows
-# moved beneath `_treehold`. That binary writes every row. Only the end of the kept answer and of the events is set later
-# by SQL, as they would otherwise expire within days. The other engines hold copies that the same binary made.
+# STRATAFS is a binary with all features of commit b5302e2, the last one before the product was renamed and its own rows moved beneath
+# `_treehold`. That binary writes every row. Only the expiry of the kept response and of the events is set later with SQL, since they would
+# otherwise expire within days. The other engines contain copies made by the same binary.
 #
-# Needs sqlite3, curl, psql and pg_dump, mysql and mysqldump, redis-cli, python3, and the servers on their usual local ports.
-# It makes and drops a database `layout1_fixtures` on both SQL servers, and uses database 9 of Redis, which must be empty.
+# Needs sqlite3, curl, psql and pg_dump, mysql and mysqldump, redis-cli, python3, and the servers on their default local ports. It creates
+# and drops a database `layout1_fixtures` on both SQL servers, and uses database 9 of Redis, which must be empty.
 set -euo pipefail
 : "${STRATAFS:?name the old binary by STRATAFS}"
 stratafs=$(realpath "$STRATAFS")
@@ -44,7 +44,7 @@ root = "workspace"
 END
 old() { "$stratafs" --config stratafs.toml --data data "$@"; }
 
-# A thread with three checkpoints, two of them labelled, a fork of it, and the record of its calls.
+# A thread with three checkpoints, two of them labelled, a fork of it, and its audit log.
 old write /plan.md 'first draft'
 old checkpoint create --label start
 old write /plan.md 'second draft'
@@ -55,19 +55,19 @@ old edit /plan.md 'second' 'third'
 old thread fork side
 old --thread side write /only-here.md 'of the fork'
 echo '{"tool": "write_file", "args": {"path": "/called.md", "content": "written by a tool call"}}' | old run - > /dev/null
-# A file whose body is long.
+# A file with a long body.
 python3 -c "print('\n'.join(f'line {n} of a long file' for n in range(2000)))" | old write /long.txt
-# Memories with an index, of two users.
+# Memories of two users, with an index.
 old write /memories/AGENTS.md 'remember the walrus'
 old write /memories/deep/er/note.md 'the walrus sleeps'
 old --user bob write /memories/own.md 'of bob'
-# An overlay with a new file, a changed and a removed one.
+# An overlay with a new, a changed and a removed file.
 old write /workspace/new.txt 'kept apart'
 old write /workspace/beneath.txt 'changed above'
 # A token.
 old token create --access admin --label fixture > token.txt
 
-# Over HTTP: items, and an answer that is kept for its idempotency key.
+# Over HTTP: items, and a response that is kept for its idempotency key.
 old serve --listen 127.0.0.1:0 --tokens 2> serve.log > serve.out &
 server=$!
 for _ in $(seq 100); do
@@ -83,7 +83,7 @@ kill "$server"
 wait "$server" 2> /dev/null || true
 server=
 
-# What would expire ends in the year 2100.
+# Expiries are moved to the year 2100.
 sqlite3 data/stratafs.db "UPDATE items SET expires_at = 4102444800000000 WHERE namespace LIKE 'answers/%'"
 sqlite3 data/stratafs.db 'PRAGMA wal_checkpoint(TRUNCATE)' > /dev/null
 
@@ -104,7 +104,7 @@ pg_dump -h 127.0.0.1 -U postgres --schema=stratafs --inserts --no-owner --no-pri
   grep -vE '^(--|SET |SELECT pg_catalog.set_config|\\|$)' | gzip -9n > "$target/postgres.sql.gz"
 mysqldump -h 127.0.0.1 -u root --compact --hex-blob --skip-extended-insert --no-tablespaces layout1_fixtures |
   grep -vE '^/\*' | gzip -9n > "$target/mysql.sql.gz"
-# One command a line, as a JSON list of arguments in base64.
+# One command per line, as a JSON list of arguments in base64.
 python3 - << 'END' | gzip -9n > "$target/redis.jsonl.gz"
 import base64, json, socket
 connection = socket.create_connection(("127.0.0.1", 6379))
@@ -137,7 +137,7 @@ for part in ("rows", "keys", "expiries", "changes"):
             show(b"ZADD", key, score, member)
 END
 for part in rows keys expiries changes; do redis-cli -n 9 DEL "{stratafs}:$part" > /dev/null; done
-# What the tests ask for: the token, the answer that was kept, and the event numbers of the store.
+# The facts that the tests check: the token, the kept response, and the event positions of the store.
 python3 - > "$target/facts.json" << END
 import json, subprocess
 def old(*args):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Drives a real Claude Code against the server, without a network: a script plays the model. It writes, reads, edits, searches and lists,
-# over stdio and HTTP, and what the model is told must be the files' own text.
+# Drives a real Claude Code against the server, without a network: a script acts as the model. It writes, reads, edits, searches and lists
+# over stdio and HTTP, and the model must receive the exact text of the files.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
@@ -40,7 +40,7 @@ assert texts[3].rstrip("\n") == "/memories/a.md:2:\tthree", texts[3]
 assert told[4]["is_error"] and "error [not_found]" in texts[4], told[4]
 assert "three" in texts[5] and not told[5]["is_error"], told[5]
 assert "a.md" in texts[6] and not told[6]["is_error"], told[6]
-# Builds of the client that do not list directories yet say so themselves.
+# Builds of the client without directory listing say so.
 assert "vfs:///memories/a.md" in texts[7] or texts[7] == "Directory listing is not enabled in this build.", told[7]
 CHECK
 (cd "$work/here" && TREEHOLD_DATA="$work/data-http" exec "$treehold" serve --listen 127.0.0.1:0) > "$work/address" &

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the protocol's public conformance suites against the server: the requirement sets of 2026-07-28 and of 2025-11-25.
+# Runs the protocol's public conformance suites against the server, with the requirements of 2026-07-28 and of 2025-11-25.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Drives the server with the clients that people use: Python (every mode), TypeScript, LangChain's adapters, the OpenAI Agents SDK and the
-# Inspector, over stdio and HTTP. What it needs it installs beneath the target directory, once.
+# Drives the server with common clients: Python (every mode), TypeScript, LangChain's adapters, the OpenAI Agents SDK and the Inspector,
+# over stdio and HTTP. Installs them under the target directory, once.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}

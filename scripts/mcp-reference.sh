@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compares `treehold mcp --tools reference` with the reference filesystem server of npm, call by call on one tree.
+# Compares `treehold mcp --tools reference` with the reference filesystem server from npm, call by call on the same tree.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}

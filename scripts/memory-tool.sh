@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs the Python SDK's own tests of its memory tool against the tool `memory` of treehold, and fails where an answer differs.
+# Runs the Python SDK's own tests of its memory tool against treehold's tool `memory`, and fails if a result differs.
+#
 #   scripts/memory-tool.sh [PYTEST ARGUMENTS...]
-# Installs the SDK and its tests under the target directory by pip, once. PYTHON (python3) names the interpreter.
+#
+# Installs the SDK and its tests under the target directory with pip, once. PYTHON (python3) names the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=2.11.0
@@ -17,8 +19,8 @@ home="$target/memory-tool"
   tar -xzf "$home/anthropic-$version.tar.gz" -C "$home"
 }
 [ -n "${TREEHOLD:-}" ] || cargo build --quiet --bin treehold
-# Left out are tests that reach into the SDK's own class: they replace its functions or `os.open` while it works, or look at the
-# directories that its constructor makes. What they are about is tested here in Rust (tests/it/tiers/memory_tool.rs, tests/it/filesystem).
+# Excludes tests that depend on internals of the SDK's class: they replace its functions or `os.open`, or inspect the directories that its
+# constructor creates. Rust tests cover the same behaviour (tests/it/tiers/memory_tool.rs, tests/it/filesystem).
 inner='created_after_validation or replaced_with_symlink_before_open or under_permissive_umask or validate_path_returns'
 TREEHOLD="${TREEHOLD:-$target/debug/treehold}" PYTHONPATH="$PWD/scripts" "$home/python/bin/pytest" -p memory_tool_suite --noconftest --quiet \
   -p no:cacheprovider -o asyncio_mode=auto -o addopts= -o filterwarnings= -k "not ($inner)" "$@" \

@@ -1,7 +1,7 @@
-"""Puts treehold in the place of the Python SDK's memory tool, for the SDK's own tests.
+"""Replaces the Python SDK's memory tool with treehold, for the SDK's own tests.
 
-A plugin of pytest (`-p memory_tool_suite`), driven by scripts/memory-tool.sh. Each command is played by `treehold run` on a directory
-of the host at `/memories`, which is where those tests look for what a command left.
+A pytest plugin (`-p memory_tool_suite`), used by scripts/memory-tool.sh. Each command runs with `treehold run` on a host directory at
+`/memories`, where the tests look for the effects of a command.
 """
 
 import json
@@ -28,13 +28,13 @@ root = {root}
 
 
 class Memories:
-    """The tree that a command is played on."""
+    """The tree on which commands run."""
 
     def __init__(self, base_path: str) -> None:
         self.base_path = Path(base_path)
         self.memory_root = self.base_path / "memories"
         self.memory_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Beside the base path and not within it: the tests list all that is there.
+        # Outside the base path, since the tests list everything in it.
         self.data = tempfile.TemporaryDirectory()
         self.config = Path(self.data.name) / "treehold.toml"
         self.config.write_text(CONFIG.format(root=json.dumps(str(self.memory_root))))

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Cuts the power of the embedded stores, in simulation, and fails when an acknowledged batch is lost or torn.
+# Simulates power loss of the embedded stores, and fails if an acknowledged batch is lost or torn.
+#
 #   scripts/powerloss.sh HARNESS [ENGINE...]      or POWERLOSS_HARNESS=HARNESS scripts/powerloss.sh
-# HARNESS is a program that drives examples/store_powerloss.rs: HARNESS BINARY ENGINE WORKDIR [--batches N] [--cuts N] [--strict].
-# It records the system calls of the writer (so it needs strace), rebuilds what a disk may hold at each cut, and prints a line
-# for each kind of remains with what was found. CUTS (50) and BATCHES (80) set how much is done, POWERLOSS_PROFILE (debug) which build.
+#
+# HARNESS is a program that drives examples/store_powerloss.rs: HARNESS BINARY ENGINE WORKDIR [--batches N] [--cuts N] [--strict]. It
+# records the system calls of the writer (which needs strace), reconstructs the possible disk contents at each cut, and prints a line with
+# the result for each kind of reconstruction. CUTS (50) and BATCHES (80) set the amount of work, POWERLOSS_PROFILE (debug) the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 harness="${1:-${POWERLOSS_HARNESS:-}}"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A Redis Cluster of three masters for tests, in a temporary directory and on free ports of this machine.
+# Starts a Redis Cluster of three masters for tests, in a temporary directory and on free ports of this machine.
 #
-#   scripts/redis-cluster.sh COMMAND…   runs the command with TREEHOLD_TEST_REDIS_CLUSTER_URL set, and ends with what it returns
-#   scripts/redis-cluster.sh            prints the URL and keeps the cluster until it is interrupted
+#   scripts/redis-cluster.sh COMMAND…   runs the command with TREEHOLD_TEST_REDIS_CLUSTER_URL set, and returns its exit code
+#   scripts/redis-cluster.sh            prints the URL and keeps the cluster until interrupted
 #
-# What it started is stopped when it ends, however it ends.
+# Everything it started is stopped when it ends, however it ends.
 set -euo pipefail
 
 directory=$(mktemp -d)
@@ -25,7 +25,7 @@ trap 'exit 130' INT TERM
 
 is_free() { ! (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null; }
 
-# Waits until a command succeeds; 10 seconds at most.
+# Waits up to 10 seconds for a command to succeed.
 until_true() {
   for _ in $(seq 100); do
     if "$@" > /dev/null 2>&1; then return; fi
@@ -37,9 +37,9 @@ until_true() {
 answers() { [ "$(redis-cli -p "$1" ping)" = PONG ]; }
 is_joined() { redis-cli -p "$1" cluster info | grep -q 'cluster_state:ok'; }
 
-# Starts three masters that make a cluster. It fails where somebody else takes a port first.
+# Starts three masters that form a cluster. Fails if another process takes a port first.
 start() {
-  # The nodes talk to each other on the port that is 10,000 higher; both are below those that the system gives to connections.
+  # The cluster bus uses the port plus 10,000. Both ranges are below the ephemeral ports.
   ports=()
   while [ "${#ports[@]}" -lt 3 ]; do
     port=$((20000 + RANDOM % 2700))
@@ -55,7 +55,7 @@ start() {
     nodes+=("$!")
   done
   for port in "${ports[@]}"; do until_true answers "$port" || return 1; done
-  # It waits for nodes that never join without end.
+  # Without a limit, it would wait forever for nodes that never join.
   timeout 60 redis-cli --cluster create "${ports[@]/#/127.0.0.1:}" --cluster-replicas 0 --cluster-yes > "$directory/created" || return 1
   for port in "${ports[@]}"; do until_true is_joined "$port" || return 1; done
 }

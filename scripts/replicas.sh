@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Three replicas of `treehold serve` over one PostgreSQL, and a proxy before them:
+# Starts three replicas of `treehold serve` over one PostgreSQL, with a proxy in front of them:
 #
 #   scripts/replicas.sh [COMMAND ...]
 #
-# Without a command it prints what to ask and stops all at ctrl-C; with one it runs that, with TREEHOLD_BASE (the proxy), TREEHOLD_REPLICAS
-# (the three) and TREEHOLD_TOKEN in its environment. TREEHOLD_POSTGRES_URL names the database; without it a server of its own is started
-# from a temporary directory, and removed at the end.
+# Without a command it prints example requests and runs until ctrl-C. With one it runs that command with TREEHOLD_BASE (the proxy),
+# TREEHOLD_REPLICAS (the three replicas) and TREEHOLD_TOKEN in its environment. TREEHOLD_POSTGRES_URL names the database; without it, a
+# private server is started in a temporary directory and removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -30,7 +30,7 @@ if [ -z "$url" ]; then
   programs=${programs:-$(dirname "$(command -v initdb)")}
   data=$directory/server/data
   mkdir "$directory/server"
-  # The server refuses root.
+  # The server refuses to run as root.
   if [ "$(id -u)" = 0 ]; then
     chown postgres "$directory/server"
     as="runuser -u postgres --"
@@ -54,7 +54,7 @@ export TREEHOLD_STORE_URL=$url TREEHOLD_CONFIG=$directory/treehold.toml
 TREEHOLD_TOKEN=$("$treehold" token create --access admin --label replicas | head -n 1)
 export TREEHOLD_TOKEN
 
-# Starts a program and waits until it says where it listens; sets `said`.
+# Starts a program and waits until it prints its address; sets `said`.
 start() {
   local out=$1
   shift

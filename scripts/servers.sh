@@ -26,14 +26,14 @@ trap 'exit 130' INT TERM
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# Runs a program as a user that is not root, where the program refuses root.
+# Runs a program that refuses root as a different user.
 as_user() {
   local user=$1
   shift
   if [ "$(id -u)" = 0 ]; then runuser -u "$user" -- "$@"; else "$@"; fi
 }
 
-# Waits until a command succeeds; 30 seconds at most.
+# Waits up to 30 seconds for a command to succeed.
 until_ready() {
   for _ in $(seq 150); do
     if "$@" > /dev/null 2>&1; then return; fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tries histories that no run of the tests has tried yet: scripts/soak.sh [rounds]
+# Runs random histories that the tests have not run: scripts/soak.sh [rounds]
 #
-# Each round takes another seed and more cases than the tests do: every model test, on the stores of servers too where they are,
-# and the laws of the library. The seed is printed first; PROPTEST_RNG_SEED=it repeats a round that failed. A round takes some minutes.
+# Each round uses a new seed and more cases than the tests do: every model test, also on server stores if they are available, and the
+# property tests of the library. It prints the seed first; set PROPTEST_RNG_SEED to repeat a failed round. A round takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a PostgreSQL server and a hot standby of it, and runs the tests of what a standby answers:
+# Starts a PostgreSQL server with a hot standby, and runs the tests of the standby's responses:
 #
 #   scripts/standby-postgres.sh
 set -euo pipefail
@@ -11,7 +11,7 @@ directory=$(mktemp -d)
 chmod 755 "$directory"
 mkdir "$directory/server"
 if [ "$(id -u)" = 0 ]; then
-  # The server refuses root.
+  # The server refuses to run as root.
   chown postgres "$directory/server"
   as="runuser -u postgres --"
 fi

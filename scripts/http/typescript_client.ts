@@ -1,4 +1,4 @@
-// Files over HTTP, with the types that openapi-typescript made of /openapi.json and openapi-fetch: typescript_client.js BASE [TOKEN]
+// Files over HTTP, with types that openapi-typescript generated from /openapi.json, and openapi-fetch: typescript_client.js BASE [TOKEN]
 
 import assert from "node:assert/strict";
 import createClient from "openapi-fetch";
@@ -8,10 +8,10 @@ const [base, token] = process.argv.slice(2);
 const headers = token ? { authorization: `Bearer ${token}` } : {};
 const client = createClient<paths>({ baseUrl: base, headers });
 const path = "memories/typescript.md";
-// Bytes are sent as they are, and read as text where they are known to be text.
+// Send bytes unchanged, and read text if it is known to be text.
 const bytes = { bodySerializer: (body: unknown) => body as BodyInit, headers: { "content-type": "application/octet-stream" } };
 
-// Writes a file.
+// Write a file.
 const written = await client.PUT("/v1/fs/{path}", {
   params: { path: { path }, header: { "Idempotency-Key": "typescript-1" } },
   body: "the theme colour is blue\n",
@@ -19,29 +19,29 @@ const written = await client.PUT("/v1/fs/{path}", {
 });
 assert.equal(written.data?.path, "/memories/typescript.md");
 
-// Reads it with its tag; asked again with the tag, nothing is sent.
+// Read it with its tag. A second read with the tag transfers nothing.
 const read = await client.GET("/v1/fs/{path}", { params: { path: { path } }, parseAs: "text" });
 assert.equal(read.data, "the theme colour is blue\n");
 const tag = read.response.headers.get("etag") ?? "";
 const known = await client.GET("/v1/fs/{path}", { params: { path: { path }, header: { "If-None-Match": tag } }, parseAs: "text" });
 assert.equal(known.response.status, 304);
 
-// Edits it if it is still that version.
+// Edit it if it still has that version.
 const edited = await client.PATCH("/v1/fs/{path}", {
   params: { path: { path }, header: { "If-Match": tag } },
   body: { edits: [{ old: "blue", new: "green" }] },
 });
 assert.equal(edited.data?.replacements, 1);
 
-// Whoever comes late with the old tag is told, and overwrites nothing.
+// A late writer with the old tag is refused and overwrites nothing.
 const late = await client.PUT("/v1/fs/{path}", { params: { path: { path }, header: { "If-Match": tag } }, body: "late", ...bytes });
 assert.deepEqual([late.response.status, late.error?.code], [412, "conflict"]);
 
-// Finds it.
+// Find it.
 const found = await client.POST("/v1/grep", { body: { pattern: "GREEN", path: "/memories", include: ["typescript.md"], case: "insensitive" } });
 assert.equal(found.data?.files?.[0]?.lines?.[0]?.text, "the theme colour is green");
 
-// Several changes at once, in a thread of their own, and a checkpoint of it.
+// Make several changes at once in a separate thread, and a checkpoint.
 const thread = { header: { "treehold-thread": "typescript" } };
 const applied = await client.POST("/v1/apply", {
   params: thread,
@@ -54,7 +54,7 @@ const made = await client.POST("/v1/threads/{thread}/checkpoints", {
 });
 assert.equal(made.data?.label, "asked");
 
-// Calls a tool as a model would.
+// Call a tool as a model would.
 const output = await client.POST("/v1/tools/{name}", { params: { path: { name: "read_file" }, ...thread }, body: { path: "/plan.md" } });
 assert.equal(output.data?.is_error, false);
 console.log("typescript:", output.data?.text.trim());

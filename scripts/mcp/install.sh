@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the clients and testers of MCP into a directory, each once: install.sh DIRECTORY
+# Installs MCP clients and test tools into a directory, each once: install.sh DIRECTORY
 set -euo pipefail
 cd "$1"
 [ -e package.json ] || echo '{"private": true}' > package.json

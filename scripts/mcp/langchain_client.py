@@ -1,4 +1,4 @@
-"""langchain-mcp-adapters against a server: a session for each call, text as the model gets it. Usage: langchain_client.py URL | COMMAND..."""
+"""langchain-mcp-adapters against a server: one session per call, text for the model. Usage: langchain_client.py URL | COMMAND..."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK as a client of a server, without a model: tools listed and called. Usage: openai_agents_client.py URL | COMMAND..."""
+"""The OpenAI Agents SDK as a client of a server, without a model: lists and calls tools. Usage: openai_agents_client.py URL | COMMAND..."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The Python client of MCP against a server: every mode, over stdio or HTTP. Usage: python_client.py MODE URL | python_client.py MODE COMMAND..."""
+"""The MCP Python client against a server, in every mode, over stdio or HTTP. Usage: python_client.py MODE URL | MODE COMMAND..."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ async def main():
     name = f"/memories/{uuid.uuid4()}.md"
     uri = f"vfs://{name}"
     async with Client(target, mode=mode) as client:
-        # A client that is told the version asks the server nothing about itself.
+        # With a fixed protocol version, the client does not request instructions.
         assert mode not in ("auto", "legacy") or "/memories" in client.instructions
         tools = [tool.name for tool in (await client.list_tools()).tools]
         assert "read_file" in tools and "grep" in tools, tools

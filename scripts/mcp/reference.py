@@ -1,7 +1,7 @@
 """Compares `treehold mcp --tools reference` with the npm reference filesystem server: each call on a fresh copy of one tree.
 
 Usage: reference.py WORK_DIRECTORY TREEHOLD NPM_SERVER...
-Both servers see the tree at the same path, one after the other, so that answers can be compared byte for byte.
+Both servers see the tree at the same path, one after the other, so that results can be compared byte for byte.
 """
 
 import json
@@ -146,18 +146,18 @@ def build(root):
     for name, content in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
-    # One time for all, so that answers that show times can be compared.
+    # Set the same time everywhere, so that results that show times can be compared.
     for path in sorted(root.rglob("*"), reverse=True):
         os.utime(path, (1_700_000_000, 1_700_000_000))
 
 
 def look(root):
-    """All that a call leaves behind: paths and contents."""
+    """Returns the tree that a call leaves behind: paths and contents."""
     return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in sorted(root.rglob("*"))}
 
 
 def play(root, command):
-    """Makes every call, and returns the list of tools and each answer with what the tree is then."""
+    """Makes every call. Returns the list of tools, and each result with the tree after the call."""
     environment = {**os.environ, "TZ": "UTC"}
     build(root)
     log = open(root.parent / "errors.log", "ab")
@@ -192,12 +192,12 @@ def play(root, command):
 
 
 def folded(tree):
-    """Leaves out line endings: that server writes an edited file with `\\n` alone, and here its endings are kept."""
+    """Normalizes line endings: the reference server writes an edited file with `\\n` only, while treehold keeps its line endings."""
     return {name: content and content.replace(b"\r\n", b"\n") for name, content in tree.items()}
 
 
 def comparable(answer, root):
-    """Leaves out what differs by design: random names, and times and sizes that only the host's own file system knows."""
+    """Removes intended differences: random names, and times and sizes that only the host's file system knows."""
     answer = {key: value for key, value in answer.items() if key not in ("_meta", "code")}
     text = json.dumps(answer, ensure_ascii=False, sort_keys=True)
     text = re.sub(r"\.[0-9a-f]{32}\.tmp", ".RANDOM.tmp", text)
@@ -206,7 +206,7 @@ def comparable(answer, root):
 
 
 def shape(tool):
-    """What a client is told of a tool but for the words of its descriptions."""
+    """Returns the description of a tool without the prose."""
 
     def bare(value):
         if isinstance(value, dict):

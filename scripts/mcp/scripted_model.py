@@ -1,7 +1,7 @@
-"""A Messages API that plays a script: each turn of the model is the next tool call of the script, and what came back is kept.
+"""A Messages API that plays a script: each turn of the model is the next tool call of the script, and the results are recorded.
 
-Usage: scripted_model.py SCRIPT.json TOLD.json; prints its port. SCRIPT is a list of {"name", "input"}; TOLD gets the list of the results that
-the client sent for them, as the model would read them.
+Usage: scripted_model.py SCRIPT.json TOLD.json; prints its port. SCRIPT is a list of {"name", "input"}; TOLD receives the list of results
+that the client sent, as the model would read them.
 """
 
 import http.server
@@ -39,7 +39,7 @@ class Model(http.server.BaseHTTPRequestHandler):
             return self.answer(b'{"input_tokens": 1}', "application/json")
         offered = {tool.get("name") for tool in request.get("tools", [])}
         if not any(name.startswith("mcp__") for name in offered):
-            # Not the conversation itself: a title, say.
+            # Not part of the conversation, such as a request for a title.
             return self.play(request, [{"type": "text", "text": "ok"}])
         with lock:
             results = [block for message in request["messages"] if isinstance(message["content"], list) for block in message["content"] if block.get("type") == "tool_result"]

@@ -1,10 +1,10 @@
-// The TypeScript client of MCP against a server, in both eras. Usage: typescript_client.mjs auto|legacy URL | COMMAND...
+// The MCP TypeScript client against a server, for both forms of the protocol. Usage: typescript_client.mjs auto|legacy URL | COMMAND...
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-// The packages stand where the script that runs this has put them.
+// The packages are where the calling script installed them.
 const require = createRequire(`${process.cwd()}/x.mjs`);
 const load = (name) => import(pathToFileURL(require.resolve(name)));
 const { Client, StreamableHTTPClientTransport } = await load("@modelcontextprotocol/client");
