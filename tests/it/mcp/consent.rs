@@ -1,4 +1,4 @@
-//! A person is asked before a directory goes with all in it, where the client can ask.
+//! Destructive calls ask a person, if the client supports it.
 
 use super::{Client, Era, text};
 use crate::cli::Home;
@@ -20,7 +20,7 @@ fn remove() -> Value {
     serde_json::from_str(REMOVE).unwrap()
 }
 
-/// Makes a call, and answers the question that comes with the state that comes with it.
+/// Makes a call and repeats it with a reply and the state of the question.
 fn answered(client: &mut Client, tool: &str, arguments: &Value, answer: Value) -> (String, Value) {
     let params = json!({"name": tool, "arguments": arguments});
     let asked = client.result("tools/call", params.clone());
@@ -37,7 +37,7 @@ fn yes() -> Value {
 }
 
 #[test]
-fn a_client_of_today_is_asked_by_the_answer_and_asks_again_with_the_decision() {
+fn modern_client_gets_question_as_result_and_repeats_the_call() {
     let home = Home::new();
     build(&home);
     let mut client = Client::start_with(&home, Era::Modern, &["mcp"], can_ask());
@@ -65,7 +65,7 @@ fn a_client_of_today_is_asked_by_the_answer_and_asks_again_with_the_decision() {
 }
 
 #[test]
-fn a_yes_without_its_question_or_to_another_one_is_none() {
+fn consent_requires_the_state_of_its_own_question() {
     let home = Home::new();
     build(&home);
     home.put("other/x", "x");
@@ -78,21 +78,21 @@ fn a_yes_without_its_question_or_to_another_one_is_none() {
         }
         params
     };
-    // A model's client that makes the answer up is asked all the same.
+    // A client that invents the reply is still asked.
     let asked = client.result("tools/call", call("/workspace/tree", None));
     assert_eq!(asked["resultType"], "input_required");
     let state = &asked["requestState"];
     for (path, state) in [("/workspace/other", state), ("/workspace/tree", &json!("forged"))] {
         assert_eq!(client.error("tools/call", call(path, Some(state)))["code"], -32602);
     }
-    // What has been added since was not agreed to.
+    // The consent did not cover what was added since.
     home.put("tree/more", "x");
     let again = client.result("tools/call", call("/workspace/tree", Some(state)));
     assert_eq!(again["inputRequests"]["confirm"]["params"]["message"], "Remove `/workspace/tree` and the 4 entries in it?");
     assert!(home.work().join("tree/b/c").exists() && home.work().join("other/x").exists());
     text(&client.result("tools/call", call("/workspace/tree", Some(&again["requestState"]))));
     assert!(!home.work().join("tree").exists());
-    // A yes is taken once.
+    // A consent is accepted once.
     build(&home);
     home.put("tree/more", "x");
     let spent = client.result("tools/call", call("/workspace/tree", Some(&again["requestState"])));
@@ -100,13 +100,13 @@ fn a_yes_without_its_question_or_to_another_one_is_none() {
 }
 
 #[test]
-fn moves_patches_and_restores_that_take_something_away_are_asked_about() {
+fn destructive_moves_patches_and_restores_are_asked_about() {
     let home = Home::new();
     let mut client = Client::start_with(&home, Era::Modern, &["mcp", "--tools", "admin"], can_ask());
     for name in ["a", "b", "c", "d"] {
         client.text("write_file", json!({"path": format!("/{name}"), "content": format!("{name}\n")}));
     }
-    // Nothing goes by these: nobody is asked.
+    // These destroy nothing, so nobody is asked.
     client.text("move", json!({"from": "/d", "to": "/e", "overwrite": true}));
     let patch = |body: &str| json!({"patch": format!("*** Begin Patch\n{body}\n*** End Patch")});
     client.text("apply_patch", patch("*** Update File: /e\n*** Move to: /d\n-d\n+D\n*** Add File: /f\n+f"));
@@ -136,7 +136,7 @@ fn moves_patches_and_restores_that_take_something_away_are_asked_about() {
 }
 
 #[test]
-fn a_client_of_the_older_era_is_asked_while_it_waits() {
+fn legacy_client_is_asked_during_the_call() {
     let home = Home::new();
     build(&home);
     let mut client = Client::start_with(&home, Era::Legacy, &["mcp"], can_ask());
@@ -151,7 +151,7 @@ fn a_client_of_the_older_era_is_asked_while_it_waits() {
 }
 
 #[test]
-fn nobody_is_asked_about_little_or_where_the_client_cannot_ask() {
+fn small_deletions_and_clients_without_elicitation_are_not_asked() {
     let home = Home::new();
     build(&home);
     std::fs::create_dir(home.work().join("hollow")).unwrap();
@@ -165,7 +165,7 @@ fn nobody_is_asked_about_little_or_where_the_client_cannot_ask() {
 }
 
 #[test]
-fn memories_are_asked_about_as_files_are() {
+fn memory_deletions_are_asked_about_like_files() {
     let home = Home::new();
     let mut client = Client::start_with(&home, Era::Modern, &["mcp", "--tools", "rw"], can_ask());
     for name in ["a.md", "b/c.md"] {
@@ -184,9 +184,9 @@ fn memories_are_asked_about_as_files_are() {
     assert_eq!(text(&removed), "Successfully deleted /memories/notes");
 }
 
-/// Such a call was asked about for what it takes away, and refused for what it changes.
+/// Such a call was asked about for what it removes, and then refused for what it changes.
 #[test]
-fn call_with_two_reasons_to_ask_is_asked_about_once_and_made_after_a_yes() {
+fn call_with_two_reasons_is_asked_about_once_and_runs_after_consent() {
     let patch = "*** Begin Patch\n*** Delete File: /workspace/plain\n*** Add File: /workspace/sub/.envrc\n+x\n*** End Patch";
     let git = "where git runs hooks, filters and commands that lie there or are named there";
     let direnv = "where direnv runs it when a shell enters the directory";
@@ -226,7 +226,7 @@ fn call_with_two_reasons_to_ask_is_asked_about_once_and_made_after_a_yes() {
         assert_ne!(done["isError"], true, "{done}");
         assert!(!home.work().join(goes).exists(), "{done}");
         client.close();
-        // Nobody can be asked here.
+        // This client cannot ask anybody.
         home.put(goes, "x");
         home.put(".envrc", "x");
         let mut silent = Client::start(&home, Era::Modern, &["mcp"]);
@@ -235,9 +235,9 @@ fn call_with_two_reasons_to_ask_is_asked_about_once_and_made_after_a_yes() {
     }
 }
 
-/// What runs code is refused where nobody can be asked, and asked about where somebody can; reading it is never asked about.
+/// Writing files that run code is refused if nobody can be asked, and asked about otherwise. Reading them is never asked about.
 #[test]
-fn a_file_that_runs_code_is_written_only_after_a_yes() {
+fn file_that_runs_code_is_written_only_with_consent() {
     let home = Home::new();
     home.put(".git/config", "[core]\n");
     let arguments = json!({"path": "/workspace/.git/hooks/pre-commit", "content": "#!/bin/sh\n"});
@@ -259,10 +259,10 @@ fn a_file_that_runs_code_is_written_only_after_a_yes() {
     let (_, written) = answered(&mut client, "write_file", &arguments, yes());
     assert_ne!(written["isError"], true, "{written}");
     assert_eq!(std::fs::read_to_string(home.work().join(".git/hooks/pre-commit")).unwrap(), "#!/bin/sh\n");
-    // The yes was for one call.
+    // The consent was for one call.
     let again = client.result("tools/call", json!({"name": "write_file", "arguments": {"path": "/workspace/.git/config", "content": ""}}));
     assert_eq!(again["resultType"], "input_required", "{again}");
-    // What governs the tree is asked about by nobody.
+    // For files that govern the tree there is no question, only a refusal.
     let cage = client.failure("write_file", json!({"path": "/workspace/treehold.toml", "content": ""}));
     assert!(cage.contains("cannot be changed through this tree"), "{cage}");
     client.close();

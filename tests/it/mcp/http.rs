@@ -1,4 +1,4 @@
-//! The server over HTTP, spoken to byte by byte: who is let in, which thread a request is about, and how it ends.
+//! The server over HTTP, byte by byte: access, the thread of a request, and shutdown.
 
 use super::{Client, Era};
 use crate::cli::{Home, binary};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A server in a process of its own, at a port of its own.
+/// A server in its own process on its own port.
 pub(super) struct Served {
     child: Child,
     pub(super) address: String,
@@ -33,13 +33,13 @@ impl Served {
         Self { child, address }
     }
 
-    /// Sends one request and returns the status and the body of its answer.
+    /// Sends one request and returns the status and body of the response.
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let (head, body) = self.exchange(method, path, headers, body);
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
     }
 
-    /// Sends one request and returns the head and the body of its answer.
+    /// Sends one request and returns the head and body of the response.
     fn exchange(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -57,7 +57,7 @@ impl Served {
         (head.to_ascii_lowercase(), body.to_owned())
     }
 
-    /// Calls a tool as a client of today does.
+    /// Calls a tool as clients of revision 2026-07-28 do.
     fn call(&self, path: &str, headers: &[(&str, &str)], tool: &str, arguments: Value) -> (u16, Value) {
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
         let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
@@ -71,7 +71,7 @@ impl Served {
         ];
         all.extend(headers);
         let (status, body) = self.send("POST", path, &all, &body);
-        // A body may come in chunks; the message is the one object in it.
+        // The body may be chunked; the message is the single object in it.
         let message = body.find('{').and_then(|start| serde_json::from_str(&body[start..=body.rfind('}')?]).ok());
         (status, message.unwrap_or(Value::String(body)))
     }
@@ -82,7 +82,7 @@ impl Served {
         super::text(&message["result"])
     }
 
-    /// Asks the server to end, as a service manager does, and waits for it.
+    /// Asks the server to stop, as a service manager does, and waits for it.
     fn stop(mut self) {
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -97,7 +97,7 @@ impl Drop for Served {
 }
 
 #[test]
-fn the_thread_is_that_of_the_url_the_header_or_the_argument() {
+fn thread_comes_from_url_header_or_argument() {
     let home = Home::new();
     let served = Served::start(&home, &[]);
     for thread in ["one", "two"] {
@@ -117,7 +117,7 @@ fn the_thread_is_that_of_the_url_the_header_or_the_argument() {
 }
 
 #[test]
-fn pages_of_other_origins_and_other_hosts_are_refused() {
+fn requests_for_other_hosts_and_origins_are_refused() {
     let home = Home::new();
     let served = Served::start(&home, &["--allow-host", "files.example.com", "--allow-origin", "https://app.example.com:443"]);
     let own = format!("http://{}", served.address);
@@ -136,7 +136,7 @@ fn pages_of_other_origins_and_other_hosts_are_refused() {
 }
 
 #[test]
-fn a_token_is_asked_for_at_every_path_of_the_tree() {
+fn token_is_required_at_every_mcp_path() {
     let home = Home::new();
     let token = home.put("token", "0123456789abcdef\n");
     let served = Served::start(&home, &["--token-file", token.to_str().unwrap()]);
@@ -150,14 +150,14 @@ fn a_token_is_asked_for_at_every_path_of_the_tree() {
 }
 
 #[test]
-fn an_address_that_others_reach_needs_a_token() {
+fn address_beyond_loopback_requires_a_token() {
     let home = Home::new();
     let said = home.command(&["serve", "--listen", "0.0.0.0:0"]).assert().code(2).get_output().stderr.clone();
     assert!(String::from_utf8(said).unwrap().contains("there is no token"));
 }
 
 #[test]
-fn a_request_that_is_too_large_is_refused() {
+fn oversized_request_is_refused() {
     let home = Home::new();
     let served = Served::start(&home, &[]);
     let content = "x".repeat(17 << 20);
@@ -166,7 +166,7 @@ fn a_request_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn many_clients_each_with_a_thread_of_its_own_share_memories_alone() {
+fn clients_with_separate_threads_share_only_memories() {
     const CLIENTS: usize = 32;
     let home = Home::new();
     let served = Served::start(&home, &[]);
@@ -193,7 +193,7 @@ fn many_clients_each_with_a_thread_of_its_own_share_memories_alone() {
 }
 
 #[test]
-fn both_doors_serve_one_tree() {
+fn http_and_stdio_serve_one_tree() {
     let home = Home::new();
     let served = Served::start(&home, &[]);
     let mut client = Client::start(&home, Era::Legacy, &["mcp"]);
@@ -203,7 +203,7 @@ fn both_doors_serve_one_tree() {
 }
 
 #[test]
-fn a_page_of_an_allowed_origin_may_use_the_protocol() {
+fn page_of_an_allowed_origin_may_use_mcp() {
     let home = Home::new();
     let token = home.put("token", "0123456789abcdef\n");
     let served = Served::start(&home, &["--allow-origin", "https://app.example.com", "--token-file", token.to_str().unwrap()]);
@@ -231,7 +231,7 @@ fn a_page_of_an_allowed_origin_may_use_the_protocol() {
     for origin in ["https://evil.example", "https://app.example.com:444", "http://app.example.com", "null"] {
         assert!(!preflight(origin).contains("access-control-allow-origin"), "{origin}");
     }
-    // A browser shows the page what the answer says it may see, a refusal as well.
+    // The browser lets the page read whatever the response allows, including a refusal.
     let own = [("Origin", "https://app.example.com"), ("Authorization", "Bearer 0123456789abcdef"), ("Content-Type", "application/json")];
     let accept = ("Accept", "application/json, text/event-stream");
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -248,7 +248,7 @@ fn a_page_of_an_allowed_origin_may_use_the_protocol() {
 }
 
 #[test]
-fn a_name_is_listened_at_by_what_it_means() {
+fn host_name_is_resolved_to_listen_on() {
     let home = Home::new();
     let served = Served::start_at(&home, "localhost:0", &[]);
     assert!(served.address.starts_with("127.0.0.1:") || served.address.starts_with("[::1]:"), "{}", served.address);
@@ -256,7 +256,7 @@ fn a_name_is_listened_at_by_what_it_means() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_would() {
+fn invalid_options_are_refused_with_a_suggestion() {
     let home = Home::new();
     let serve = |more: &[&'static str]| [&["serve", "--listen", "127.0.0.1:0"], more].concat();
     for (args, says) in [

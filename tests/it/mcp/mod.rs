@@ -1,4 +1,4 @@
-//! The MCP server, run as clients run it: a real process that is spoken to line by line, in both eras of the protocol.
+//! The MCP server as clients run it: a real process with one message per line, for both forms of the protocol.
 
 mod consent;
 mod http;
@@ -18,21 +18,21 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long a line is waited for until the server counts as hung.
+/// How long to wait for a line until the server counts as hung.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// How the protocol is spoken.
+/// The form of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
-    /// By a handshake, as until 2025-11-25.
+    /// With an `initialize` handshake, up to revision 2025-11-25.
     Legacy,
-    /// Every request says all of itself, as from 2026-07-28 on.
+    /// With self-contained requests, from revision 2026-07-28 on.
     Modern,
 }
 
 const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 
-/// A client of a server that it started itself.
+/// A client with a server that it started.
 pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -40,7 +40,7 @@ pub(crate) struct Client {
     era: Era,
     capabilities: Value,
     requests: u64,
-    /// What came that was no answer to a request.
+    /// Messages received that were not responses.
     heard: Vec<Value>,
 }
 
@@ -49,14 +49,14 @@ impl Client {
         Self::start_with(home, era, args, json!({}))
     }
 
-    /// Starts a server, as a client that can do what `capabilities` says.
+    /// Starts a server for a client with some capabilities.
     fn start_with(home: &Home, era: Era, args: &[&str], capabilities: Value) -> Self {
         let mut command = Command::new(binary());
         command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env("HOME", home.data());
         for name in ["CONFIG", "USER", "TENANT", "AGENT"] {
             command.env_remove(format!("TREEHOLD_{name}"));
         }
-        // The thread of commands that name none, so that they see what the server does.
+        // The default thread of commands, so that they see what the server does.
         command.env("TREEHOLD_THREAD", "default");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
@@ -110,7 +110,7 @@ impl Client {
         self.lines.recv_timeout(HUNG).expect("the server says something")
     }
 
-    /// Returns the answer to a request; what comes before it is kept in `heard`.
+    /// Returns the response to a request. Earlier messages are kept in `heard`.
     fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.next();
@@ -133,7 +133,7 @@ impl Client {
         answer["result"].take()
     }
 
-    /// Sends a request that must fail as the protocol has it, and returns the error.
+    /// Sends a request that must fail with a protocol error, and returns the error.
     fn error(&mut self, method: &str, params: Value) -> Value {
         let mut answer = self.request(method, params);
         assert!(answer.get("result").is_none(), "{method}: {answer}");
@@ -158,7 +158,7 @@ impl Client {
         text(&result)
     }
 
-    /// Goes away as a client does, and waits for the server to end by itself.
+    /// Closes the connection as a client does, and waits for the server to exit.
     fn close(mut self) {
         self.stdin = None;
         assert!(self.child.wait().unwrap().success());
@@ -172,7 +172,7 @@ impl Drop for Client {
     }
 }
 
-/// Returns the text of a result that is one text and nothing else.
+/// Returns the text of a result that consists of one text only.
 fn text(result: &Value) -> String {
     assert!(result.get("structuredContent").is_none(), "{result}");
     assert_eq!(result["content"].as_array().unwrap().len(), 1, "{result}");

@@ -1,4 +1,4 @@
-//! The choices of tools, and what each does that the default ones do not.
+//! The choices of tools, and what each does differently from the default.
 
 use super::{Client, ERAS, Era, text};
 use crate::cli::Home;
@@ -22,7 +22,7 @@ fn tools_that_are_not_offered_cannot_be_called() {
 }
 
 #[test]
-fn tools_that_write_nothing_are_not_told_to_write() {
+fn instructions_for_read_only_tools_do_not_mention_writing() {
     let home = Home::new();
     home.put("AGENTS.md", "Answer in French.\n".repeat(1_000));
     for (tools, told, not_told) in
@@ -36,7 +36,7 @@ fn tools_that_write_nothing_are_not_told_to_write() {
 }
 
 #[test]
-fn the_reference_tools_take_no_thread() {
+fn reference_tools_ignore_thread_argument() {
     let home = Home::new();
     let mut client = Client::start(&home, Era::Modern, &["mcp", "--tools", "reference", "--allow", "/"]);
     let arguments = json!({"path": "/own.md", "content": "one", "thread_id": "other"});
@@ -46,7 +46,7 @@ fn the_reference_tools_take_no_thread() {
 }
 
 #[test]
-fn the_memory_tool_says_what_its_clients_know() {
+fn memory_tool_uses_the_messages_its_clients_expect() {
     let home = Home::new();
     for era in ERAS {
         let mut client = Client::start(&home, era, &["mcp", "--tools", "memory"]);
@@ -59,7 +59,7 @@ fn the_memory_tool_says_what_its_clients_know() {
 }
 
 #[test]
-fn an_administrator_goes_back_in_the_history_of_a_thread() {
+fn admin_tools_restore_a_checkpoint() {
     let home = Home::new();
     let mut client = Client::start(&home, Era::Modern, &["mcp", "--tools", "admin"]);
     assert_eq!(client.text("history", json!({})), "[history] this conversation has no checkpoint yet");
@@ -78,9 +78,9 @@ fn an_administrator_goes_back_in_the_history_of_a_thread() {
     assert_eq!(client.text("history", json!({"thread_id": "another"})), "[history] this conversation has no checkpoint yet");
 }
 
-/// What the reference server says; `scripts/mcp-reference.sh` compares all of it with that server itself.
+/// The results of the reference server; `scripts/mcp-reference.sh` compares all of them with the server itself.
 #[test]
-fn the_reference_tools_answer_as_that_server_does() {
+fn reference_tools_answer_like_the_reference_server() {
     let home = Home::new();
     home.put("a.txt", "one\ntwo\nthree\n");
     home.put("sub/b.md", "x");
@@ -120,7 +120,7 @@ fn the_reference_tools_answer_as_that_server_does() {
 }
 
 #[test]
-fn two_clients_that_edit_one_file_by_the_reference_tools_lose_nothing() {
+fn concurrent_edits_by_reference_tools_lose_nothing() {
     const EDITS: usize = 20;
     let home = Home::new();
     let lines: String = (0..2 * EDITS).map(|line| format!("line {line}.\n")).collect();
@@ -143,7 +143,7 @@ fn two_clients_that_edit_one_file_by_the_reference_tools_lose_nothing() {
 }
 
 #[test]
-fn an_answer_too_long_for_a_prompt_is_a_file() {
+fn oversized_result_is_moved_to_a_file() {
     let home = Home::new();
     let long: String = (0..240).map(|line| format!("needle {line} {}\n", "x".repeat(300))).collect();
     home.put("long.txt", &long);
@@ -154,7 +154,7 @@ fn an_answer_too_long_for_a_prompt_is_a_file() {
     assert!(path.starts_with("/.large_tool_results/grep-"), "{answer}");
     let whole = home.ok(&["cat", &path]);
     assert!(whole.lines().nth(200).unwrap().starts_with("/workspace/long.txt:201:needle 200 "));
-    // Without a tool that writes nothing is written, and a file is read as it is.
+    // Without a tool that writes, nothing is written, and a file is read unchanged.
     let mut reader = Client::start(&home, Era::Modern, &["--thread", "reader", "mcp", "--tools", "ro"]);
     assert!(reader.text("grep", json!({"pattern": "needle", "path": "/workspace"})).len() > 40_000);
     assert!(!reader.text("ls", json!({})).contains("large_tool_results"));

@@ -1,4 +1,4 @@
-//! The directories that `--allow` keeps the tools of the reference server to, where links lead out of them.
+//! The restriction of the reference tools to the directories of `--allow`, with links that lead out of them.
 
 use super::{Client, Era};
 use crate::cli::Home;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What only the files outside hold.
+/// Text that only files outside contain.
 const SECRET: &str = "xyzzysecret";
 
 /// Paths in the allowed directory that lead out of it.
@@ -53,7 +53,7 @@ fn dump(directory: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// The arguments of a tool as its schema has them, with `path` wherever a path is taken but for one place, which is `own`.
+/// Returns arguments that satisfy a tool's schema, with `path` for every path except the one named `own`.
 fn arguments(tool: &Value, path: &str, own: Option<&str>) -> Value {
     let mut arguments = json!({});
     for (name, schema) in tool["inputSchema"]["properties"].as_object().into_iter().flatten() {
@@ -64,7 +64,7 @@ fn arguments(tool: &Value, path: &str, own: Option<&str>) -> Value {
             ("pattern", _) => json!("**"),
             ("edits", _) => json!([{"oldText": SECRET, "newText": "edited"}]),
             ("content", _) => json!("overwritten"),
-            // What the tool takes besides has a default.
+            // Other arguments have defaults.
             (_, Some("boolean" | "number" | "integer" | "array")) | (_, None) => continue,
             ("sortBy", _) => continue,
             (other, _) => panic!("say here what `{other}` of `{}` is", tool["name"]),
@@ -73,9 +73,9 @@ fn arguments(tool: &Value, path: &str, own: Option<&str>) -> Value {
     arguments
 }
 
-/// It looked at the text of a path alone: read, edit, write, list and move followed links out of the directory.
+/// Only the text of a path was checked: read, edit, write, list and move followed links out of the directory.
 #[test]
-fn no_tool_of_the_set_follows_a_link_out_of_what_is_allowed() {
+fn reference_tools_follow_no_link_out_of_allowed_directories() {
     let home = home();
     let mut client = Client::start(&home, Era::Modern, &["mcp", "--tools", "reference", "--allow", "/workspace/ok"]);
     let tools = client.result("tools/list", json!({}))["tools"].as_array().unwrap().clone();
@@ -101,7 +101,7 @@ fn no_tool_of_the_set_follows_a_link_out_of_what_is_allowed() {
             }
         }
     }
-    // A search from within meets the links and follows none.
+    // A search from inside finds the links and follows none.
     let found = client.call("search_files", json!({"path": "/workspace/ok", "pattern": "**"})).to_string();
     assert!(found.contains("inner_link") && !found.contains("directory_link") && !found.contains("s.txt"), "{found}");
     let tree = client.call("directory_tree", json!({"path": "/workspace/ok"})).to_string();
@@ -109,7 +109,7 @@ fn no_tool_of_the_set_follows_a_link_out_of_what_is_allowed() {
 }
 
 #[test]
-fn a_link_that_stays_in_what_is_allowed_is_followed() {
+fn link_within_allowed_directories_is_followed() {
     let home = home();
     symlink("ok", home.work().join("ok_link")).unwrap();
     for allowed in ["/workspace/ok", "/workspace/ok_link"] {

@@ -24,7 +24,7 @@ fn every_mount_is_a_resource_with_a_template() {
 }
 
 #[test]
-fn files_are_read_as_they_are_and_directories_listed() {
+fn files_are_read_unchanged_and_directories_listed() {
     let home = Home::new();
     home.put("naïve name.md", "one\r\ntwo");
     home.put("logo.png", b"\x89PNG\r\n\x1a\n\0");
@@ -58,7 +58,7 @@ fn files_are_read_as_they_are_and_directories_listed() {
 }
 
 #[test]
-fn a_long_directory_goes_on_by_a_cursor() {
+fn long_directory_continues_at_cursor() {
     let home = Home::new();
     for number in 0..1_100 {
         home.put(&format!("many/{number:04}"), "");
@@ -72,7 +72,7 @@ fn a_long_directory_goes_on_by_a_cursor() {
 }
 
 #[test]
-fn skills_are_served_with_digests_that_hold() {
+fn skills_are_served_with_valid_digests() {
     let home = Home::new();
     home.put("skills/invoices/SKILL.md", "---\nname: invoices\ndescription: Issues invoices.\n---\nDo.\n");
     home.put("skills/invoices/scripts/issue.sh", "echo\n");
@@ -88,7 +88,7 @@ fn skills_are_served_with_digests_that_hold() {
 }
 
 #[test]
-fn memory_is_a_prompt_and_stands_in_the_instructions_as_it_is_now() {
+fn current_memory_is_in_the_prompt_and_the_instructions() {
     let home = Home::new();
     let text = |prompt: &Value| prompt["messages"][0]["content"]["text"].as_str().unwrap().to_owned();
     home.ok(&["write", "/memories/AGENTS.md", "Answer in French.\n"]);

@@ -1,4 +1,4 @@
-//! Every tool of every set, as the server lists them, under rules of the configuration that hide and protect.
+//! Every tool of every set, as listed by the server, under rules that hide and protect files.
 
 use super::{Client, Era};
 use crate::rules::commands::{NAME, SECRET, home, protected};
@@ -7,7 +7,7 @@ use serde_json::json;
 use treehold::mcp::McpTools;
 
 #[test]
-fn no_tool_of_any_set_shows_or_changes_what_a_rule_keeps_from_its_caller() {
+fn tools_of_every_set_respect_permission_rules() {
     let home = home();
     let before = protected(&home);
     let mut asked = 0;

@@ -1,10 +1,10 @@
-//! What a client is told of changes, in the ways of both eras.
+//! Change notifications, for both forms of the protocol.
 
 use super::{Client, Era};
 use crate::cli::Home;
 use serde_json::{Value, json};
 
-/// Waits for the next notification that a resource changed, and returns its URI.
+/// Waits for the next notification of a changed resource, and returns its URI.
 fn updated(client: &mut Client) -> String {
     let is_update = |message: &Value| message["method"] == "notifications/resources/updated";
     loop {
@@ -22,8 +22,8 @@ fn updated(client: &mut Client) -> String {
     }
 }
 
-/// Waits until a resource is said to have changed. Others may be said so too: what was written while a subscription began is told of
-/// once more.
+/// Waits for a notification about a resource. Notifications about others may come first, since changes made while a subscription starts are
+/// reported once more.
 fn hear(client: &mut Client, uri: &str) {
     while updated(client) != uri {}
 }
@@ -49,7 +49,7 @@ fn listen(client: &mut Client, uris: &[&str]) -> u64 {
 }
 
 #[test]
-fn a_listener_hears_of_what_this_server_and_others_change() {
+fn listener_is_notified_of_changes_by_this_server_and_others() {
     let home = Home::new();
     home.put("on-disk.md", "before");
     let mut client = Client::start(&home, Era::Modern, &["mcp"]);
@@ -73,12 +73,12 @@ fn a_listener_hears_of_what_this_server_and_others_change() {
 }
 
 #[test]
-fn a_write_right_after_the_acknowledgement_is_heard_of() {
+fn write_right_after_acknowledgement_is_notified() {
     let home = Home::new();
     let mut client = Client::start(&home, Era::Modern, &["mcp"]);
     for number in 0..30 {
         let (path, uri) = (format!("/memories/{number}.md"), format!("vfs:///memories/{number}.md"));
-        // Both requests are on their way before anything is answered.
+        // Both requests are sent before either is answered.
         let id = client.ask("subscriptions/listen", json!({"notifications": {"resourceSubscriptions": [uri]}}));
         acknowledged(&mut client);
         client.text("write_file", json!({"path": path, "content": "x"}));
@@ -89,7 +89,7 @@ fn a_write_right_after_the_acknowledgement_is_heard_of() {
 }
 
 #[test]
-fn a_subscriber_of_the_older_era_hears_until_it_ends_the_subscription() {
+fn legacy_subscriber_is_notified_until_it_unsubscribes() {
     let home = Home::new();
     let mut client = Client::start(&home, Era::Legacy, &["mcp"]);
     client.result("resources/subscribe", json!({"uri": "vfs:///memories/a.md"}));
@@ -105,7 +105,7 @@ fn a_subscriber_of_the_older_era_hears_until_it_ends_the_subscription() {
 }
 
 #[test]
-fn one_subscription_more_than_a_server_may_have_is_refused() {
+fn subscription_beyond_the_limit_is_refused() {
     let home = Home::new();
     let mut client = Client::start(&home, Era::Modern, &["mcp"]);
     let first = listen(&mut client, &["vfs:///memories/a.md"]);
@@ -117,7 +117,7 @@ fn one_subscription_more_than_a_server_may_have_is_refused() {
     let refused = client.error("subscriptions/listen", request());
     assert_eq!((&refused["code"], &refused["data"]["code"]), (&json!(-32000), &json!("unavailable")), "{refused}");
     client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": first}}));
-    // The server gives the place back when it has heard that.
+    // The server frees the place once it has processed the cancellation.
     loop {
         let id = client.ask("subscriptions/listen", request());
         acknowledged(&mut client);

@@ -1,11 +1,11 @@
-//! Which thread a call is about, and that it is saved.
+//! The thread of a call, and that it is saved.
 
 use super::{Client, ERAS, Era};
 use crate::cli::Home;
 use serde_json::json;
 
 #[test]
-fn a_call_names_its_thread_and_memories_are_shared() {
+fn call_uses_the_thread_it_names_and_shares_memories() {
     let home = Home::new();
     for era in ERAS {
         let mut client = Client::start(&home, era, &["mcp"]);
@@ -23,7 +23,7 @@ fn a_call_names_its_thread_and_memories_are_shared() {
 }
 
 #[test]
-fn a_server_and_the_command_line_work_on_one_thread() {
+fn server_and_command_line_share_a_thread() {
     let home = Home::new();
     let mut client = Client::start(&home, Era::Modern, &["--thread", "shared", "mcp"]);
     client.text("write_file", json!({"path": "/a.md", "content": "of the server"}));
@@ -37,7 +37,7 @@ fn a_server_and_the_command_line_work_on_one_thread() {
 }
 
 #[test]
-fn two_servers_that_write_to_one_thread_at_once_lose_nothing() {
+fn concurrent_servers_on_one_thread_lose_nothing() {
     const FILES: usize = 25;
     let home = Home::new();
     std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn two_servers_that_write_to_one_thread_at_once_lose_nothing() {
 }
 
 #[test]
-fn calls_at_once_over_one_connection_lose_nothing() {
+fn concurrent_calls_over_one_connection_lose_nothing() {
     const CALLS: usize = 50;
     let home = Home::new();
     let mut client = Client::start(&home, Era::Legacy, &["mcp"]);
@@ -75,10 +75,10 @@ fn calls_at_once_over_one_connection_lose_nothing() {
     assert_eq!(lines, (0..CALLS).collect::<Vec<_>>());
 }
 
-/// Two clients of two projects wrote at the same `/`.
+/// Two clients of two projects wrote to the same `/`.
 #[cfg(unix)]
 #[test]
-fn each_project_has_a_thread_of_its_own_unless_one_is_named() {
+fn each_project_has_its_own_thread_unless_one_is_named() {
     use std::process::Command;
     let home = Home::new();
     let started = |directory: &str, args: &[&str]| {

@@ -1,11 +1,11 @@
-//! What a client is told of the tools, and what calls answer.
+//! The descriptions of tools, and the results of calls.
 
 use super::{Client, ERAS, Era, text};
 use crate::cli::Home;
 use serde_json::json;
 
 #[test]
-fn the_list_of_tools() {
+fn tool_list_is_the_same_for_both_protocol_forms() {
     let home = Home::new();
     let lists = ERAS.map(|era| Client::start(&home, era, &["mcp"]).result("tools/list", json!({})));
     insta::assert_json_snapshot!("tools", lists[0]["tools"]);
@@ -15,19 +15,19 @@ fn the_list_of_tools() {
 }
 
 #[test]
-fn what_a_server_says_of_itself() {
+fn discover_describes_the_server() {
     let home = Home::new();
     let mut client = Client::start(&home, Era::Modern, &["mcp"]);
     let mut discovered = client.result("server/discover", json!({}));
     discovered["_meta"]["io.modelcontextprotocol/serverInfo"]["version"].take();
-    // What is said of memory, and how, is that room's own.
+    // The text about memory has its own tests.
     let instructions = discovered["instructions"].as_str().unwrap().split("\n\n").next().unwrap().to_owned();
     discovered["instructions"] = instructions.into();
     insta::assert_json_snapshot!("discover", discovered);
 }
 
 #[test]
-fn files_go_through_byte_for_byte_and_as_text_alone() {
+fn file_content_round_trips_as_text_only() {
     let home = Home::new();
     for era in ERAS {
         let mut client = Client::start(&home, era, &["mcp"]);
@@ -48,7 +48,7 @@ fn files_go_through_byte_for_byte_and_as_text_alone() {
 }
 
 #[test]
-fn what_a_model_can_mend_is_a_result_and_the_rest_a_protocol_error() {
+fn errors_a_model_can_fix_are_results_and_others_protocol_errors() {
     let home = Home::new();
     for era in ERAS {
         let mut client = Client::start(&home, era, &["mcp"]);
@@ -66,14 +66,14 @@ fn what_a_model_can_mend_is_a_result_and_the_rest_a_protocol_error() {
 }
 
 #[test]
-fn a_client_that_goes_away_at_once_is_no_error() {
+fn client_that_disconnects_at_once_is_not_an_error() {
     let home = Home::new();
     home.command(&["mcp"]).write_stdin("").assert().success().stdout("");
 }
 
-/// A line that was no JSON got no answer, and its client waited.
+/// A line that was not JSON got no response, and its client waited.
 #[test]
-fn what_is_no_message_is_answered_by_an_error_of_the_protocol() {
+fn malformed_line_is_answered_with_a_protocol_error() {
     let home = Home::new();
     for era in ERAS {
         let mut client = Client::start(&home, era, &["mcp"]);

@@ -1,4 +1,4 @@
-//! Bodies: what bounds them, and what becomes of those that are not whole.
+//! Request bodies: their bounds, and what happens to incomplete ones.
 
 use super::Served;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 
-/// Connects, and sends the head of a request.
+/// Connects and sends the head of a request.
 fn begun(served: &Served, head: &str) -> TcpStream {
     let host = served.base.trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).unwrap();
@@ -16,7 +16,7 @@ fn begun(served: &Served, head: &str) -> TcpStream {
     stream
 }
 
-/// Returns the status of what comes back.
+/// Returns the status of the response.
 fn status(stream: &mut TcpStream) -> u16 {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -30,14 +30,14 @@ fn chunk(stream: &mut TcpStream, part: &[u8]) {
 }
 
 #[test]
-fn large_uploads_at_once_are_whole_in_less_memory_than_all_of_them() {
+fn concurrent_large_uploads_complete_in_less_memory_than_their_total() {
     let served = Served::with(|options| options.with_bodies_bytes_max(8 * MIB).with_upload_bytes_max(4 * MIB));
     std::thread::scope(|scope| {
         for number in 0..12_u8 {
             let served = &served;
             scope.spawn(move || {
                 let key = format!("key-{number}");
-                // Some with a key, which are received in another place.
+                // Some with a key, since those are received in a different place.
                 let headers = if number % 2 == 0 { vec![("idempotency-key", key.as_str())] } else { Vec::new() };
                 let put = served.send("PUT", &format!("/v1/fs/memories/{number}"), &headers, &vec![number; 3 * MIB + 11]);
                 assert_eq!(put.status, 201);
@@ -51,8 +51,8 @@ fn large_uploads_at_once_are_whole_in_less_memory_than_all_of_them() {
 }
 
 #[test]
-fn requests_with_keys_that_do_not_say_their_length_do_not_wait_for_each_other() {
-    // Room for the first part of each, and for all of one alone.
+fn chunked_requests_with_keys_do_not_wait_for_each_other() {
+    // Enough memory for the first part of each body, but for the whole of only one.
     let served = Served::with(|options| options.with_bodies_bytes_max(16 * MIB));
     let mut streams: Vec<TcpStream> = (0..40)
         .map(|number| {
@@ -72,7 +72,7 @@ fn requests_with_keys_that_do_not_say_their_length_do_not_wait_for_each_other() 
 }
 
 #[test]
-fn a_body_that_is_cut_leaves_nothing() {
+fn cut_body_leaves_no_file_and_no_key() {
     let served = Served::start();
     for (number, head) in [format!("content-length: {}", 2 * MIB), "transfer-encoding: chunked".to_owned()].iter().enumerate() {
         for key in ["", "\r\nidempotency-key: cut"] {
@@ -87,6 +87,6 @@ fn a_body_that_is_cut_leaves_nothing() {
             assert_eq!(served.get("/v1/fs/memories/cut").code(), "not_found");
         }
     }
-    // The key was not used up.
+    // The failed request did not consume the key.
     assert_eq!(served.send("PUT", "/v1/fs/memories/cut", &[("idempotency-key", "cut")], b"whole").status, 201);
 }

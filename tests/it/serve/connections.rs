@@ -1,4 +1,4 @@
-//! Connections that keep the server waiting: each is cut off, none keeps others out, and health is answered whatever the load.
+//! Connections that keep the server waiting are disconnected, none keeps others out, and health checks are answered under any load.
 
 use super::Served;
 use std::io::{ErrorKind, Read, Write};
@@ -8,10 +8,10 @@ use treehold::serve::{Access, ConnectionLimits, Rights, ServeOptions};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Long enough never to be what a test waits for.
+/// Longer than any wait that a test depends on.
 const LONG: Duration = Duration::from_secs(300);
 
-/// The start of a connection of HTTP/2: its preface, and settings without a setting.
+/// The start of an HTTP/2 connection: the preface and an empty settings frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn limits() -> ConnectionLimits {
@@ -30,7 +30,7 @@ fn connected(served: &Served, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Reads until the server closes the connection. Fails when it does not.
+/// Reads until the server closes the connection, or fails.
 fn until_closed(mut stream: TcpStream) -> Vec<u8> {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -40,9 +40,9 @@ fn until_closed(mut stream: TcpStream) -> Vec<u8> {
     answer
 }
 
-/// Makes a request of HTTP/2, as the first of its connection.
+/// Returns an HTTP/2 request that is the first of its connection.
 fn request_of_http2(path: &str) -> Vec<u8> {
-    // GET and http stand in the table of HPACK, the path and the authority are told.
+    // GET and http are in the static table of HPACK; path and authority are literals.
     let mut head = vec![0x82, 0x86, 0x04, path.len() as u8];
     head.extend_from_slice(path.as_bytes());
     head.extend_from_slice(b"\x01\x09localhost");
@@ -52,7 +52,7 @@ fn request_of_http2(path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_connection_that_brings_no_request_is_closed() {
+fn connection_without_a_request_is_closed() {
     let served = served(limits().with_head_timeout(SHORT));
     for (what, bytes) in [
         ("nothing", &b""[..]),
@@ -67,17 +67,17 @@ fn a_connection_that_brings_no_request_is_closed() {
 }
 
 #[test]
-fn bytes_that_never_become_a_request_do_not_keep_a_connection() {
+fn bytes_without_a_request_do_not_keep_a_connection_open() {
     let served = served(limits().with_head_timeout(SHORT));
     let mut stream = connected(&served, PREFACE);
-    // A ping is answered, and counts for nothing.
+    // Pings are answered but do not count.
     while stream.write_all(b"\0\0\x08\x06\0\0\0\0\0abcdefgh").is_ok() {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_connection_of_http2_that_asks_nothing_more_is_closed() {
+fn idle_http2_connection_is_closed() {
     let served = served(limits().with_idle_timeout(SHORT));
     let stream = connected(&served, &[PREFACE, &request_of_http2("/livez")].concat());
     let answer = until_closed(stream);
@@ -85,7 +85,7 @@ fn a_connection_of_http2_that_asks_nothing_more_is_closed() {
 }
 
 #[test]
-fn a_body_that_pauses_or_trickles_is_refused() {
+fn body_that_pauses_or_trickles_is_refused() {
     for (pause, trickles) in [(true, false), (false, true)] {
         let timeout = if pause { SHORT } else { Duration::from_millis(500) };
         let served = served(limits().with_body_pace(timeout, 1 << 20));
@@ -106,11 +106,11 @@ fn a_body_that_pauses_or_trickles_is_refused() {
 }
 
 #[test]
-fn a_client_that_takes_no_answer_is_cut_off() {
+fn client_that_reads_no_response_is_disconnected() {
     let served = served(limits().with_write_timeout(SHORT));
     assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 32 << 20]).status, 201);
     let mut stream = connected(&served, b"GET /v1/fs/large HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    // The buffers of both sides fill up, then nothing is taken: the server says nothing of it, and lets go.
+    // The buffers of both sides fill up and nothing more is read. The server disconnects without a response.
     std::thread::sleep(4 * SHORT);
     let mut taken = 0;
     let mut buffer = vec![0; 1 << 20];
@@ -121,12 +121,12 @@ fn a_client_that_takes_no_answer_is_cut_off() {
 }
 
 #[test]
-fn client_that_takes_an_answer_too_slowly_is_cut_off() {
+fn client_that_reads_a_response_too_slowly_is_disconnected() {
     let served = served(limits().with_write_timeout(Duration::from_secs(1)).with_answer_bytes_per_second_min(1 << 30));
     assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 32 << 20]).status, 201);
     let mut stream = connected(&served, b"GET /v1/fs/large HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let (mut taken, mut buffer) = (0, vec![0; 128 << 10]);
-    // It never pauses for long, and takes some MiB a second.
+    // It never pauses for long, but reads only some MiB per second.
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         taken += count;
         std::thread::sleep(Duration::from_millis(20));
@@ -135,7 +135,7 @@ fn client_that_takes_an_answer_too_slowly_is_cut_off() {
 }
 
 #[test]
-fn small_answers_to_a_steady_client_keep_their_connection() {
+fn small_responses_to_a_steady_client_keep_its_connection() {
     let served = served(limits().with_write_timeout(SHORT).with_answer_bytes_per_second_min(1 << 40));
     assert_eq!(served.put("/v1/fs/a", b"text").status, 201);
     let mut stream = connected(&served, b"");
@@ -154,7 +154,7 @@ fn small_answers_to_a_steady_client_keep_their_connection() {
     }
 }
 
-/// Begins an answer of HTTP/2 in a window of some bytes; `take` is given the body, and this returns when the server closes the connection.
+/// Starts an HTTP/2 response in a window of `window_bytes`. `take` receives the body. Returns when the server closes the connection.
 fn answered_over_http2<F: Future<Output = ()>>(served: &Served, window_bytes: u32, take: impl FnOnce(h2::RecvStream) -> F) {
     let address = served.base.trim_start_matches("http://").to_owned();
     served.block_on(async {
@@ -173,10 +173,10 @@ fn answered_over_http2<F: Future<Output = ()>>(served: &Served, window_bytes: u3
 }
 
 #[test]
-fn client_of_http2_that_withholds_its_window_is_cut_off() {
+fn http2_client_that_withholds_its_window_is_disconnected() {
     let served = served(limits().with_write_timeout(SHORT));
     assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 1 << 20]).status, 201);
-    // The connection itself lives: its pings are answered.
+    // The connection itself is alive: its pings are answered.
     answered_over_http2(&served, 4 << 10, |body| async move {
         std::future::pending::<()>().await;
         drop(body);
@@ -185,7 +185,7 @@ fn client_of_http2_that_withholds_its_window_is_cut_off() {
 }
 
 #[test]
-fn client_of_http2_that_trickles_is_cut_off() {
+fn http2_client_that_trickles_is_disconnected() {
     let served = served(limits().with_write_timeout(Duration::from_secs(1)).with_answer_bytes_per_second_min(1 << 30));
     assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 1 << 20]).status, 201);
     answered_over_http2(&served, 4 << 10, |mut body| async move {
@@ -200,7 +200,7 @@ fn client_of_http2_that_trickles_is_cut_off() {
 }
 
 #[test]
-fn one_address_takes_only_so_many_connections() {
+fn connections_of_one_address_are_limited() {
     let served = served(limits().with_connections_max(100, 3));
     let mut held: Vec<TcpStream> = (0..3).map(|_| connected(&served, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")).collect();
     for stream in &mut held {
@@ -210,21 +210,21 @@ fn one_address_takes_only_so_many_connections() {
     }
     assert_eq!(until_closed(connected(&served, b"")), b"");
     drop(held.pop());
-    // Its place is free once the server has seen the end.
+    // The place is free once the server has noticed the end.
     while !until_closed(connected(&served, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
         .starts_with(b"HTTP/1.1 200")
     {}
 }
 
 #[test]
-fn health_is_answered_where_all_connections_are_taken() {
+fn health_is_answered_if_all_connections_are_taken() {
     let served = served(limits().with_connections_max(2, 100));
     let asked = |path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         let answer = until_closed(connected(&served, request.as_bytes()));
         String::from_utf8(answer).unwrap()
     };
-    // The two may still be on their way, or have been closed for their silence on a slow machine.
+    // The two connections may not be accepted yet, or a slow machine may have closed them for their silence.
     let held = loop {
         let held: Vec<TcpStream> = (0..2).map(|_| connected(&served, b"")).collect();
         if asked("/v1/ls").starts_with("HTTP/1.1 503") {
@@ -238,7 +238,7 @@ fn health_is_answered_where_all_connections_are_taken() {
 }
 
 #[test]
-fn slow_bodies_of_one_user_leave_health_and_other_users_alone() {
+fn slow_bodies_of_one_user_do_not_affect_health_or_other_users() {
     const SLOW: usize = 40;
     let options = |options: ServeOptions| {
         let options = options.with_tokens(true).with_connections(limits()).with_requests_max(SLOW);
@@ -249,7 +249,7 @@ fn slow_bodies_of_one_user_leave_health_and_other_users_alone() {
     let other = served.token("other", "bob", Rights::new(Access::Write));
     let head = format!("PUT /v1/fs/a HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {slow}\r\ncontent-length: 9\r\n\r\nx");
     let held: Vec<TcpStream> = (0..SLOW).map(|_| connected(&served, head.as_bytes())).collect();
-    // As many wait as may, however long they take to come, and what is more is refused.
+    // As many slow requests as allowed are waiting, and further ones are refused.
     let [bearer, of_slow] = [&other, &slow].map(|token| format!("Bearer {token}"));
     super::within(|| served.send("GET", "/v1/ls", &[("authorization", &of_slow)], b"").status == 503);
     for path in ["/livez", "/readyz"] {
@@ -265,7 +265,7 @@ fn slow_bodies_of_one_user_leave_health_and_other_users_alone() {
 
 #[cfg(all(feature = "cli", target_os = "linux"))]
 #[test]
-fn serve_takes_all_files_that_it_may_open_and_keeps_connections_beneath() {
+fn serve_raises_open_file_limit_and_keeps_connections_below_it() {
     use super::process::{Process, command};
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("treehold.toml"), "[serve]\nconnections_max = 5_000\nhead_timeout = \"20s\"\n").unwrap();
@@ -279,7 +279,7 @@ fn serve_takes_all_files_that_it_may_open_and_keeps_connections_beneath() {
     let held: Vec<TcpStream> = (0..380).filter_map(|_| TcpStream::connect(server.address).ok()).collect();
     let health = super::process::ask(&super::process::agent(), "GET", &format!("{}/readyz", server.base()), &[], b"");
     drop(held);
-    // Whether or not this one was let in, the server has files left to answer with.
+    // Whether or not this connection was accepted, the server has files left to respond with.
     assert!(health.is_err() || health.unwrap().0 == 200);
     super::within(|| {
         let answer = super::process::ask(&super::process::agent(), "GET", &format!("{}/readyz", server.base()), &[], b"");
@@ -289,7 +289,7 @@ fn serve_takes_all_files_that_it_may_open_and_keeps_connections_beneath() {
 }
 
 #[test]
-fn health_is_answered_where_all_requests_are_taken() {
+fn health_is_answered_if_all_request_places_are_taken() {
     let served = Served::with(|options| options.with_requests_max(0));
     for path in ["/livez", "/readyz", "/healthz", "/metrics"] {
         assert_eq!(served.get(path).status, 200, "{path}");

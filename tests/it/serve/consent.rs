@@ -1,4 +1,4 @@
-//! A person is asked by one server and answers another.
+//! One server asks a person, and another receives the reply.
 
 use super::Served;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn delete(served: &Served, more: &Value) -> Value {
 }
 
 #[test]
-fn what_one_server_asked_another_of_the_store_takes_an_answer_to_once() {
+fn reply_is_accepted_once_by_any_server_of_the_store() {
     let store = Arc::new(MemoryStore::new());
     let (one, two) = (Served::on(store.clone(), |options| options), Served::on(store, |options| options));
     one.put("/v1/fs/memories/d/a", b"x");
@@ -37,12 +37,12 @@ fn what_one_server_asked_another_of_the_store_takes_an_answer_to_once() {
     let done = delete(&two, &yes);
     assert!(done["content"][0]["text"].as_str().is_some_and(|text| text.starts_with("Deleted /memories/d")), "{done}");
     assert_eq!(one.get("/v1/fs/memories/d/a").code(), "not_found");
-    // It counts once, wherever it is brought.
+    // It is accepted only once, by whichever server.
     one.put("/v1/fs/memories/d/a", b"x");
     for served in [&one, &two] {
         assert_eq!(delete(served, &yes)["resultType"], "input_required");
     }
-    // Servers that share nothing know nothing of each other.
+    // Servers without a common store do not accept each other's questions.
     let stranger = Served::start();
     stranger.put("/v1/fs/memories/d/a", b"x");
     assert!(delete(&stranger, &yes).is_null(), "an error of the protocol");

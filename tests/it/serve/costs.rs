@@ -1,4 +1,4 @@
-//! What docs/scale.md states of round trips to the store, request by request.
+//! The round trips to the store per request, as stated in docs/scale.md.
 
 use super::Served;
 use crate::threads::watched::Watched;
@@ -19,7 +19,7 @@ fn cost(served: &Served, store: &Watched, method: &str, path: &str, headers: &[(
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[test]
-fn a_request_takes_the_round_trips_that_are_told() {
+fn request_takes_the_documented_round_trips() {
     let store = Watched::default();
     let served = Served::on(Arc::new(store.clone()), |options| options);
     let changes: Vec<_> = (0..10)
@@ -34,7 +34,7 @@ fn a_request_takes_the_round_trips_that_are_told() {
     let write = json!({"path": "/notes/3", "content": "new"}).to_string();
     let shared = json!({"path": "/memories/a", "content": "new"}).to_string();
     let thread = ("treehold-thread", "t");
-    // The keys of a user are counted once a minute.
+    // A user's keys are counted once a minute; do it before measuring.
     assert!(served.send("PUT", "/v1/threads/t/fs/notes/0", &[("idempotency-key", "first")], b"new").status < 400);
     let costs = [
         ("read", cost("GET", "/v1/threads/t/fs/notes/1", &[], b"")),

@@ -1,4 +1,4 @@
-//! Every engine behind every door of the real program: one table, so that no engine is left out of any.
+//! Every engine behind every entry point of the real program, from one table, so that no combination is missed.
 
 #![allow(clippy::print_stdout, reason = "a failure names its engine")]
 
@@ -13,12 +13,12 @@ use tempfile::TempDir;
 /// A fresh store of an engine.
 struct Fresh {
     url: String,
-    /// Whether another process finds what one has left.
+    /// Whether another process finds the data of an earlier one.
     is_kept: bool,
     _keep: Option<Box<dyn Any>>,
 }
 
-/// An engine by the scheme of its URL, and the factory of its stores.
+/// An engine by the scheme of its URL, with the factory of its stores.
 type Row = (&'static str, Kind, fn() -> Fresh);
 
 /// Where an engine runs.
@@ -32,7 +32,7 @@ enum Kind {
     Server,
 }
 
-/// Every engine that this program has.
+/// Every engine of this program.
 const ROWS: &[Row] = &[
     ("memory", Kind::Embedded, || Fresh { url: "memory:".into(), is_kept: false, _keep: None }),
     #[cfg(feature = "sled")]
@@ -64,7 +64,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().unwrap()
 }
 
-/// A directory with the configuration of a store, and a mount of each tier that stands on it.
+/// A directory with the configuration of a store and a mount of each tier that depends on it.
 fn home(url: &str) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     let config = format!(
@@ -76,7 +76,7 @@ fn home(url: &str) -> TempDir {
     home
 }
 
-/// Calls `test` with each engine of a kind, and prints its name.
+/// Runs `test` with each engine of a kind, printing the engine's name.
 fn on_each(kind: Kind, test: impl Fn(&Fresh, &Path)) {
     for (engine, _, fresh) in ROWS.iter().filter(|row| row.1 == kind) {
         let fresh = fresh();
@@ -91,7 +91,7 @@ fn problem(body: &[u8]) -> String {
 }
 
 #[test]
-fn every_engine_that_a_url_can_name_is_a_row() {
+fn every_engine_that_a_url_can_name_is_in_the_table() {
     let home = home("nothing:x");
     let (_, _, said) = ended(home.path(), &["store", "ls", "default"]);
     // `use `sqlite:FILE`, …, `env:VARIABLE` or `memory:``
@@ -125,7 +125,7 @@ fn serve_answers_and_keeps_what_it_acknowledged(kind: Kind) {
                 assert_eq!(code, Some(0), "{said}");
                 token.trim().to_owned()
             }
-            // Nobody else reaches the rows of a store in memory.
+            // No other process can reach the rows of an in-memory store.
             false => {
                 std::fs::write(home.join("token"), "a-token-of-thirty-two-characters").unwrap();
                 "a-token-of-thirty-two-characters".to_owned()
@@ -175,7 +175,7 @@ fn serve_answers_and_keeps_what_it_acknowledged(kind: Kind) {
     });
 }
 
-/// Commands that use the rows of a store in more than one way; each is a process of its own.
+/// Commands that use the rows of a store in more than one way. Each runs in its own process.
 const COMMANDS: &[&[&str]] = &[
     &["write", "/note", "of the thread"],
     &["write", "/memories/note", "a row"],
@@ -221,7 +221,7 @@ fn every_command_opens_its_store_once(kind: Kind) {
         for args in COMMANDS {
             let (code, _, said) = ended(home, args);
             assert!(!said.contains("cannot be opened") && !said.contains("has the store open"), "{args:?}: {said}");
-            // A store in memory is empty for each of them.
+            // An in-memory store is empty for each command.
             if fresh.is_kept {
                 assert!(matches!(code, Some(0 | 1)), "{args:?} ended with {code:?}: {said}");
             }
@@ -264,7 +264,7 @@ fn run_and_mcp_write_and_read(kind: Kind) {
             json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}),
             json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             call(1, "write_file", json!({"path": "/by-mcp", "content": "1"})),
-            // Calls run at once, and a store in memory has nothing that was there before.
+            // Calls run concurrently, and an in-memory store holds nothing from before.
             call(2, if fresh.is_kept { "read_file" } else { "ls" }, json!({"path": if fresh.is_kept { "/by-run" } else { "/" }})),
         ];
         let answers = talk(&["--thread", "default", "mcp"], &asked);
@@ -276,7 +276,7 @@ fn run_and_mcp_write_and_read(kind: Kind) {
     });
 }
 
-/// The second name found the lock of the first, and `serve` answered that the store cannot be opened.
+/// The second name hit the lock of the first, and `serve` reported that the store cannot be opened.
 #[test]
 fn names_of_one_embedded_store_open_it_once_in_serve_and_in_commands() {
     for url in ["sled:real/store.sled", "sqlite:real/store.db"] {

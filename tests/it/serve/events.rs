@@ -1,4 +1,4 @@
-//! The feed of changes: nothing is missed by who comes back, and nothing is told to who may not see it.
+//! The event feed: a client that reconnects misses nothing, and nobody receives what they may not see.
 
 use super::{Answer, Served};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use treehold::serve::{Access, Rights, TokenBook};
 use treehold::store::{MemoryStore, Store};
 use treehold::{Feed, VfsPathBuf};
 
-/// A stream of events that is read as it comes.
+/// An event stream that is read incrementally.
 struct Stream {
     lines: Box<dyn BufRead + Send>,
     last_id: Option<String>,
@@ -24,7 +24,7 @@ impl Stream {
         Self { lines: Box::new(BufReader::new(reader)), last_id: None }
     }
 
-    /// Goes on behind an event.
+    /// Resumes after an event.
     fn resume(served: &Served, path: &str, id: Option<&str>) -> Self {
         let headers: Vec<(&str, &str)> = id.map(|id| ("last-event-id", id)).into_iter().collect();
         let mut stream = Self::open(served, path, &headers);
@@ -32,7 +32,7 @@ impl Stream {
         stream
     }
 
-    /// Returns the next event and its data; none at the end.
+    /// Returns the next event with its data, or `None` at the end.
     fn next(&mut self) -> Option<(String, Value)> {
         let (mut name, mut data) = (String::new(), String::new());
         loop {
@@ -62,7 +62,7 @@ fn shown(event: &Value) -> String {
 }
 
 #[test]
-fn changes_are_told_as_they_come_with_who_made_them() {
+fn changes_are_streamed_with_their_author() {
     let served = Served::start();
     let mut stream = Stream::resume(&served, "/v1/events", None);
     let written = served.send("PUT", "/v1/threads/t/fs/memories/a.md", &[("treehold-actor", "coder")], b"one").json();
@@ -89,7 +89,7 @@ fn changes_are_told_as_they_come_with_who_made_them() {
 }
 
 #[test]
-fn who_drops_off_in_the_middle_misses_nothing_and_sees_nothing_twice() {
+fn reconnecting_client_misses_nothing_and_sees_nothing_twice() {
     const WRITES: usize = 80;
     let served = Arc::new(Served::start());
     let mut stream = Stream::resume(&served, "/v1/events?prefix=/memories", None);
@@ -106,7 +106,7 @@ fn who_drops_off_in_the_middle_misses_nothing_and_sees_nothing_twice() {
             seen.push(stream.change()["path"].as_str().unwrap().to_owned());
             last_id = stream.last_id.clone().or(last_id);
         }
-        // Dropped with whatever was sent and not read.
+        // Reconnect, discarding anything sent but not read.
         stream = Stream::resume(&served, "/v1/events?prefix=/memories", last_id.as_deref());
     }
     writing.join().unwrap();
@@ -114,7 +114,7 @@ fn who_drops_off_in_the_middle_misses_nothing_and_sees_nothing_twice() {
 }
 
 #[test]
-fn another_server_on_the_same_store_tells_the_same() {
+fn servers_on_one_store_stream_each_others_changes() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (one, other) = (Served::on(store.clone(), |options| options), Served::on(store, |options| options));
     let mut stream = Stream::resume(&one, "/v1/events", None);
@@ -130,7 +130,7 @@ fn as_bearer(served: &Served, token: &str, method: &str, path: &str, body: &[u8]
 }
 
 #[test]
-fn a_token_hears_of_what_it_may_see_alone() {
+fn token_receives_only_events_it_may_see() {
     let served = Served::closed();
     let path = |text: &str| VfsPathBuf::parse(text).unwrap();
     let ada = served.token("acme", "ada", Rights::new(Access::Write));
@@ -170,7 +170,7 @@ fn a_token_hears_of_what_it_may_see_alone() {
 }
 
 #[test]
-fn an_id_that_is_too_old_begins_anew_and_one_that_is_none_is_refused() {
+fn expired_id_resets_the_stream_and_malformed_id_is_refused() {
     let served = Served::start();
     served.put("/v1/fs/memories/a", b"x");
     for old in ["1-0", "ffffffff-9999999999"] {
@@ -191,14 +191,14 @@ fn an_id_that_is_too_old_begins_anew_and_one_that_is_none_is_refused() {
 }
 
 #[test]
-fn streams_are_bounded_and_end_with_the_server() {
+fn streams_are_limited_and_end_with_the_server() {
     let served = Served::with(|options| options.with_streams_max(2));
     let mut first = Stream::resume(&served, "/v1/events", None);
     let second = Stream::resume(&served, "/v1/events", None);
     let refused = served.get("/v1/events");
     assert_eq!((refused.status, refused.code().as_str()), (503, "unavailable"));
     drop(second);
-    // The server hears of it when it next tells something.
+    // The server notices the disconnect when it next sends something.
     let reopened = (0..1_000).find_map(|number| {
         served.put("/v1/fs/memories/a", number.to_string().as_bytes());
         let answer = served.get("/v1/events");
@@ -211,7 +211,7 @@ fn streams_are_bounded_and_end_with_the_server() {
 }
 
 #[test]
-fn a_server_without_a_feed_says_so() {
+fn server_without_feed_reports_unsupported() {
     let served = Served::made(|builder, _| builder);
     for path in ["/v1/events", "/v1/timeline"] {
         assert_eq!(served.get(path).code(), "unsupported", "{path}");
@@ -221,7 +221,7 @@ fn a_server_without_a_feed_says_so() {
 }
 
 #[test]
-fn a_stream_ends_with_its_token() {
+fn stream_ends_when_its_token_is_revoked() {
     let served = Served::closed();
     let admin = served.token("acme", "ada", Rights::new(Access::Admin));
     let lent = served.token("acme", "ada", Rights::new(Access::Read));
@@ -230,7 +230,7 @@ fn a_stream_ends_with_its_token() {
     let id = lent.split('_').nth(1).unwrap().to_owned();
     let book = TokenBook::new(served.store.clone());
     served.block_on(book.revoke(&id)).unwrap();
-    // What is known of a token is a second old at most.
+    // A token lookup is cached for at most a second.
     let ended = (0..100_000).any(|number: u32| {
         assert_eq!(as_bearer(&served, &admin, "PUT", "/v1/fs/memories/a", number.to_string().as_bytes()).status / 100, 2);
         stream.next().is_none()
@@ -239,7 +239,7 @@ fn a_stream_ends_with_its_token() {
 }
 
 #[test]
-fn a_token_of_some_threads_is_not_told_the_names_of_others() {
+fn thread_names_outside_the_token_are_hidden_in_events() {
     let served = Served::closed();
     let ada = served.token("acme", "ada", Rights::new(Access::Write));
     let one = served.token("acme", "ada", Rights::new(Access::Write).with_threads(["t1".to_owned()]));
@@ -251,7 +251,7 @@ fn a_token_of_some_threads_is_not_told_the_names_of_others() {
 }
 
 #[test]
-fn a_fork_is_told_to_who_follows_its_thread() {
+fn fork_appears_as_event_of_the_new_thread() {
     let served = Served::start();
     served.put("/v1/threads/t/fs/a", b"x");
     assert_eq!(served.post("/v1/threads/t/fork", &json!({"thread": "u"})).status, 201);
@@ -259,10 +259,10 @@ fn a_fork_is_told_to_who_follows_its_thread() {
     assert_eq!(page["events"].as_array().unwrap().iter().map(shown).collect::<Vec<_>>(), ["restore /"]);
 }
 
-/// What a cache near a far tree listens to (`CachedBackend::with_feed`).
+/// The source of changes for a cache of a remote tree (`CachedBackend::with_feed`).
 #[cfg(feature = "remote")]
 #[test]
-fn a_far_tree_is_told_of_by_the_real_feed() {
+fn remote_tree_reports_changes_from_the_server_feed() {
     use futures::StreamExt;
     use treehold::{RemoteBackend, RemoteOptions, TreeNews};
 

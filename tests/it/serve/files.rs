@@ -1,10 +1,10 @@
-//! Files as resources: bytes, tags, ranges, conditions, and the searches beside them.
+//! Files as resources: bytes, tags, ranges, conditions and searches.
 
 use super::Served;
 use serde_json::json;
 
 #[test]
-fn bytes_come_back_as_they_were_put() {
+fn file_bytes_round_trip() {
     let served = Served::start();
     for (path, content) in [
         ("/v1/fs/a.bin", &b"\xff\0\r\n"[..]),
@@ -30,7 +30,7 @@ fn bytes_come_back_as_they_were_put() {
 }
 
 #[test]
-fn of_two_writers_with_one_tag_one_is_told() {
+fn second_writer_with_the_same_tag_gets_412() {
     let served = Served::start();
     let tag = served.put("/v1/fs/memories/a", b"first").header("etag").unwrap();
     assert_eq!(served.send("PUT", "/v1/fs/memories/a", &[("if-match", &tag)], b"one").status, 200);
@@ -52,10 +52,10 @@ fn of_two_writers_with_one_tag_one_is_told() {
 }
 
 #[test]
-fn parts_of_a_file_are_sent() {
+fn ranges_of_a_file_are_served() {
     let served = Served::start();
     let content: Vec<u8> = (0..20_000_000_u32).map(|number| (number / 7) as u8).collect();
-    // A large body goes up in parts and comes down in parts.
+    // A large body is uploaded in parts and downloaded in parts.
     for part in content.chunks(8 << 20) {
         assert!(served.send("POST", "/v1/fs/large", &[], part).status < 300);
     }
@@ -80,7 +80,7 @@ fn parts_of_a_file_are_sent() {
 }
 
 #[test]
-fn digests_are_checked_and_given() {
+fn digests_are_checked_and_returned() {
     let served = Served::start();
     let digest = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
     assert_eq!(served.send("PUT", "/v1/fs/a", &[("content-digest", digest)], b"hello").status, 201);
@@ -90,7 +90,7 @@ fn digests_are_checked_and_given() {
 }
 
 #[test]
-fn a_compressed_answer_has_a_tag_that_a_change_can_name() {
+fn tag_of_a_compressed_response_works_in_if_match() {
     let served = Served::start();
     served.put("/v1/fs/a.md", "many words ".repeat(1_000).as_bytes());
     let got = served.send("GET", "/v1/fs/a.md", &[("accept-encoding", "zstd")], b"");
@@ -101,7 +101,7 @@ fn a_compressed_answer_has_a_tag_that_a_change_can_name() {
 }
 
 #[test]
-fn searches_answer_as_data() {
+fn searches_return_json() {
     let served = Served::start();
     served.put("/v1/fs/memories/notes/a.md", b"the theme colour is blue\n");
     served.put("/v1/fs/memories/notes/b.txt", b"\xffnothing\n");
@@ -121,7 +121,7 @@ fn searches_answer_as_data() {
 }
 
 #[test]
-fn a_batch_is_whole_and_a_key_makes_it_once() {
+fn batch_is_atomic_and_applied_once_per_key() {
     let served = Served::start();
     let batch = json!({"changes": [
         {"operation": "append", "path": "/memories/log", "content": "one\n"},
@@ -174,8 +174,8 @@ fn items_have_versions_and_filters() {
     assert_eq!(served.get("/v1/store/item?namespace=tasks&key=walk").code(), "not_found");
 }
 
-/// The items of a request lie beneath their user's own namespace, whatever names it gives: no reserved row is read, listed, found, written or
-/// removed over HTTP.
+/// The items of a request lie beneath the user's own namespace, whatever namespace it names. No reserved row can be read, listed, found,
+/// written or removed over HTTP.
 #[test]
 fn items_reach_no_reserved_namespace() {
     let served = Served::start();

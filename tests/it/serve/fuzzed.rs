@@ -1,11 +1,10 @@
-//! Random requests of two tenants and three tokens, over the API and over the protocol for models, against a model of who may see and
-//! change what.
+//! Random requests of two tenants with three tokens, over the API and MCP, compared with a model of who may see and change what.
 //!
-//! The model knows nothing of the server's code: a map of files for each tenant, the paths that each token may see, and who began which
-//! session. Beside its answers each text that comes back is searched for content that its reader may never have seen.
+//! The model shares no code with the server: it has a map of files per tenant, the paths that each token may see, and the owner of each
+//! session. Besides comparing outcomes, it searches every response for content that the reader may never have seen.
 //!
-//! `TREEHOLD_FUZZ_REQUESTS` and `TREEHOLD_FUZZ_SEED` set how many requests are sent and which. A difference is told with the fewest requests
-//! that still lead to it.
+//! `TREEHOLD_FUZZ_REQUESTS` and `TREEHOLD_FUZZ_SEED` set the number of requests and the seed. A failure is shrunk to the fewest requests
+//! that still cause it.
 
 use super::{Answer, Served};
 use serde_json::{Value, json};
@@ -13,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use treehold::VfsPathBuf;
 use treehold::serve::{Access, Rights};
 
-/// How many requests are sent unless the environment says so.
+/// The default number of requests.
 const REQUESTS: usize = 1_500;
 
-/// How many requests one server is sent before another begins with a fresh tree.
+/// How many requests one server handles before the next one starts with an empty tree.
 const ROUND: usize = 500;
 
 const PATHS: [&str; 8] = ["/memories/pub/a", "/memories/pub/b", "/memories/priv/a", "/memories/c", "/pub/a", "/pub/b", "/priv/a", "/d"];
 
-/// What the second token of the first tenant is for.
+/// The paths that the second token of the first tenant may see.
 const SHOWN: [&str; 2] = ["/memories/pub", "/pub"];
 
 const THREADS: [&str; 2] = ["t0", "t1"];
 
-/// What a request is answered, as far as the model tells answers apart.
+/// The outcome of a request, as far as the model distinguishes outcomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -34,20 +33,20 @@ enum Outcome {
     Paths(Vec<String>),
     NotFound,
     Denied,
-    /// No session: the caller has to begin one.
+    /// The session does not exist; the caller must start one.
     NoSession,
 }
 
-/// Over which door a request goes.
+/// How a request is sent.
 #[derive(Debug, Clone, Copy)]
 enum Door {
-    /// The API, with the thread in a header.
+    /// Over the API, with the thread in a header.
     Header,
-    /// The API, with the thread in the path.
+    /// Over the API, with the thread in the path.
     Path,
-    /// The protocol for models, as clients of today speak it.
+    /// Over MCP without a session (2026-07-28).
     Modern,
-    /// In a session, by its number among those that were begun.
+    /// Over MCP in a session, by its index.
     Session(usize),
 }
 
@@ -90,7 +89,7 @@ enum Op {
         token: usize,
         session: usize,
     },
-    /// Something that must tell nothing it may not and change nothing, by its number.
+    /// A request that must neither reveal nor change anything it may not, by its number.
     Probe {
         token: usize,
         thread: usize,
@@ -98,7 +97,7 @@ enum Op {
     },
 }
 
-/// A source of numbers that is the same for the same seed.
+/// A seeded source of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -135,11 +134,11 @@ impl Numbers {
     }
 }
 
-/// A token as the model knows it.
+/// The model of a token.
 struct Holder {
     tenant: &'static str,
     writes: bool,
-    /// What it may see; everything when there is nothing here.
+    /// The paths that it may see, or empty for all.
     shown: &'static [&'static str],
 }
 
@@ -157,14 +156,14 @@ fn holders(limited_writes: bool) -> [Holder; 3] {
     ]
 }
 
-/// Who may see and change what.
+/// The model of who may see and change what.
 #[derive(Default)]
 struct Model {
-    /// The files by tenant and path; those of a thread with its name before the path.
+    /// The files by tenant and path. The path of a thread's file starts with the thread's name.
     files: BTreeMap<(&'static str, String), String>,
-    /// The tenant of each piece of content, and whether it ever was where the limited token of its tenant sees it.
+    /// For each piece of content: its tenant, and whether it was ever visible to the tenant's restricted token.
     pieces: BTreeMap<usize, (&'static str, bool)>,
-    /// Who began each session, and whether it lasts.
+    /// The owner and id of each session, and whether it is open.
     sessions: Vec<(usize, String, bool)>,
 }
 
@@ -174,7 +173,7 @@ impl Model {
         (tenant, if is_shared { path.to_owned() } else { format!("{}{path}", THREADS[thread]) })
     }
 
-    /// Notes the pieces of a content that lies at a path now.
+    /// Records that the pieces of some content are now at a path.
     fn lies(&mut self, content: &str, path: &str) {
         let limited = &holders(true)[1];
         for number in pieces(content) {
@@ -254,10 +253,10 @@ fn pieces(text: &str) -> BTreeSet<usize> {
     text.match_indices("piece").filter_map(|(at, _)| text.get(at + 5..at + 12)?.parse().ok()).collect()
 }
 
-/// How many probes there are.
+/// The number of probes.
 const PROBES: usize = 24;
 
-/// Returns a request that reveals or would change much: a method, a path, a body, and whether only a token for all of the tree may have it.
+/// Returns a request that reveals or would change a lot: method, path, body, and whether it requires a token for the whole tree.
 fn probe(number: usize, thread: &str) -> (&'static str, String, Value, bool) {
     let of = |rest: &str| format!("/v1/threads/{thread}{rest}");
     match number {
@@ -310,7 +309,7 @@ impl World {
         Self { served, tokens, holders, model: Model::default(), written: 0 }
     }
 
-    /// Does one operation, and tells what differs from the model.
+    /// Performs one operation and reports a difference from the model.
     fn step(&mut self, op: &Op) -> Result<(), String> {
         match *op {
             Op::Write { token, door, thread, path, appends } => {
@@ -416,9 +415,9 @@ impl World {
         }
     }
 
-    /// Returns the place, owner, id and state of a session, by a number.
+    /// Returns the index, owner, id and state of a recent session.
     fn session(&self, number: usize) -> Option<(usize, usize, String, bool)> {
-        // The last few, so that most of them last.
+        // Choose among the last few, so that most are still open.
         let at = self.model.sessions.len().checked_sub(1 + number)?;
         let (owner, id, lasts) = &self.model.sessions[at];
         Some((at, *owner, id.clone(), *lasts))
@@ -431,7 +430,7 @@ impl World {
         self.served.send(method, path, &all, body)
     }
 
-    /// Reads an answer, and looks for what its reader may not see.
+    /// Reads a response and searches it for content that its reader may not see.
     fn text(&self, token: usize, answer: Answer) -> Result<(u16, String), String> {
         let status = answer.status;
         let text = answer.text();
@@ -452,7 +451,7 @@ impl World {
         })
     }
 
-    /// Asks for a file over any door; nothing when there is no session to ask in.
+    /// Sends a file operation by any route. Returns `None` if it needs a session and there is none.
     fn file(
         &mut self,
         token: usize,
@@ -470,7 +469,7 @@ impl World {
         self.of_answer(token, answer, method == "GET").map(Some)
     }
 
-    /// Calls a tool over the protocol for models.
+    /// Calls a tool over MCP.
     fn call(&mut self, token: usize, door: Door, thread: usize, tool: &str, arguments: Value) -> Result<Option<Outcome>, String> {
         let path = format!("/mcp/t/{}", THREADS[thread]);
         let mut params = json!({"name": tool, "arguments": arguments});
@@ -495,12 +494,12 @@ impl World {
         if status == 404 {
             return Ok(Some(Outcome::NoSession));
         }
-        // A session answers by a stream of events, of which the last is the answer.
+        // A session responds with an event stream whose last event is the response.
         let message = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).rfind(|data| data.starts_with('{'));
         let message: Value = serde_json::from_str(message.unwrap_or(&text)).map_err(|error| format!("{error}: {text}"))?;
         let told = message["result"]["content"][0]["text"].as_str().unwrap_or_default();
         Ok(Some(match &message["result"]["isError"] {
-            // A tool that the token's access leaves out is not offered.
+            // A tool that the token's access excludes is not offered.
             _ if message["error"]["code"] == -32602 => Outcome::Denied,
             Value::Bool(true) if told.starts_with("error [not_found]") => Outcome::NotFound,
             Value::Bool(true) if told.starts_with("error [permission_denied]") => Outcome::Denied,
@@ -522,13 +521,13 @@ fn differ(op: &Op, met: &Outcome, wanted: &[Outcome]) -> Result<(), String> {
     if wanted.contains(met) { Ok(()) } else { Err(format!("{op:?}: {met:?} where the model says {wanted:?}")) }
 }
 
-/// Plays operations on a fresh server, and returns the first difference with its place.
+/// Runs operations on a fresh server, and returns the first difference with its index.
 fn play(ops: &[Op], limited_writes: bool) -> Option<(usize, String)> {
     let mut world = World::new(limited_writes);
     ops.iter().enumerate().find_map(|(at, op)| world.step(op).err().map(|difference| (at, difference)))
 }
 
-/// Leaves operations out as long as there still is a difference.
+/// Removes operations as long as a difference remains.
 fn shrunk(mut ops: Vec<Op>, limited_writes: bool) -> (Vec<Op>, String) {
     let mut difference = String::new();
     let mut stretch = ops.len();
@@ -555,7 +554,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn random_requests_see_and_change_what_the_model_says() {
+fn random_requests_match_the_model() {
     let requests = number("TREEHOLD_FUZZ_REQUESTS").map_or(REQUESTS, |count| count as usize);
     let first_seed = number("TREEHOLD_FUZZ_SEED").unwrap_or(15);
     let (mut sent, mut seed) = (0, first_seed);

@@ -1,4 +1,4 @@
-//! Requests that mean no good: each is answered with a typed error, and the server goes on.
+//! Hostile requests: each gets a typed error, and the server keeps running.
 
 use super::Served;
 use serde_json::{Value, json};
@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::time::Duration;
 use treehold::mcp::HttpLimits;
 
-/// Sends bytes as they are, and returns the status that comes back.
+/// Sends raw bytes and returns the status line of the response.
 pub(super) fn raw(served: &Served, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(served.base.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // The server may hang up before it has read all of it.
+    // The server may disconnect before it has read everything.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -19,7 +19,7 @@ pub(super) fn raw(served: &Served, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn odd_paths_are_refused_and_reach_nothing() {
+fn malformed_paths_are_refused() {
     let served = Served::start();
     for path in ["/v1/fs/..%2f..%2fetc%2fpasswd", "/v1/fs/a%00b", "/v1/fs/%2e%2e/x", "/v1/fs/a%0ab", "/v1/fs/%ff"] {
         assert_eq!(served.get(path).code(), "invalid_path", "{path}");
@@ -37,7 +37,7 @@ fn odd_paths_are_refused_and_reach_nothing() {
 }
 
 #[test]
-fn odd_bodies_are_refused() {
+fn malformed_bodies_are_refused() {
     let limits = |bytes| {
         let mut limits = HttpLimits::default();
         limits.body_bytes_max = bytes;
@@ -57,7 +57,7 @@ fn odd_bodies_are_refused() {
 }
 
 #[test]
-fn odd_heads_are_refused() {
+fn malformed_heads_are_refused() {
     let served = Served::start();
     let host = served.base.trim_start_matches("http://").to_owned();
     let many = (0..2_000).map(|number| format!("x-{number}: {}\r\n", "y".repeat(60))).collect::<String>();
@@ -84,7 +84,7 @@ fn odd_heads_are_refused() {
 }
 
 #[test]
-fn what_is_too_much_at_once_is_refused() {
+fn requests_beyond_the_limit_are_refused() {
     let served = Served::with(|options| options.with_requests_max(0));
     let answer = served.get("/v1/ls");
     assert_eq!((answer.status, answer.header("retry-after").as_deref()), (503, Some("1")));
@@ -92,7 +92,7 @@ fn what_is_too_much_at_once_is_refused() {
 }
 
 #[test]
-fn every_error_is_a_problem_that_the_description_names() {
+fn errors_are_problems_as_described_in_openapi() {
     let served = Served::start();
     let document: Value = served.get("/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");

@@ -1,4 +1,4 @@
-//! Idempotency keys: a change is made once, whatever becomes of the server, of the answer and of who asks.
+//! Idempotency keys: a change is made once, whatever happens to the server, the response or the client.
 
 use super::{Answer, Served, built};
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ fn answers(user: &str) -> Namespace {
     Namespace::new(["_treehold", "answers", "acme", user]).unwrap()
 }
 
-/// Returns what is kept of the keys of a user.
+/// Returns the stored records of a user's keys.
 fn kept(served: &Served, user: &str) -> Vec<Item> {
     let (mut items, mut options) = (Vec::new(), ScanOptions::new().with_values(true));
     loop {
@@ -37,9 +37,9 @@ fn state(answer: &Answer) -> (Option<String>, bool) {
     (answer.header("idempotency-state"), left.is_some_and(|left| (1..=24 * 60 * 60).contains(&left)))
 }
 
-/// A batch whose answer was over 256 KiB was done as often as it was sent.
+/// A batch with a response over 256 KiB was applied as often as it was sent.
 #[test]
-fn answer_too_large_to_keep_is_kept_short_and_its_request_is_done_once() {
+fn oversized_response_is_stored_in_short_form_and_request_runs_once() {
     let served = Served::start();
     let changes: Vec<_> = (0..3_000).map(|_| json!({"operation": "append", "path": "/memories/log", "content": "x"})).collect();
     let body = json!({"changes": changes}).to_string();
@@ -57,7 +57,7 @@ fn answer_too_large_to_keep_is_kept_short_and_its_request_is_done_once() {
     assert_eq!(served.get("/v1/fs/memories/log").text().len(), 3_000);
 }
 
-/// Never answers a change of `/memories/hangs`.
+/// A layer in which writing `/memories/hangs` never returns.
 #[derive(Debug)]
 struct Hangs;
 
@@ -81,7 +81,7 @@ fn hanging(store: &Arc<dyn Store>) -> Served {
     Served::of(Runtime::new().unwrap(), workspace, store.clone(), |options| options)
 }
 
-/// Sends a change that is never answered, and waits until it has begun.
+/// Sends a change that never completes, and waits until it has started.
 fn begin(served: &Served, key: &'static str) {
     let url = format!("{}/v1/fs/memories/hangs", served.base);
     std::thread::spawn(move || {
@@ -93,9 +93,9 @@ fn begin(served: &Served, key: &'static str) {
     }
 }
 
-/// The mark went after five minutes though the server lived, and the request was done again.
+/// The mark expired after five minutes although the server was alive, and the request was repeated.
 #[test]
-fn key_of_a_request_that_runs_is_told_and_that_of_a_dead_server_stays_unknown() {
+fn key_reports_running_request_and_unknown_outcome_of_a_dead_server() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let served = hanging(&store);
     begin(&served, "hangs");
@@ -105,7 +105,7 @@ fn key_of_a_request_that_runs_is_told_and_that_of_a_dead_server_stays_unknown() 
     let problem = runs.json();
     assert_eq!((&problem["code"], &problem["idempotency_key"]["state"]), (&json!("request_running"), &json!("running")));
     assert!(problem["idempotency_key"]["expires_in_seconds"].as_u64().unwrap() > 80_000);
-    // It ends as a process does that is killed.
+    // The server vanishes as if its process were killed.
     std::mem::forget(served);
     let next = Served::on(store, |options| options);
     assert_eq!(again(&next).code(), "request_running", "it may live still");
@@ -125,12 +125,12 @@ fn key_of_a_request_that_runs_is_told_and_that_of_a_dead_server_stays_unknown() 
 }
 
 #[test]
-fn mark_whose_request_no_longer_runs_on_its_own_server_is_unknown_at_once() {
+fn mark_without_running_request_on_its_server_is_unknown_at_once() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let served = hanging(&store);
     begin(&served, "hangs");
     let item = kept(&served, "ada").pop().unwrap();
-    // A mark of this server of a request that does not run here.
+    // Create a mark of this server for a request that does not run on it.
     let mark: Value = serde_json::from_slice(&item.value).unwrap();
     let made = served.send("PUT", "/v1/fs/memories/a", &[(KEY, "own")], b"x");
     assert_eq!(made.status, 201);
@@ -151,9 +151,9 @@ fn send(served: &Served, token: &str, key: &str, (method, path, media, body): (&
 
 const APPEND: (&str, &str, &str, &[u8]) = ("POST", "/v1/fs/memories/log", "text/plain", b"x");
 
-/// A read token's 403 was the answer to the writer for a day.
+/// For a day, the writer received the 403 of a read token.
 #[test]
-fn key_belongs_to_its_token_and_its_rights() {
+fn key_is_specific_to_token_and_rights() {
     let served = Served::closed();
     let reader = served.token("acme", "ada", Rights::new(Access::Read));
     let [writer, other] = [(); 2].map(|()| served.token("acme", "ada", Rights::new(Access::Write)));
@@ -169,7 +169,7 @@ fn key_belongs_to_its_token_and_its_rights() {
 }
 
 #[test]
-fn refusal_without_an_effect_leaves_no_mark() {
+fn refusal_without_effect_leaves_no_mark() {
     let served = Served::closed();
     let part = Rights::new(Access::Write).with_paths([VfsPathBuf::parse("/memories").unwrap()]);
     let (ada, part) = (served.token("acme", "ada", Rights::new(Access::Write)), served.token("acme", "ada", part));
@@ -191,7 +191,7 @@ fn refusal_without_an_effect_leaves_no_mark() {
         assert!(kept(&served, "ada").is_empty(), "{refused:?}");
     }
     assert_eq!(send(&served, &ada, "same", APPEND).status, 201);
-    // A condition that did not hold is an answer, and stays one.
+    // A failed condition is an outcome and is kept.
     let late = |tag: &str| {
         let bearer = format!("Bearer {ada}");
         let headers = [("authorization", &*bearer), ("if-match", tag), (KEY, "late")];
@@ -201,9 +201,9 @@ fn refusal_without_an_effect_leaves_no_mark() {
     assert_eq!(late("\"2\"").code(), "key_reused", "another condition is another request");
 }
 
-/// A batch over two mounts may fail with a code that says nothing of the part that was done.
+/// A batch over two mounts may fail with a code that does not reflect the part that was applied.
 #[test]
-fn refusal_after_a_part_was_done_keeps_its_mark() {
+fn refusal_after_partial_effect_keeps_its_mark() {
     let served = Served::start();
     let changes = json!([
         {"operation": "append", "path": "/memories/log", "content": "x"},
@@ -220,7 +220,7 @@ fn refusal_after_a_part_was_done_keeps_its_mark() {
 }
 
 #[test]
-fn request_that_only_reads_leaves_nothing_of_its_key() {
+fn read_request_leaves_no_mark() {
     let served = Served::start();
     served.put("/v1/fs/memories/a", b"needle\n");
     served.put("/v1/fs/a", b"needle\n");
@@ -250,7 +250,7 @@ fn request_that_only_reads_leaves_nothing_of_its_key() {
 }
 
 #[test]
-fn keys_of_a_user_are_bounded_by_their_number_and_their_bytes() {
+fn keys_of_a_user_are_limited_in_number_and_bytes() {
     let put = |served: &Served, token: &str, key: &str| send(served, token, key, APPEND);
     for (rows, size) in [(10_000_usize, "100"), (64, "1048576")] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());

@@ -1,8 +1,8 @@
-//! Answers of the database that are lost while another server goes on with the same thread: tool calls over the API and over the protocol
-//! for models, and plain changes, on each server engine. Every change that was acknowledged is there once, one that was refused is not there, and one whose end nobody knows is there
-//! once or not.
+//! Database responses are lost while another server works on the same thread: tool calls over the API and MCP, and plain changes, on each
+//! server engine. An acknowledged change is present exactly once, a refused one is absent, and one with an unknown outcome is present once
+//! or not at all.
 //!
-//! `TREEHOLD_LOST_ANSWERS` sets how many answers are lost on each engine.
+//! `TREEHOLD_LOST_ANSWERS` sets how many responses are lost on each engine.
 
 #![allow(clippy::print_stdout, reason = "the counts are the result of a long run")]
 
@@ -17,40 +17,40 @@ use treehold::store::Store;
 use ureq::Agent;
 use ureq::http::Request;
 
-/// How many answers are lost when nobody says.
+/// The default number of lost responses.
 const LOST: usize = 60;
 
-/// The most exchanges of one request with the database that one of is broken.
+/// The most exchanges with the database of one request at which the connection is broken.
 const EXCHANGES: usize = 8;
 
 const JSON: &str = "application/json";
 
-/// The version of the protocol for models that is spoken.
+/// The MCP revision to use.
 const MCP: &str = "2026-07-28";
 
-/// How many kinds of changes are made in turn.
+/// How many kinds of changes are made in rotation.
 const KINDS: usize = 11;
 
-/// Tells whether a change moves a file of its own.
+/// Returns whether a change moves a file of its own.
 fn moves(number: usize) -> bool {
     matches!(number % KINDS, 6 | 10)
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Fate {
     Acknowledged,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Open,
     Refused,
 }
 
-/// A change, and where it is found: a text that has to be in each of some files once.
+/// A change and how to find it: its text must occur once in each of some files.
 struct Change {
     method: &'static str,
     path: String,
     media: &'static str,
-    /// The tool that is called over the protocol for models.
+    /// The tool, if it is called over MCP.
     tool: Option<&'static str>,
     body: Vec<u8>,
     text: String,
@@ -58,7 +58,7 @@ struct Change {
 }
 
 impl Change {
-    /// Makes a change of each kind in turn.
+    /// Returns a change of the kind whose turn it is.
     fn new(number: usize) -> Self {
         let text = format!("<{number}>");
         let line = format!("{text}\n");
@@ -99,7 +99,7 @@ impl Change {
         Self { method, path: path.to_owned(), media, tool, body: body.into_bytes(), text, files }
     }
 
-    /// Makes it.
+    /// Sends the change.
     fn send(&self, agent: &Agent, base: &str) -> Fate {
         let mut request = Request::builder().method(self.method).uri(format!("{base}{}", self.path)).header("content-type", self.media);
         if let Some(tool) = self.tool {
@@ -109,7 +109,7 @@ impl Change {
         let mut response = agent.run(request.body(&*self.body).unwrap()).unwrap();
         let status = response.status().as_u16();
         let text = response.body_mut().read_to_string().unwrap();
-        // A stream of events ends with the answer.
+        // The last event of a stream is the response.
         let message = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim).rfind(|data| data.starts_with('{'));
         let mut answer: Value = serde_json::from_str(message.unwrap_or(&text)).unwrap_or_else(|error| panic!("{status}: {error}: {text}"));
         if self.tool.is_some() {
@@ -123,7 +123,7 @@ impl Change {
             200..300 => return Fate::Acknowledged,
             _ => &answer,
         };
-        // No change is refused for what the other server does: both change other lines.
+        // The other server is no reason for a refusal, since the two change different lines.
         let code = error["code"].as_str().unwrap();
         assert!(["unavailable", "deadline", "internal"].contains(&code) || error["may_have_effect"] == true, "{}: {answer}", self.path);
         if error["may_have_effect"] == true { Fate::Open } else { Fate::Refused }
@@ -134,7 +134,7 @@ fn agent() -> Agent {
     Agent::config_builder().http_status_as_error(false).build().new_agent()
 }
 
-/// Reads a file of the thread; the names in it where it is a directory.
+/// Reads a file of the thread; for a directory, the names in it.
 fn read(served: &Served, file: &str) -> String {
     match file {
         "/grown" => {
@@ -146,7 +146,7 @@ fn read(served: &Served, file: &str) -> String {
     }
 }
 
-/// Loses answers between one server and its database, while another goes on with the same thread.
+/// Loses responses between one server and its database, while another works on the same thread.
 fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, runtime: Runtime) {
     let lost: usize = std::env::var("TREEHOLD_LOST_ANSWERS").ok().and_then(|count| count.parse().ok()).unwrap_or(LOST);
     let other = Served::of(Runtime::new().unwrap(), workspace(&near), near, |options| options);
@@ -176,7 +176,7 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
     while broken < lost {
         let number = changes.len();
         let change = Change::new(number);
-        // At each exchange of a request in turn, before it arrives or after.
+        // Break each exchange of a request in turn, before the request arrives or after.
         let at = if number % 3 == 0 { Break::Request } else { Break::Answer };
         proxy.break_after((number / KINDS) % EXCHANGES, at);
         let fate = change.send(&agent, &served.base);
@@ -185,7 +185,7 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
         changes.push((change, fate));
         assert!(changes.len() < lost * 4, "{broken} of {} requests met a break", changes.len());
     }
-    // What could not be saved is saved, or set aside, before the next change of the thread.
+    // Unsaved changes are saved or set aside before the next change of the thread.
     assert_eq!(Change::new(lost * 4 * KINDS).send(&agent, &served.base), Fate::Acknowledged);
     ended.store(true, Ordering::Relaxed);
     let theirs: usize = writer.join().unwrap();
@@ -196,7 +196,7 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
         let is_right = match fate {
             Fate::Acknowledged => counts.iter().all(|count| *count == 1),
             Fate::Refused => counts.iter().all(|count| *count == 0),
-            // All of a change or nothing of it.
+            // Either all of a change or nothing.
             Fate::Open => counts.iter().all(|count| *count <= 1 && *count == counts[0]),
         };
         assert!(is_right, "{engine}: {} {} `{}` was {fate:?} and is there {counts:?} times", change.method, change.path, change.text);
@@ -214,7 +214,7 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
 #[cfg(feature = "postgres")]
 #[test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-fn postgres_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
+fn postgres_change_is_made_at_most_once_if_its_response_is_lost() {
     use crate::servers::postgres;
     use treehold::store::{PostgresOptions, PostgresStore};
 
@@ -232,7 +232,7 @@ fn postgres_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
 #[cfg(feature = "mysql")]
 #[test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-fn mysql_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
+fn mysql_change_is_made_at_most_once_if_its_response_is_lost() {
     use crate::servers::mysql;
     use treehold::store::{MysqlOptions, MysqlStore};
 
@@ -250,7 +250,7 @@ fn mysql_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
 #[cfg(feature = "redis")]
 #[test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-fn redis_change_whose_answer_is_lost_is_made_once_beside_another_writer() {
+fn redis_change_is_made_at_most_once_if_its_response_is_lost() {
     use crate::servers::redis;
     use treehold::store::{RedisOptions, RedisStore};
 

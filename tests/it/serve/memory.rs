@@ -1,4 +1,4 @@
-//! The memory that a server takes for large files, measured from outside.
+//! The memory that a server uses for large files, measured from outside.
 
 use crate::cli::{Home, binary};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The size of the file that is read.
+/// The size of the test file.
 const FILE_BYTES: usize = 160 << 20;
 
-/// A server in a process of its own.
+/// A server in its own process.
 struct Server(Child, String);
 
 impl Drop for Server {
@@ -31,14 +31,14 @@ impl Server {
         Self(child, address)
     }
 
-    /// Returns the most memory that the process has had, in bytes.
+    /// Returns the peak memory of the process in bytes.
     fn peak_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Asks, and returns the status and how many bytes the body had. It is read as fast as it comes, and kept nowhere.
+    /// Sends a GET and returns the status and the size of the body, which is read as fast as possible and discarded.
     fn get(&self, path: &str, range: &str) -> (u16, usize) {
         let mut stream = TcpStream::connect(&self.1).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
@@ -65,10 +65,10 @@ impl Server {
 }
 
 #[test]
-fn reads_of_a_large_file_take_memory_by_their_parts() {
+fn reads_of_a_large_file_use_memory_for_parts_only() {
     const MIB: u64 = 1 << 20;
     let home = Home::new();
-    // A file of lines, put there in a process of its own.
+    // Write the file in a separate process.
     let line = [vec![b'x'; 1_023], vec![b'\n']].concat();
     home.command(&["write", "/memories/large", "-"])
         .timeout(Duration::from_secs(300))
@@ -95,6 +95,6 @@ fn reads_of_a_large_file_take_memory_by_their_parts() {
         }
     });
     let grown = server.peak_bytes() - idle;
-    // Two parts of 5 MiB each, and what the allocator keeps of those before.
+    // Two parts of 5 MiB each, plus what the allocator keeps of earlier parts.
     assert!(grown < 12 * 48 * MIB, "twelve at once took {} MiB", grown / MIB);
 }

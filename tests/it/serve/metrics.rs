@@ -1,4 +1,4 @@
-//! What is counted, and by what: no label is ever made of what a client sends.
+//! Metrics: what is counted, and that clients cannot create labels.
 
 use super::Served;
 use super::hostile::raw;
@@ -42,7 +42,7 @@ fn operations_and_bytes_are_counted() {
 }
 
 #[test]
-fn no_label_is_made_of_what_a_client_sends() {
+fn labels_contain_nothing_that_clients_send() {
     let served = Served::start();
     let hostile = |round: usize| {
         for number in 0..40 {

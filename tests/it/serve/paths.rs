@@ -1,9 +1,9 @@
-//! Paths in queries, bodies and URLs: each is read by the same rules, wherever it stands.
+//! Paths in queries, bodies and URLs are parsed by the same rules everywhere.
 
 use super::Served;
 use serde_json::{Value, json};
 
-/// Paths that no tree has.
+/// Invalid paths.
 const INVALID: [&str; 5] = ["/a/../b", "..", "relative", "/a\u{0}b", "/a\nb"];
 
 /// Follows the references of a schema.
@@ -14,7 +14,7 @@ fn resolved<'d>(document: &'d Value, mut schema: &'d Value) -> &'d Value {
     schema
 }
 
-/// Tells whether a property holds a path of the tree.
+/// Returns whether a property is a tree path.
 fn is_path(document: &Value, schema: &Value) -> bool {
     let variants = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| schema[key].as_array()).flatten();
     let is =
@@ -94,7 +94,7 @@ fn invalid_path_is_the_same_error_in_every_query_and_body() {
 }
 
 #[test]
-fn invalid_path_within_a_batch_or_a_list_is_told_as_one() {
+fn invalid_path_within_a_batch_or_list_is_reported_as_such() {
     let served = Served::start();
     for invalid in INVALID {
         for (url, body) in [
@@ -112,7 +112,7 @@ fn invalid_path_within_a_batch_or_a_list_is_told_as_one() {
         let called = called.json();
         assert_eq!((&called["is_error"], &called["error"]["code"]), (&json!(true), &json!("invalid_path")), "{called}");
     }
-    // What fails for another reason is told as that.
+    // Other failures keep their own code.
     for (url, body) in [("/v1/stat", json!({"path": 5})), ("/v1/stat", json!({"pth": "/a"})), ("/v1/apply", json!({"changes": 1}))] {
         assert_eq!(served.post(url, &body).code(), "invalid_argument", "{url} {body}");
     }
@@ -121,7 +121,7 @@ fn invalid_path_within_a_batch_or_a_list_is_told_as_one() {
 }
 
 #[test]
-fn namespaces_are_listed_page_by_page_and_by_their_ends() {
+fn namespaces_are_listed_by_page_and_by_suffix() {
     let served = Served::start();
     for namespace in ["a", "b", "c", "d"] {
         for kind in ["notes", "tasks"] {
@@ -144,6 +144,6 @@ fn namespaces_are_listed_page_by_page_and_by_their_ends() {
     assert_eq!(pages("&suffix=tasks"), ["a", "b", "c", "d"].map(|one| json!([one, "tasks"])));
     assert_eq!(pages("&prefix=*&suffix=c&suffix=*"), [json!(["c", "notes"]), json!(["c", "tasks"])]);
     assert_eq!(pages("&depth_max=1"), ["a", "b", "c", "d"].map(|one| json!([one])));
-    // A suffix is not met by the components before those that the caller sees.
+    // A suffix does not match the components before those that the caller sees.
     assert_eq!(pages("&suffix=ada&suffix=a&suffix=tasks"), [Value::Null; 0]);
 }

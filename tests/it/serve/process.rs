@@ -1,4 +1,4 @@
-//! The real program as a server: started, asked, stopped and killed as operators do.
+//! The real program as a server: started, used, stopped and killed as operators do.
 
 use crate::cli::binary;
 use std::ffi::OsStr;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use ureq::Agent;
 use ureq::http::Request;
 
-/// One process of `treehold serve`, on a free port. It is killed when this is dropped.
+/// A `treehold serve` process on a free port. Dropping it kills the process.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     log: PathBuf,
 }
 
-/// Returns the command of the program with the configuration and the data of a directory, and nothing of the caller's.
+/// Returns a command that uses the configuration and data of a directory, and nothing from the environment.
 pub(crate) fn command(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(["--config", "treehold.toml"]).args(args).current_dir(home);
@@ -28,7 +28,7 @@ pub(crate) fn command(home: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end; returns its exit code and what it printed on both streams.
+/// Runs a command to its end. Returns its exit code, standard output and standard error.
 pub(crate) fn ended(home: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let output = command(home, args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -36,17 +36,17 @@ pub(crate) fn ended(home: &Path, args: &[&str]) -> (Option<i32>, String, String)
 }
 
 impl Process {
-    /// Starts a server on the configuration `treehold.toml` in a directory.
+    /// Starts a server with the configuration `treehold.toml` in a directory.
     pub(crate) fn start(home: &Path) -> Self {
         Self::start_with(home, &[])
     }
 
-    /// Starts a server with more arguments.
+    /// Starts a server with additional arguments.
     pub(crate) fn start_with(home: &Path, args: &[&str]) -> Self {
         Self::of(command(home, &[&["serve", "--listen", "127.0.0.1:0"], args].concat()), home)
     }
 
-    /// Starts a server by a command, which prints where it listens.
+    /// Starts a server with a command that prints its address.
     pub(crate) fn of(mut command: Command, home: &Path) -> Self {
         let log = home.join("log");
         let file = std::fs::File::options().create(true).append(true).open(&log).unwrap();
@@ -58,7 +58,7 @@ impl Process {
         Self { address: address.parse().unwrap(), child, log }
     }
 
-    /// Returns where its API is.
+    /// Returns the base URL of its API.
     pub(crate) fn base(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -68,7 +68,7 @@ impl Process {
         assert!(Command::new("kill").args([OsStr::new(name), self.child.id().to_string().as_ref()]).status().unwrap().success());
     }
 
-    /// Ends it in order.
+    /// Stops the server gracefully.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal("-TERM");
         self.child.wait().unwrap()
@@ -87,13 +87,13 @@ impl Drop for Process {
     }
 }
 
-/// A client that takes a new connection for each request.
+/// A client that opens a new connection for each request.
 pub(crate) fn agent() -> Agent {
     let config = Agent::config_builder().http_status_as_error(false).max_idle_connections(0).timeout_global(Some(Duration::from_secs(60)));
     config.build().new_agent()
 }
 
-/// Sends a request; returns the status and the body of the answer.
+/// Sends a request and returns the status and body of the response.
 pub(crate) fn ask(agent: &Agent, method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
     let mut request = Request::builder().method(method).uri(url);
     for (name, value) in headers {

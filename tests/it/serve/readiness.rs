@@ -1,4 +1,4 @@
-//! `/readyz`: it answers 200 as long as a change could be kept, and no longer.
+//! `/readyz` returns 200 exactly as long as changes can be stored.
 
 use super::Served;
 #[cfg(all(feature = "cli", unix))]
@@ -20,7 +20,7 @@ fn probes_in_one_second_share_one_commit() {
     assert!((1..=seconds + 1).contains(&commits), "{commits} commits in {seconds} s");
 }
 
-/// Asks until the answer has a status: what a probe found holds for a second.
+/// Polls until the response has a status, since the result of a probe is cached for a second.
 #[cfg(all(feature = "cli", unix))]
 fn becomes(base: &str, status: u16) {
     let (agent, begun) = (agent(), Instant::now());
@@ -36,7 +36,7 @@ fn becomes(base: &str, status: u16) {
 
 #[cfg(all(feature = "cli", unix))]
 #[test]
-fn server_whose_store_was_moved_or_replaced_is_not_ready_and_acknowledges_nothing() {
+fn server_is_not_ready_and_acknowledges_nothing_after_its_store_is_moved() {
     let rows: &[(&str, &str)] = &[
         #[cfg(feature = "sqlite")]
         ("sqlite:store.db", "store.db"),

@@ -1,4 +1,4 @@
-//! Requests that are refused by their heads: what becomes of their bodies, and of the connection that the next request comes over.
+//! Requests that are refused by their heads: what happens to their bodies and to the connection.
 
 use super::Served;
 use serde_json::Value;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use treehold::mcp::HttpLimits;
 use treehold::serve::{Access, Rights};
 
-/// A connection that is kept for more requests.
+/// A connection that is kept for further requests.
 struct Kept {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
 }
 
-/// The head of an answer, and whether it says that the connection ends.
+/// The head of a response, and whether it announces the end of the connection.
 #[derive(Debug)]
 struct Head {
     status: u16,
@@ -31,7 +31,7 @@ impl Kept {
         Self { stream, reader }
     }
 
-    /// Sends a request; what of the body the server does not take any more is left.
+    /// Sends a request. Ignores any part of the body that the server does not accept.
     fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8], framing: Framing) {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| *name == "host") {
@@ -96,7 +96,7 @@ impl Kept {
         Head { status, closes, body }
     }
 
-    /// Tells whether the server has ended the connection.
+    /// Returns whether the server has closed the connection.
     fn is_ended(&mut self) -> bool {
         match self.reader.read(&mut [0; 1]) {
             Ok(count) => count == 0,
@@ -107,12 +107,12 @@ impl Kept {
 
 #[derive(Debug, Clone, Copy)]
 enum Framing {
-    /// The length that is announced.
+    /// The declared length.
     Length(usize),
     Chunks,
 }
 
-/// Every method of every path that the API describes, with something in place of the parameters; and the doors beside the API.
+/// Every method and path of the API description, with the parameters filled in, and the interfaces beside the API.
 fn routes(served: &Served) -> Vec<(String, String)> {
     let described: Value = served.get("/openapi.json").json();
     let mut routes = Vec::new();
@@ -134,7 +134,7 @@ fn routes(served: &Served) -> Vec<(String, String)> {
     routes
 }
 
-/// Sends a request with a body, and asks whether the connection is what the answer says of it.
+/// Sends a request with a body, and checks that the connection behaves as the response announces.
 fn refused(served: &Served, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8], framing: Framing, what: &str) -> Head {
     let mut kept = Kept::open(served);
     kept.send(method, path, headers, body, framing);
@@ -145,18 +145,18 @@ fn refused(served: &Served, method: &str, path: &str, headers: &[(&str, &str)], 
     } else {
         kept.send("GET", "/livez", &[], b"", Framing::Length(0));
         let next = kept.answer("GET");
-        // A server that refuses everything refuses this too, and it is an answer of its own all the same.
+        // A server that refuses everything also refuses this, but with a response of its own.
         let is_own = next.status == 503 && answer.status == 503 && next.body != answer.body;
         assert!(is_own || (next.status, &*next.body) == (200, &b"ok\n"[..]), "{what}: {next:?}");
     }
     answer
 }
 
-/// A refusal: its name, the server, the headers of the request, and the size of its body in bytes.
+/// A refusal: name, server, request headers, and body size in bytes.
 type Refusal<'a> = (&'a str, &'a Served, Vec<(&'a str, &'a str)>, usize);
 
 #[test]
-fn refused_request_leaves_its_connection_usable_or_says_that_it_ends() {
+fn refused_request_leaves_connection_usable_or_announces_its_end() {
     let mut limits = HttpLimits::default();
     limits.body_bytes_max = 64 << 10;
     let limited = limits.clone();
@@ -190,13 +190,13 @@ fn refused_request_leaves_its_connection_usable_or_says_that_it_ends() {
         let body = vec![b'x'; *size_bytes];
         for (number, (method, path)) in routes.iter().enumerate() {
             let framing = if number % 2 == 0 { Framing::Length(body.len()) } else { Framing::Chunks };
-            // These streams do not end by themselves.
+            // These streams do not end on their own.
             if path == "/v1/events" {
                 continue;
             }
             statuses.insert(refused(server, method, path, headers, &body, framing, what).status);
         }
-        // Other methods than those there are.
+        // Methods that do not exist.
         for (_, path) in &routes {
             statuses.insert(refused(server, "OPTIONS", path, headers, &body, Framing::Chunks, what).status);
             statuses.insert(refused(server, "REPORT", path, headers, &body, Framing::Length(body.len()), what).status);
@@ -208,14 +208,14 @@ fn refused_request_leaves_its_connection_usable_or_says_that_it_ends() {
 }
 
 #[test]
-fn body_of_a_refused_upload_is_taken_up_to_a_bound() {
+fn body_of_a_refused_upload_is_drained_up_to_a_limit() {
     let served = Served::closed();
     let large = vec![b'x'; 8 << 20];
     for framing in [Framing::Length(large.len()), Framing::Chunks] {
         let answer = refused(&served, "PUT", "/v1/fs/a", &[], &large, framing, "a large body");
         assert_eq!((answer.status, answer.closes), (401, false));
     }
-    // One that is longer than is taken, and one that does not come.
+    // A body that is longer than the server drains, and one that never arrives.
     for announced in [1 << 30, 1 << 20] {
         let answer = refused(&served, "PUT", "/v1/fs/a", &[], b"x", Framing::Length(announced), "a body that does not come");
         assert_eq!((answer.status, answer.closes), (401, true));
@@ -223,7 +223,7 @@ fn body_of_a_refused_upload_is_taken_up_to_a_bound() {
 }
 
 #[test]
-fn client_that_waits_to_be_asked_for_its_body_keeps_one_that_is_refused() {
+fn client_that_expects_continue_does_not_send_a_refused_body() {
     let served = Served::with(|options| options.with_tokens(true).with_upload_bytes_max(1 << 10));
     let bearer = format!("Bearer {}", served.token("acme", "ada", Rights::new(Access::Write)));
     let own = [("expect", "100-continue"), ("authorization", bearer.as_str())];
@@ -231,7 +231,7 @@ fn client_that_waits_to_be_asked_for_its_body_keeps_one_that_is_refused() {
         let answer = refused(&served, "PUT", "/v1/fs/a", headers, b"", Framing::Length(1 << 20), "kept back");
         assert_eq!((answer.status, answer.closes), (status, true));
     }
-    // Asked for it, the client sends it.
+    // The client sends the body once it is asked to.
     let mut kept = Kept::open(&served);
     kept.send("PUT", "/v1/fs/a", &own, b"", Framing::Length(4));
     assert_eq!((kept.line().as_str(), kept.line().as_str()), ("HTTP/1.1 100 Continue", ""));

@@ -1,7 +1,7 @@
-//! Three replicas of the real program over one database, behind a proxy: killed in the middle of writes, and held up while others write.
+//! Three replicas of the real program over one database, behind a proxy: killed in the middle of writes, and paused while others write.
 //!
-//! The tests count what they wait for and not the time. `TREEHOLD_REPLICAS_SECONDS` makes the kill tests run that long, with a kill
-//! every five seconds, and print what they saw.
+//! The tests wait for counts, not for time. `TREEHOLD_REPLICAS_SECONDS` makes the kill tests run for that long, with a kill every five
+//! seconds, and print statistics.
 
 #![allow(clippy::print_stdout, reason = "the counts are the result of a long run")]
 
@@ -23,13 +23,13 @@ const REPLICAS: usize = 3;
 const THREADS: usize = 24;
 const WRITERS: usize = 8;
 
-/// How many replicas are killed when no time is set.
+/// How many replicas are killed if no time is set.
 const KILLS: usize = 4;
 
-/// How often replicas are killed when a time is set.
+/// How often replicas are killed if a time is set.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Three replicas and the proxy before them.
+/// Three replicas and the proxy in front of them.
 struct Fleet {
     home: TempDir,
     replicas: Vec<Replica>,
@@ -39,7 +39,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Starts replicas on the store of a URL.
+    /// Starts replicas on the store at a URL.
     fn start(url: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let routes = "[routes.\"/memories\"]\ntype = \"store\"\nstore = \"default\"\nnamespace = \"{tenant}/{user}/memories\"\n";
@@ -68,18 +68,18 @@ impl Fleet {
     }
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Acknowledged,
-    /// It was not done, or nobody knows: its key is that of a request which a killed replica had begun.
+    /// Not made, or unknown: its key is that of a request which a killed replica had started.
     Open,
 }
 
-/// Sends a change until it is answered, each time with its key.
+/// Sends a change with its key until it is answered.
 fn change(agent: &Agent, method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Fate {
     loop {
-        // A connection that breaks off tells nothing: the key makes it safe to ask again.
+        // A broken connection reveals nothing, and the key makes a retry safe.
         let Ok((status, answer)) = ask(agent, method, url, headers, body) else { continue };
         if status < 300 {
             return Fate::Acknowledged;
@@ -100,18 +100,18 @@ fn thread(number: usize) -> String {
     format!("t{number}")
 }
 
-/// A content of one to some thousand bytes that says whose it is.
+/// Content of one to some thousand bytes that identifies its change.
 fn content(name: &str, number: usize) -> String {
     format!("{name} ").repeat(1 + number * 37 % 700)
 }
 
-/// What writers did, and how far they are.
+/// The results of all writers.
 #[derive(Default)]
 struct Done {
     stop: AtomicBool,
     /// How many changes of each thread were acknowledged.
     of_thread: [AtomicU64; THREADS],
-    /// What became of each change, by its name.
+    /// The outcome of each change, by name.
     fates: Mutex<Vec<(String, usize, Fate)>>,
 }
 
@@ -120,7 +120,7 @@ impl Done {
         self.of_thread.iter().map(|count| count.load(Ordering::Acquire)).collect()
     }
 
-    /// Waits until every thread has so many more acknowledged changes than it had.
+    /// Waits until every thread has `more` acknowledged changes than in `since`.
     fn every_thread_goes_on(&self, since: &[u64], more: u64) {
         let begun = Instant::now();
         while self.acknowledged().iter().zip(since).any(|(now, since)| *now < since + more) {
@@ -130,7 +130,7 @@ impl Done {
     }
 }
 
-/// Appends lines and writes files of all threads in turn, until it is told to stop.
+/// Appends lines and writes files in all threads in turn, until told to stop.
 fn write(base: &str, writer: usize, done: &Done) {
     let (agent, mut fates) = (agent(), Vec::new());
     for number in 0.. {
@@ -164,14 +164,14 @@ fn write(base: &str, writer: usize, done: &Done) {
     done.fates.lock().unwrap().extend(fates.into_iter().map(|(name, number, fate)| (format!("{name} {writer}"), number, fate)));
 }
 
-/// Returns what a path of a thread holds; nothing where it is not there.
+/// Returns the content at a path of a thread, or `None` if it does not exist.
 fn found(agent: &Agent, base: &str, thread: &str, path: &str) -> Option<String> {
     let (status, content) = ask(agent, "GET", &format!("{base}/v1/threads/{thread}/fs/{path}"), &[], b"").unwrap();
     assert!(status == 200 || status == 404, "{status}: {}", String::from_utf8_lossy(&content));
     (status == 200).then(|| String::from_utf8(content).unwrap())
 }
 
-/// Checks that all that was acknowledged is there once, and nothing half.
+/// Checks that every acknowledged change is present exactly once, and none partially.
 fn is_exactly(base: &str, done: &Done) -> (usize, usize) {
     let agent = agent();
     let mut lines: HashMap<String, usize> = HashMap::new();
@@ -213,7 +213,7 @@ fn killed(url: &str) {
     let (mut kills, mut longest, mut total) = (0, Duration::ZERO, Duration::ZERO);
     let base = fleet.base.clone();
     std::thread::scope(|scope| {
-        /// Stops the writers also when the test fails, which waits for them.
+        /// Stops the writers even if the test fails, since the scope joins them.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -232,7 +232,7 @@ fn killed(url: &str) {
             fleet.kill(index);
             kills += 1;
             let (since, killed) = (done.acknowledged(), Instant::now());
-            // While it is away all of its threads go on elsewhere.
+            // While it is down, all of its threads continue on other replicas.
             done.every_thread_goes_on(&since, 1);
             (longest, total) = (longest.max(killed.elapsed()), total + killed.elapsed());
             fleet.start_again(index);
@@ -255,7 +255,7 @@ fn killed(url: &str) {
     );
 }
 
-/// A replica that is stopped in the middle of calls and goes on after others wrote: what it does late is refused and done again.
+/// Pauses a replica in the middle of calls and resumes it after others wrote. Its late saves are refused, and its calls are repeated.
 fn held_up(url: &str) {
     const ROUNDS: u64 = 8;
     let fleet = Fleet::start(url);
@@ -304,7 +304,7 @@ fn held_up(url: &str) {
     assert_eq!(lines, sent, "each line once, whoever was held up");
 }
 
-/// A session that was open before a replica saved: its save has the old head, and is refused, then and ever after.
+/// A session opened before a replica saved has an old head, so each of its saves is refused.
 fn late(url: &str, store: std::sync::Arc<dyn treehold::store::Store>) {
     use treehold::{BackendExt, ErrorKind, Scope};
     let fleet = Fleet::start(url);
@@ -325,7 +325,7 @@ fn late(url: &str, store: std::sync::Arc<dyn treehold::store::Store>) {
             assert_eq!(session.save().await.unwrap_err().kind(), ErrorKind::Conflict);
         }
         assert_eq!(found(&agent, &base, "t", "a").unwrap(), "newer");
-        // On the head as it is now it goes on.
+        // After a reload it continues from the current head.
         session.reload().await.unwrap();
         assert_eq!(session.backend().read_text("/a").await.unwrap(), "newer");
         session.backend().write("/b", "later").await.unwrap();
@@ -335,7 +335,7 @@ fn late(url: &str, store: std::sync::Arc<dyn treehold::store::Store>) {
     assert_eq!((found(&agent, &other, "t", "a").unwrap(), found(&agent, &other, "t", "b").unwrap()), ("newer".into(), "later".into()));
 }
 
-/// Encodes what stands in a query.
+/// Encodes text for a query.
 #[cfg(feature = "postgres")]
 fn in_query(text: &str) -> String {
     text.replace(' ', "%20")
@@ -356,19 +356,19 @@ mod on_postgres {
 
     #[test]
     #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-    fn what_killed_replicas_acknowledged_is_there_once_on_postgres() {
+    fn killed_replicas_keep_acknowledged_changes_once_on_postgres() {
         on(|url, _| super::killed(url));
     }
 
     #[test]
     #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-    fn a_replica_that_was_held_up_is_refused_and_goes_on_on_postgres() {
+    fn paused_replica_is_refused_and_recovers_on_postgres() {
         on(|url, _| super::held_up(url));
     }
 
     #[test]
     #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-    fn a_late_save_with_an_old_head_is_refused_on_postgres() {
+    fn late_save_with_an_old_head_is_refused_on_postgres() {
         on(|url, schema| {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let store = runtime.block_on(treehold::store::PostgresStore::open_with(schema.options())).unwrap();
@@ -389,13 +389,13 @@ mod on_redis {
 
     #[test]
     #[ignore = "needs Redis: run scripts/servers.sh"]
-    fn what_killed_replicas_acknowledged_is_there_once_on_redis() {
+    fn killed_replicas_keep_acknowledged_changes_once_on_redis() {
         on(super::killed);
     }
 
     #[test]
     #[ignore = "needs Redis: run scripts/servers.sh"]
-    fn a_replica_that_was_held_up_is_refused_and_goes_on_on_redis() {
+    fn paused_replica_is_refused_and_recovers_on_redis() {
         on(super::held_up);
     }
 }

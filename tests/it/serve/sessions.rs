@@ -1,4 +1,4 @@
-//! Sessions of the protocol for models: each exists for the caller that began it, and for nobody else.
+//! MCP sessions: each exists only for the caller that started it.
 
 use super::{Answer, Served};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).unwrap()
 }
 
-/// Sends one request of the protocol, with the header of a session where there is one.
+/// Sends one MCP request, with a session header if a session is given.
 fn send(served: &Served, token: &str, method: &str, session: Option<&str>, more: &[(&str, &str)], body: &Value) -> Answer {
     let bearer = format!("Bearer {token}");
     let mut headers =
@@ -38,7 +38,7 @@ fn handshake(served: &Served, token: &str, capabilities: &Value) -> Answer {
     send(served, token, "POST", None, &[], &json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}))
 }
 
-/// Begins a session, and returns its id.
+/// Starts a session and returns its id.
 fn begin(served: &Served, token: &str) -> String {
     let answer = handshake(served, token, &json!({"elicitation": {"form": {}}}));
     assert_eq!(answer.status, 200);
@@ -53,7 +53,7 @@ fn request(id: u64, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-/// Asks as a client of today does, which has no session.
+/// Sends a request as clients of revision 2026-07-28 do, without a session.
 fn ask(served: &Served, token: &str, method: &str, mut params: Value) -> Answer {
     params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}});
     let name = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default().to_owned();
@@ -64,7 +64,7 @@ fn ask(served: &Served, token: &str, method: &str, mut params: Value) -> Answer 
     send(served, token, "POST", None, &headers, &request(1, method, params))
 }
 
-/// The messages of a stream as they come.
+/// The messages of a stream, read incrementally.
 struct Messages(Box<dyn BufRead + Send>);
 
 impl Messages {
@@ -90,18 +90,18 @@ impl Iterator for Messages {
     }
 }
 
-/// Revokes a token, and returns when the server refuses it.
+/// Revokes a token, and returns once the server refuses it.
 fn revoke(served: &Served, token: &str) {
     let id = token.split('_').nth(1).unwrap();
     served.block_on(TokenBook::new(served.store.clone()).revoke(id)).unwrap();
-    // What was read of it holds for a second at most.
+    // A token lookup is cached for at most a second.
     while send(served, token, "GET", Some("none"), &[], &Value::Null).status != 401 {}
 }
 
-/// What a request is, its method, its headers, its body, and the status that the owner gets.
+/// Description, method, headers and body of a request, and the status for the session's owner.
 type Asked = (&'static str, &'static str, Vec<(&'static str, &'static str)>, Value, u16);
 
-/// Everything that can be asked of a session, what comes last ending it: what it is, method, headers, body, and what the owner is answered.
+/// Every kind of request on a session. The last one ends it.
 fn requests() -> Vec<Asked> {
     let of = |id: u64, method: &str, params: Value| request(id, method, params);
     let uri = json!({"uri": "vfs:///memories/a"});
@@ -127,7 +127,7 @@ fn requests() -> Vec<Asked> {
 }
 
 #[test]
-fn session_does_not_exist_for_anyone_but_its_owner() {
+fn session_exists_only_for_its_owner() {
     let served = Served::closed();
     let write = || Rights::new(Access::Write);
     let owner = served.token("acme", "ada", write());
@@ -153,14 +153,14 @@ fn session_does_not_exist_for_anyone_but_its_owner() {
         for session in [&of_revoked, &session] {
             assert_eq!(send(&served, &revoked, method, Some(session), &headers, &body).status, 401, "a revoked token: {what}");
         }
-        // What the others tried changed nothing.
+        // The attempts of others had no effect.
         assert_eq!(send(&served, &owner, method, Some(&session), &headers, &body).status, status, "the owner: {what}");
     }
     assert_eq!(send(&served, &owner, "GET", Some(&session), &[], &Value::Null).status, 404, "it has ended");
 }
 
 #[test]
-fn session_named_in_a_request_of_today_is_passed_over() {
+fn session_header_is_ignored_in_sessionless_revisions() {
     let served = Served::closed();
     let [ada, eve] = ["ada", "eve"].map(|user| served.token("acme", user, Rights::new(Access::Write)));
     let session = begin(&served, &ada);
@@ -169,19 +169,19 @@ fn session_named_in_a_request_of_today_is_passed_over() {
     let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "ls")];
     for session in [&session, "no-such-session"] {
         assert_eq!(send(&served, &eve, "POST", Some(session), &headers, &call).status, 200);
-        // There is nothing to end and nothing to follow without a session.
+        // Without a session there is nothing to end or to follow.
         for method in ["GET", "DELETE"] {
             assert_eq!(send(&served, &eve, method, Some(session), &headers[..1], &Value::Null).status, 405, "{method}");
         }
     }
-    // A request that mixes the two reaches no session either.
+    // A request that mixes both forms does not reach a session either.
     let mixed = request(2, "resources/unsubscribe", json!({"uri": "vfs:///memories/a"}));
     assert!(send(&served, &eve, "POST", Some(&session), &headers[..1], &mixed).status >= 400);
     assert_eq!(send(&served, &ada, "POST", Some(&session), &[], &request(3, "ping", json!({}))).status, 200);
 }
 
 #[test]
-fn question_in_a_session_is_answered_by_its_owner_alone() {
+fn question_in_a_session_can_be_answered_only_by_its_owner() {
     let served = Served::closed();
     let owner = served.token("acme", "ada", Rights::new(Access::Write));
     let stranger = served.token("other", "ada", Rights::new(Access::Admin));
@@ -201,7 +201,7 @@ fn question_in_a_session_is_answered_by_its_owner_alone() {
 }
 
 #[test]
-fn answer_to_a_question_counts_for_the_token_that_was_asked() {
+fn reply_to_a_question_is_bound_to_the_token_that_was_asked() {
     let served = Served::closed();
     let [one, two] = [(); 2].map(|()| served.token("acme", "ada", Rights::new(Access::Write)));
     let bearer = format!("Bearer {one}");
@@ -226,7 +226,7 @@ fn answer_to_a_question_counts_for_the_token_that_was_asked() {
 }
 
 #[test]
-fn stream_of_a_revoked_token_ends_before_it_tells_more() {
+fn stream_of_a_revoked_token_ends_without_further_events() {
     let mut limits = HttpLimits::default();
     limits.sessions_max = 1;
     let served = Served::with(|options| options.with_tokens(true).with_limits(limits));
@@ -254,12 +254,12 @@ fn stream_of_a_revoked_token_ends_before_it_tells_more() {
     for stream in streams {
         assert_eq!(stream.collect::<Vec<_>>(), [Value::Null; 0]);
     }
-    // Its session ended with it.
+    // The session ended with the stream.
     assert_eq!(handshake(&served, &own, &json!({})).status, 200);
 }
 
 #[test]
-fn session_of_a_revoked_token_ends_although_nothing_comes_of_it() {
+fn idle_session_of_a_revoked_token_ends() {
     let mut limits = HttpLimits::default();
     limits.sessions_max = 1;
     let served = Served::with(|options| options.with_tokens(true).with_limits(limits));
@@ -268,12 +268,12 @@ fn session_of_a_revoked_token_ends_although_nothing_comes_of_it() {
     begin(&served, &token);
     assert_eq!(handshake(&served, &own, &json!({})).status, 503, "the user has one session, and may have no more");
     revoke(&served, &token);
-    // Without a use of the session, and long before it is idle for too long.
+    // Without any use of the session, and long before it is idle for too long.
     super::within(|| handshake(&served, &own, &json!({})).status == 200);
 }
 
 #[test]
-fn sessions_of_one_user_take_none_from_another() {
+fn sessions_of_one_user_do_not_limit_another() {
     let mut limits = HttpLimits::default();
     limits.sessions_max = 2;
     let served = Served::with(|options| options.with_tokens(true).with_limits(limits));
@@ -293,7 +293,7 @@ fn sessions_of_one_user_take_none_from_another() {
     }
     assert_eq!(send(&served, &ada[1], "DELETE", Some(&sessions[1]), &[], &Value::Null).status, 202);
     begin(&served, &ada[2]);
-    // A handshake that fails keeps no place.
+    // A failed handshake keeps no place.
     assert_eq!(send(&served, &ada[0], "DELETE", Some(&sessions[0]), &[], &Value::Null).status, 202);
     for _ in 0..5 {
         assert!(send(&served, &ada[0], "POST", None, &[], &request(1, "tools/list", json!({}))).status >= 400);
@@ -302,7 +302,7 @@ fn sessions_of_one_user_take_none_from_another() {
 }
 
 #[test]
-fn subscriptions_of_one_user_take_none_from_another() {
+fn subscriptions_of_one_user_do_not_limit_another() {
     let served = Served::closed();
     let ada = [Access::Read, Access::Write].map(|access| served.token("acme", "ada", Rights::new(access)));
     let bob = served.token("acme", "bob", Rights::new(Access::Read));
@@ -325,7 +325,7 @@ fn subscriptions_of_one_user_take_none_from_another() {
 }
 
 #[test]
-fn token_kept_to_paths_learns_of_no_other_mount() {
+fn token_restricted_to_paths_sees_no_other_mount() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let workspace = super::built(
         |mut builder, store| {

@@ -1,4 +1,4 @@
-//! Threads over HTTP: each its own state, with checkpoints, forks and merges; tools and memory beside them.
+//! Threads over HTTP: separate states, checkpoints, forks and merges; tools and memory.
 
 use super::Served;
 use serde_json::json;
@@ -17,7 +17,7 @@ fn threads_have_a_state_of_their_own_and_share_memories() {
 }
 
 #[test]
-fn history_is_listed_compared_and_gone_back_to() {
+fn history_is_listed_compared_and_restored() {
     let served = Served::start();
     served.put("/v1/threads/t/fs/plan", b"first");
     let marked = served.post("/v1/threads/t/checkpoints", &json!({"label": "start", "metadata": {"why": "test"}}));
@@ -62,7 +62,7 @@ fn tools_are_called_and_recorded() {
 }
 
 #[test]
-fn writers_of_one_thread_lose_nothing_to_each_other() {
+fn concurrent_writers_of_one_thread_lose_nothing() {
     let served = Served::start();
     std::thread::scope(|scope| {
         for writer in 0..4 {

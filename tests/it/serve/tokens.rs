@@ -1,4 +1,4 @@
-//! Tokens: who calls, and that nobody reaches what is another's by any road.
+//! Tokens: authentication, and that no request reaches another user's data.
 
 use super::{Answer, Served};
 use serde_json::json;
@@ -11,7 +11,7 @@ fn send(served: &Served, token: &str, method: &str, path: &str, body: &[u8]) -> 
 }
 
 #[test]
-fn without_a_token_nothing_is_told() {
+fn request_without_token_is_refused() {
     let served = Served::closed();
     for path in ["/v1/fs/a", "/v1/ls", "/v1/threads", "/metrics", "/mcp", "/v1/nothing-here"] {
         let answer = served.get(path);
@@ -27,7 +27,7 @@ fn without_a_token_nothing_is_told() {
 }
 
 #[test]
-fn a_token_reaches_its_own_tenant_and_user_alone() {
+fn token_reaches_only_its_own_tenant_and_user() {
     let served = Served::closed();
     let ada = served.token("acme", "ada", Rights::new(Access::Admin));
     let bob = served.token("acme", "bob", Rights::new(Access::Admin));
@@ -58,7 +58,7 @@ fn a_token_reaches_its_own_tenant_and_user_alone() {
         assert_eq!(send(&served, stranger, "GET", "/v1/threads", b"").json()["threads"], json!([]));
         assert_eq!(send(&served, stranger, "GET", "/v1/store/namespaces", b"").json()["namespaces"], json!([]));
     }
-    // The idempotency key of one user is not that of another.
+    // Idempotency keys of different users are separate.
     let keyed = |token: &str| {
         let bearer = format!("Bearer {token}");
         let headers = [("authorization", bearer.as_str()), ("idempotency-key", "same"), ("content-type", "application/json")];
@@ -69,7 +69,7 @@ fn a_token_reaches_its_own_tenant_and_user_alone() {
 }
 
 #[test]
-fn a_token_is_kept_to_its_rights() {
+fn token_is_restricted_to_its_rights() {
     let served = Served::closed();
     let admin = served.token("acme", "ada", Rights::new(Access::Admin));
     send(&served, &admin, "PUT", "/v1/fs/memories/a", b"text");
@@ -117,7 +117,7 @@ fn a_token_is_kept_to_its_rights() {
         assert_eq!(send(&served, &tied, method, path, body).code(), "permission_denied", "{path}");
     }
     assert!(!send(&served, &tied, "GET", "/v1/threads", b"").text().contains("default"));
-    // What a token may not see takes no place on a page.
+    // Threads that a token may not see take no space on a page.
     for thread in ["a", "b", "p", "q", "z"] {
         send(&served, &admin, "PUT", &format!("/v1/threads/{thread}/fs/x"), b"x");
     }
@@ -129,7 +129,7 @@ fn a_token_is_kept_to_its_rights() {
 }
 
 #[test]
-fn the_protocol_for_models_is_kept_to_the_same_rights() {
+fn mcp_is_restricted_to_the_rights_of_the_token() {
     let served = Served::closed();
     let admin = served.token("acme", "ada", Rights::new(Access::Admin));
     send(&served, &admin, "PUT", "/v1/fs/memories/a", b"text");
@@ -164,13 +164,13 @@ fn the_protocol_for_models_is_kept_to_the_same_rights() {
 }
 
 #[test]
-fn a_revoked_token_is_refused() {
+fn revoked_token_is_refused() {
     let served = Served::closed();
     let token = served.token("acme", "ada", Rights::new(Access::Read));
     assert_eq!(send(&served, &token, "GET", "/v1/ls", b"").status, 200);
     let id = token.split('_').nth(1).unwrap();
     served.block_on(TokenBook::new(served.store.clone()).revoke(id)).unwrap();
-    // What was read of it holds for a second at most.
+    // A token lookup is cached for at most a second.
     let refused = (0..1_000_000).any(|_| send(&served, &token, "GET", "/v1/ls", b"").status == 401);
     assert!(refused);
 }

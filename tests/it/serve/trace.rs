@@ -1,4 +1,4 @@
-//! Traces: a request's own is taken and carried on to other servers.
+//! Traces: a request's trace context is continued, also on other servers.
 
 use super::{Served, workspace};
 use crate::far::{FarSide, Fate, small_tree};
@@ -11,7 +11,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[test]
-fn one_trace_crosses_two_servers() {
+fn trace_continues_across_two_servers() {
     let runtime = Runtime::new().unwrap();
     let far = runtime.block_on(async { FarSide::serve(small_tree().await, |_| Fate::Served).await });
     let remote = RemoteBackend::new(&far.url(), RemoteOptions::new()).unwrap();
@@ -34,7 +34,7 @@ fn one_trace_crosses_two_servers() {
 }
 
 #[test]
-fn a_problem_names_its_trace() {
+fn problem_contains_its_trace_id() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let served = Served::of(Runtime::new().unwrap(), workspace(&store), store, |options| options);
     let of = |headers: &[(&str, &str)]| served.send("GET", "/v1/fs/none", headers, b"").json()["trace_id"].as_str().unwrap().to_owned();
@@ -47,7 +47,7 @@ fn a_problem_names_its_trace() {
 
 #[test]
 #[cfg(feature = "cli")]
-fn the_log_of_the_command_names_the_trace() {
+fn log_of_serve_contains_the_trace_id() {
     use std::io::{BufRead as _, BufReader, Read as _};
     use std::process::{Command, Stdio};
     let home = crate::cli::Home::new();
